@@ -305,7 +305,7 @@ def coverage_page() -> str:
 
 def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     """Whether it is imitated, by API, resource and method."""
-    from tpuctl.emulator.iam.tokens import Access
+    from tpuctl.emulator.iam.tokens import AccessTokens
     from tpuctl.emulator.machines.interface import Host
     from tpuctl.emulator.server import APIS
     from tpuctl.emulator.state.pace import Pace
@@ -318,7 +318,9 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "state.sqlite")
         no_host: Host = None  # type: ignore[assignment]  # nothing is asked for
-        world = World(Path(folder), store, Pace("instant", {}), Access("", store), no_host, APIS)
+        world = World(
+            Path(folder), store, Pace("instant", {}), AccessTokens("", store), no_host, APIS
+        )
         router, storage = Router(world), world.service("storage").names()
         for verb, path, name in list_methods():
             api, _, method = name.partition(":")

@@ -348,7 +348,7 @@ async def test_a_request_id_makes_creation_safe_to_repeat(cloud: Any, transport:
         (wanted(spec(node_id="Bad")), 'node id "Bad" is invalid'),
         (wanted(spec(), spec()), "same id"),
         (wanted(spec(parent=f"projects/{PROJECT}/locations/us-central1-a")), "parent"),
-        (wanted(spec(node_id="")), "node id or parameters"),
+        (wanted(spec(node_id="")), "node id or multislice"),
         (tpu_v2.QueuedResource(), "at least one node"),
         (
             wanted(

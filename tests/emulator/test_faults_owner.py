@@ -251,17 +251,17 @@ async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
     ("changes", "told"),
     [
         ({"node": "denied"}, "Did you mean nodes?"),
-        ({"nodes": "closed"}, "nodes is allowed or denied"),
+        ({"nodes": "closed"}, "nodes must be allowed or denied"),
         ({"pace": "warp"}, "instant, quick, real"),
         ({"quota": {"A": {"us-east5-aa": 4}}}, "Did you mean us-east5-a?"),
         ({"quota": {"A": {ZONE: -1}}}, "not -1"),
         ({"quota": {"A": {ZONE: True}}}, "not True"),
-        ({"quota": {"": {ZONE: 1}}}, "no quota limit's id"),
+        ({"quota": {"": {ZONE: 1}}}, "Invalid quota limit ID"),
         ({"quota": {"A": 3}}, "zones or regions"),
-        ({"policies": {"vmExternalIpAccess": True}}, "no constraint"),
+        ({"policies": {"vmExternalIpAccess": True}}, "not a valid constraint"),
         ({"policies": {"compute.vmExternalIpAccess": 1}}, "true or false"),
-        ({"denied_permissions": ["tpu"]}, "no permission"),
-        ({"reservations": ["mine"]}, "no reservation"),
+        ({"denied_permissions": ["tpu"]}, "not a valid permission"),
+        ({"reservations": ["mine"]}, "not a valid reservation"),
     ],
 )
 async def test_a_wrong_setting_changes_nothing(

@@ -10,7 +10,7 @@ from google.cloud import compute_v1
 from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.faults.fault import is_mutating
 from tpuctl.emulator.faults.traffic import Caller
-from tpuctl.emulator.iam.api_access import suffices
+from tpuctl.emulator.iam.api_access import scopes_allow
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_roles
 from tpuctl.emulator.server import APIS
@@ -152,7 +152,7 @@ def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str)
         if identity not in described:
             continue
         for scope in {one for scopes in described.values() for one in scopes}:
-            allowed = suffices({scope}, access, method, mutating=is_mutating(method))
+            allowed = scopes_allow({scope}, access, method, mutating=is_mutating(method))
             assert allowed == (scope in described[identity]), (method, scope)
         checked += 1
     assert checked > 20

@@ -45,7 +45,7 @@ def test_who_can_be_no_caller(
     project: Project, capsys: pytest.CaptureFixture[str], member: str
 ) -> None:
     assert run(["local", "token", member]) != 0
-    assert "is no caller" in capsys.readouterr().err
+    assert "Invalid member" in capsys.readouterr().err
 
 
 def test_how_long_changed_policies_take(

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.method_names import MethodNames
 from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
-from tpuctl.emulator.iam.oauth import PublicPages
-from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.iam.oauth import OAuthEndpoints
+from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.state.store import Store
@@ -82,9 +82,9 @@ class Server:
         """Open the state, listen, and take up what an earlier process left unfinished."""
         private_folder(self.home)
         self.home.chmod(0o700)
-        self.token = Access.read_or_make_token(self.home / "token")
+        self.token = AccessTokens.read_or_create_token(self.home / "token")
         self.store = Store(self.home / "state.sqlite")
-        access = Access(self.token, self.store)
+        access = AccessTokens(self.token, self.store)
         # The port first: machines are told where the APIs are.
         self._http: HttpHandler | None = None
         self._switch = ProtocolSwitch(
@@ -116,7 +116,7 @@ class Server:
         others = {*TUNNEL_METHODS, *(name for api in APIS for name in api.other_methods)}
         methods = MethodNames(router, lambda: others | {*storage.names()})
         self._control = ControlApi(self.world, self.write_address, methods.require, scheduled)
-        pages = PublicPages(access, self.home)
+        pages = OAuthEndpoints(access, self.home)
         self._tunnels = Tunnels(self.world)
         self._http = HttpHandler(
             *(router, access, storage.handle, self._answer_local, pages, self._tunnels),

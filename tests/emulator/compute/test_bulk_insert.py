@@ -90,7 +90,7 @@ async def test_request_id_begins_it_once(engine: Any) -> None:
         ({"count": 2}, "number of names"),
         ({"min_count": 4}, "between 1 and the count"),
         ({"per_instance_properties": {"No_Name": {}}, "count": 1}, "regex"),
-        ({"source_instance_template": "global/instanceTemplates/t"}, "not imitated"),
+        ({"source_instance_template": "global/instanceTemplates/t"}, "not emulated"),
     ],
 )
 async def test_requests_that_are_refused(engine: Any, more: Any, complaint: str) -> None:

@@ -52,7 +52,7 @@ async def test_collections_that_are_served_are_those_the_api_names(cloud: Any) -
 async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> None:
     policies = ResourcePolicies(cloud.server.world.service("compute").context)
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
-    policies.inserted({"target": name, "row": {"name": "nightly"}})
+    policies.finish_insert({"target": name, "row": {"name": "nightly"}})
     caller = Caller("owner@example.com")
     place = {"project": PROJECT, "region": REGION}
     one = compute_v1.GetResourcePolicyRequest(resource_policy="nightly", **place)

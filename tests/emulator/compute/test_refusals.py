@@ -21,7 +21,7 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
         ("network_interfaces", [{"network": "global/networks/none"}], "networks/none' was not"),
         ("labels", {"Bad": "x"}, "Label key must match"),
         ("labels", {"good": "BAD"}, "Label value must match"),
-        ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be there, and once"),
+        ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be present and unique"),
     ],
 )
 async def test_requests_that_cannot_be_carried_out(

@@ -1,6 +1,6 @@
-"""Cloud Billing v1: two accounts, one open and one closed, and which of them pays for a project.
+"""Cloud Billing v1: two accounts, one open and one closed, and project billing info.
 
-Any project's API may ask: the API itself need not be enabled in the project that is linked.
+The API need not be enabled in the project that is linked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILTER = re.compile(r"\s*(?:open\s*=\s*(true|false))?\s*", re.IGNORECASE)
 
 
 class BillingService:
-    """The handlers of google.cloud.billing.v1.CloudBilling about accounts and their projects."""
+    """Handlers of google.cloud.billing.v1.CloudBilling for accounts and their projects."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -38,13 +38,17 @@ class BillingService:
         return self
 
     async def list_billing_accounts(self, request: Any, caller: Caller) -> Any:
-        wanted = _FILTER.fullmatch(request.filter)
-        if wanted is None:
+        match = _FILTER.fullmatch(request.filter)
+        if match is None:
             raise invalid(f"Invalid filter: {request.filter!r}.")
-        may = self._world.authority.allows
-        names = [one for one in BILLING_ACCOUNTS if may(caller.email, "billing.accounts.get", one)]
-        if wanted[1]:
-            is_open = wanted[1].lower() == "true"
+        allows = self._world.authority.allows
+        names = [
+            account
+            for account in BILLING_ACCOUNTS
+            if allows(caller.email, "billing.accounts.get", account)
+        ]
+        if match[1]:
+            is_open = match[1].lower() == "true"
             names = [name for name in names if (name == OPEN_ACCOUNT) == is_open]
         if request.parent not in ("", ORGANIZATION):
             names = []
@@ -58,8 +62,12 @@ class BillingService:
 
     async def list_project_billing_info(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.name)
-        chosen = [each for each in self._world.projects.all() if _payer(each) == account]
-        rows, token = page(chosen, request.page_size, request.page_token, _identity, max_size=100)
+        projects = [
+            each for each in self._world.projects.all() if _billing_account(each) == account
+        ]
+        rows, token = page(
+            projects, request.page_size, request.page_token, _project_id, max_size=100
+        )
         return messages.ListProjectBillingInfoResponse.pb()(
             project_billing_info=[_info(project) for project in rows], next_page_token=token
         )
@@ -68,10 +76,10 @@ class BillingService:
         return _info(self._project(request.name))
 
     async def update_project_billing_info(self, request: Any, caller: Caller) -> Any:
-        """Link, or unlink with an empty name.
+        """Link a billing account, or unlink it with an empty name.
 
-        A closed account can be linked, and has the same effect as none: so say the method's own
-        description and reports of those who did it.
+        A closed account can be linked and has the same effect as none, according to the method's
+        description and to user reports.
         """
         project = self._project(request.name)
         account = request.project_billing_info.billing_account_name
@@ -86,24 +94,23 @@ class BillingService:
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.resource)
-        wanted = from_message(request.policy)
-        return to_message(self._policies.set(account, wanted, concurrent_change()))
+        policy = from_message(request.policy)
+        return to_message(self._policies.set(account, policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        """Of an account that is not there, none.
-
-        What Google answers for an absent account was not found.
-        """
+        """No permissions for an unknown account; Google's response for one is not documented."""
         if not _ACCOUNT.fullmatch(request.resource):
             raise invalid("Request contains an invalid argument.")
         if request.resource not in BILLING_ACCOUNTS:
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._world.authority.granted(caller, request.resource, request.permissions)
+        names = self._world.authority.granted_permissions(
+            caller, request.resource, request.permissions
+        )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     @staticmethod
     def _check(name: str) -> str:
-        """The account's name; absent and closed to the caller are one and the same to Google."""
+        """The account's name. Google's error is the same for unknown and inaccessible accounts."""
         if not _ACCOUNT.fullmatch(name):
             raise invalid("Request contains an invalid argument.")
         if name not in BILLING_ACCOUNTS:
@@ -112,18 +119,18 @@ class BillingService:
 
     def _project(self, name: str) -> Project:
         kind, _, project = name.removesuffix("/billingInfo").partition("/")
-        found = self._world.projects.find(project)
-        if kind != "projects" or found is None or found["state"] != "ACTIVE":
+        record = self._world.projects.find(project)
+        if kind != "projects" or record is None or record["state"] != "ACTIVE":
             raise ApiError("PERMISSION_DENIED", "The caller does not have permission")
-        return found
+        return record
 
 
-def _identity(project: Project) -> str:
+def _project_id(project: Project) -> str:
     return str(project["id"])
 
 
-def _payer(project: Project) -> str:
-    """Its account; of a project from before there were accounts, the open one if it had billing."""
+def _billing_account(project: Project) -> str:
+    """The linked account. Projects stored before accounts existed use the open one if billed."""
     return str(project.get("account", OPEN_ACCOUNT if project["billing"] else ""))
 
 
@@ -141,6 +148,6 @@ def _info(project: Project) -> Any:
     return messages.ProjectBillingInfo.pb()(
         name=f"projects/{project['id']}/billingInfo",
         project_id=project["id"],
-        billing_account_name=_payer(project),
+        billing_account_name=_billing_account(project),
         billing_enabled=project["billing"],
     )

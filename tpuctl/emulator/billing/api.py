@@ -1,4 +1,4 @@
-"""Cloud Billing, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Cloud Billing: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.required_permissions import Need, Places
+from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
 __all__ = ["API"]
 
 
-def _billing_link(places: Places, request: Any) -> Iterator[Need]:
+def _billing_link(resources: PolicyResources, request: Any) -> Iterator[Need]:
     """cloud.google.com/billing/docs/how-to/modify-project, "Permissions required"."""
-    project = places.of(request.name)
+    project = resources.resolve(request.name)
     account = request.project_billing_info.billing_account_name
     if not account:
         yield Need("resourcemanager.projects.deleteBillingAssignment", project, request.name)
         return
     yield Need("resourcemanager.projects.createBillingAssignment", project, request.name)
-    resource = places.of(account)
+    resource = resources.resolve(account)
     if resource:
         yield Need("billing.resourceAssociations.create", resource, account)
 
@@ -31,7 +31,7 @@ _ACCESS = ApiAccess(
     methods=("google.cloud.billing.",),
     rules={"billing_link": _billing_link},
     scopes=("cloud-billing",),
-    reading_scopes=("cloud-billing.readonly",),
+    read_scopes=("cloud-billing.readonly",),
 )
 
 API = GoogleApi(

@@ -1,4 +1,4 @@
-"""Reserved addresses: of regions, and global ones such as ranges for service networking."""
+"""Reserved addresses: regional, and global ones such as ranges for service networking."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Addresses", "GlobalAddresses"]
 
-_EXTERNAL = ipaddress.IPv4Network("203.0.113.0/24")  # kept for documentation: leads nowhere
-_PRIVATE = ipaddress.IPv4Network("10.0.0.0/9")  # outside of what auto networks use
+_EXTERNAL = ipaddress.IPv4Network("203.0.113.0/24")  # TEST-NET-3: not routable
+_PRIVATE = ipaddress.IPv4Network("10.0.0.0/9")  # not used by auto mode networks
 
 
 class Addresses(Collection):
-    """Addresses of a region. They are kept; no machine here is reached by one."""
+    """Regional addresses. They are stored only: no machine is reachable at one."""
 
     kind, message, plural, field = ADDRESSES, "Address", "addresses", "address"
     scope = "regions"
@@ -33,7 +33,7 @@ class Addresses(Collection):
         subnetworks: Subnetworks,
         global_addresses: GlobalAddresses | None = None,
     ) -> None:
-        """`global_addresses` stand in the list over all scopes too; they themselves have none."""
+        """`global_addresses` are included in the aggregated list; `GlobalAddresses` passes None."""
         super().__init__(context)
         self._subnetworks = subnetworks
         self._global = global_addresses
@@ -41,26 +41,26 @@ class Addresses(Collection):
     def show(self, name: str, row: Row) -> Row:
         if "/global/" in name and self._global is not None:
             return self._global.show(name, row)
-        shown = super().show(name, row)
+        resource = super().show(name, row)
         if "network" in row:
-            shown["network"] = LINK + row["network"]
-        shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        return shown
+            resource["network"] = LINK + row["network"]
+        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
+        return resource
 
     async def set_labels(self, request: Any, caller: Caller) -> Any:
         prefix = "global" if self.scope == "global" else "region"
-        wanted = getattr(request, f"{prefix}_set_labels_request_resource")
+        labels_request = getattr(request, f"{prefix}_set_labels_request_resource")
         request_id = getattr(request, "request_id", "")
-        return self.begin_labels(self.name_of(request), wanted, caller, request_id)
+        return self.begin_labels(self.name_of(request), labels_request, caller, request_id)
 
     def find(self, name: str) -> Row | None:
-        if "/global/" in name and self._global is not None:  # of the list over all scopes
+        if "/global/" in name and self._global is not None:  # from the aggregated list
             return self._global.find(name)
         return super().find(name)
 
-    def everywhere(self, project: str) -> Sequence[str]:
+    def all_names(self, project: str) -> Sequence[str]:
         shared = [] if self._global is None else self._global.names(f"projects/{project}/")
-        return [*shared, *super().everywhere(project)]
+        return [*shared, *super().all_names(project)]
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
@@ -76,34 +76,34 @@ class Addresses(Collection):
         if row.get("purpose") == "VPC_PEERING" and not 8 <= length <= 30:
             raise bad_field("resource.prefixLength", str(length), "Must be between 8 and 30.")
         if "address" in row:
-            self._refuse_taken(project, complete, row["address"], length)
+            self._require_unused(project, complete, row["address"], length)
         else:
-            complete["address"] = self._free(project, complete, length)
+            complete["address"] = self._free_address(project, complete, length)
         return complete
 
-    def _refuse_taken(self, project: str, row: Row, address: str, length: int) -> None:
+    def _require_unused(self, project: str, row: Row, address: str, length: int) -> None:
         try:
-            wanted = ipaddress.IPv4Network(f"{address}/{length}")
+            requested = ipaddress.IPv4Network(f"{address}/{length}")
         except ValueError:
-            why = "Must be an IPv4 address."
-            raise bad_field("resource.address", address, why) from None
-        if any(wanted.overlaps(taken) for taken in self._taken(project, row)):
+            reason = "Must be an IPv4 address."
+            raise bad_field("resource.address", address, reason) from None
+        if any(requested.overlaps(other) for other in self._used_ranges(project, row)):
             raise invalid(
-                f"Requested range {wanted} conflicts with other resources: it is in use.",
+                f"Requested range {requested} conflicts with other resources: it is in use.",
                 reason="invalid",
             )
 
-    def _free(self, project: str, row: Row, length: int) -> str:
-        taken = list(self._taken(project, row))
-        whole = _EXTERNAL if row["addressType"] == "EXTERNAL" else _PRIVATE
-        for candidate in whole.subnets(new_prefix=length):
-            if candidate.network_address == whole.network_address:
-                continue  # nobody's own address
-            if not any(candidate.overlaps(other) for other in taken):
+    def _free_address(self, project: str, row: Row, length: int) -> str:
+        used = list(self._used_ranges(project, row))
+        pool = _EXTERNAL if row["addressType"] == "EXTERNAL" else _PRIVATE
+        for candidate in pool.subnets(new_prefix=length):
+            if candidate.network_address == pool.network_address:
+                continue  # the network address itself
+            if not any(candidate.overlaps(other) for other in used):
                 return str(candidate.network_address)
         raise invalid("There is no free address.", reason="invalid")
 
-    def _taken(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
+    def _used_ranges(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
         for kind in (ADDRESSES, GLOBAL_ADDRESSES):
             others = [other for _, other in self.context.items(kind, f"projects/{project}/")]
             for record in self.context.world.operations.pending(f"{kind}.insert"):
@@ -119,6 +119,6 @@ class Addresses(Collection):
 
 
 class GlobalAddresses(Addresses):
-    """Global addresses; with purpose VPC_PEERING, the ranges that service networking may use."""
+    """Global addresses; with purpose VPC_PEERING, the ranges for service networking."""
 
     kind, scope = GLOBAL_ADDRESSES, "global"

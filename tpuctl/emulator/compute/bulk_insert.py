@@ -1,6 +1,6 @@
-"""Many instances by one call: an operation for each, and one that ends when they have.
+"""instances.bulkInsert: one operation per instance, and one that waits for all of them.
 
-All share an `operationGroupId`, by which gcloud lists them (surface/compute/instances/bulk).
+All share an `operationGroupId`, which gcloud filters by (surface/compute/instances/bulk).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.emulator.compute.collection import Row, name_must_fit
+from tpuctl.emulator.compute.collection import Row, check_name
 from tpuctl.emulator.compute.errors import bad_field, failed
 from tpuctl.emulator.compute.messages import as_row
 from tpuctl.emulator.compute.operation_resource import show
@@ -27,59 +27,61 @@ _FIELD = "resource.{}"
 
 @dataclass(frozen=True)
 class Batch:
-    """What a bulk insertion asks for: names within the zone, and how many of them must come."""
+    """A parsed bulk insertion: instance names and the minimum number that must be created."""
 
     names: tuple[str, ...]
-    least: int
+    min_count: int
     properties: Row
 
 
 def batch_of(request: Any, existing: Iterable[str]) -> Batch:
-    """Read and check the body; `existing` are the names of the zone's instances."""
-    asked = as_row(request.bulk_insert_instance_resource_resource)
-    if "sourceInstanceTemplate" in asked:
-        raise invalid("Templates and machine images are not imitated.", reason="invalid")
-    if "instanceProperties" not in asked:
-        why = "Instance properties must be specified."
-        raise bad_field(_FIELD.format("instanceProperties"), "", why)
-    per_instance = asked.get("perInstanceProperties", {})
-    pattern = asked.get("namePattern", "")
+    """Parse and validate the body; `existing` are the names of the zone's instances."""
+    body = as_row(request.bulk_insert_instance_resource_resource)
+    if "sourceInstanceTemplate" in body:
+        raise invalid("Templates and machine images are not emulated.", reason="invalid")
+    if "instanceProperties" not in body:
+        reason = "Instance properties must be specified."
+        raise bad_field(_FIELD.format("instanceProperties"), "", reason)
+    per_instance = body.get("perInstanceProperties", {})
+    pattern = body.get("namePattern", "")
     if bool(per_instance) == bool(pattern):
-        why = "Exactly one of name pattern and per-instance properties must be specified."
-        raise bad_field(_FIELD.format("namePattern"), pattern, why)
-    count = int(asked.get("count", len(per_instance)))
+        reason = "Exactly one of name pattern and per-instance properties must be specified."
+        raise bad_field(_FIELD.format("namePattern"), pattern, reason)
+    count = int(body.get("count", len(per_instance)))
     if count < 1 or (per_instance and count != len(per_instance)):
-        why = f"The number of names given is {len(per_instance)}." if per_instance else "Too few."
-        raise bad_field(_FIELD.format("count"), str(count), why)
-    least = int(asked.get("minCount", count))
-    if not 1 <= least <= count:
-        why = "Must be between 1 and the count."
-        raise bad_field(_FIELD.format("minCount"), str(least), why)
-    names = tuple(sorted(per_instance)) or _numbered(pattern, count, existing)
+        reason = (
+            f"The number of names given is {len(per_instance)}." if per_instance else "Too few."
+        )
+        raise bad_field(_FIELD.format("count"), str(count), reason)
+    min_count = int(body.get("minCount", count))
+    if not 1 <= min_count <= count:
+        reason = "Must be between 1 and the count."
+        raise bad_field(_FIELD.format("minCount"), str(min_count), reason)
+    names = tuple(sorted(per_instance)) or _numbered_names(pattern, count, existing)
     for name in names:
-        name_must_fit(name)
-    return Batch(names, least, asked["instanceProperties"])
+        check_name(name)
+    return Batch(names, min_count, body["instanceProperties"])
 
 
-def _numbered(pattern: str, count: int, existing: Iterable[str]) -> tuple[str, ...]:
-    """Names after the largest number that is taken, as the field's description has it."""
-    found = _PATTERN.fullmatch(pattern)
-    if found is None:
-        why = "Must contain one sequence of up to 18 hash characters."
-        raise bad_field(_FIELD.format("namePattern"), pattern, why)
-    before, width, after = found[1], len(found[2]), found[3]
-    taken = re.compile(f"{re.escape(before)}([0-9]{{{width}}}){re.escape(after)}")
-    numbers = (int(match[1]) for name in existing if (match := taken.fullmatch(name)))
+def _numbered_names(pattern: str, count: int, existing: Iterable[str]) -> tuple[str, ...]:
+    """Names after the largest number in use, as the field's description specifies."""
+    parts = _PATTERN.fullmatch(pattern)
+    if parts is None:
+        reason = "Must contain one sequence of up to 18 hash characters."
+        raise bad_field(_FIELD.format("namePattern"), pattern, reason)
+    before, width, after = parts[1], len(parts[2]), parts[3]
+    name_pattern = re.compile(f"{re.escape(before)}([0-9]{{{width}}}){re.escape(after)}")
+    numbers = (int(match[1]) for name in existing if (match := name_pattern.fullmatch(name)))
     first = max(numbers, default=0) + 1
     last = first + count - 1
     if len(str(last)) > width:
-        why = f"The number {last} has more digits than the pattern."
-        raise bad_field(_FIELD.format("namePattern"), pattern, why)
+        reason = f"The number {last} has more digits than the pattern."
+        raise bad_field(_FIELD.format("namePattern"), pattern, reason)
     return tuple(f"{before}{number:0{width}}{after}" for number in range(first, last + 1))
 
 
 class BulkInsertion:
-    """The operation over the others: it waits for them, and undoes what came when too few did."""
+    """The group operation: waits for its members and rolls back if too few succeeded."""
 
     def __init__(self, instances: Any) -> None:
         self._instances = instances
@@ -90,18 +92,18 @@ class BulkInsertion:
     def new_group() -> str:
         return str(secrets.randbelow(9 * 10**18) + 10**18)
 
-    async def _wait(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        ended = [await self._operations.wait(name, math.inf) for name in arguments["members"]]
-        errors = [record for record in ended if record.error is not None]
-        if len(ended) - len(errors) >= arguments["least"]:
+    async def _wait(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        records = [await self._operations.wait(name, math.inf) for name in arguments["members"]]
+        errors = [record for record in records if record.error is not None]
+        if len(records) - len(errors) >= arguments["least"]:
             return
-        for record in ended:
+        for record in records:
             name = record.arguments["target"]
             row = self._instances.find(name)
             if row is None or row["id"] != record.arguments["target_id"]:
-                continue  # it is gone, or was replaced since then
+                continue  # already deleted or replaced
             await self._instances.discard_machine(name)
             self._instances.remove(name, record.arguments["disks"])
-        shown = show(errors[0])
-        (first,) = shown["error"]["errors"]
-        raise failed(first["code"], first["message"], shown["httpErrorStatusCode"])
+        operation = show(errors[0])
+        (first,) = operation["error"]["errors"]
+        raise failed(first["code"], first["message"], operation["httpErrorStatusCode"])

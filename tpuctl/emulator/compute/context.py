@@ -1,4 +1,4 @@
-"""What all collections of Compute Engine work with: the local cloud, rows, and operations."""
+"""What all Compute Engine collections share: the local cloud, rows, and operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "Row",
 ]
 
-# Kinds of the store that more than one collection reads.
+# Kinds in the store that several collections read.
 ADDRESSES = "compute.addresses"
 DISKS = "compute.disks"
 FIREWALLS = "compute.firewalls"
@@ -37,39 +37,41 @@ Items = list[tuple[str, Row]]
 
 
 class ComputeContext:
-    """Handed to every collection, which knows no other one unless that is handed to it too."""
+    """Passed to every collection; collections know each other only where passed explicitly."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.store = world.store
 
-    # Rows of any collection, by the kind of the store: "compute.disks".
+    # Rows of any collection, by kind in the store: "compute.disks".
 
     def find(self, kind: str, name: str) -> Row | None:
         return self.store.get_json(kind, name)
 
     def names(self, kind: str, prefix: str) -> Sequence[str]:
-        """Full names, in order."""
+        """Full names, sorted."""
         return [name for name, _ in self.store.items(kind, prefix)]
 
     def items(self, kind: str, prefix: str) -> Items:
-        """Full names and rows, in order of name."""
+        """Full names and rows, sorted by name."""
         return [(name, json.loads(body)) for name, body in self.store.items(kind, prefix)]
 
     def project(self, name: str) -> str:
-        """The id of a project, given by id or number."""
+        """The ID of a project given by ID or number."""
         return str(self.world.projects.require(name, "compute.googleapis.com")["id"])
 
     # Operations.
 
-    def begun_before(self, target: str, request_id: str) -> Any | None:
-        """The operation that a request of this id began earlier, as a message."""
+    def operation_of_request(self, target: str, request_id: str) -> Any | None:
+        """The operation that a request with this ID began earlier, as a message."""
         if not request_id:
             return None
-        known = self.world.store.get("compute.request", f"{target.split('/')[1]}/{request_id}")
-        if known is None:
+        operation_name = self.world.store.get(
+            "compute.request", f"{target.split('/')[1]}/{request_id}"
+        )
+        if operation_name is None:
             return None
-        return message_of("Operation", show(self.world.operations.get(known.decode())))
+        return message_of("Operation", show(self.world.operations.get(operation_name.decode())))
 
     def begin(
         self,
@@ -81,13 +83,13 @@ class ComputeContext:
         arguments: Arguments,
         request_id: str = "",
     ) -> Any:
-        """Start an operation where its target is: in a zone, a region, or globally.
+        """Begin an operation in its target's scope: zone, region, or global.
 
-        A request id seen before gives the operation of then.
+        A repeated request ID returns the existing operation.
         """
-        again = self.begun_before(target, request_id)
-        if again is not None:
-            return again
+        existing = self.operation_of_request(target, request_id)
+        if existing is not None:
+            return existing
         store = self.world.store
         scope = _scope_of(target)
         number = store.next("compute-id", 10**18)

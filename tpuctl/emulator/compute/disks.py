@@ -1,4 +1,4 @@
-"""Persistent disks and snapshots of them: resources with a size. Content is not imitated."""
+"""Persistent disks and snapshots. Their content is not emulated."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tpuctl.emulator.compute.collection import (
     Collection,
     Row,
     Rows,
-    asked_once,
+    check_name,
     fingerprint,
-    name_must_fit,
+    idempotent,
 )
 from tpuctl.emulator.compute.context import DISKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
-from tpuctl.emulator.state.locations import known_zone, region_of, zones
+from tpuctl.emulator.state.locations import check_zone, region_of, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
-from tpuctl.emulator.state.resource_names import short
+from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["TYPES", "DiskTypes", "Disks", "Snapshots"]
 
-# Type: whether it counts as SSD for quota, and the size of a disk without one or an image
+# By type: whether it counts against SSD quota, and the default size in GB
 # (cloud.google.com/compute/docs/disks).
 TYPES = {
     "pd-standard": (False, 500),
@@ -48,11 +48,11 @@ _TITLES = {
 
 
 def full_snapshot(project: str, reference: str) -> str:
-    """The full name of a snapshot that is given as a link, in part, or by its own name."""
-    found = short(reference)
-    if found.startswith("projects/"):
-        return found
-    return f"projects/{project}/global/snapshots/{found.rpartition('/')[2]}"
+    """The full name of a snapshot given as a link, a partial link, or a bare name."""
+    name = relative_name(reference)
+    if name.startswith("projects/"):
+        return name
+    return f"projects/{project}/global/snapshots/{name.rpartition('/')[2]}"
 
 
 class Snapshots(Collection):
@@ -61,16 +61,16 @@ class Snapshots(Collection):
     kind, message, plural, field = "compute.snapshots", "Snapshot", "snapshots", "snapshot"
 
     def show(self, name: str, row: Row) -> Row:
-        shown = {**super().show(name, row), "sourceDisk": LINK + row["sourceDisk"]}
-        shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        return shown
+        resource = {**super().show(name, row), "sourceDisk": LINK + row["sourceDisk"]}
+        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
+        return resource
 
     async def set_labels(self, request: Any, caller: Caller) -> Any:
-        wanted = request.global_set_labels_request_resource
-        return self.begin_labels(self.name_of(request), wanted, caller, "")
+        labels_request = request.global_set_labels_request_resource
+        return self.begin_labels(self.name_of(request), labels_request, caller, "")
 
     def complete(self, name: str, row: Row) -> Row:
-        source = short(row.get("sourceDisk", ""))
+        source = relative_name(row.get("sourceDisk", ""))
         if not source:
             raise bad_field("resource.sourceDisk", "", "A source disk is required.")
         if not source.startswith("projects/"):
@@ -104,36 +104,36 @@ class Disks(Collection):
         self,
         context: ComputeContext,
         snapshots: Snapshots,
-        refusal_of_disk: Callable[[str, Row], Any | None],
+        disk_refusal: Callable[[str, Row], Any | None],
     ) -> None:
-        """`refusal_of_disk` tells why quota forbids a disk, as `failed` takes it."""
+        """`disk_refusal` returns the arguments of `failed` if quota forbids a disk, else None."""
         super().__init__(context)
         self._snapshots = snapshots
-        self._refusal_of_disk = refusal_of_disk
+        self._disk_refusal = disk_refusal
         self.effects = {
             **self.effects,
-            f"{self.kind}.resize": Effect(self.patched),
-            f"{self.kind}.createSnapshot": Effect(self._snapshot_taken),
+            f"{self.kind}.resize": Effect(self.finish_patch),
+            f"{self.kind}.createSnapshot": Effect(self._finish_snapshot),
         }
 
     def show(self, name: str, row: Row) -> Row:
-        return self._shown(name, row, self._users(name.split("/")[1]).get(name, []))
+        return self._show(name, row, self._users(name.split("/")[1]).get(name, []))
 
-    def shown(self, names: Sequence[str]) -> Rows:
+    def show_all(self, names: Sequence[str]) -> Rows:
         if not names:
             return []
         users = self._users(names[0].split("/")[1])
-        return [self._shown(name, self.must(name), users.get(name, [])) for name in names]
+        return [self._show(name, self.require(name), users.get(name, [])) for name in names]
 
-    def _shown(self, name: str, row: Row, users: list[str]) -> Row:
-        shown = {**super().show(name, row), "type": LINK + row["type"]}
-        shown["labelFingerprint"] = fingerprint(row.get("labels", {}))
+    def _show(self, name: str, row: Row, users: list[str]) -> Row:
+        resource = {**super().show(name, row), "type": LINK + row["type"]}
+        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
         for source in ("sourceImage", "sourceSnapshot"):
             if source in row:
-                shown[source] = LINK + row[source]
+                resource[source] = LINK + row[source]
         if users:
-            shown["users"] = [LINK + user for user in users]
-        return shown
+            resource["users"] = [LINK + user for user in users]
+        return resource
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         if request.source_image and not request.disk_resource.source_image:
@@ -141,70 +141,72 @@ class Disks(Collection):
         return await super().insert(request, caller)
 
     async def set_labels(self, request: Any, caller: Caller) -> Any:
-        wanted = request.zone_set_labels_request_resource
-        return self.begin_labels(self.name_of(request), wanted, caller, request.request_id)
+        labels_request = request.zone_set_labels_request_resource
+        return self.begin_labels(self.name_of(request), labels_request, caller, request.request_id)
 
-    @asked_once
+    @idempotent
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
-        """Larger only; its content knows nothing of it."""
+        """Disks can only grow."""
         size = int(as_row(request.disks_resize_request_resource).get("sizeGb", 0))
-        if size < int(self.must(name)["sizeGb"]):
-            why = "The new disk size must not be smaller than the old one."  # a guess
-            raise bad_field("sizeGb", str(size), why)
+        if size < int(self.require(name)["sizeGb"]):
+            reason = "The new disk size must not be smaller than the old one."  # a guess
+            raise bad_field("sizeGb", str(size), reason)
         changes = {"row": {"sizeGb": str(size)}}
         return self.begin("resize", name, caller, changes, request.request_id)
 
-    @asked_once
+    @idempotent
     async def create_snapshot(self, name: str, request: Any, caller: Caller) -> Any:
-        self.must(name)
+        self.require(name)
         row = as_row(request.snapshot_resource)
-        name_must_fit(row.get("name", ""))
+        check_name(row.get("name", ""))
         snapshot = full_snapshot(name.split("/")[1], row["name"])
-        self._snapshots.refuse_second(snapshot)
+        self._snapshots.require_unused_name(snapshot)
         row = self._snapshots.complete(snapshot, {**row, "sourceDisk": name})
         arguments = {"snapshot": snapshot, "row": row}
         return self.begin("createSnapshot", name, caller, arguments, request.request_id)
 
-    def _snapshot_taken(self, arguments: Arguments) -> None:
-        self._snapshots.inserted({**arguments, "target": arguments["snapshot"]})
+    def _finish_snapshot(self, arguments: Arguments) -> None:
+        self._snapshots.finish_insert({**arguments, "target": arguments["snapshot"]})
 
     async def delete(self, request: Any, caller: Caller) -> Any:
         name = self.name_of(request)
-        if self.context.begun_before(name, request.request_id) is None:
-            self.must(name)
+        if self.context.operation_of_request(name, request.request_id) is None:
+            self.require(name)
             for user in self._users(name.split("/")[1]).get(name, []):
                 raise in_use("disk", name, user)
         return await super().delete(request, caller)
 
     def complete(self, name: str, row: Row) -> Row:
-        refusal = self._refusal_of_disk(name, self.drafted(name, row))
-        complete = self.drafted(name, row)
+        refusal = self._disk_refusal(name, self.with_defaults(name, row))
+        complete = self.with_defaults(name, row)
         if refusal is not None:
             complete["refusal"] = refusal
         return complete
 
-    def drafted(self, name: str, row: Row) -> Row:
-        """The row with its defaults, whatever quota there is."""
+    def with_defaults(self, name: str, row: Row) -> Row:
+        """The row with its defaults, ignoring quota."""
         base = name.split("/disks/", maxsplit=1)[0]
         kind = row.get("type", "").rpartition("/")[2] or "pd-standard"
         if kind not in TYPES:
             raise not_found(f"{base}/diskTypes/{kind}")
         complete = {**row, "type": f"{base}/diskTypes/{kind}", "status": "READY"}
-        least, size = 0, int(row.get("sizeGb", 0))
+        min_size, size = 0, int(row.get("sizeGb", 0))
         if row.get("sourceImage"):
             image = find_image(row["sourceImage"])
             complete["sourceImage"] = image.full_name
-            least = image.size_gb
+            min_size = image.size_gb
         if row.get("sourceSnapshot"):
             source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
-            snapshot = self._snapshots.must(source)
+            snapshot = self._snapshots.require(source)
             complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
-            least = int(snapshot["diskSizeGb"])
-        if 0 < size < least:
-            of = "snapshot" if row.get("sourceSnapshot") else "image"
-            why = f"Requested disk size cannot be smaller than the {of} size ({least} GB)"
-            raise bad_field("resource.sizeGb", str(size), why)
-        complete["sizeGb"] = str(size or least or TYPES[kind][1])
+            min_size = int(snapshot["diskSizeGb"])
+        if 0 < size < min_size:
+            source_kind = "snapshot" if row.get("sourceSnapshot") else "image"
+            reason = (
+                f"Requested disk size cannot be smaller than the {source_kind} size ({min_size} GB)"
+            )
+            raise bad_field("resource.sizeGb", str(size), reason)
+        complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
         complete.setdefault("physicalBlockSizeBytes", "4096")
         return complete
 
@@ -215,27 +217,27 @@ class Disks(Collection):
                 f"The disk resource '{name}' is already being used by '{user}'",
             )
 
-    def inserted(self, arguments: Arguments) -> None:
+    def finish_insert(self, arguments: Arguments) -> None:
         refusal = arguments["row"].get("refusal")
         if refusal is not None:
             raise failed(**refusal)
-        super().inserted(arguments)
+        super().finish_insert(arguments)
 
     def _users(self, project: str) -> dict[str, list[str]]:
-        """Who has each disk of the project: instances, and TPU VMs with data disks."""
-        found: dict[str, list[str]] = {}
+        """Users by disk: instances, and TPU VMs with data disks."""
+        users_by_disk: dict[str, list[str]] = {}
         for service in self.context.world.machine_services():
             for disk, users in service.users_of_disks(project).items():
-                found.setdefault(disk, []).extend(users)
-        return found
+                users_by_disk.setdefault(disk, []).extend(users)
+        return users_by_disk
 
     def users_of(self, name: str) -> list[str]:
-        """The full names of what has the disk attached."""
+        """The full names of resources that have the disk attached."""
         return self._users(name.split("/")[1]).get(name, [])
 
 
 class DiskTypes:
-    """The same types in every zone."""
+    """Disk types; every zone has the same."""
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
@@ -267,7 +269,7 @@ class DiskTypes:
 
     def _base(self, request: Any) -> str:
         project = self._context.project(request.project)
-        return f"projects/{project}/zones/{known_zone(request.zone)}/diskTypes"
+        return f"projects/{project}/zones/{check_zone(request.zone)}/diskTypes"
 
 
 def _type_rows(names: Sequence[str]) -> Rows:
@@ -275,16 +277,16 @@ def _type_rows(names: Sequence[str]) -> Rows:
 
 
 def _type_row(full_name: str) -> Row:
-    """Sizes as cloud.google.com/compute/docs/disks has them."""
+    """Sizes from cloud.google.com/compute/docs/disks."""
     scope, _, name = full_name.rpartition("/diskTypes/")
-    least, most = _SIZES.get(name, (10, 65536))
+    min_size, max_size = _SIZES.get(name, (10, 65536))
     return {
         "kind": "compute#diskType",
         "id": str(int(hashlib.sha256(name.encode()).hexdigest()[:7], 16)),
-        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # what Google gives for all of them
+        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
         "name": name,
         "description": _TITLES.get(name, name),
-        "validDiskSize": f"{least}GB-{most}GB",
+        "validDiskSize": f"{min_size}GB-{max_size}GB",
         "defaultDiskSizeGb": str(TYPES[name][1]),
         "zone": LINK + scope,
         "selfLink": LINK + full_name,

@@ -1,4 +1,4 @@
-"""How Compute Engine refuses, in answers and in operations."""
+"""Compute Engine errors, of requests and of operations."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def already_exists(name: str) -> ApiError:
     return ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
 
 
-def bad_field(field: str, value: str, why: str) -> ApiError:
-    text = f"Invalid value for field '{field}': '{value}'. {why}"
+def bad_field(field: str, value: str, reason: str) -> ApiError:
+    text = f"Invalid value for field '{field}': '{value}'. {reason}"
     return ApiError("INVALID_ARGUMENT", text, reason="invalid")
 
 
 def not_ready(name: str) -> ApiError:
-    """Something else is under way on the resource."""
+    """Another operation is pending on the resource."""
     text = f"The resource '{name}' is not ready"
     return ApiError("INVALID_ARGUMENT", text, reason="resourceNotReady")
 
 
 def in_use(noun: str, name: str, user: str) -> ApiError:
-    """Refused at once, as deletion of an attached disk is (public reports, error 400)."""
+    """Error 400 before the operation, as for deleting an attached disk (public reports)."""
     return ApiError(
         "INVALID_ARGUMENT",
         f"The {noun} resource '{name}' is already being used by '{user}'",
@@ -48,14 +48,14 @@ def in_use(noun: str, name: str, user: str) -> ApiError:
 
 
 def condition_not_met(text: str) -> ApiError:
-    """Error 412: of fingerprints that are not those of the resource, and of policies."""
+    """Error 412: fingerprint mismatch, or an organization policy violation."""
     return ApiError("FAILED_PRECONDITION", text, reason="conditionNotMet", http=412)
 
 
 def failed(
     code: str, message: str, http: int = 400, more: Sequence[Mapping[str, Any]] = ()
 ) -> ApiError:
-    """An error that an operation ends with, under Compute's own code; `more` is errorDetails."""
+    """The error of a failed operation, with Compute's own code; `more` becomes errorDetails."""
     metadata = {"http": str(http)}
     if more:
         metadata["more"] = json.dumps(list(more))

@@ -1,4 +1,4 @@
-"""Images that controllers start from, and the TensorFlow that each carries."""
+"""Boot images, and the TensorFlow version each contains."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Image", "ImageFamilyViews", "Images", "find_image", "tensorflow_family"]
 
-_STAMP = "20260915"  # in the names of images: that of a build, which no one should rely on
-_PLAIN: Mapping[str, tuple[tuple[str, str], ...]] = {
+_BUILD_DATE = "20260915"  # suffix of image names; an example only
+_OS_IMAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ubuntu-os-cloud": (
-        ("ubuntu-2204-lts", f"ubuntu-2204-jammy-v{_STAMP}"),
-        ("ubuntu-2404-lts-amd64", f"ubuntu-2404-noble-amd64-v{_STAMP}"),
+        ("ubuntu-2204-lts", f"ubuntu-2204-jammy-v{_BUILD_DATE}"),
+        ("ubuntu-2404-lts-amd64", f"ubuntu-2404-noble-amd64-v{_BUILD_DATE}"),
     ),
     "debian-cloud": (
-        ("debian-12", f"debian-12-bookworm-v{_STAMP}"),
-        ("debian-11", f"debian-11-bullseye-v{_STAMP}"),
+        ("debian-12", f"debian-12-bookworm-v{_BUILD_DATE}"),
+        ("debian-11", f"debian-11-bullseye-v{_BUILD_DATE}"),
     ),
 }
-# Others that `gcloud compute images list` asks (SDK 528, api_lib/compute/constants.py): everybody's
-# as well, and without images here.
+# Other public projects that `gcloud compute images list` queries (SDK 528,
+# api_lib/compute/constants.py): readable by anyone, without images here.
 _WITHOUT_IMAGES = frozenset(
     (
         *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
@@ -46,7 +46,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a public project. `tensorflow` is the version in it, None for plain systems."""
+    """An image of a public project. `tensorflow` is its version, None for plain OS images."""
 
     project: str
     family: str
@@ -60,8 +60,8 @@ class Image:
 
 
 def tensorflow_family(version: str) -> str:
-    """The family of ml-images for a version of TPU nodes, as gcloud's execution-groups names it:
-    the patch is left out before 2.4 where it is 0."""
+    """The ml-images family of a TPU node version, as gcloud's execution-groups names it: before
+    2.4 the patch is omitted if it is 0."""
     major, minor, patch = (int(part) for part in (*version.split("."), "0")[:3])
     short = f"tf-{major}-{minor}"
     return f"{short}-{patch}" if patch or (major >= 2 and minor >= 4) else short
@@ -69,28 +69,34 @@ def tensorflow_family(version: str) -> str:
 
 @cache
 def _images() -> tuple[Image, ...]:
-    found = [
+    images = [
         Image(project, family, name, 10)
-        for project, rows in _PLAIN.items()
+        for project, rows in _OS_IMAGES.items()
         for family, name in rows
     ]
-    for version in sorted({one.tensorflow for one in catalog.node_versions() if one.tensorflow}):
+    for version in sorted(
+        {
+            node_version.tensorflow
+            for node_version in catalog.node_versions()
+            if node_version.tensorflow
+        }
+    ):
         family = tensorflow_family(version)
-        found.append(Image("ml-images", family, f"{family}-v{_STAMP}", 50, version))
-    return tuple(found)
+        images.append(Image("ml-images", family, f"{family}-v{_BUILD_DATE}", 50, version))
+    return tuple(images)
 
 
 def find_image(text: str) -> Image:
-    """The image that a reference means, given as a link or in part; refuses unknown ones.
+    """The image that a full or partial link refers to; an unknown one is an error.
 
     Forms: `https://…/projects/P/global/images/I`, `projects/P/global/images/family/F`, and
     gcloud's `projects/P/zones/-/imageFamilyViews/F`.
     """
-    found = _REFERENCE.search(text)
-    if found is None:
-        why = "The URL is malformed."
-        raise bad_field("resource.disks[0].initializeParams.sourceImage", text, why)
-    project, folder, name = found[1] or "", found[2], found[3]
+    match = _REFERENCE.search(text)
+    if match is None:
+        reason = "The URL is malformed."
+        raise bad_field("resource.disks[0].initializeParams.sourceImage", text, reason)
+    project, folder, name = match[1] or "", match[2], match[3]
     is_family = folder != "global/images/"
     for image in _images():
         if image.project == project and name == (image.family if is_family else image.name):
@@ -99,35 +105,35 @@ def find_image(text: str) -> Image:
 
 
 class Images:
-    """The images of Google's public projects. Those of one's own are not imitated."""
+    """Images of Google's public projects. Custom images are not emulated."""
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        self._open(request.project)
+        self._check_readable(request.project)
         return show(find_image(f"projects/{request.project}/global/images/{request.image}"))
 
     async def get_from_family(self, request: Any, caller: Caller) -> Any:
-        self._open(request.project)
+        self._check_readable(request.project)
         name = f"projects/{request.project}/global/images/family/{request.family}"
         return show(find_image(name))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        self._open(request.project)
-        rows = [_row(one) for one in _images() if one.project == request.project]
+        self._check_readable(request.project)
+        rows = [_row(image) for image in _images() if image.project == request.project]
         base = f"projects/{request.project}/global/images"
         return listed(request, "ImageList", "compute#imageList", rows, base)
 
-    def _open(self, project: str) -> None:
-        """Everybody may read the public projects, which are nobody's here."""
+    def _check_readable(self, project: str) -> None:
+        """Anyone may read the public projects; others must exist."""
         is_public = project in _WITHOUT_IMAGES
         if not is_public and all(image.project != project for image in _images()):
             self._context.project(project)
 
 
 class ImageFamilyViews:
-    """An image family as a zone sees it: the same everywhere."""
+    """An image family as seen from a zone: the same in every zone."""
 
     def __init__(self, images: Images) -> None:
         self._images = images

@@ -1,4 +1,4 @@
-"""What an instance's operations do: its state in the store, its machine behind it."""
+"""The effects of instance operations on the stored row and its machine."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["PORT_KEY", "Machines"]
+__all__ = ["PORT_KEY", "InstanceMachines"]
 
 log = logging.getLogger(__name__)
 
-PORT_KEY = "tpuctl-ssh-port"  # metadata, as of TPU nodes: where SSH is not at port 22
-_BOOTS_AT_ONCE = 16
-_OTHER_VERBS = ("insert", "start", "stop", "reset", "preempted")
+PORT_KEY = "tpuctl-ssh-port"  # metadata key, set if SSH is not on port 22 (TPU nodes use it too)
+_MAX_CONCURRENT_BOOTS = 16
+_ABORTABLE_VERBS = ("insert", "start", "stop", "reset", "preempted")
 
 
-class Machines(Collection):
-    """The part of the collection of instances that makes, ends and describes machines."""
+class InstanceMachines(Collection):
+    """The part of the instances collection that creates, stops and describes machines."""
 
     kind = INSTANCES
 
@@ -47,27 +47,27 @@ class Machines(Collection):
         self._projects = projects
         self._sources = Sources(context, disks, subnetworks)
         self._host = context.world.host
-        self._boots = asyncio.Semaphore(_BOOTS_AT_ONCE)
+        self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
         effects = {
-            "insert": Effect(self._running, self._make, self._never_was),
-            "refused": Effect(self._refused),
-            "start": Effect(self._running, self._boot, self._stopped_again),
-            "stop": Effect(self._stopped, self._shut),
-            "preempted": Effect(self._preempted, self._shut_preempted),
+            "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
+            "refused": Effect(self._raise_refusal),
+            "start": Effect(self._finish_start, self._boot_machine, self._fail_start),
+            "stop": Effect(self._finish_stop, self._shut_machine),
+            "preempted": Effect(self._finish_preemption, self._shut_preempted),
             "nothing": Effect(lambda arguments: None),
-            "delete": Effect(self._deleted, self._discard),
-            "patch": Effect(self.patched),
-            "setMetadata": Effect(self._metadata_set),
-            "setLabels": Effect(self.patched),
-            "setTags": Effect(self.patched),
-            "reset": Effect(lambda arguments: None, self._reset),
-            "setScheduling": Effect(self.patched),
-            "setMachineType": Effect(self.patched),
-            "setServiceAccount": Effect(self.patched),
-            "setDiskAutoDelete": Effect(self.patched),
-            "setDeletionProtection": Effect(self.patched),
-            "attachDisk": Effect(self._disk_attached),
-            "detachDisk": Effect(self._disk_detached),
+            "delete": Effect(self._finish_deletion, self._discard_machine),
+            "patch": Effect(self.finish_patch),
+            "setMetadata": Effect(self._finish_set_metadata),
+            "setLabels": Effect(self.finish_patch),
+            "setTags": Effect(self.finish_patch),
+            "reset": Effect(lambda arguments: None, self._reset_machine),
+            "setScheduling": Effect(self.finish_patch),
+            "setMachineType": Effect(self.finish_patch),
+            "setServiceAccount": Effect(self.finish_patch),
+            "setDiskAutoDelete": Effect(self.finish_patch),
+            "setDeletionProtection": Effect(self.finish_patch),
+            "attachDisk": Effect(self._finish_attach_disk),
+            "detachDisk": Effect(self._finish_detach_disk),
         }
         self.effects: Mapping[str, Effect] = {
             f"{self.kind}.{verb}": effect for verb, effect in effects.items()
@@ -77,14 +77,14 @@ class Machines(Collection):
         self.store.put_json(self.kind, name, row)
 
     def change(self, name: str, **changes: Any) -> Row | None:
-        """The row with these changes, saved; None if the instance is gone."""
+        """Save the changes and return the row; None if the instance does not exist."""
         row = self.find(name)
         if row is not None:
             row = {**row, **changes}
             self.save(name, row)
         return row
 
-    def begin_on(
+    def begin_on_instance(
         self,
         effect: str,
         name: str,
@@ -95,7 +95,7 @@ class Machines(Collection):
         verb: str = "",
         step: str = "",
     ) -> Any:
-        """Start an operation on an instance, by the name of its effect; `step` tells its pace."""
+        """Begin an operation on an instance; `step` selects the pace (default: the effect)."""
         row = self.find(name)
         if row is not None:
             arguments = {"target_id": row["id"], **arguments}
@@ -105,9 +105,9 @@ class Machines(Collection):
         )
 
     def abort_pending(self, name: str) -> None:
-        """A deletion ends whatever else was under way on the machine."""
+        """Abort the other pending operations of an instance that is being deleted."""
         operations = self.context.world.operations
-        for verb in _OTHER_VERBS:
+        for verb in _ABORTABLE_VERBS:
             for record in operations.pending(f"{self.kind}.{verb}"):
                 if record.arguments["target"] == name:
                     text = f"The resource '{name}' is being deleted"
@@ -116,8 +116,8 @@ class Machines(Collection):
     # Machines.
 
     async def spec(self, name: str, row: Row) -> MachineSpec:
-        """What the machine has to know, from the instance as it stands."""
-        _, project_id, _, zone, _, own = name.split("/")
+        """The spec of the machine, from the instance's current row."""
+        _, project_id, _, zone, _, instance_id = name.split("/")
         project = self.context.world.projects.find(project_id)
         assert project is not None, "projects are never removed"
         endpoints = await self._host.reserve([name])
@@ -126,7 +126,7 @@ class Machines(Collection):
         access = self.context.world.access
         return MachineSpec(
             name=name,
-            node_id=own,
+            node_id=instance_id,
             worker=0,
             endpoints=tuple(endpoints),
             project=project_id,
@@ -144,21 +144,24 @@ class Machines(Collection):
         )
 
     def _metadata(self, project: str, row: Row) -> dict[str, str]:
-        """The instance's own, and of the project's what the system on a machine looks at.
+        """The instance's metadata plus the project keys that the guest OS reads.
 
-        SSH keys of both count unless the instance blocks the project's; the project's startup
-        script runs where the instance has none (cloud.google.com/compute/docs, "SSH keys" and
+        SSH keys of both apply unless the instance blocks the project's; the project's startup
+        script runs if the instance has none (cloud.google.com/compute/docs, "SSH keys" and
         "startup scripts").
         """
-        own = {item["key"]: item["value"] for item in row["metadata"]["items"]}
-        shared = {item["key"]: item["value"] for item in self._projects.items(project)}
-        if own.get("block-project-ssh-keys", "").lower() != "true" and "ssh-keys" in shared:
-            keys = [own["ssh-keys"]] if "ssh-keys" in own else []
-            own["ssh-keys"] = "\n".join([*keys, shared["ssh-keys"]])
+        metadata = {item["key"]: item["value"] for item in row["metadata"]["items"]}
+        project_metadata = {item["key"]: item["value"] for item in self._projects.items(project)}
+        if (
+            metadata.get("block-project-ssh-keys", "").lower() != "true"
+            and "ssh-keys" in project_metadata
+        ):
+            keys = [metadata["ssh-keys"]] if "ssh-keys" in metadata else []
+            metadata["ssh-keys"] = "\n".join([*keys, project_metadata["ssh-keys"]])
         for key in ("startup-script", "enable-guest-attributes"):
-            if key in shared:
-                own.setdefault(key, shared[key])
-        return own
+            if key in project_metadata:
+                metadata.setdefault(key, project_metadata[key])
+        return metadata
 
     def _tensorflow(self, row: Row) -> str | None:
         disk = self._disks.find(row["disks"][0]["source"])
@@ -167,22 +170,22 @@ class Machines(Collection):
         return find_image(disk["sourceImage"]).tensorflow
 
     async def resume(self) -> None:
-        """Boot every machine that ran when the last process ended."""
+        """Boot every machine that was running when the last process exited."""
         for name, row in self.items(""):
             if row["status"] == "RUNNING":
-                self.context.world.in_background(self._boot_again(name))
+                self.context.world.in_background(self._reboot_after_restart(name))
 
-    async def _boot_again(self, name: str) -> None:
+    async def _reboot_after_restart(self, name: str) -> None:
         try:
-            await self._boot({"target": name}, lambda text: None)
+            await self._boot_machine({"target": name}, lambda text: None)
         except ApiError as error:
-            log.error("%s: the machine did not come back: %s", name, error.message)
+            log.error("%s: failed to restart the machine: %s", name, error.message)
             row = self.find(name)
             if row is not None and row["status"] == "RUNNING":
                 self.change(name, status="TERMINATED", statusMessage=error.message)
 
     def reconfigure_all(self, project: str) -> None:
-        """Tell the project's machines that the metadata they share has changed."""
+        """Pass changed project metadata to the project's machines."""
         for name, row in self.items(f"projects/{project}/"):
             if row["status"] == "RUNNING":
                 self.context.world.in_background(self._reconfigure(name))
@@ -192,36 +195,36 @@ class Machines(Collection):
         if row is not None:
             self._host.reconfigure(await self.spec(name, row))
 
-    async def _make(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _create_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         try:
             self.change(arguments["target"], status="STAGING")
-            await self._boot(arguments, tell)
+            await self._boot_machine(arguments, report)
         except Exception:
-            # Before the failure is told, so that a server that ends here takes it up again.
+            # Before the failure is recorded, so that a restarted server retries the cleanup.
             await self._host.discard(arguments["target"])
             raise
 
-    async def _boot(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _boot_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         name = arguments["target"]
         row = self.find(name)
         if row is None:
             raise failed("RESOURCE_NOT_FOUND", f"The resource '{name}' was not found", 404)
         try:
             async with self._boots:
-                await self._host.boot(await self.spec(name, row), tell)
+                await self._host.boot(await self.spec(name, row), report)
         except MachineError as error:
             text = f"The machine of '{name}' could not start: {error}"
             raise failed("INTERNAL_ERROR", text, 500) from error
 
-    async def _reset(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _reset_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])
-        await self._boot(arguments, tell)
+        await self._boot_machine(arguments, report)
 
-    async def _shut(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _shut_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])
 
-    async def _shut_preempted(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        """The machine learns of it, and its programs have a moment before they are ended."""
+    async def _shut_preempted(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        """Set the preempted event, then stop the machine after the notice period."""
         self._host.set_event(arguments["target"], "preempted", "TRUE")
         await asyncio.sleep(float(arguments["notice"]))
         row = self.find(arguments["target"])
@@ -230,22 +233,22 @@ class Machines(Collection):
         else:
             await self._host.shut_down(arguments["target"])
 
-    async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _discard_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self.discard_machine(arguments["target"])
 
     async def discard_machine(self, name: str) -> None:
         await self._host.discard(name)
 
-    # What ends an operation.
+    # Effects: finish an operation.
 
-    def _refused(self, arguments: Arguments) -> None:
+    def _raise_refusal(self, arguments: Arguments) -> None:
         raise failed(**arguments["refusal"])
 
-    def _running(self, arguments: Arguments) -> None:
+    def _finish_start(self, arguments: Arguments) -> None:
         self.change(arguments["target"], status="RUNNING", lastStartTimestamp=now_text())
 
-    def _never_was(self, arguments: Arguments, error: ApiError) -> None:
-        """An insertion that failed leaves nothing. A deletion under way ends by itself."""
+    def _fail_insert(self, arguments: Arguments, error: ApiError) -> None:
+        """Remove the instance of a failed insertion, unless a deletion is pending."""
         row = self.find(arguments["target"])
         if row is not None and not row.get("deleting"):
             self.remove(arguments["target"], arguments["disks"])
@@ -255,42 +258,42 @@ class Machines(Collection):
         for disk in disks:
             self.store.delete(DISKS, disk)
 
-    def _stopped(self, arguments: Arguments) -> None:
+    def _finish_stop(self, arguments: Arguments) -> None:
         self.change(arguments["target"], status="TERMINATED", lastStopTimestamp=now_text())
 
-    def _stopped_again(self, arguments: Arguments, error: ApiError) -> None:
+    def _fail_start(self, arguments: Arguments, error: ApiError) -> None:
         row = self.find(arguments["target"])
         if row is not None and not row.get("deleting"):
             self.change(arguments["target"], status="TERMINATED")
 
-    def _preempted(self, arguments: Arguments) -> None:
+    def _finish_preemption(self, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
-            self._deleted(arguments)
+            self._finish_deletion(arguments)
         else:
-            self._stopped(arguments)
+            self._finish_stop(arguments)
 
-    def _deleted(self, arguments: Arguments) -> None:
+    def _finish_deletion(self, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None:
-            going = [disk["source"] for disk in row["disks"] if disk["autoDelete"]]
-            self.remove(arguments["target"], going)
+            auto_deleted = [disk["source"] for disk in row["disks"] if disk["autoDelete"]]
+            self.remove(arguments["target"], auto_deleted)
 
-    def _metadata_set(self, arguments: Arguments) -> None:
+    def _finish_set_metadata(self, arguments: Arguments) -> None:
         name = arguments["target"]
-        row = self.must(name)
+        row = self.require(name)
         items = arguments["items"]
-        if all(item["key"] != PORT_KEY for item in items):  # the cloud's own, not the client's
+        if all(item["key"] != PORT_KEY for item in items):  # set by the local cloud, not the client
             items += [item for item in row["metadata"]["items"] if item["key"] == PORT_KEY]
         self.save(name, {**row, "metadata": {"items": items}})
         if row["status"] == "RUNNING":
             self.context.world.in_background(self._reconfigure(name))
 
-    def _disk_attached(self, arguments: Arguments) -> None:
-        row = self.must(arguments["target"])
+    def _finish_attach_disk(self, arguments: Arguments) -> None:
+        row = self.require(arguments["target"])
         self.save(arguments["target"], {**row, "disks": [*row["disks"], arguments["disk"]]})
 
-    def _disk_detached(self, arguments: Arguments) -> None:
-        row = self.must(arguments["target"])
-        kept = [one for one in row["disks"] if one.get("deviceName") != arguments["device"]]
-        self.save(arguments["target"], {**row, "disks": kept})
+    def _finish_detach_disk(self, arguments: Arguments) -> None:
+        row = self.require(arguments["target"])
+        disks = [disk for disk in row["disks"] if disk.get("deviceName") != arguments["device"]]
+        self.save(arguments["target"], {**row, "disks": disks})

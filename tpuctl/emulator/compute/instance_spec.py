@@ -1,4 +1,4 @@
-"""What an instance is made of, from what a client asked for: checked, and with its defaults."""
+"""Builds an instance row from a request: validated and with defaults."""
 
 from __future__ import annotations
 
@@ -23,19 +23,27 @@ from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.state.resource_names import full_network, short
+from tpuctl.emulator.state.resource_names import full_network, relative_name
 
-__all__ = ["Draft", "Sources", "accounts", "attached", "draft", "machine_type_of", "scheduling"]
+__all__ = [
+    "Draft",
+    "Sources",
+    "attached_disk",
+    "draft",
+    "machine_type_of",
+    "scheduling",
+    "service_accounts",
+]
 
-_POLICY = "compute.vmExternalIpAccess"
-_LOCATIONS = "gcp.resourceLocations"
+_EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
+_LOCATION_CONSTRAINT = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
-_KEPT = ("name", "description", "canIpForward", "deletionProtection", "minCpuPlatform")
+_COPIED_FIELDS = ("name", "description", "canIpForward", "deletionProtection", "minCpuPlatform")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where what instances are made of is found."""
+    """The collections that instances refer to."""
 
     context: ComputeContext
     disks: Disks
@@ -44,76 +52,78 @@ class Sources:
 
 @dataclass(frozen=True)
 class Draft:
-    """An instance to be, and the disks to be made with it, by their full names."""
+    """A new instance and the disks to create with it, by full name."""
 
     row: Row
     disks: dict[str, Row]
 
 
-def draft(sources: Sources, name: str, asked: Row) -> Draft:
-    """Refuses what Google refuses before it accepts."""
+def draft(sources: Sources, name: str, body: Row) -> Draft:
+    """Raises the errors that Google returns before accepting the request."""
     project = sources.context.world.projects.require(name.split("/")[1])
     _check_location(sources, project, name)
     disks: dict[str, Row] = {}
     row: Row = {
-        **{key: asked[key] for key in _KEPT if key in asked},
-        "machineType": machine_type_of(name, asked),
-        "tags": {"items": asked.get("tags", {}).get("items", [])},
-        "metadata": {"items": checked_items(asked.get("metadata", {}))},
-        "labels": _labels(asked.get("labels", {})),
-        "scheduling": scheduling(asked.get("scheduling", {})),
-        "serviceAccounts": accounts(project, asked.get("serviceAccounts", [])),
-        "networkInterfaces": _interfaces(sources, project, name, asked),
+        **{key: body[key] for key in _COPIED_FIELDS if key in body},
+        "machineType": machine_type_of(name, body),
+        "tags": {"items": body.get("tags", {}).get("items", [])},
+        "metadata": {"items": checked_items(body.get("metadata", {}))},
+        "labels": _labels(body.get("labels", {})),
+        "scheduling": scheduling(body.get("scheduling", {})),
+        "serviceAccounts": service_accounts(project, body.get("serviceAccounts", [])),
+        "networkInterfaces": _interfaces(sources, project, name, body),
         "shieldedInstanceConfig": {
             "enableSecureBoot": False,
             "enableVtpm": True,
             "enableIntegrityMonitoring": True,
-            **asked.get("shieldedInstanceConfig", {}),
+            **body.get("shieldedInstanceConfig", {}),
         },
         "status": "PROVISIONING",
     }
-    wanted = asked.get("disks", [])
-    if not wanted:
+    requested = body.get("disks", [])
+    if not requested:
         raise bad_field("resource.disks", "", "No disks are specified.")
-    row["disks"] = [_disk(sources, name, index, disk, disks) for index, disk in enumerate(wanted)]
+    row["disks"] = [
+        _disk(sources, name, index, disk, disks) for index, disk in enumerate(requested)
+    ]
     if [disk["boot"] for disk in row["disks"]].count(True) != 1 or not row["disks"][0]["boot"]:
-        why = "Exactly one boot disk must be specified, and first."
-        raise bad_field("resource.disks[0].boot", "", why)
+        reason = "Exactly one boot disk must be specified, and first."
+        raise bad_field("resource.disks[0].boot", "", reason)
     return Draft(row, disks)
 
 
-def attached(sources: Sources, name: str, index: int, asked: Row) -> Row:
-    """An existing disk as it is attached to an instance."""
-    source = short(asked.get("source", ""))
+def attached_disk(sources: Sources, name: str, index: int, body: Row) -> Row:
+    """The attachment of an existing disk to an instance."""
+    source = relative_name(body.get("source", ""))
     if not source.startswith("projects/"):
         source = f"{name.split('/instances/', maxsplit=1)[0]}/disks/{source.rpartition('/')[2]}"
     disk = sources.disks.find(source)
     if disk is None:
         raise not_found(source)
-    mode = asked.get("mode", "READ_WRITE")
+    mode = body.get("mode", "READ_WRITE")
     for user in sources.disks.users_of(source):
         if mode == "READ_WRITE":
             raise in_use("disk", source, user)
-    return _attachment(source, disk, index, asked)
+    return _disk_attachment(source, disk, index, body)
 
 
-def machine_type_of(name: str, asked: Row) -> str:
-    """The full name of the type that an instance of this name is asked to have."""
-    kind = asked.get("machineType", "").rpartition("/")[2]
+def machine_type_of(name: str, body: Row) -> str:
+    """The full name of the requested machine type, in the zone of the instance `name`."""
+    kind = body.get("machineType", "").rpartition("/")[2]
     full = f"{name.split('/instances/', maxsplit=1)[0]}/machineTypes/{kind}"
     if machine_type(kind) is None:
-        why = f"The referenced resource '{full}' cannot be found."
-        raise bad_field("resource.machineType", asked.get("machineType", ""), why)
+        reason = f"The referenced resource '{full}' cannot be found."
+        raise bad_field("resource.machineType", body.get("machineType", ""), reason)
     return full
 
 
 def _check_location(sources: Sources, project: Project, name: str) -> None:
-    """In words that were seen in public, if never the whole answer."""
+    """Wording seen in public, though never the complete response."""
     zone, policies = name.split("/")[3], OrgPolicies(sources.context.world.store)
-    if not policies.allows(f"projects/{project['id']}", _LOCATIONS, zone):
+    if not policies.allows(f"projects/{project['id']}", _LOCATION_CONSTRAINT, zone):
         raise condition_not_met(
-            f"Location ZONE:{zone} violates constraint constraints/{_LOCATIONS} on the resource "
-            f"{name}."
+            f"Location ZONE:{zone} violates constraint constraints/{_LOCATION_CONSTRAINT} on the "
+            f"resource {name}."
         )
 
 
@@ -122,70 +132,78 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
         if not _LABEL.fullmatch(key):
             raise bad_field("resource.labels", key, "Label key must match '[a-z][-_a-z0-9]{0,62}'.")
         if not re.fullmatch(r"[-_a-z0-9]{0,63}", value):
-            why = "Label value must match '[-_a-z0-9]{0,63}'."
-            raise bad_field("resource.labels", value, why)
+            reason = "Label value must match '[-_a-z0-9]{0,63}'."
+            raise bad_field("resource.labels", value, reason)
     return labels
 
 
-def scheduling(asked: Row) -> Row:
-    """Complete: spot machines are ended by maintenance, and not started again."""
-    is_spot = asked.get("provisioningModel") == "SPOT" or asked.get("preemptible", False)
-    if is_spot and asked.get("automaticRestart"):
+def scheduling(requested: Row) -> Row:
+    """With defaults: spot instances terminate on maintenance and do not restart."""
+    is_spot = requested.get("provisioningModel") == "SPOT" or requested.get("preemptible", False)
+    if is_spot and requested.get("automaticRestart"):
         raise invalid("Scheduling must have automaticRestart as false when preemptible is true.")
     return {
         "provisioningModel": "SPOT" if is_spot else "STANDARD",
         "onHostMaintenance": "TERMINATE" if is_spot else "MIGRATE",
-        **asked,
+        **requested,
         "preemptible": is_spot,
-        "automaticRestart": not is_spot and asked.get("automaticRestart", True),
+        "automaticRestart": not is_spot and requested.get("automaticRestart", True),
     }
 
 
-def accounts(project: Project, asked: Rows) -> Rows:
-    """The one account at most, the project's default one where `default` is asked for."""
-    if len(asked) > 1:
+def service_accounts(project: Project, requested: Rows) -> Rows:
+    """At most one account; `default` is the project's default one."""
+    if len(requested) > 1:
         raise invalid("At most one service account may be specified.", reason="invalid")
     default = f"{project['number']}-compute@developer.gserviceaccount.com"
     return [
         {
-            "email": default if one.get("email") in (None, "", "default") else one["email"],
-            "scopes": one.get("scopes", []),
+            "email": default if account.get("email") in (None, "", "default") else account["email"],
+            "scopes": account.get("scopes", []),
         }
-        for one in asked
+        for account in requested
     ]
 
 
-def _interfaces(sources: Sources, project: Project, name: str, asked: Row) -> Rows:
-    wanted = asked.get("networkInterfaces", [])
-    if len(wanted) != 1:
-        why = "At least one network interface is required." if not wanted else "One at most here."
-        raise bad_field("resource.networkInterfaces", "", why)
+def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Rows:
+    interfaces = body.get("networkInterfaces", [])
+    if len(interfaces) != 1:
+        reason = (
+            "At least one network interface is required."
+            if not interfaces
+            else "Only one network interface is supported."
+        )
+        raise bad_field("resource.networkInterfaces", "", reason)
     region = region_of(name.split("/")[3])
-    one = wanted[0]
-    found = short(one.get("subnetwork", ""))
-    if found:
-        if not found.startswith("projects/"):
-            own = found.rpartition("/")[2]
-            found = f"projects/{project['id']}/regions/{region}/subnetworks/{own}"
-        subnetwork = sources.subnetworks.find(found)
-        if subnetwork is None or found.split("/")[3] != region:
-            raise not_found(found)
+    requested = interfaces[0]
+    subnetwork_name = relative_name(requested.get("subnetwork", ""))
+    if subnetwork_name:
+        if not subnetwork_name.startswith("projects/"):
+            subnetwork_id = subnetwork_name.rpartition("/")[2]
+            subnetwork_name = (
+                f"projects/{project['id']}/regions/{region}/subnetworks/{subnetwork_id}"
+            )
+        subnetwork = sources.subnetworks.find(subnetwork_name)
+        if subnetwork is None or subnetwork_name.split("/")[3] != region:
+            raise not_found(subnetwork_name)
         network = subnetwork["network"]
     else:
         network = full_network(
-            sources.context.world.projects, project["id"], one.get("network", "")
+            sources.context.world.projects, project["id"], requested.get("network", "")
         )
         if sources.context.world.store.get(NETWORKS, network) is None:
             raise not_found(network)
-        own = network.rpartition("/")[2]
-        found = f"{network.split('/global/')[0]}/regions/{region}/subnetworks/{own}"
-        if sources.subnetworks.find(found) is None:
-            why = "Subnetwork should be specified for custom subnetmode network"
-            raise bad_field("resource.networkInterfaces[0]", "", why)
+        subnetwork_id = network.rpartition("/")[2]
+        subnetwork_name = (
+            f"{network.split('/global/')[0]}/regions/{region}/subnetworks/{subnetwork_id}"
+        )
+        if sources.subnetworks.find(subnetwork_name) is None:
+            reason = "Subnetwork should be specified for custom subnetmode network"
+            raise bad_field("resource.networkInterfaces[0]", "", reason)
     interface = {
         "name": "nic0",
         "network": network,
-        "subnetwork": found,
+        "subnetwork": subnetwork_name,
         "stackType": "IPV4_ONLY",
         "accessConfigs": [
             {
@@ -194,51 +212,56 @@ def _interfaces(sources: Sources, project: Project, name: str, asked: Row) -> Ro
                 "name": access.get("name", "External NAT"),
                 "networkTier": access.get("networkTier", "PREMIUM"),
             }
-            for access in one.get("accessConfigs", [])
+            for access in requested.get("accessConfigs", [])
         ],
     }
     allows = OrgPolicies(sources.context.world.store).allows
-    if interface["accessConfigs"] and not allows(f"projects/{project['id']}", _POLICY, name):
+    if interface["accessConfigs"] and not allows(
+        f"projects/{project['id']}", _EXTERNAL_IP_CONSTRAINT, name
+    ):
         # gardener/gardener-extension-provider-gcp#415 and others: error 412, conditionNotMet.
         raise condition_not_met(
-            f"Constraint constraints/{_POLICY} violated for project {project['number']}. Add "
-            f"instance {name} to the constraint to use external IP with it."
+            f"Constraint constraints/{_EXTERNAL_IP_CONSTRAINT} violated for project "
+            f"{project['number']}. Add instance {name} to the constraint to use external IP "
+            "with it."
         )
     return [interface]
 
 
-def _disk(sources: Sources, name: str, index: int, asked: Row, made: dict[str, Row]) -> Row:
-    if asked.get("type") == "SCRATCH":
+def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[str, Row]) -> Row:
+    if body.get("type") == "SCRATCH":
         return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
-    if "source" in asked:
-        return attached(sources, name, index, asked)
-    base, own = name.split("/instances/")
-    params = asked.get("initializeParams", {})
-    disk_name = params.get("diskName") or (own if asked.get("boot") else f"{own}-{index}")
+    if "source" in body:
+        return attached_disk(sources, name, index, body)
+    base, instance_id = name.split("/instances/")
+    params = body.get("initializeParams", {})
+    disk_name = params.get("diskName") or (
+        instance_id if body.get("boot") else f"{instance_id}-{index}"
+    )
     full = f"{base}/disks/{disk_name}"
-    if full in made or sources.disks.find(full) is not None:
+    if full in new_disks or sources.disks.find(full) is not None:
         raise already_exists(full)
     row: Row = {"name": disk_name, "type": params.get("diskType", "")}
     for field in ("sourceImage", "sourceSnapshot", "labels"):
         if field in params:
             row[field] = params[field]
-    if size := params.get("diskSizeGb") or asked.get("diskSizeGb"):
+    if size := params.get("diskSizeGb") or body.get("diskSizeGb"):
         row["sizeGb"] = size
-    made[full] = sources.disks.drafted(full, row)
-    return _attachment(full, made[full], index, asked)
+    new_disks[full] = sources.disks.with_defaults(full, row)
+    return _disk_attachment(full, new_disks[full], index, body)
 
 
-def _attachment(source: str, disk: Row, index: int, asked: Row) -> Row:
+def _disk_attachment(source: str, disk: Row, index: int, body: Row) -> Row:
     row: dict[str, Any] = {
         "kind": "compute#attachedDisk",
         "type": "PERSISTENT",
         "source": source,
         "index": index,
-        "boot": asked.get("boot", False),
-        "autoDelete": asked.get("autoDelete", False),
-        "deviceName": asked.get("deviceName") or f"persistent-disk-{index}",
-        "mode": asked.get("mode", "READ_WRITE"),
-        "interface": asked.get("interface", "SCSI"),
+        "boot": body.get("boot", False),
+        "autoDelete": body.get("autoDelete", False),
+        "deviceName": body.get("deviceName") or f"persistent-disk-{index}",
+        "mode": body.get("mode", "READ_WRITE"),
+        "interface": body.get("interface", "SCSI"),
         "diskSizeGb": disk["sizeGb"],
     }
     if disk.get("sourceImage"):

@@ -1,4 +1,4 @@
-"""Instances: virtual machines such as the controllers of TPU nodes."""
+"""Instances: virtual machines such as controllers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from tpuctl.emulator.compute.bulk_insert import Batch, BulkInsertion, batch_of
-from tpuctl.emulator.compute.collection import Row, asked_once, fingerprint, name_must_fit
+from tpuctl.emulator.compute.collection import Row, check_name, fingerprint, idempotent
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import (
@@ -18,7 +18,7 @@ from tpuctl.emulator.compute.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instance_spec import Draft, draft
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.project import Projects
-from tpuctl.emulator.compute.quota import Quota, disk_needs, instance_needs
+from tpuctl.emulator.compute.quota import Quota, disk_usage, instance_usage
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
@@ -29,25 +29,25 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Instances"]
 
-_MOST_OUTPUT = 2**20  # "the most recent 1 MB", says the method's description
-_PLATFORMS = {
+_MAX_SERIAL_OUTPUT_BYTES = 2**20  # "the most recent 1 MB", says the method's description
+_CPU_PLATFORMS = {
     "n1": "Intel Haswell",
     "n2": "Intel Cascade Lake",
     "n2d": "AMD Rome",
     "e2": "Intel Broadwell",
     "c2": "Intel Cascade Lake",
 }
-# What a machine is told that is moved while it runs, and one that cannot be: docs.cloud.google.com/
+# Metadata values of a maintenance event, with and without live migration: docs.cloud.google.com/
 # compute/docs/metadata/getting-live-migration-notice
-_EVENTS = {
+_MAINTENANCE_EVENTS = {
     "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
     "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
-_SETTLED = ("RUNNING", "TERMINATED")
+_STABLE_STATES = ("RUNNING", "TERMINATED")
 
 
 class Instances(InstanceSettings):
-    """Instances of a zone. Each has a real machine behind it."""
+    """Instances of a zone. Each is backed by a local machine."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Instances(InstanceSettings):
         self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
 
     def show(self, name: str, row: Row) -> Row:
-        shown = {
+        resource = {
             **super().show(name, row),
             "machineType": LINK + row["machineType"],
             "labelFingerprint": fingerprint(row["labels"]),
@@ -74,39 +74,44 @@ class Instances(InstanceSettings):
                 "fingerprint": fingerprint(row["metadata"]["items"]),
                 "items": row["metadata"]["items"],
             },
-            "cpuPlatform": _platform(row),
+            "cpuPlatform": _cpu_platform(row),
             "startRestricted": False,
             "confidentialInstanceConfig": {"enableConfidentialCompute": False},
             "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
-            "networkInterfaces": [_interface(row, one) for one in row["networkInterfaces"]],
+            "networkInterfaces": [
+                _interface(row, interface) for interface in row["networkInterfaces"]
+            ],
             "disks": [
-                {**one, "source": LINK + one["source"]} if "source" in one else one
-                for one in row["disks"]
+                {**disk, "source": LINK + disk["source"]} if "source" in disk else disk
+                for disk in row["disks"]
             ],
         }
-        del shown["address"]
-        shown.pop("deleting", None)
-        return shown
+        del resource["address"]
+        resource.pop("deleting", None)
+        return resource
 
     def users_of_network(self, name: str) -> list[str]:
-        """Instances on a network or subnetwork, by their full names."""
+        """Instances on a network or subnetwork, by full name."""
         return [
             instance
             for instance, row in self.items(f"projects/{name.split('/')[1]}/")
-            if any(name in (one["network"], one["subnetwork"]) for one in row["networkInterfaces"])
+            if any(
+                name in (interface["network"], interface["subnetwork"])
+                for interface in row["networkInterfaces"]
+            )
         ]
 
     def users_of_disks(self, project: str) -> dict[str, list[str]]:
-        """Instances of a project by the disks that are attached to them."""
-        found: dict[str, list[str]] = {}
+        """Instances of a project by attached disk."""
+        users: dict[str, list[str]] = {}
         for name, instance in self.items(f"projects/{project}/"):
             for disk in instance.get("disks", ()):
                 if "source" in disk:
-                    found.setdefault(disk["source"], []).append(name)
-        return found
+                    users.setdefault(disk["source"], []).append(name)
+        return users
 
     def tunnel_target(self, name: str) -> TunnelTarget | None:
-        """The machine of an instance that runs, for a tunnel to it."""
+        """The tunnel target of a running instance."""
         row = self.find(name)
         if row is None or row["status"] != "RUNNING":
             return None
@@ -115,70 +120,74 @@ class Instances(InstanceSettings):
         return TunnelTarget(name, network[network.index("projects/") :], tags)
 
     async def insert(self, request: Any, caller: Caller) -> Any:
-        base = self.base_of(request)
-        again = self.context.begun_before(base, request.request_id)
-        if again is not None:
-            return again
+        base = self.collection_name(request)
+        existing = self.context.operation_of_request(base, request.request_id)
+        if existing is not None:
+            return existing
         if request.source_instance_template or request.source_machine_image:
-            raise invalid("Templates and machine images are not imitated.", reason="invalid")
-        asked = as_row(request.instance_resource)
-        name_must_fit(asked.get("name", ""))
-        name = f"{base}/{asked['name']}"
-        self.refuse_second(name)
-        made = draft(self._sources, name, asked)
-        refusal = self._refusal([made], name)
+            raise invalid("Templates and machine images are not emulated.", reason="invalid")
+        body = as_row(request.instance_resource)
+        check_name(body.get("name", ""))
+        name = f"{base}/{body['name']}"
+        self.require_unused_name(name)
+        instance = draft(self._sources, name, body)
+        refusal = self._refusal([instance], name)
         if refusal is not None:
-            return self.begin_on(
+            return self.begin_on_instance(
                 "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
             )
         (endpoint,) = await self._reserve([name])
-        again = self.context.begun_before(base, request.request_id)
-        if again is not None:  # the same call may have come in between, or another
-            return again
-        self.refuse_second(name)
-        return self._begin_insertion(name, made, endpoint, caller, {}, request.request_id)
+        existing = self.context.operation_of_request(base, request.request_id)
+        if existing is not None:  # a concurrent request may have begun it meanwhile
+            return existing
+        self.require_unused_name(name)
+        return self._begin_insertion(name, instance, endpoint, caller, {}, request.request_id)
 
     async def bulk_insert(self, request: Any, caller: Caller) -> Any:
-        base = self.base_of(request)
-        again = self.context.begun_before(base, request.request_id)
-        if again is not None:
-            return again
+        base = self.collection_name(request)
+        existing = self.context.operation_of_request(base, request.request_id)
+        if existing is not None:
+            return existing
         batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
-        made: dict[str, Draft] = {}
-        for own in batch.names:
-            name = f"{base}/{own}"
-            self.refuse_second(name)
-            made[name] = draft(self._sources, name, {**batch.properties, "name": own})
+        drafts: dict[str, Draft] = {}
+        for instance_id in batch.names:
+            name = f"{base}/{instance_id}"
+            self.require_unused_name(name)
+            drafts[name] = draft(self._sources, name, {**batch.properties, "name": instance_id})
         group = {"group": BulkInsertion.new_group()}
-        refusal, made = self._largest_part(made, batch)
+        refusal, drafts = self._largest_allowed(drafts, batch)
         if refusal is not None:
             arguments = {**group, "refusal": refusal}
             request_id = request.request_id
-            return self.begin_on("refused", base, caller, arguments, request_id, verb="bulkInsert")
-        endpoints = await self._reserve(list(made))
-        again = self.context.begun_before(base, request.request_id)
-        if again is not None:
-            return again
-        for name in made:
-            self.refuse_second(name)
+            return self.begin_on_instance(
+                "refused", base, caller, arguments, request_id, verb="bulkInsert"
+            )
+        endpoints = await self._reserve(list(drafts))
+        existing = self.context.operation_of_request(base, request.request_id)
+        if existing is not None:
+            return existing
+        for name in drafts:
+            self.require_unused_name(name)
         with self.store.transaction():
             members = [
-                self._begin_insertion(name, made[name], endpoint, caller, group)
-                for name, endpoint in zip(made, endpoints, strict=True)
+                self._begin_insertion(name, drafts[name], endpoint, caller, group)
+                for name, endpoint in zip(drafts, endpoints, strict=True)
             ]
             scope = base.rpartition("/")[0]
             arguments = {
                 **group,
                 "members": [f"{scope}/operations/{operation.name}" for operation in members],
-                "least": batch.least,
+                "least": batch.min_count,
             }
-            return self.begin_on("bulkInsert", base, caller, arguments, request.request_id)
+            return self.begin_on_instance("bulkInsert", base, caller, arguments, request.request_id)
 
-    def _largest_part(self, made: dict[str, Draft], batch: Batch) -> tuple[Any, dict[str, Draft]]:
-        """As many as quota allows, and the error where these are fewer than the minimum."""
-        name = next(iter(made))
-        for count in range(len(made), batch.least - 1, -1):
-            part = dict(list(made.items())[:count])
+    def _largest_allowed(
+        self, drafts: dict[str, Draft], batch: Batch
+    ) -> tuple[Any, dict[str, Draft]]:
+        """As many as quota allows; the error if that is fewer than the minimum."""
+        name = next(iter(drafts))
+        for count in range(len(drafts), batch.min_count - 1, -1):
+            part = dict(list(drafts.items())[:count])
             refusal = self._refusal(list(part.values()), name)
             if refusal is None or refusal["code"] != "QUOTA_EXCEEDED":
                 return refusal, part
@@ -187,22 +196,22 @@ class Instances(InstanceSettings):
     def _begin_insertion(
         self,
         name: str,
-        made: Draft,
+        instance: Draft,
         endpoint: Any,
         caller: Caller,
         arguments: Row,
         request_id: str = "",
     ) -> Any:
-        row = self.born({**made.row, "address": endpoint.address})
+        row = self.with_identity({**instance.row, "address": endpoint.address})
         if endpoint.ssh_port != 22:
             row["metadata"]["items"].append({"key": PORT_KEY, "value": str(endpoint.ssh_port)})
         with self.store.transaction():
             self.save(name, row)
-            for disk_name, disk in made.disks.items():
+            for disk_name, disk in instance.disks.items():
                 disks = self._disks
-                self.store.put_json(disks.kind, disk_name, disks.born(disk))
-            arguments = {**arguments, "disks": list(made.disks), "target_id": row["id"]}
-            return self.begin_on("insert", name, caller, arguments, request_id)
+                self.store.put_json(disks.kind, disk_name, disks.with_identity(disk))
+            arguments = {**arguments, "disks": list(instance.disks), "target_id": row["id"]}
+            return self.begin_on_instance("insert", name, caller, arguments, request_id)
 
     async def _reserve(self, names: list[str]) -> Any:
         try:
@@ -211,10 +220,10 @@ class Instances(InstanceSettings):
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
     def _refusal(self, drafts: list[Draft], name: str) -> Any | None:
-        """The error with which the operation must end. `name` is that of one of them."""
+        """The error that the operation must fail with. `name` is one of the instances."""
         project, zone = name.split("/")[1], name.split("/")[3]
-        made = drafts[0]
-        for account in made.row["serviceAccounts"]:
+        first = drafts[0]
+        for account in first.row["serviceAccounts"]:
             owner, _, domain = account["email"].partition("@")[2].partition(".")
             full = f"projects/{owner}/serviceAccounts/{account['email']}"
             if domain == "iam.gserviceaccount.com" and self.store.get(ACCOUNTS, full) is None:
@@ -226,21 +235,21 @@ class Instances(InstanceSettings):
                 }
         needs: Counter[str] = Counter()
         for each in drafts:
-            needs.update(instance_needs(each.row))
+            needs.update(instance_usage(each.row))
             for disk in each.disks.values():
-                needs.update(disk_needs(disk))
+                needs.update(disk_usage(disk))
         refusal = self._quota.refusal(project, region_of(zone), needs)
         if refusal is not None:
             return refusal
-        kind = made.row["machineType"].rpartition("/")[2]
+        kind = first.row["machineType"].rpartition("/")[2]
         fault = self.context.world.faults.take("stockout", project=project, zone=zone, type=kind)
         if fault is None:
             return None
         return _stockout(project, zone, kind, str(fault.get("text") or ""))
 
-    @asked_once
+    @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
-        row = self.must(name)
+        row = self.require(name)
         if row.get("deleting"):
             raise not_ready(name)
         if row.get("deletionProtection"):
@@ -249,70 +258,76 @@ class Instances(InstanceSettings):
         with self.store.transaction():
             self.change(name, status="STOPPING", deleting=True)
             self.abort_pending(name)
-            return self.begin_on("delete", name, caller, {}, request.request_id)
+            return self.begin_on_instance("delete", name, caller, {}, request.request_id)
 
-    @asked_once
+    @idempotent
     async def stop(self, name: str, request: Any, caller: Caller) -> Any:
-        return self._turn(name, "stop", "RUNNING", "STOPPING", request, caller)
+        return self._change_state(name, "stop", "RUNNING", "STOPPING", request, caller)
 
-    @asked_once
+    @idempotent
     async def reset(self, name: str, request: Any, caller: Caller) -> Any:
-        """Switched off without a word to its programs, and on again; it is RUNNING throughout."""
-        if self.must(name)["status"] != "RUNNING":
+        """Power-cycle without notice to the programs; the status stays RUNNING."""
+        if self.require(name)["status"] != "RUNNING":
             raise not_ready(name)
-        return self.begin_on("reset", name, caller, {}, request.request_id)
+        return self.begin_on_instance("reset", name, caller, {}, request.request_id)
 
-    @asked_once
+    @idempotent
     async def start(self, name: str, request: Any, caller: Caller) -> Any:
-        return self._turn(name, "start", "TERMINATED", "STAGING", request, caller)
+        return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
-    def _turn(
+    def _change_state(
         self, name: str, verb: str, before: str, during: str, request: Any, caller: Caller
     ) -> Any:
-        """Stop or start. Of what is in the state already, nothing becomes, and it is no error."""
-        row = self.must(name)
-        if row["status"] not in _SETTLED:
+        """Stop or start. In the target state already, the operation does nothing."""
+        row = self.require(name)
+        if row["status"] not in _STABLE_STATES:
             raise not_ready(name)
         if row["status"] != before:
-            return self.begin_on("nothing", name, caller, {}, request.request_id, verb=verb)
+            return self.begin_on_instance(
+                "nothing", name, caller, {}, request.request_id, verb=verb
+            )
         with self.store.transaction():
             self.change(name, status=during)
-            return self.begin_on(verb, name, caller, {}, request.request_id)
+            return self.begin_on_instance(verb, name, caller, {}, request.request_id)
 
     def preempt(self, name: str, notice: float) -> None:
-        """Take a running machine away as Google does with spot ones; its programs get notice."""
-        row = self.must(name)
+        """Preempt a running instance as Google preempts spot ones, with notice."""
+        row = self.require(name)
         if row["status"] != "RUNNING":
             raise not_ready(name)
         with self.store.transaction():
             self.change(name, status="STOPPING")
             verb = "compute.instances.preempted"
             system = Caller("system")
-            self.begin_on("preempted", name, system, {"notice": notice}, verb=verb)
+            self.begin_on_instance("preempted", name, system, {"notice": notice}, verb=verb)
 
     async def maintain(self, name: str) -> None:
-        """Announce maintenance on a running machine and take that back after a while."""
+        """Announce maintenance on a running machine and clear the event after a while."""
         row = self.find(name) or {}
         if row.get("status") != "RUNNING":
-            raise ApiError("FAILED_PRECONDITION", f"{name} does not run.")
+            raise ApiError("FAILED_PRECONDITION", f"{name} is not running.")
         policy = row.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
         world = self.context.world
-        world.host.set_event(name, "maintenance-event", _EVENTS[policy])
+        world.host.set_event(name, "maintenance-event", _MAINTENANCE_EVENTS[policy])
         await asyncio.sleep(world.pace.seconds("tpu.maintain"))
         world.host.set_event(name, "maintenance-event", "NONE")
 
     async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
-        """What programs on the machine have written, where its metadata allows them to."""
+        """Attributes that programs on the machine wrote, if metadata enables them."""
         name = self.name_of(request)
-        row = self.must(name)
+        row = self.require(name)
         path = request.query_path or request.variable_key
         space, _, key = path.partition("/")
-        known = self.context.world.host.guest_attributes(name) if self._tells(name, row) else {}
+        attributes = (
+            self.context.world.host.guest_attributes(name)
+            if self._allows_guest_attributes(name, row)
+            else {}
+        )
         items = [
-            {"namespace": one, "key": name_, "value": value}
-            for one, values in known.items()
+            {"namespace": namespace, "key": name_, "value": value}
+            for namespace, values in attributes.items()
             for name_, value in values.items()
-            if space in ("", one) and key in ("", name_)
+            if space in ("", namespace) and key in ("", name_)
         ]
         if not items:
             raise missing(f"The resource '{path}' of type 'Guest Attribute' was not found.")
@@ -327,12 +342,12 @@ class Instances(InstanceSettings):
         return message_of("GuestAttributes", answer)
 
     async def get_serial_port_output(self, request: Any, caller: Caller) -> Any:
-        """What its startup script has said, on the first port; a system's own words are none."""
+        """The startup script's output on port 1; there is no other console output."""
         name = self.name_of(request)
-        self.must(name)
+        self.require(name)
         text = self.context.world.host.console(name) if request.port in (0, 1) else b""
         start = min(request.start, len(text)) if request.start >= 0 else 0
-        start = max(start, len(text) - _MOST_OUTPUT)
+        start = max(start, len(text) - _MAX_SERIAL_OUTPUT_BYTES)
         answer = {
             "kind": "compute#serialPortOutput",
             "contents": text[start:].decode("utf-8", "replace"),
@@ -342,8 +357,8 @@ class Instances(InstanceSettings):
         }
         return message_of("SerialPortOutput", answer)
 
-    def _tells(self, name: str, row: Row) -> bool:
-        """Metadata of the instance decides, else that of the project."""
+    def _allows_guest_attributes(self, name: str, row: Row) -> bool:
+        """From the instance's metadata, else the project's."""
         for items in (row["metadata"]["items"], self._projects.items(name.split("/")[1])):
             for item in items:
                 if item["key"] == "enable-guest-attributes":
@@ -351,30 +366,30 @@ class Instances(InstanceSettings):
         return False
 
 
-def _platform(row: Row) -> str:
-    """That of the family (cloud.google.com/compute/docs/cpu-platforms); unknown when stopped."""
+def _cpu_platform(row: Row) -> str:
+    """By family (cloud.google.com/compute/docs/cpu-platforms); unknown while not running."""
     family = row["machineType"].rpartition("/")[2].partition("-")[0]
-    known = _PLATFORMS.get(family, "Unknown CPU Platform")
-    return known if row["status"] == "RUNNING" else "Unknown CPU Platform"
+    platform = _CPU_PLATFORMS.get(family, "Unknown CPU Platform")
+    return platform if row["status"] == "RUNNING" else "Unknown CPU Platform"
 
 
-def _interface(row: Row, one: Row) -> Row:
-    """An interface with its addresses; the external one is there while the machine is."""
-    outside = {} if row["status"] == "TERMINATED" else {"natIP": row["address"]}
+def _interface(row: Row, interface: Row) -> Row:
+    """An interface with its addresses; the external one only while not terminated."""
+    external = {} if row["status"] == "TERMINATED" else {"natIP": row["address"]}
     return {
-        **one,
+        **interface,
         "kind": "compute#networkInterface",
-        "network": LINK + one["network"],
-        "subnetwork": LINK + one["subnetwork"],
+        "network": LINK + interface["network"],
+        "subnetwork": LINK + interface["subnetwork"],
         "networkIP": row["address"],
-        "fingerprint": fingerprint(one),
-        "accessConfigs": [{**access, **outside} for access in one["accessConfigs"]],
+        "fingerprint": fingerprint(interface),
+        "accessConfigs": [{**access, **external} for access in interface["accessConfigs"]],
     }
 
 
 def _stockout(project: str, zone: str, kind: str, text: str) -> Any:
-    """As in CCExtractor/sample-platform#901 (2024) and GoogleCloudPlatform/ai-on-gke#849."""
-    usual = (
+    """Wording from CCExtractor/sample-platform#901 (2024) and GoogleCloudPlatform/ai-on-gke#849."""
+    default_text = (
         f"The zone 'projects/{project}/zones/{zone}' does not have enough resources available to "
         "fulfill the request.  Try a different zone, or try again later."
     )
@@ -384,15 +399,15 @@ def _stockout(project: str, zone: str, kind: str, text: str) -> Any:
         "For more information, see the troubleshooting documentation."
     )
     link = "https://cloud.google.com/compute/docs/resource-error"
-    facts = {"vmType": kind, "attachment": "", "zone": zone, "zonesAvailable": ""}
+    metadata = {"vmType": kind, "attachment": "", "zone": zone, "zonesAvailable": ""}
     info = {
         "reason": "resource_availability",
         "domain": "compute.googleapis.com",
-        "metadatas": facts,
+        "metadatas": metadata,
     }
     return {
         "code": "ZONE_RESOURCE_POOL_EXHAUSTED",
-        "message": text or usual,
+        "message": text or default_text,
         "http": 503,
         "more": [
             {"help": {"links": [{"description": "Troubleshooting documentation", "url": link}]}},

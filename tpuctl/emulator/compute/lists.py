@@ -14,25 +14,32 @@ __all__ = ["aggregated", "listed", "listed_names", "matches"]
 
 Row = Mapping[str, Any]
 Show = Callable[[Sequence[str]], Sequence[Row]]
-_MOST = 500
+_MAX_RESULTS = 500
 
 
 def listed(request: Any, message: str, kind: str, rows: Sequence[Row], scope: str) -> Any:
-    """The list message: the rows that the request's filter takes, one page of them."""
-    known = {str(row["name"]): row for row in rows}
-    return listed_names(request, message, kind, list(known), scope, lambda names: _of(known, names))
+    """The list message: one page of the rows that match the request's filter."""
+    rows_by_name = {str(row["name"]): row for row in rows}
+    return listed_names(
+        request,
+        message,
+        kind,
+        list(rows_by_name),
+        scope,
+        lambda names: _rows_of(rows_by_name, names),
+    )
 
 
 def listed_names(
     request: Any, message: str, kind: str, names: Sequence[str], scope: str, show: Show
 ) -> Any:
-    """Like `listed`, of names of which `show` makes rows: of those of the page alone where neither
-    filter nor order need more."""
-    picked, token = _pick(request, names, show)
+    """Like `listed`, but `show` makes the rows from names: only those of the page if there is
+    neither a filter nor an order."""
+    selected, token = _select_page(request, names, show)
     answer: dict[str, Any] = {
         "kind": kind,
         "id": scope,
-        "items": [dict(row) for _, row in picked],
+        "items": [dict(row) for _, row in selected],
         "selfLink": LINK + scope,
     }
     if token:
@@ -50,46 +57,50 @@ def aggregated(
     base: str,
     show: Show,
 ) -> Any:
-    """The list message over scopes: of full names, in order, of which `show` makes rows.
+    """The aggregated list message, from sorted full names; `show` makes the rows.
 
-    Every scope is there on every page, with a warning where the page has nothing of it.
+    Every page contains every scope, with a warning for those without results.
     """
-    picked, token = _pick(request, names, show)
+    selected, token = _select_page(request, names, show)
     items: dict[str, dict[str, list[Row]]] = {}
-    for name, row in picked:
+    for name, row in selected:
         items.setdefault(_scope_of(name), {field: []})[field].append(dict(row))
     answer: dict[str, Any] = {"kind": kind, "id": base, "items": items, "selfLink": LINK + base}
     if token:
         answer["nextPageToken"] = token
-    made = message_of(message, answer)
+    response = message_of(message, answer)
     for scope in scopes:
         if scope not in items:
-            _warn_of_nothing(made.items[scope].warning, scope)
-    return made
+            _warn_no_results(response.items[scope].warning, scope)
+    return response
 
 
-def _pick(request: Any, names: Sequence[str], show: Show) -> tuple[list[tuple[str, Row]], str]:
-    """One page of what the request's filter takes, in the order that it asks for."""
+def _select_page(
+    request: Any, names: Sequence[str], show: Show
+) -> tuple[list[tuple[str, Row]], str]:
+    """One page of the rows that match the filter, in the requested order."""
     if request.order_by not in ("", "name", "creationTimestamp desc"):
         raise _invalid("orderBy", request.order_by)
-    known: dict[str, Row] = {}
+    rows_by_name: dict[str, Row] = {}
     if request.filter.strip() or request.order_by == "creationTimestamp desc":
         rows = zip(names, show(names), strict=True)
-        known = {name: row for name, row in rows if matches(row, request.filter)}
-        names = list(known)
+        rows_by_name = {name: row for name, row in rows if matches(row, request.filter)}
+        names = list(rows_by_name)
     if request.order_by == "creationTimestamp desc":
-        names = sorted(names, key=lambda name: _time_of(known[name]), reverse=True)
-    picked, token = page(names, request.max_results, request.page_token, str, max_size=_MOST)
-    rows_of = _of(known, picked) if known else show(picked)
-    return list(zip(picked, rows_of, strict=True)), token
+        names = sorted(names, key=lambda name: _time_of(rows_by_name[name]), reverse=True)
+    page_names, token = page(
+        names, request.max_results, request.page_token, str, max_size=_MAX_RESULTS
+    )
+    rows_of = _rows_of(rows_by_name, page_names) if rows_by_name else show(page_names)
+    return list(zip(page_names, rows_of, strict=True)), token
 
 
 def _time_of(row: Row) -> str:
     return str(row.get("creationTimestamp") or row.get("insertTime", ""))
 
 
-def _of(known: Mapping[str, Row], names: Sequence[str]) -> Sequence[Row]:
-    return [known[name] for name in names]
+def _rows_of(rows_by_name: Mapping[str, Row], names: Sequence[str]) -> Sequence[Row]:
+    return [rows_by_name[name] for name in names]
 
 
 def _scope_of(name: str) -> str:
@@ -98,15 +109,15 @@ def _scope_of(name: str) -> str:
     return "global" if parts[2] == "global" else "/".join(parts[2:4])
 
 
-def _warn_of_nothing(warning: Any, scope: str) -> None:
-    """Field by field: there are a hundred scopes, and JSON would take ten times as long."""
+def _warn_no_results(warning: Any, scope: str) -> None:
+    """Set field by field: there are a hundred scopes, and JSON would take ten times as long."""
     warning.code = "NO_RESULTS_ON_PAGE"
     warning.message = f"There are no results for scope '{scope}' on this page."
     warning.data.add(key="scope", value=scope)
 
 
 def matches(row: Row, text: str) -> bool:
-    """Whether a filter takes the row; refused where it is none."""
+    """Whether the row matches the filter; an invalid filter is an error."""
     try:
         return filters.matches(row, text)
     except filters.InvalidFilter as error:

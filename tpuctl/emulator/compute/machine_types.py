@@ -1,4 +1,4 @@
-"""Machine types of Compute Engine, the common families of them."""
+"""Machine types of the common Compute Engine families."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import aggregated, listed
 from tpuctl.emulator.compute.messages import LINK, message_of
-from tpuctl.emulator.state.locations import known_zone, zones
+from tpuctl.emulator.state.locations import check_zone, zones
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["MachineType", "MachineTypes", "machine_type"]
@@ -21,7 +21,7 @@ __all__ = ["MachineType", "MachineTypes", "machine_type"]
 
 @dataclass(frozen=True)
 class MachineType:
-    """What a machine has, and the quota that its CPUs count against."""
+    """A machine type and its CPU quota metric."""
 
     name: str
     cpus: int
@@ -30,13 +30,13 @@ class MachineType:
 
     @property
     def cpu_quota(self) -> str:
-        """N1 and E2 share one quota; other families have their own (docs: "CPU quota")."""
+        """N1 and E2 share a quota; other families have their own (docs: "CPU quota")."""
         family = self.name.partition("-")[0]
-        own = family.upper() if family in ("n2", "n2d", "c2", "c2d") else ""
-        return f"{own}_CPUS" if own else "CPUS"
+        prefix = family.upper() if family in ("n2", "n2d", "c2", "c2d") else ""
+        return f"{prefix}_CPUS" if prefix else "CPUS"
 
 
-# By family and kind: MB of memory for each vCPU, and the numbers of vCPUs
+# By series: MB of memory per vCPU, and vCPU counts
 # (cloud.google.com/compute/docs/machine-resource).
 _FAMILIES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "n1-standard": (3840, (1, 2, 4, 8, 16, 32, 64, 96)),
@@ -64,41 +64,41 @@ _CUSTOM = re.compile(r"(?:(?:n1|n2|n2d|e2)-)?custom-(\d{1,3})-(\d{3,7})")
 
 
 @cache
-def _known() -> Mapping[str, MachineType]:
-    found = {
+def _machine_types() -> Mapping[str, MachineType]:
+    types = {
         f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * each)
         for kind, (each, counts) in _FAMILIES.items()
         for cpus in counts
     }
     for name, (cpus, memory) in _SHARED.items():
-        found[name] = MachineType(name, cpus, memory, is_shared=True)
-    return dict(sorted(found.items()))
+        types[name] = MachineType(name, cpus, memory, is_shared=True)
+    return dict(sorted(types.items()))
 
 
 def machine_type(name: str) -> MachineType | None:
-    """The type of that name, custom ones included."""
+    """The machine type of that name, including custom ones."""
     custom = _CUSTOM.fullmatch(name)
     if custom is not None:
         return MachineType(name, int(custom[1]), int(custom[2]))
-    return _known().get(name)
+    return _machine_types().get(name)
 
 
 class MachineTypes:
-    """The same types in every zone; the zones that lack some are not imitated."""
+    """Machine types; every zone has the same."""
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), known_zone(request.zone)
-        found = machine_type(request.machine_type)
-        if found is None:
+        project, zone = self._context.project(request.project), check_zone(request.zone)
+        kind = machine_type(request.machine_type)
+        if kind is None:
             raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
-        return message_of("MachineType", _row(project, zone, found))
+        return message_of("MachineType", _row(project, zone, kind))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), known_zone(request.zone)
-        rows = [_row(project, zone, one) for one in _known().values()]
+        project, zone = self._context.project(request.project), check_zone(request.zone)
+        rows = [_row(project, zone, kind) for kind in _machine_types().values()]
         base = f"projects/{project}/zones/{zone}/machineTypes"
         return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
 
@@ -109,31 +109,31 @@ class MachineTypes:
             request,
             "MachineTypeAggregatedList",
             "compute#machineTypeAggregatedList",
-            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _known()],
+            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _machine_types()],
             [f"zones/{zone}" for zone in zones()],
             "machineTypes",
             f"projects/{project}/aggregated/machineTypes",
-            lambda names: [_named(name) for name in names],
+            lambda names: [_row_of(name) for name in names],
         )
 
 
-def _named(full_name: str) -> dict[str, Any]:
+def _row_of(full_name: str) -> dict[str, Any]:
     _, project, _, zone, _, name = full_name.split("/")
-    return _row(project, zone, _known()[name])
+    return _row(project, zone, _machine_types()[name])
 
 
-def _row(project: str, zone: str, one: MachineType) -> dict[str, Any]:
+def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
     return {
         "kind": "compute#machineType",
-        "id": str(int(hashlib.sha256(one.name.encode()).hexdigest()[:7], 16)),
-        "name": one.name,
-        "description": f"{one.cpus} vCPUs, {one.memory_mb / 1024:g} GB RAM",
-        "guestCpus": one.cpus,
-        "memoryMb": one.memory_mb,
-        "isSharedCpu": one.is_shared,
+        "id": str(int(hashlib.sha256(kind.name.encode()).hexdigest()[:7], 16)),
+        "name": kind.name,
+        "description": f"{kind.cpus} vCPUs, {kind.memory_mb / 1024:g} GB RAM",
+        "guestCpus": kind.cpus,
+        "memoryMb": kind.memory_mb,
+        "isSharedCpu": kind.is_shared,
         "maximumPersistentDisks": 128,
         "maximumPersistentDisksSizeGb": "263168",
         "architecture": "X86_64",
         "zone": zone,
-        "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{one.name}",
+        "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{kind.name}",
     }

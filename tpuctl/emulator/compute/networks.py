@@ -21,7 +21,7 @@ _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
 
 
 class Networks(Collection):
-    """VPC networks. Legacy ones (with a range of their own) are not imitated."""
+    """VPC networks. Legacy networks are not emulated."""
 
     kind, message, plural, field = NETWORKS, "Network", "networks", "network"
 
@@ -34,7 +34,9 @@ class Networks(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         if "IPv4Range" in row:
-            raise bad_field("resource.IPv4Range", row["IPv4Range"], "Legacy networks are gone.")
+            raise bad_field(
+                "resource.IPv4Range", row["IPv4Range"], "Legacy networks are no longer supported."
+            )
         return {
             "autoCreateSubnetworks": True,
             "routingConfig": {"routingMode": "REGIONAL"},
@@ -42,30 +44,32 @@ class Networks(Collection):
         }
 
     def show(self, name: str, row: Row) -> Row:
-        shown = super().show(name, row)
-        shown["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
-        shown["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
+        resource = super().show(name, row)
+        resource["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
+        resource["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
         subnetworks = self._subnetworks.names_of(name)
         if subnetworks:
-            shown["subnetworks"] = [LINK + subnetwork for subnetwork in subnetworks]
-        return shown
+            resource["subnetworks"] = [LINK + subnetwork for subnetwork in subnetworks]
+        return resource
 
     async def get_effective_firewalls(self, request: Any, caller: Caller) -> Any:
-        """The network's own rules: there are no firewall policies here."""
+        """The network's firewall rules; firewall policies are not emulated."""
         name = self.name_of(request)
-        self.must(name)
+        self.require(name)
         rules = self._firewalls
         rows = [
             rules.show(rule, row)
-            for rule, row in rules.items(f"{self.base_of(request).rpartition('/')[0]}/firewalls/")
+            for rule, row in rules.items(
+                f"{self.collection_name(request).rpartition('/')[0]}/firewalls/"
+            )
             if row["network"] == name
         ]
         return message_of("NetworksGetEffectiveFirewallsResponse", {"firewalls": rows})
 
     async def list_peering_routes(self, request: Any, caller: Caller) -> Any:
-        """No network here has a peering, so that none can be asked about."""
+        """Always an error: no network here has a peering."""
         name = self.name_of(request)
-        self.must(name)
+        self.require(name)
         raise not_found(f"{name}/networkPeerings/{request.peering_name}")
 
     def check_deletion(self, name: str) -> None:
@@ -76,8 +80,8 @@ class Networks(Collection):
                 f"The network resource '{name}' is already being used by '{users[0]}'",
             )
 
-    def deleted(self, arguments: Arguments) -> None:
-        super().deleted(arguments)
+    def finish_delete(self, arguments: Arguments) -> None:
+        super().finish_delete(arguments)
         self._subnetworks.forget(arguments["target"])
 
     def _users(self, name: str) -> list[str]:
@@ -94,7 +98,7 @@ class Networks(Collection):
 
 
 class Firewalls(Collection):
-    """Firewall rules. They are kept, not applied: every machine here is on loopback."""
+    """Firewall rules. They are stored, not enforced: every machine is on loopback."""
 
     kind, message, plural, field = FIREWALLS, "Firewall", "firewalls", "firewall"
 
@@ -120,8 +124,8 @@ class Firewalls(Collection):
             try:
                 ipaddress.ip_network(part)
             except ValueError:
-                why = "Must be a CIDR address range."
-                raise bad_field("resource.sourceRanges[0]", part, why) from None
+                reason = "Must be a CIDR address range."
+                raise bad_field("resource.sourceRanges[0]", part, reason) from None
         complete = {
             "priority": 1000,
             "direction": "INGRESS",
@@ -135,22 +139,22 @@ class Firewalls(Collection):
             complete["sourceRanges"] = ["0.0.0.0/0"]
         return complete
 
-    def patched(self, arguments: Arguments) -> None:
+    def finish_patch(self, arguments: Arguments) -> None:
         name = arguments["target"]
-        changed = self.complete(name, {**self.must(name), **arguments["row"]})
-        super().patched({**arguments, "row": changed})
+        changed = self.complete(name, {**self.require(name), **arguments["row"]})
+        super().finish_patch({**arguments, "row": changed})
 
 
 def _check_ports(field: str, rule: Row) -> None:
-    """That ports are numbers or ranges of them, and of protocols that have any.
+    """Ports must be numbers or ranges, and the protocol must have ports.
 
-    The descriptions of Firewall.allowed[] tell the rules; the words are guesses.
+    The rules are from the descriptions of Firewall.allowed[]; the wording is a guess.
     """
     ports = rule.get("ports", [])
     if ports and rule.get("IPProtocol", "").lower() not in _WITH_PORTS:
         raise bad_field(field, ports[0], "Ports may only be specified on TCP, UDP and SCTP.")
     for index, port in enumerate(ports):
-        found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", port)
-        if found is None or not int(found[1]) <= int(found[2] or found[1]) <= 65535:
-            why = "Must be a port number from 0 to 65535, or a range of them."
-            raise bad_field(f"{field}[{index}]", port, why)
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", port)
+        if match is None or not int(match[1]) <= int(match[2] or match[1]) <= 65535:
+            reason = "Must be a port number from 0 to 65535 or a range."
+            raise bad_field(f"{field}[{index}]", port, reason)

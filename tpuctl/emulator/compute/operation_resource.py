@@ -1,4 +1,4 @@
-"""An operation of Compute Engine as a resource, from the record of it in the store."""
+"""A Compute Engine operation resource, from the stored record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HTTP: Mapping[int, str] = {
 
 
 def show(record: Record) -> dict[str, Any]:
-    """The JSON form of Compute's Operation message."""
+    """The JSON form of a Compute Engine Operation message."""
     value: dict[str, Any] = {
         "kind": "compute#operation",
         "id": record.arguments["id"],

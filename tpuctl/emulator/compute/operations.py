@@ -1,4 +1,4 @@
-"""Operations of Compute Engine: global ones, of a region, of a zone; as resources and messages."""
+"""Compute Engine operations: global, regional and zonal."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tpuctl.emulator.compute.lists import aggregated, listed
 from tpuctl.emulator.compute.messages import message_of
 from tpuctl.emulator.compute.operation_resource import show
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.locations import known_region, known_zone
+from tpuctl.emulator.state.locations import check_region, check_zone
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["GlobalOperations", "RegionOperations", "ZoneOperations"]
 
-_LONGEST_WAIT = 110.0  # a wait may last "up to 2 minutes" before it answers unfinished
+_MAX_WAIT_SECONDS = 110.0  # Google's wait returns after up to 2 minutes, finished or not
 
 
 class GlobalOperations:
-    """Operations of global resources, and the list of those of every scope."""
+    """Operations of global resources, and the aggregated list."""
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
@@ -41,8 +41,8 @@ class GlobalOperations:
 
     async def wait(self, request: Any, caller: Caller) -> Any:
         record = self._get(request)
-        ended = await self._operations.wait(record.name, _LONGEST_WAIT)
-        return message_of("Operation", show(ended))
+        finished = await self._operations.wait(record.name, _MAX_WAIT_SECONDS)
+        return message_of("Operation", show(finished))
 
     async def delete(self, request: Any, caller: Caller) -> Any:
         self._operations.forget(self._get(request).name)
@@ -77,7 +77,7 @@ class ZoneOperations(GlobalOperations):
 
     def _scope(self, request: Any) -> str:
         project = self._context.project(request.project)
-        return f"projects/{project}/zones/{known_zone(request.zone)}"
+        return f"projects/{project}/zones/{check_zone(request.zone)}"
 
 
 class RegionOperations(GlobalOperations):
@@ -85,4 +85,4 @@ class RegionOperations(GlobalOperations):
 
     def _scope(self, request: Any) -> str:
         project = self._context.project(request.project)
-        return f"projects/{project}/regions/{known_region(request.region)}"
+        return f"projects/{project}/regions/{check_region(request.region)}"

@@ -1,4 +1,4 @@
-"""Compute Engine's view of a project: metadata that all its machines share."""
+"""The Compute Engine project resource: common instance metadata and quotas."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Projects:
     def __init__(
         self, context: ComputeContext, quotas: Callable[[str], list[dict[str, Any]]]
     ) -> None:
-        """`quotas` tells what the project as a whole uses."""
+        """`quotas` returns the project-wide quotas."""
         self._context = context
         self._quotas = quotas
         self._store = context.world.store
         self.effects: Mapping[str, Effect] = {
-            "compute.projects.setMetadata": Effect(self._metadata_set)
+            "compute.projects.setMetadata": Effect(self._finish_set_metadata)
         }
 
     async def get(self, request: Any, caller: Caller) -> Any:
@@ -63,48 +63,48 @@ class Projects:
 
     async def set_common_instance_metadata(self, request: Any, caller: Caller) -> Any:
         project = self._context.project(request.project)
-        again = self._context.begun_before(f"projects/{project}", request.request_id)
-        if again is not None:
-            return again
-        wanted = as_row(request.metadata_resource)
-        items = checked_items(wanted)
-        check_fingerprint(wanted.get("fingerprint", ""), self.items(project))
+        existing = self._context.operation_of_request(f"projects/{project}", request.request_id)
+        if existing is not None:
+            return existing
+        body = as_row(request.metadata_resource)
+        items = checked_items(body)
+        check_fingerprint(body.get("fingerprint", ""), self.items(project))
         return self._context.begin(
             "compute.projects.setMetadata",
             "compute.projects.setCommonInstanceMetadata",
             f"projects/{project}",
             "compute.metadata",
             caller,
-            {"items": items, "fingerprint": wanted.get("fingerprint", "")},
+            {"items": items, "fingerprint": body.get("fingerprint", "")},
             request.request_id,
         )
 
     def items(self, project: str) -> Items:
-        """The metadata that all machines of the project share."""
-        found = self._store.get_json(_KIND, project)
-        return list(found["items"]) if found else []
+        """The common instance metadata of the project."""
+        stored = self._store.get_json(_KIND, project)
+        return list(stored["items"]) if stored else []
 
-    def _metadata_set(self, arguments: Arguments) -> None:
+    def _finish_set_metadata(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
         self._store.put_json(_KIND, project, {"items": arguments["items"]})
         for service in self._context.world.machine_services():
             service.reconfigure_all(project)
 
 
-def checked_items(wanted: Mapping[str, Any]) -> Items:
-    """The items of metadata that a client sent."""
+def checked_items(body: Mapping[str, Any]) -> Items:
+    """The metadata items of a request, validated."""
     items = [
         {"key": item.get("key", ""), "value": item.get("value", "")}
-        for item in wanted.get("items", [])
+        for item in body.get("items", [])
     ]
     keys = [item["key"] for item in items]
     if len(set(keys)) < len(keys) or not all(keys):
-        raise invalid("Invalid value for field 'metadata': keys must be there, and once.")
+        raise invalid("Invalid value for field 'metadata': keys must be present and unique.")
     return items
 
 
-def check_fingerprint(given: str, items: Items) -> None:
-    """Refuse a change that was made up from metadata which is not there any more."""
+def check_fingerprint(requested: str, items: Items) -> None:
+    """Refuse a change based on outdated metadata."""
     # Without a fingerprint only metadata that is still empty may be set.
-    if given != fingerprint(items) and (given or items):
+    if requested != fingerprint(items) and (requested or items):
         raise condition_not_met("Supplied fingerprint does not match current metadata fingerprint.")

@@ -1,4 +1,4 @@
-"""What a project uses of Compute Engine in each region, and how much it may."""
+"""Compute Engine quotas: usage and limits by project and region."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Quota", "Regions", "Zones"]
 
-# Generous ones: the setting `quota` makes them smaller. By metric, as regions.get names them.
+# Defaults by metric of regions.get, high on purpose: the setting `quota` lowers them.
 _LIMITS: Mapping[str, float] = {
     "CPUS": 5000.0,
     "N2_CPUS": 5000.0,
@@ -51,34 +51,34 @@ Row = Mapping[str, Any]
 
 
 class Quota:
-    """Usage is counted from what exists, so it can never drift."""
+    """Usage is counted from existing resources, so it cannot drift."""
 
     def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
         self._context = context
         self._subnetworks = subnetworks
 
     def limits(self, region: str) -> dict[str, float]:
-        """The limit of each metric in a region."""
-        wanted = self._context.world.settings.get("quota")
+        """Limits of a region by metric."""
+        configured = self._context.world.settings.get("quota")
         return {
-            metric: float(wanted.get(metric, {}).get(region, limit))
+            metric: float(configured.get(metric, {}).get(region, limit))
             for metric, limit in _LIMITS.items()
         }
 
     def usage(self, project: str, region: str) -> dict[str, float]:
-        """How much of each metric a project uses in a region."""
-        found = dict.fromkeys(_LIMITS, 0.0)
+        """A project's usage in a region by metric."""
+        usage = dict.fromkeys(_LIMITS, 0.0)
         prefix = f"projects/{project}/zones/{region}-"
         for _, row in self._context.items(INSTANCES, prefix):
-            _add(found, instance_needs(row))
+            _add(usage, instance_usage(row))
         for _, row in self._context.items(DISKS, prefix):
-            _add(found, disk_needs(row))
+            _add(usage, disk_usage(row))
         addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
-        found["STATIC_ADDRESSES"] += len(addresses)
-        return found
+        usage["STATIC_ADDRESSES"] += len(addresses)
+        return usage
 
-    def of_project(self, project: str) -> list[dict[str, Any]]:
-        """The metrics of the project as a whole; nothing is refused for them."""
+    def project_metrics(self, project: str) -> list[dict[str, Any]]:
+        """Project-wide metrics; they are reported, not enforced."""
         context, prefix = self._context, f"projects/{project}/"
         usage = {
             "NETWORKS": len(context.names(NETWORKS, prefix)),
@@ -88,7 +88,7 @@ class Quota:
             "CPUS_ALL_REGIONS": sum(
                 amount
                 for _, row in context.items(INSTANCES, prefix)
-                for metric, amount in instance_needs(row).items()
+                for metric, amount in instance_usage(row).items()
                 if metric.endswith("CPUS")
             ),
         }
@@ -98,10 +98,10 @@ class Quota:
         ]
 
     def refusal(self, project: str, region: str, needs: Mapping[str, float]) -> Any | None:
-        """Why an operation that needs this much more must fail, for `failed`; None if it need not.
+        """The QUOTA_EXCEEDED error for additional usage, as arguments of `failed`; None if it fits.
 
-        Wording and code as in mesosphere-backup/terraform-dcos#61 and scylla-cluster-tests#3649;
-        the details as google.cloud.compute.v1.QuotaExceededInfo has them.
+        Wording and code from mesosphere-backup/terraform-dcos#61 and scylla-cluster-tests#3649; the
+        details from google.cloud.compute.v1.QuotaExceededInfo.
         """
         usage, limits = self.usage(project, region), self.limits(region)
         for metric, amount in needs.items():
@@ -122,26 +122,26 @@ class Quota:
                 }
         return None
 
-    def refusal_of_disk(self, name: str, row: Row) -> Any | None:
-        return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_needs(row))
+    def disk_refusal(self, name: str, row: Row) -> Any | None:
+        return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_usage(row))
 
 
-def disk_needs(row: Row) -> dict[str, float]:
-    """What a disk counts for."""
+def disk_usage(row: Row) -> dict[str, float]:
+    """What a disk counts against quota."""
     is_ssd = TYPES[row["type"].rpartition("/")[2]][0]
     return {"SSD_TOTAL_GB" if is_ssd else "DISKS_TOTAL_GB": float(row["sizeGb"])}
 
 
-def instance_needs(row: Row) -> dict[str, float]:
-    """What an instance counts for: when it is stopped, neither CPUs nor addresses."""
+def instance_usage(row: Row) -> dict[str, float]:
+    """What an instance counts against quota: no CPUs or addresses while stopped."""
     needs = {"INSTANCES": 1.0}
     if row["status"] == "TERMINATED":
         return needs
     kind = machine_type(row["machineType"].rpartition("/")[2])
-    assert kind is not None, "only known types are kept"
+    assert kind is not None, "only known types are stored"
     needs[kind.cpu_quota] = float(kind.cpus)
     needs["IN_USE_ADDRESSES"] = float(
-        sum(len(one.get("accessConfigs", ())) for one in row["networkInterfaces"])
+        sum(len(interface.get("accessConfigs", ())) for interface in row["networkInterfaces"])
     )
     return needs
 
@@ -173,7 +173,7 @@ class Regions:
     def _row(self, project: str, region: str) -> dict[str, Any]:
         usage = self._quota.usage(project, region)
         limits = self._quota.limits(region)
-        row = _place("region", project, region)
+        row = _location_row("region", project, region)
         row["quotas"] = [
             {"metric": metric, "limit": limit, "usage": usage[metric]}
             for metric, limit in limits.items()
@@ -204,14 +204,14 @@ class Zones:
 
 def _zone(project: str, zone: str) -> dict[str, Any]:
     link = f"{LINK}projects/{project}/regions/{region_of(zone)}"
-    return {**_place("zone", project, zone), "region": link}
+    return {**_location_row("zone", project, zone), "region": link}
 
 
-def _place(field: str, project: str, name: str) -> dict[str, Any]:
+def _location_row(field: str, project: str, name: str) -> dict[str, Any]:
     return {
         "kind": f"compute#{field}",
         "id": str(int(hashlib.sha256(json.dumps([field, name]).encode()).hexdigest()[:7], 16)),
-        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # what Google gives for all of them
+        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
         "name": name,
         "description": name,
         "status": "UP",

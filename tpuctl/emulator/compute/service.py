@@ -1,4 +1,4 @@
-"""Compute Engine v1, as far as a TPU stack needs it: its service object and its operations."""
+"""Compute Engine v1, as far as TPU stacks need it: the service object."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["ComputeService"]
 
 
 class ComputeService(MachineService):
-    """Its collections answer requests; here is what they share: operations and their effects."""
+    """Collections handle the requests; this class connects them and collects their effects."""
 
     def __init__(self, world: World) -> None:
-        compute_types()  # makes the package cheap to import
+        compute_types()  # the light import of the package
         self.world = world
         self.context = context = ComputeContext(world)
         self.subnetworks = Subnetworks(context)
@@ -41,12 +41,12 @@ class ComputeService(MachineService):
         self.global_addresses = GlobalAddresses(context, self.subnetworks)
         self.addresses = Addresses(context, self.subnetworks, self.global_addresses)
         self.quota = Quota(context, self.subnetworks)
-        self.projects = Projects(context, self.quota.of_project)
+        self.projects = Projects(context, self.quota.project_metrics)
         self.images = Images(context)
         self.snapshots = Snapshots(context)
-        self.disks = Disks(context, self.snapshots, self.quota.refusal_of_disk)
+        self.disks = Disks(context, self.snapshots, self.quota.disk_refusal)
         self.instances = Instances(context, self.disks, self.subnetworks, self.projects, self.quota)
-        changing: Mapping[str, Any] = {
+        collections: Mapping[str, Any] = {
             "Networks": self.networks,
             "Firewalls": self.firewalls,
             "Subnetworks": self.subnetworks,
@@ -58,7 +58,7 @@ class ComputeService(MachineService):
             "Instances": self.instances,
         }
         self.handlers: Mapping[str, Any] = {
-            **changing,
+            **collections,
             "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
             "ImageFamilyViews": ImageFamilyViews(self.images),
@@ -71,7 +71,9 @@ class ComputeService(MachineService):
             "RegionOperations": RegionOperations(context),
         }
         self.effects: Mapping[str, Effect] = {
-            name: effect for one in changing.values() for name, effect in one.effects.items()
+            name: effect
+            for collection in collections.values()
+            for name, effect in collection.effects.items()
         }
 
     def handler(self, service: str) -> Any:

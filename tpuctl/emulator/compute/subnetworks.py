@@ -1,4 +1,4 @@
-"""Subnetworks, made by networks in auto mode or by hand, and the routes to them."""
+"""Subnetworks, automatic and custom, and the routes to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Routes", "Subnetworks"]
 
 
 class Subnetworks(Collection):
-    """Those of auto mode are in every region; only what was changed of them is stored."""
+    """Auto mode subnetworks exist in every region; only changed ones are stored."""
 
     kind, message, plural, field = "compute.subnetworks", "Subnetwork", "subnetworks", "subnetwork"
     scope = "regions"
@@ -32,49 +32,53 @@ class Subnetworks(Collection):
         super().__init__(context)
         self.effects = {
             **self.effects,
-            f"{self.kind}.setPrivateIpGoogleAccess": Effect(self.patched),
+            f"{self.kind}.setPrivateIpGoogleAccess": Effect(self.finish_patch),
         }
 
     def find(self, name: str) -> Row | None:
-        found = super().find(name)
-        if found is not None:
-            return found
-        _, project, _, region, _, own = name.split("/")
-        network = self.store.get_json(NETWORKS, f"projects/{project}/global/networks/{own}")
+        row = super().find(name)
+        if row is not None:
+            return row
+        _, project, _, region, _, subnetwork_id = name.split("/")
+        network = self.store.get_json(
+            NETWORKS, f"projects/{project}/global/networks/{subnetwork_id}"
+        )
         if network is None or not network.get("autoCreateSubnetworks") or region not in regions():
             return None
-        return _automatic(project, network, region)
+        return _auto_subnetwork(project, network, region)
 
     def names(self, prefix: str) -> Sequence[str]:
         parts = prefix.split("/")
-        chosen = [parts[3]] if len(parts) > 3 and parts[3] else list(regions())
+        region_names = [parts[3]] if len(parts) > 3 and parts[3] else list(regions())
         base = f"projects/{parts[1]}"
-        found = set(super().names(prefix))
+        names = set(super().names(prefix))
         for network in self.store.list_json(NETWORKS, f"{base}/global/networks/"):
             if network.get("autoCreateSubnetworks"):
-                own = network["name"]
-                found.update(f"{base}/regions/{region}/subnetworks/{own}" for region in chosen)
-        return sorted(found)
+                network_id = network["name"]
+                names.update(
+                    f"{base}/regions/{region}/subnetworks/{network_id}" for region in region_names
+                )
+        return sorted(names)
 
     def items(self, prefix: str) -> Items:
-        return [(name, self.must(name)) for name in self.names(prefix)]
+        return [(name, self.require(name)) for name in self.names(prefix)]
 
     def show(self, name: str, row: Row) -> Row:
-        shown = {**super().show(name, row), "network": LINK + row["network"]}
-        shown["fingerprint"] = fingerprint(row)
-        shown.pop("auto", None)
-        return shown
+        resource = {**super().show(name, row), "network": LINK + row["network"]}
+        resource["fingerprint"] = fingerprint(row)
+        resource.pop("auto", None)
+        return resource
 
     async def set_private_ip_google_access(self, request: Any, caller: Caller) -> Any:
         name = self.name_of(request)
-        self.must(name)
-        asked = as_row(request.subnetworks_set_private_ip_google_access_request_resource)
-        changes = {"privateIpGoogleAccess": asked.get("privateIpGoogleAccess", False)}
+        self.require(name)
+        body = as_row(request.subnetworks_set_private_ip_google_access_request_resource)
+        changes = {"privateIpGoogleAccess": body.get("privateIpGoogleAccess", False)}
         verb = "setPrivateIpGoogleAccess"
         return self.begin(verb, name, caller, {"row": changes}, request.request_id)
 
     async def delete(self, request: Any, caller: Caller) -> Any:
-        if self.must(self.name_of(request)).get("auto"):
+        if self.require(self.name_of(request)).get("auto"):
             raise invalid(
                 "Cannot delete auto subnetwork from an auto subnet mode network.", reason="invalid"
             )
@@ -83,31 +87,35 @@ class Subnetworks(Collection):
     def complete(self, name: str, row: Row) -> Row:
         project, region = name.split("/")[1], name.split("/")[3]
         before = self.find(name)
-        given = row.pop("fingerprint", "")
-        if before is not None and given and given != fingerprint(before):
+        requested_fingerprint = row.pop("fingerprint", "")
+        if (
+            before is not None
+            and requested_fingerprint
+            and requested_fingerprint != fingerprint(before)
+        ):
             raise condition_not_met("Supplied fingerprint does not match current one.")
         network = full_network(self.context.world.projects, project, row.get("network", ""))
         if self.store.get(NETWORKS, network) is None:
             raise not_found(network)
         try:
-            wanted = ipaddress.ip_network(row.get("ipCidrRange", ""))
+            cidr = ipaddress.ip_network(row.get("ipCidrRange", ""))
         except ValueError:
-            why = "Must be a CIDR address range."
-            raise bad_field("resource.ipCidrRange", row.get("ipCidrRange", ""), why) from None
-        for other, known in self.items(f"projects/{project}/"):
-            if known["network"] != network or other == name:
+            reason = "Must be a CIDR address range."
+            raise bad_field("resource.ipCidrRange", row.get("ipCidrRange", ""), reason) from None
+        for other, subnetwork in self.items(f"projects/{project}/"):
+            if subnetwork["network"] != network or other == name:
                 continue
-            if wanted.overlaps(ipaddress.ip_network(known["ipCidrRange"])):
+            if cidr.overlaps(ipaddress.ip_network(subnetwork["ipCidrRange"])):
                 raise invalid(
-                    f"Invalid IPCidrRange: {wanted} conflicts with existing subnetwork "
-                    f"'{known['name']}' in region '{other.split('/')[3]}'.",
+                    f"Invalid IPCidrRange: {cidr} conflicts with existing subnetwork "
+                    f"'{subnetwork['name']}' in region '{other.split('/')[3]}'.",
                     reason="invalid",
                 )
         return {
             "privateIpGoogleAccess": False,
             "purpose": "PRIVATE",
             "stackType": "IPV4_ONLY",
-            "gatewayAddress": str(wanted.network_address + 1),
+            "gatewayAddress": str(cidr.network_address + 1),
             **row,
             "network": network,
             "region": region,
@@ -122,10 +130,10 @@ class Subnetworks(Collection):
                 f"The subnetwork resource '{name}' is already being used by '{users[0]}'",
             )
 
-    def patched(self, arguments: Arguments) -> None:
+    def finish_patch(self, arguments: Arguments) -> None:
         name = arguments["target"]
-        row = {**self.must(name), **arguments["row"]}
-        row["network"] = self.must(name)["network"]
+        row = {**self.require(name), **arguments["row"]}
+        row["network"] = self.require(name)["network"]
         row.pop("fingerprint", None)
         self.store.put_json(self.kind, name, row)
 
@@ -133,30 +141,30 @@ class Subnetworks(Collection):
 
     def names_of(self, network: str) -> list[str]:
         """The full names of a network's subnetworks."""
-        base, own = network.split("/global/", maxsplit=1)[0], network.rpartition("/")[2]
-        found = set(self.custom_names(network))
+        base, network_id = network.split("/global/", maxsplit=1)[0], network.rpartition("/")[2]
+        names = set(self.custom_names(network))
         row = self.store.get_json(NETWORKS, network)
         if row is not None and row.get("autoCreateSubnetworks"):
-            found |= {f"{base}/regions/{region}/subnetworks/{own}" for region in regions()}
-        return sorted(found)
+            names |= {f"{base}/regions/{region}/subnetworks/{network_id}" for region in regions()}
+        return sorted(names)
 
     def custom_names(self, network: str) -> list[str]:
-        """Those made by hand, which have to go before the network."""
+        """Custom subnetworks, which must be deleted before the network."""
         rows = super().items(f"projects/{network.split('/')[1]}/")
         return [name for name, row in rows if row["network"] == network and not row.get("auto")]
 
     def forget(self, network: str) -> None:
-        """What was changed of a network's automatic ones, when the network goes."""
+        """Drop the stored changes of automatic subnetworks of a deleted network."""
         for name, row in super().items(f"projects/{network.split('/')[1]}/"):
             if row["network"] == network:
                 self.store.delete(self.kind, name)
 
 
-def _automatic(project: str, network: Row, region: str) -> Row:
-    own, settled = _regional(region)
+def _auto_subnetwork(project: str, network: Row, region: str) -> Row:
+    number, common = _auto_defaults(region)
     return {
-        **settled,
-        "id": str((int(network["id"]) * 100000 + own) % 2**63),
+        **common,
+        "id": str((int(network["id"]) * 100000 + number) % 2**63),
         "creationTimestamp": network["creationTimestamp"],
         "name": network["name"],
         "network": f"projects/{project}/global/networks/{network['name']}",
@@ -164,14 +172,14 @@ def _automatic(project: str, network: Row, region: str) -> Row:
 
 
 @cache
-def _regional(region: str) -> tuple[int, Row]:
-    """What the automatic ones of a region have in common, and a number of the region's own.
+def _auto_defaults(region: str) -> tuple[int, Row]:
+    """The common fields of a region's automatic subnetworks, and a number unique to the region.
 
-    Reckoned once: a project may have thousands of them.
+    Cached: a project may have thousands of them.
     """
-    own = int(hashlib.sha256(region.encode()).hexdigest()[:4], 16)
+    number = int(hashlib.sha256(region.encode()).hexdigest()[:4], 16)
     range_ = ipaddress.ip_network(auto_range(region))
-    return own, {
+    return number, {
         "kind": "compute#subnetwork",
         "ipCidrRange": str(range_),
         "gatewayAddress": str(range_.network_address + 1),
@@ -183,7 +191,7 @@ def _regional(region: str) -> tuple[int, Row]:
 
 
 class Routes:
-    """The routes that Google makes by itself: one to each subnetwork, one to the internet."""
+    """Routes that Google creates: one per subnetwork, and one to the internet."""
 
     def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
         self._context = context
@@ -215,27 +223,27 @@ class Routes:
                 }
             )
         for name, subnetwork in self._subnetworks.items(f"projects/{project}/"):
-            target = subnetwork["ipCidrRange"]
+            dest_range = subnetwork["ipCidrRange"]
             rows.append(
-                _route(project, subnetwork, name, target)
+                _route(project, subnetwork, name, dest_range)
                 | {
                     "priority": 0,
-                    "description": f"Default local route to the subnetwork {target}.",
+                    "description": f"Default local route to the subnetwork {dest_range}.",
                     "nextHopNetwork": LINK + subnetwork["network"],
                 }
             )
         return sorted(rows, key=lambda row: str(row["name"]))
 
 
-def _route(project: str, of: Row, of_name: str, target: str) -> Row:
-    digest = hashlib.sha256(f"{of_name} {target}".encode()).hexdigest()
+def _route(project: str, resource: Row, resource_name: str, dest_range: str) -> Row:
+    digest = hashlib.sha256(f"{resource_name} {dest_range}".encode()).hexdigest()
     name = f"default-route-{digest[:16]}"
     return {
         "kind": "compute#route",
         "id": str(int(digest[:15], 16)),
-        "creationTimestamp": of["creationTimestamp"],
+        "creationTimestamp": resource["creationTimestamp"],
         "name": name,
-        "network": LINK + of.get("network", of_name),
-        "destRange": target,
+        "network": LINK + resource.get("network", resource_name),
+        "destRange": dest_range,
         "selfLink": f"{LINK}projects/{project}/global/routes/{name}",
     }

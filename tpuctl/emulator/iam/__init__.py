@@ -1,3 +1,3 @@
-"""Who calls and what they may do: tokens, roles, policies, conditions, held against each call."""
+"""Authentication and authorization: tokens, roles, policies, conditions, and the guard."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Who may call one of Google's APIs, as the API itself tells it to the guard."""
+"""The access rules of an API, read by the guard."""
 
 from __future__ import annotations
 
@@ -6,55 +6,57 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuctl.emulator.iam.required_permissions import Need, Places
+from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["ApiAccess", "denied_plainly", "suffices"]
+__all__ = ["ApiAccess", "plain_denial", "scopes_allow"]
 
 _AUTH = "https://www.googleapis.com/auth/"
 
 
-def denied_plainly(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """Without a word about what is missing."""
+def plain_denial(method: str, need: Need, email: str, request: Any) -> ApiError:
+    """PERMISSION_DENIED without naming the missing permission."""
     return ApiError("PERMISSION_DENIED", "The caller does not have permission")
 
 
 @dataclass(frozen=True)
 class ApiAccess:
-    """What the guard asks of an API. `permissions.toml` in the API's folder has its methods."""
+    """Access rules of an API. Its methods are in `permissions.toml` of the API's folder."""
 
-    package: str  # the folder, as "tpuctl.emulator.tpu"
+    package: str  # the folder, "tpuctl.emulator.tpu"
     host: str  # "tpu.googleapis.com"
-    methods: tuple[str, ...]  # what the full names of its methods begin with
-    # How it refuses a caller, by method, need, the caller's e-mail and request.
-    refuse: Callable[[str, Need, str, Any], ApiError] = denied_plainly
-    # What a method named in the table needs; None for an API whose requests all name resources.
-    need: Callable[[Places, str, str, Any], Need | None] | None = None
-    # What `+RULE` in the table stands for.
-    rules: Mapping[str, Callable[[Places, Any], Iterator[Need]]] = field(default_factory=dict)
-    # Access scopes, beside cloud-platform, that all of its methods take, that reading ones do as
-    # well, and where it is otherwise, of single methods: Google's discovery documents.
+    methods: tuple[str, ...]  # prefixes of its methods' full names
+    # Makes the error for a denied call from method, need, caller's email and request.
+    refuse: Callable[[str, Need, str, Any], ApiError] = plain_denial
+    # The requirement of a table entry; None for APIs whose requests all contain resource names.
+    need: Callable[[PolicyResources, str, str, Any], Need | None] | None = None
+    # Functions for `+RULE` in the table.
+    rules: Mapping[str, Callable[[PolicyResources, Any], Iterator[Need]]] = field(
+        default_factory=dict
+    )
+    # Access scopes, besides cloud-platform, of all methods, of read-only methods, and of single
+    # methods that differ: from Google's discovery documents.
     scopes: tuple[str, ...] = ()
-    reading_scopes: tuple[str, ...] = ()
+    read_scopes: tuple[str, ...] = ()
     method_scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Roles, and Google's own accounts that get them in a project which enables the API; {} is the
-    # number of the project.
+    # Service agents: role and email of Google's accounts that are granted when a project enables
+    # the API; {} is the project number.
     agents: Sequence[tuple[str, str]] = ()
 
     def has(self, method: str) -> bool:
-        """Whether a method, `package.Service/Method` or `storage.objects.get`, is of this API."""
+        """Whether the API has the method, `package.Service/Method` or `storage.objects.get`."""
         return method.startswith(self.methods)
 
 
-def suffices(scopes: Set[str], api: ApiAccess | None, method: str, *, mutating: bool) -> bool:
-    """Whether one of the scopes lets a token call a method of an API, None for one not known.
+def scopes_allow(scopes: Set[str], api: ApiAccess | None, method: str, *, mutating: bool) -> bool:
+    """Whether one of the token's scopes covers a method; `api` is None if the API is unknown.
 
-    They are what a machine's token is limited to, whatever its account may:
+    Scopes limit a machine's token regardless of its account's roles:
     cloud.google.com/compute/docs/access/service-accounts#accesscopesiam.
     """
-    wanted = ["cloud-platform"]
+    names = ["cloud-platform"]
     if api is not None and method in api.method_scopes:
-        wanted += api.method_scopes[method]
+        names += api.method_scopes[method]
     elif api is not None:
-        wanted += api.scopes if mutating else (*api.scopes, *api.reading_scopes)
-    return not scopes.isdisjoint(f"{_AUTH}{name}" for name in wanted)
+        names += api.scopes if mutating else (*api.scopes, *api.read_scopes)
+    return not scopes.isdisjoint(f"{_AUTH}{name}" for name in names)

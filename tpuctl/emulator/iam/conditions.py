@@ -1,11 +1,10 @@
-"""Conditions of bindings: the part of the Common Expression Language that IAM's guides use.
+"""Conditions of bindings: the subset of the Common Expression Language used in IAM's guides.
 
 holds('resource.name.startsWith("projects/_/buckets/b/objects/in/")', {"resource.name": ...})
 
-Known are `resource.name`, `resource.type`, `resource.service` and `request.time` (with
+Supported: `resource.name`, `resource.type`, `resource.service` and `request.time` (with
 timestamp("…") and comparisons), startsWith, endsWith and contains, `==`, `!=`, `&&`, `||`, `!` and
-parentheses. Whatever else a condition says, it does not hold: what is not understood grants
-nothing.
+parentheses. A condition with anything else evaluates to false, so it grants nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-__all__ = ["NotUnderstood", "holds"]
+__all__ = ["UnsupportedCondition", "holds"]
 
 log = logging.getLogger(__name__)
 
-Facts = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
@@ -41,138 +40,138 @@ _TEXT_METHODS: Mapping[str, Callable[[str, str], bool]] = {
     "endsWith": str.endswith,
     "contains": lambda whole, part: part in whole,
 }
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
-class NotUnderstood(ValueError):
-    """An expression that is none, or one that is not imitated."""
+class UnsupportedCondition(ValueError):
+    """An invalid expression, or one that is not supported."""
 
 
-def holds(expression: str, facts: Facts) -> bool:
-    """Whether the condition is met; False for one that is not understood, which is logged."""
+def holds(expression: str, attributes: Attributes) -> bool:
+    """Evaluate the condition; an unsupported one is logged and false."""
     try:
-        reader = _Reader(expression, facts)
-        value = reader.either()
+        reader = _Evaluator(expression, attributes)
+        value = reader.parse_or()
         if reader.sign or reader.name or reader.text is not None or not isinstance(value, bool):
-            raise NotUnderstood(expression)
+            raise UnsupportedCondition(expression)
         return value
-    except NotUnderstood:
-        log.warning("a condition is not understood, and so grants nothing: %s", expression)
+    except UnsupportedCondition:
+        log.warning("unsupported condition grants nothing: %s", expression)
         return False
 
 
-class _Reader:
-    """Evaluates while it reads. Both sides are always evaluated: nothing here has effects."""
+class _Evaluator:
+    """Recursive descent evaluator. It evaluates both sides: expressions have no side effects."""
 
-    def __init__(self, expression: str, facts: Facts) -> None:
-        self._left = expression.strip()
-        self._facts = facts
+    def __init__(self, expression: str, attributes: Attributes) -> None:
+        self._rest = expression.strip()
+        self._attributes = attributes
         self._depth = 0
         self.text: str | None = None
         self.name = self.sign = ""
-        self._step()
+        self._advance()
 
-    def _step(self) -> None:
+    def _advance(self) -> None:
         self.text, self.name, self.sign = None, "", ""
-        if not self._left:
+        if not self._rest:
             return
-        found = _TOKEN.match(self._left)
-        if found is None:
-            raise NotUnderstood(self._left)
-        self._left = self._left[found.end() :].lstrip()
-        self.name, self.sign = found["name"] or "", found["sign"] or ""
-        if found["text"] is not None:
-            self.text = re.sub(r"\\(.)", r"\1", found["text"][1:-1])
+        match = _TOKEN.match(self._rest)
+        if match is None:
+            raise UnsupportedCondition(self._rest)
+        self._rest = self._rest[match.end() :].lstrip()
+        self.name, self.sign = match["name"] or "", match["sign"] or ""
+        if match["text"] is not None:
+            self.text = re.sub(r"\\(.)", r"\1", match["text"][1:-1])
 
-    def _take(self, sign: str) -> None:
+    def _expect(self, sign: str) -> None:
         if self.sign != sign:
-            raise NotUnderstood(f"{sign} is missing before {self._left!r}")
-        self._step()
+            raise UnsupportedCondition(f"{sign} is missing before {self._rest!r}")
+        self._advance()
 
-    def either(self) -> Any:
-        value = self._both()
+    def parse_or(self) -> Any:
+        value = self._parse_and()
         while self.sign == "||":
-            self._step()
-            other = self._both()
-            value = _claim(value) or _claim(other)
+            self._advance()
+            other = self._parse_and()
+            value = _require_bool(value) or _require_bool(other)
         return value
 
-    def _both(self) -> Any:
-        value = self._comparison()
+    def _parse_and(self) -> Any:
+        value = self._parse_comparison()
         while self.sign == "&&":
-            self._step()
-            other = self._comparison()
-            value = _claim(value) and _claim(other)
+            self._advance()
+            other = self._parse_comparison()
+            value = _require_bool(value) and _require_bool(other)
         return value
 
-    def _comparison(self) -> Any:
-        value = self._one()
+    def _parse_comparison(self) -> Any:
+        value = self._parse_term()
         compare = _COMPARISONS.get(self.sign)
         if compare is None:
             return value
-        self._step()
-        other = self._one()
+        self._advance()
+        other = self._parse_term()
         if type(value) is not type(other):
-            raise NotUnderstood("values of different types are compared")
+            raise UnsupportedCondition("values of different types are compared")
         return compare(value, other)
 
-    def _one(self) -> Any:
+    def _parse_term(self) -> Any:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise NotUnderstood("it is nested too deep")
+        if self._depth > _MAX_DEPTH:
+            raise UnsupportedCondition("nested too deeply")
         try:
             if self.sign == "!":
-                self._step()
-                return not _claim(self._one())
+                self._advance()
+                return not _require_bool(self._parse_term())
             if self.sign == "(":
-                self._step()
-                value = self.either()
-                self._take(")")
+                self._advance()
+                value = self.parse_or()
+                self._expect(")")
                 return value
             if self.text is not None:
                 value = self.text
-                self._step()
+                self._advance()
                 return value
-            return self._named()
+            return self._parse_name()
         finally:
             self._depth -= 1
 
-    def _named(self) -> Any:
+    def _parse_name(self) -> Any:
         name = self.name
         if not name:
-            raise NotUnderstood("a value is missing")
-        self._step()
+            raise UnsupportedCondition("a value is missing")
+        self._advance()
         if name in ("true", "false"):
             return name == "true"
         if self.sign != "(":
-            if name not in self._facts:
-                raise NotUnderstood(f"{name} is not known")
-            return self._facts[name]
-        self._step()
-        argument = self.either()
-        self._take(")")
+            if name not in self._attributes:
+                raise UnsupportedCondition(f"unknown attribute {name}")
+            return self._attributes[name]
+        self._advance()
+        argument = self.parse_or()
+        self._expect(")")
         if not isinstance(argument, str):
-            raise NotUnderstood(f"{name} takes a text")
+            raise UnsupportedCondition(f"{name} takes a string")
         if name == "timestamp":
-            return _moment(argument)
+            return _parse_timestamp(argument)
         subject, _, method = name.rpartition(".")
-        ask = _TEXT_METHODS.get(method)
-        if ask is None or not isinstance(self._facts.get(subject), str):
-            raise NotUnderstood(f"{name}() is not imitated")
-        return ask(self._facts[subject], argument)
+        text_method = _TEXT_METHODS.get(method)
+        if text_method is None or not isinstance(self._attributes.get(subject), str):
+            raise UnsupportedCondition(f"{name}() is not supported")
+        return text_method(self._attributes[subject], argument)
 
 
-def _claim(value: Any) -> bool:
+def _require_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise NotUnderstood("a claim is missing")
+        raise UnsupportedCondition("a boolean is missing")
     return value
 
 
-def _moment(text: str) -> datetime:
+def _parse_timestamp(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError as error:
-        raise NotUnderstood(str(error)) from error
-    if moment.tzinfo is None:
-        raise NotUnderstood(f"{text} has no time zone")
-    return moment
+        raise UnsupportedCondition(str(error)) from error
+    if timestamp.tzinfo is None:
+        raise UnsupportedCondition(f"{text} has no time zone")
+    return timestamp

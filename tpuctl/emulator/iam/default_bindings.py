@@ -1,4 +1,4 @@
-"""What policies hold before anybody sets them, and what Google adds when an API is enabled."""
+"""Bindings of policies that were never set, and those Google adds when an API is enabled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.emulator.state.projects import OWNER, Project
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["agents_of", "first_bindings", "object_bindings"]
+__all__ = ["default_bindings", "object_bindings", "service_agent_bindings"]
 
 Bindings = list[dict[str, Any]]
 
@@ -25,19 +25,19 @@ _CONTAINERS = {
 _NO_DEFAULTS = "iam.automaticIamGrantsForDefaultServiceAccounts"
 
 
-def first_bindings(store: Store, resource: str) -> Bindings:
-    """The bindings of a resource whose policy nobody has set."""
+def default_bindings(store: Store, resource: str) -> Bindings:
+    """The bindings of a resource whose policy was never set."""
     kind, _, name = resource.partition("/")
     if kind == "projects" and "/" not in name:
         project = store.get_json("project", name) or {}
         return [{"role": "roles/owner", "members": [member_of(project.get("owner") or OWNER)]}]
     if kind == "buckets":
-        return _of_bucket(store, name)
+        return _bucket_bindings(store, name)
     return [{"role": role, "members": [member_of(OWNER)]} for role in _CONTAINERS.get(kind, ())]
 
 
-def _of_bucket(store: Store, name: str) -> Bindings:
-    """cloud.google.com/storage/docs/access-control/iam: what a new bucket grants."""
+def _bucket_bindings(store: Store, name: str) -> Bindings:
+    """The bindings of a new bucket: cloud.google.com/storage/docs/access-control/iam."""
     bucket = store.get_json("bucket", name)
     if bucket is None:
         return []
@@ -47,19 +47,19 @@ def _of_bucket(store: Store, name: str) -> Bindings:
         {"role": "roles/storage.legacyBucketOwner", "members": _editors(owner)},
         {"role": "roles/storage.legacyBucketReader", "members": [f"projectViewer:{owner}"]},
     ]
-    return bindings + _of_objects(owner) if _is_uniform(bucket) else bindings
+    return bindings + _legacy_object_bindings(owner) if _is_uniform(bucket) else bindings
 
 
 def object_bindings(store: Store, name: str) -> Bindings:
-    """What the objects' own access lists grant in a bucket that has them: the usual default.
+    """Grants of default object ACLs in a bucket without uniform access.
 
-    Lists that were set otherwise are not imitated.
+    Other ACLs are not emulated.
     """
     bucket = store.get_json("bucket", name)
     if bucket is None or _is_uniform(bucket):
         return []
     project = store.get("project-number", bucket["projectNumber"])
-    return _of_objects(project.decode() if project else bucket["projectNumber"])
+    return _legacy_object_bindings(project.decode() if project else bucket["projectNumber"])
 
 
 def _is_uniform(bucket: Mapping[str, Any]) -> bool:
@@ -67,7 +67,7 @@ def _is_uniform(bucket: Mapping[str, Any]) -> bool:
     return bool(access.get("enabled"))
 
 
-def _of_objects(owner: str) -> Bindings:
+def _legacy_object_bindings(owner: str) -> Bindings:
     return [
         {"role": "roles/storage.legacyObjectOwner", "members": _editors(owner)},
         {"role": "roles/storage.legacyObjectReader", "members": [f"projectViewer:{owner}"]},
@@ -78,8 +78,10 @@ def _editors(owner: str) -> list[str]:
     return [f"projectEditor:{owner}", f"projectOwner:{owner}"]
 
 
-def agents_of(settings: Settings, project: Project, agents: Sequence[tuple[str, str]]) -> Bindings:
-    """What enabling an API with these agents for the first time adds to the project's policy."""
+def service_agent_bindings(
+    settings: Settings, project: Project, agents: Sequence[tuple[str, str]]
+) -> Bindings:
+    """The bindings that first enabling an API adds for its service agents."""
     bindings = []
     for role, form in agents:
         if form.startswith("{}-compute") and _NO_DEFAULTS in settings.get("policies"):

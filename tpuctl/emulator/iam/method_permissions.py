@@ -1,4 +1,4 @@
-"""What each method needs of its caller, as `permissions.toml` in the folder of its API tells it."""
+"""The permissions each method requires, from `permissions.toml` in each API's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MethodPermissions", "Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """Permissions on what the request names in `field` ("" for wherever it stands), and rules."""
+    """Permissions on the resource named by `field` ("" for the first name field), and rules."""
 
     permissions: tuple[str, ...]
     rules: tuple[str, ...]
@@ -21,22 +21,22 @@ class Row:
 
 
 class MethodPermissions:
-    """The table of all APIs, read when it is first needed."""
+    """The table of all APIs, loaded lazily."""
 
     def __init__(self, packages: Iterable[str]) -> None:
         self._packages = tuple(packages)
 
     def row_of(self, method: str) -> Row | None:
-        """The row of `package.Service/Method` or `storage.collection.method`; None for none."""
+        """The row of `package.Service/Method` or `storage.collection.method`, or None."""
         return self._rows.get(method)
 
     def storage_permission(self, method: str) -> str:
-        """What a method of Cloud Storage needs; those that write objects are not asked for more."""
+        """The permission of a Cloud Storage method; creating objects if it has no row."""
         row = self.row_of(method)
         return row.permissions[0] if row is not None and row.permissions else _CREATE
 
     def methods(self) -> list[str]:
-        """Every method that has a row, in order."""
+        """Every method that has a row, sorted."""
         return sorted(self._rows)
 
     @cached_property

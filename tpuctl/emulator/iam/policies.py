@@ -1,4 +1,4 @@
-"""IAM policies of any resource: read-modify-write guarded by etags."""
+"""IAM policies of all resources: read-modify-write with etags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from tpuctl.emulator.iam.default_bindings import first_bindings
+from tpuctl.emulator.iam.default_bindings import default_bindings
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import DOMAIN
@@ -28,12 +28,12 @@ __all__ = [
 
 Policy = dict[str, Any]  # {"version", "etag", "bindings": [{"role", "members", "condition"?}]}
 
-# The kinds under which the store keeps service accounts and custom roles, by their names. Policies
-# see them from the moment that their "visible" tells.
+# Kinds in the store of service accounts and custom roles, by name. Policies accept them from the
+# time in "visible".
 ACCOUNTS = "account"
 ROLES = "role"
 
-_FORMERS = "policy-former"  # policies whose successors are not felt yet, the oldest first
+_PREVIOUS = "policy-former"  # policies in force until changes propagate, oldest first
 _DOMAINS = "iam.allowedPolicyMemberDomains"
 _MEMBER = re.compile(
     r"allUsers|allAuthenticatedUsers|(?:deleted:)?(?:user|serviceAccount|group|domain|principal"
@@ -43,8 +43,8 @@ _ROLE = re.compile(r"(?:(?:projects|organizations)/[^/]+/)?roles/[A-Za-z0-9_.]+"
 _ACCOUNT = re.compile(r"serviceAccount:([^@]+)@([^@]+)\.iam\.gserviceaccount\.com")
 _COMPUTE_ACCOUNT = re.compile(r"serviceAccount:([0-9]+)-compute@developer\.gserviceaccount\.com")
 _AGENT = re.compile(r"serviceAccount:service-([0-9]+)@([^@]+)\.iam\.gserviceaccount\.com")
-# Accounts that Google makes when an API is enabled; those of other APIs are taken to exist.
-_API_OF_AGENTS = {
+# Service agents created when an API is enabled; those of other APIs are assumed to exist.
+_AGENT_APIS = {
     "cloud-tpu": "tpu.googleapis.com",
     "compute-system": "compute.googleapis.com",
     "gcp-sa-tpu": "tpu.googleapis.com",
@@ -52,89 +52,89 @@ _API_OF_AGENTS = {
 
 
 class Policies:
-    """The policy of each resource, by its name with a prefix for its kind."""
+    """Policies by resource name, prefixed with the kind of resource."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._settings = Settings(store)
 
     def get(self, resource: str) -> Policy:
-        """The policy, which every resource has: one that was never set holds what is usual."""
-        found = self._store.get_json("policy", resource)
-        if found is None:
-            bindings = first_bindings(self._store, resource)
+        """The policy; a resource whose policy was never set has the default bindings."""
+        policy = self._store.get_json("policy", resource)
+        if policy is None:
+            bindings = default_bindings(self._store, resource)
             return {"version": 1, "etag": _etag(0), "bindings": bindings}
-        return found
+        return policy
 
-    def in_force(self, resource: str, now: float) -> tuple[list[dict[str, Any]], float]:
-        """The bindings that count now, and until when: changes may take a while to be felt."""
-        formers = self._store.get_json(_FORMERS, resource)
-        if formers is not None:
+    def effective_bindings(self, resource: str, now: float) -> tuple[list[dict[str, Any]], float]:
+        """The bindings in force now, and until when: changes may take time to propagate."""
+        previous = self._store.get_json(_PREVIOUS, resource)
+        if previous is not None:
             delay = float(self._settings.get("propagation"))
-            for former in formers["formers"]:
+            for former in previous["formers"]:
                 if former["changed"] + delay > now:
                     return former["bindings"], former["changed"] + delay
         return self.get(resource)["bindings"], math.inf
 
     def add(self, resource: str, bindings: list[dict[str, Any]]) -> None:
-        """Grant as Google itself does: nothing is refused, and nobody waits for it."""
+        """Add bindings as Google itself does: unchecked and effective immediately."""
         policy = self.get(resource)
-        policy["bindings"] = _clean([*policy["bindings"], *bindings])
+        policy["bindings"] = _normalize([*policy["bindings"], *bindings])
         policy["etag"] = _etag(self._store.next("policy-etag"))
         self._store.put_json("policy", resource, policy)
 
     def set(
-        self, resource: str, wanted: Policy, conflict: ApiError, *, counted: int | None = None
+        self, resource: str, requested: Policy, conflict: ApiError, *, min_etag: int | None = None
     ) -> Policy:
-        """Replace the policy; raises `conflict` when an etag is given and is an old one.
+        """Replace the policy; raises `conflict` if the request's etag is outdated.
 
-        Roles and members are looked at where they are new: what a policy holds already stays,
-        though its role is deleted or its member's domain is no longer allowed. `conflict` also
-        tells how the API at hand says that a precondition failed.
+        Only new roles and members are validated: existing bindings remain even if the role was
+        deleted or the member's domain is no longer allowed. `conflict` also determines how the API
+        reports a failed precondition.
         """
         current = self.get(resource)
-        given = wanted.get("etag")
-        if given and given != current["etag"]:
+        etag = requested.get("etag")
+        if etag and etag != current["etag"]:
             raise conflict
-        bindings = _clean(wanted.get("bindings") or [])
-        self._check(resource, bindings, _pairs(current["bindings"]), conflict)
+        bindings = _normalize(requested.get("bindings") or [])
+        self._check(resource, bindings, _role_members(current["bindings"]), conflict)
         policy: Policy = {
             "version": 1,
-            "etag": _etag(self._store.next("policy-etag", counted or 1)),
+            "etag": _etag(self._store.next("policy-etag", min_etag or 1)),
             "bindings": bindings,
         }
         if any("condition" in binding for binding in policy["bindings"]):
             policy["version"] = 3
         with self._store.transaction():
-            self._keep_former(resource, current["bindings"])
+            self._save_previous(resource, current["bindings"])
             self._store.put_json("policy", resource, policy)
         return policy
 
-    def _keep_former(self, resource: str, bindings: list[dict[str, Any]]) -> None:
-        """What counts until the change is felt; see the setting `propagation`."""
+    def _save_previous(self, resource: str, bindings: list[dict[str, Any]]) -> None:
+        """Keep the bindings in force until the change propagates; see the setting `propagation`."""
         delay, now = float(self._settings.get("propagation")), time.time()
-        kept = (self._store.get_json(_FORMERS, resource) or {}).get("formers", [])
-        formers = [former for former in kept if former["changed"] + delay > now]
+        stored = (self._store.get_json(_PREVIOUS, resource) or {}).get("formers", [])
+        previous = [former for former in stored if former["changed"] + delay > now]
         if delay:
-            formers.append({"changed": now, "bindings": bindings})
-        if formers:
-            self._store.put_json(_FORMERS, resource, {"formers": formers})
-        elif kept:
-            self._store.delete(_FORMERS, resource)
+            previous.append({"changed": now, "bindings": bindings})
+        if previous:
+            self._store.put_json(_PREVIOUS, resource, {"formers": previous})
+        elif stored:
+            self._store.delete(_PREVIOUS, resource)
 
     def delete(self, resource: str) -> None:
         self._store.delete("policy", resource)
-        self._store.delete(_FORMERS, resource)
+        self._store.delete(_PREVIOUS, resource)
 
     def move(self, old: str, new: str) -> None:
-        """Keep a resource's policy under another name, if it has one."""
+        """Move a resource's policy, if set, to another name."""
         policy = self._store.get_json("policy", old)
         if policy is not None:
             self._store.delete("policy", old)
             self._store.put_json("policy", new, policy)
 
     def rename_member(self, old: str, new: str) -> None:
-        """Write a member in another way in every policy: a deleted account, or one that is back."""
+        """Replace a member in every policy, when its account is deleted or restored."""
         for resource, _ in self._store.items("policy"):
             policy = self.get(resource)
             if any(old in binding["members"] for binding in policy["bindings"]):
@@ -147,56 +147,63 @@ class Policies:
         self,
         resource: str,
         bindings: list[dict[str, Any]],
-        settled: AbstractSet[tuple[str, str]],
+        existing: AbstractSet[tuple[str, str]],
         conflict: ApiError,
     ) -> None:
-        new = _pairs(bindings) - settled
+        new = _role_members(bindings) - existing
         for role in sorted({role for role, _ in new}):
             self._check_role(resource, role)
         members = sorted({member for _, member in new})
         for member in members:
             self._check_member(member)
         if OrgPolicies(self._store).is_enforced(resource, _DOMAINS):
-            foreign = [member for member in members if not self._is_of_the_organization(member)]
+            foreign = [member for member in members if not self._is_in_organization(member)]
             if foreign:
                 raise _not_permitted(resource, foreign, conflict)
 
     def _check_role(self, resource: str, role: str) -> None:
-        """A custom role must exist, not be deleted, and be of this project or its organization.
+        """A custom role must exist, not be deleted, and belong to this project or its organization.
 
-        Google's words, and that a role made moments ago gets them too, are from
-        terraform-provider-google#6923 and vault-plugin-secrets-gcp#84; that a deleted one gets
-        the same is a guess.
+        Google's wording, which also applies to roles created moments ago, is from
+        terraform-provider-google#6923 and vault-plugin-secrets-gcp#84; that it applies to deleted
+        roles is a guess.
         """
         if role.startswith("roles/"):
             return
         owner = role.partition("/roles/")[0]
-        elsewhere = owner.startswith("projects/") and (
+        is_foreign = owner.startswith("projects/") and (
             resource.startswith("projects/") and not f"{resource}/".startswith(f"{owner}/")
         )
-        found = self._store.get_json(ROLES, role)
-        if elsewhere or found is None or found["deleted"] or found["visible"] > time.time():
+        definition = self._store.get_json(ROLES, role)
+        if (
+            is_foreign
+            or definition is None
+            or definition["deleted"]
+            or definition["visible"] > time.time()
+        ):
             raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
 
     def _check_member(self, member: str) -> None:
-        """Accounts of this cloud's projects must exist; nothing is known about any others.
+        """Accounts of this cloud's projects must exist; other accounts are not checked.
 
-        Google's words: devopsaitoolkit.com's guide to this error, and many public issues.
+        Google's wording: devopsaitoolkit.com's guide to this error, and many public issues.
         """
         if self._exists(member) is False:
             email = member.partition(":")[2]
             raise invalid(f"Service account {email} does not exist.")
 
     def _exists(self, member: str) -> bool | None:
-        """Whether the account exists; None for members that are not ours to know about."""
+        """Whether the account exists; None for members outside this cloud."""
         agent = _AGENT.fullmatch(member)
-        if agent is not None and agent[2] in _API_OF_AGENTS:
-            return self._has_enabled(agent[1], _API_OF_AGENTS[agent[2]])
+        if agent is not None and agent[2] in _AGENT_APIS:
+            return self._has_enabled(agent[1], _AGENT_APIS[agent[2]])
         account = _ACCOUNT.fullmatch(member)
         if account is not None and self._store.get("project", account[2]) is not None:
             email = member.partition(":")[2]
-            found = self._store.get_json(ACCOUNTS, f"projects/{account[2]}/serviceAccounts/{email}")
-            return found is not None and found.get("visible", 0.0) <= time.time()
+            record = self._store.get_json(
+                ACCOUNTS, f"projects/{account[2]}/serviceAccounts/{email}"
+            )
+            return record is not None and record.get("visible", 0.0) <= time.time()
         compute = _COMPUTE_ACCOUNT.fullmatch(member)
         if compute is not None:
             return self._has_enabled(compute[1], "compute.googleapis.com")
@@ -208,11 +215,11 @@ class Policies:
             return None
         return self._store.get("enabled", f"{project.decode()}/{api}") is not None
 
-    def _is_of_the_organization(self, member: str) -> bool:
-        """Its people, the accounts of its projects, and Google's agents for these.
+    def _is_in_organization(self, member: str) -> bool:
+        """The organization's users, its projects' accounts, and their service agents.
 
-        Agents of other owners are refused (terraform-example-foundation#1257); that those of the
-        organization's own projects are not is a guess.
+        Agents of other owners are refused (terraform-example-foundation#1257); accepting those of
+        the organization's own projects is a guess.
         """
         kind, _, rest = member.removeprefix("deleted:").partition(":")
         if kind in ("user", "group", "domain"):
@@ -228,7 +235,7 @@ class Policies:
 
 
 def concurrent_change() -> ApiError:
-    """What the common platform answers to an old etag."""
+    """The platform's response to an outdated etag."""
     return ApiError(
         "ABORTED",
         "There were concurrent policy changes. Please retry the whole read-modify-write with "
@@ -237,7 +244,7 @@ def concurrent_change() -> ApiError:
 
 
 def from_message(policy: Any) -> Policy:
-    """A google.iam.v1.Policy in its JSON form."""
+    """The JSON form of a google.iam.v1.Policy."""
     from google.protobuf import json_format
 
     return dict(json_format.MessageToDict(policy))
@@ -251,15 +258,15 @@ def to_message(policy: Policy) -> Any:
 
 
 def _not_permitted(resource: str, members: list[str], conflict: ApiError) -> ApiError:
-    """As in terraform-example-foundation#1257 and #1454; storage says it with status 412."""
+    """From terraform-example-foundation#1257 and #1454; Cloud Storage uses status 412."""
     violations = []
     for member in members:
-        who = member.partition(":")[2] or member
+        identity = member.partition(":")[2] or member
         violations.append(
             {
                 "type": f"constraints/{_DOMAINS}",
-                "subject": f"orgpolicy:{resource}?configvalue={who}",
-                "description": f"User {who} is not in permitted organization.",
+                "subject": f"orgpolicy:{resource}?configvalue={identity}",
+                "description": f"User {identity} is not in permitted organization.",
             }
         )
     is_storage = conflict.status == "FAILED_PRECONDITION"
@@ -279,12 +286,12 @@ def _not_permitted(resource: str, members: list[str], conflict: ApiError) -> Api
     )
 
 
-def _pairs(bindings: list[dict[str, Any]]) -> set[tuple[str, str]]:
+def _role_members(bindings: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(binding["role"], member) for binding in bindings for member in binding["members"]}
 
 
-def _clean(bindings: Any) -> list[dict[str, Any]]:
-    """Bindings of the same role and condition joined, members in order and without doubles."""
+def _normalize(bindings: Any) -> list[dict[str, Any]]:
+    """Merge bindings of the same role and condition; sort members and drop duplicates."""
     if not isinstance(bindings, list):
         raise invalid("Invalid policy: bindings must be a list.")
     joined: dict[str, dict[str, Any]] = {}

@@ -1,8 +1,7 @@
-"""Permissions and predefined roles by name: which there are.
+"""Known permissions and predefined roles.
 
-The data is `predefined_roles.toml` beside this file. TPU nodes and queued resources share the
-permissions `tpu.nodes.*`: there are none named after queued resources (see the file's source,
-`map.json`).
+The data is in `predefined_roles.toml`. TPU nodes and queued resources share the permissions
+`tpu.nodes.*`: queued resources have none of their own (see the file's source, `map.json`).
 """
 
 from __future__ import annotations
@@ -18,72 +17,72 @@ from tpuctl.emulator.state.errors import invalid
 
 __all__ = [
     "PredefinedRole",
-    "check_asked",
     "check_for_role",
+    "check_testable",
     "known_permissions",
     "predefined_roles",
 ]
 
-_SHAPE = re.compile(r"[a-z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+){2,}")
+_PERMISSION = re.compile(r"[a-z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+){2,}")
 
 
 @dataclass(frozen=True)
 class PredefinedRole:
-    """A role that Google offers, with the permissions of it that are known here."""
+    """A Google role with the permissions that are known here."""
 
     name: str
     title: str
-    lines: tuple[str, ...]  # as the file has them: "compute.disks: get list"
+    lines: tuple[str, ...]  # from the file: "compute.disks: get list"
 
     @cached_property
     def permissions(self) -> tuple[str, ...]:
-        """In order; few roles are ever asked for theirs."""
+        """Sorted. Expanded lazily: most roles are never used."""
         verbs = _load().verbs
         permissions = []
         for line in self.lines:
             scope, _, words = line.partition(":")
             resources = [scope] if "." in scope else _resources(scope, verbs)
             for resource in resources:
-                chosen = verbs[resource] if words.strip() == "*" else words.split()
-                permissions += [f"{resource}.{verb}" for verb in chosen]
+                role_verbs = verbs[resource] if words.strip() == "*" else words.split()
+                permissions += [f"{resource}.{verb}" for verb in role_verbs]
         return tuple(sorted(permissions))
 
 
 @dataclass(frozen=True)
 class _Catalog:
     verbs: dict[str, frozenset[str]]  # by "tpu.nodes"
-    complete: frozenset[str]  # services whose permissions are all known
+    complete: frozenset[str]  # services whose permissions are all listed
     not_in_projects: tuple[str, ...]
     roles: dict[str, PredefinedRole]
 
 
 def known_permissions(*, for_projects: bool = False) -> list[str]:
-    """Every permission that is known by name, in order."""
+    """All known permissions, sorted."""
     catalog = _load()
     names = [f"{resource}.{verb}" for resource in catalog.verbs for verb in _verbs(resource)]
     return sorted(name for name in names if not for_projects or not _is_above_projects(name))
 
 
 def predefined_roles() -> dict[str, PredefinedRole]:
-    """By name, as `roles/tpu.admin`."""
+    """Predefined roles by name, such as `roles/tpu.admin`."""
     return _load().roles
 
 
 def check_for_role(permissions: Iterable[str], *, in_project: bool) -> None:
-    """Refuse what a custom role cannot hold.
+    """Raise an error for a permission that a custom role cannot have.
 
-    Google's words are from terraform-google-modules/terraform-google-iam#158.
+    Google's wording is from terraform-google-modules/terraform-google-iam#158.
     """
     for name in permissions:
         if not _exists(name) or (in_project and _is_above_projects(name)):
             raise invalid(f"Permission {name} is not valid.")
 
 
-def check_asked(permissions: Iterable[str], *, in_project: bool) -> None:
-    """Refuse what `testIamPermissions` cannot be asked.
+def check_testable(permissions: Iterable[str], *, in_project: bool) -> None:
+    """Raise an error for a permission that `testIamPermissions` does not accept.
 
-    Google refuses names that are no permissions of such a resource (google-cloud-java#722); its
-    words were not found.
+    Google rejects permissions that do not apply to the resource (google-cloud-java#722); the
+    wording is a guess.
     """
     for name in permissions:
         if "*" in name:
@@ -93,8 +92,8 @@ def check_asked(permissions: Iterable[str], *, in_project: bool) -> None:
 
 
 def _exists(name: str) -> bool:
-    """Of services that are listed in part, any well-formed name of a resource not listed passes."""
-    if not _SHAPE.fullmatch(name):
+    """Whether a permission is known; a partly listed service may have resources not listed."""
+    if not _PERMISSION.fullmatch(name):
         return False
     catalog = _load()
     service, resource, verb = name.split(".", 2)
@@ -116,7 +115,7 @@ def _verbs(resource: str) -> list[str]:
 
 
 def _resources(service: str, verbs: Iterable[str]) -> list[str]:
-    """What a service has permissions for: "compute.disks" and such."""
+    """The resources of a service that have permissions: "compute.disks"."""
     return [resource for resource in verbs if resource.startswith(f"{service}.")]
 
 

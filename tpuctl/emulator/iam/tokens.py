@@ -1,4 +1,4 @@
-"""Who calls: the cloud's own token, and one for each account or person that was given one."""
+"""Access tokens: the cloud's own, and one for each account or user that was issued one."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["Access", "refusal"]
+__all__ = ["AccessTokens", "refusal"]
 
-# Kinds of the store: service accounts by name, and deleted ones by unique id.
+# Kinds in the store: service accounts by name, and deleted ones by unique ID.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")
 
 
-class Access:
-    """Tells callers apart by their bearer tokens. Nothing else opens a door."""
+class AccessTokens:
+    """Identifies callers by bearer token."""
 
     def __init__(self, token: str, store: Store) -> None:
         self.token = token
         self._store = store
         self._emails: dict[str, str] = dict(store.rows("SELECT digest, email FROM tokens"))
-        self._scopes: dict[str, frozenset[str]] = {}  # by digest, as far as they were asked for
+        self._scopes: dict[str, frozenset[str]] = {}  # cache, by digest
 
     @staticmethod
-    def read_or_make_token(path: Path) -> str:
-        """The token in the file, made with mode 0600 if it is not there yet.
+    def read_or_create_token(path: Path) -> str:
+        """The token in the file, which is created with mode 0600 if missing.
 
-        The file appears with the token in it: a kill leaves none that is empty, which would let
-        in who has none.
+        The file is created atomically: a kill must not leave an empty one, which would admit
+        callers without a token.
         """
-        if path.exists() and (found := path.read_text("ascii").strip()):
-            return found
+        if path.exists() and (existing := path.read_text("ascii").strip()):
+            return existing
         token = secrets.token_urlsafe(32)
         draft = path.with_name(path.name + ".draft")
         draft.unlink(missing_ok=True)
@@ -50,20 +50,20 @@ class Access:
         return token
 
     def identify(self, token: str) -> str | None:
-        """The e-mail of the token's holder, or None. Takes the same time for every wrong token.
+        """The email of the token's holder, or None. Constant time for the owner's token.
 
-        Raises ApiError for the token of an account that is disabled or deleted.
+        Raises ApiError if the account is disabled or deleted.
         """
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return OWNER
-        # Looked up by digest, so that timing tells nothing about the tokens themselves.
+        # Looked up by digest, so that timing reveals nothing about the tokens.
         email = self._emails.get(_digest(token))
-        if email is not None and self._is_closed(email):
+        if email is not None and self._is_disabled(email):
             raise refusal(True, email)
         return email
 
     def scopes(self, token: str) -> frozenset[str]:
-        """What the token is limited to; nothing for one that is not."""
+        """The scopes that the token is limited to; empty if it is not limited."""
         digest = _digest(token)
         if digest not in self._emails:
             return frozenset()
@@ -73,7 +73,7 @@ class Access:
         return self._scopes[digest]
 
     def require(self, authorization: str | None) -> str:
-        """The e-mail behind an Authorization header; refuses as Google does."""
+        """The email of an Authorization header; raises Google's error if invalid."""
         scheme, _, token = (authorization or "").partition(" ")
         email = self.identify(token.strip()) if scheme.lower() == "bearer" else None
         if email is None:
@@ -81,10 +81,9 @@ class Access:
         return email
 
     def token_for(self, email: str, scopes: Iterable[str] = ()) -> str:
-        """The bearer token of an account or a person; the same one each time.
+        """The bearer token of an account or user; always the same one.
 
-        With scopes, it opens no more than these do. An account that was deleted has other tokens
-        when it is made again.
+        With scopes, the token is limited to them. A recreated account gets a new token.
         """
         limits = " ".join(sorted({*scopes}))
         account = self._account(email) or {}
@@ -101,33 +100,33 @@ class Access:
         return token
 
     def revoke(self, email: str) -> None:
-        """Tokens of a deleted account open nothing any more."""
-        gone = [digest for digest, owner in self._emails.items() if owner == email]
+        """Invalidate the tokens of a deleted account."""
+        digests = [digest for digest, owner in self._emails.items() if owner == email]
         self._store.run("DELETE FROM tokens WHERE email=?", email)
-        for digest in gone:
+        for digest in digests:
             self._store.run("DELETE FROM token_scopes WHERE digest=?", digest)
             del self._emails[digest]
             self._scopes.pop(digest, None)
 
     def _account(self, email: str) -> Mapping[str, Any] | None:
-        found = _ACCOUNT.fullmatch(email)
-        if found is None:
+        match = _ACCOUNT.fullmatch(email)
+        if match is None:
             return None
-        return self._store.get_json(_ACCOUNTS, f"projects/{found[1]}/serviceAccounts/{email}")
+        return self._store.get_json(_ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
 
-    def _is_closed(self, email: str) -> bool:
-        """Whether it is an account that was disabled or deleted. Nobody else can be either."""
+    def _is_disabled(self, email: str) -> bool:
+        """Whether it is a service account that was disabled or deleted."""
         if not _ACCOUNT.fullmatch(email):
             return False
         account = self._account(email)
         if account is not None:
             return bool(account["disabled"])
-        return any(one["email"] == email for one in self._store.list_json(_DELETED))
+        return any(deleted["email"] == email for deleted in self._store.list_json(_DELETED))
 
 
-def refusal(had_credentials: bool, closed: str = "") -> ApiError:
-    """What a caller is told who cannot be identified; `closed` is the e-mail of an account that
-    is disabled or deleted (google/api/error_reason.proto, ACCOUNT_STATE_INVALID)."""
+def refusal(had_credentials: bool, disabled_email: str = "") -> ApiError:
+    """The error for a caller that cannot be identified; `disabled_email` names a disabled or
+    deleted account (google/api/error_reason.proto, ACCOUNT_STATE_INVALID)."""
     expected = (
         "Expected OAuth 2 access token, login cookie or other valid authentication credential. "
         "See https://developers.google.com/identity/sign-in/web/devconsole-project."
@@ -137,12 +136,12 @@ def refusal(had_credentials: bool, closed: str = "") -> ApiError:
             "@type": "type.googleapis.com/google.rpc.ErrorInfo",
             "reason": "ACCOUNT_STATE_INVALID",
             "domain": "googleapis.com",
-            "metadata": {"email": closed},
+            "metadata": {"email": disabled_email},
         }
         return ApiError(
             "UNAUTHENTICATED",
             f"Request had invalid authentication credentials. {expected}",
-            details=[info] if closed else (),
+            details=[info] if disabled_email else (),
         )
     return ApiError(
         "UNAUTHENTICATED",

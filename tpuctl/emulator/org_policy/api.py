@@ -1,4 +1,4 @@
-"""Organization Policy, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Organization Policy: surfaces, permissions and paces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Organization Policy v2: its messages and methods, as its public description numbers them.
+"""Organization Policy v2: messages and methods, numbered as in the public description.
 
 From googleapis/googleapis, google/cloud/orgpolicy/v2, and Google's discovery document of
 orgpolicy v2. Alternates, dry runs, conditions and custom constraints are left out.
@@ -13,24 +13,26 @@ from tpuctl.emulator.wire.messages import Method
 
 __all__ = ["V2", "methods"]
 
-_ALL = "/v2/{parent=*/*}/policies"
-_ONE = "/v2/{name=*/*/policies/*}"
+_POLICIES = "/v2/{parent=*/*}/policies"
+_POLICY = "/v2/{name=*/*/policies/*}"
 
 _METHODS: Mapping[str, MethodDefinition] = {
     "list_constraints": MethodDefinition(
         "ListConstraintsRequest", "ListConstraintsResponse", "GET", "/v2/{parent=*/*}/constraints"
     ),
-    "list_policies": MethodDefinition("ListPoliciesRequest", "ListPoliciesResponse", "GET", _ALL),
-    "get_policy": MethodDefinition("GetPolicyRequest", "Policy", "GET", _ONE),
-    "get_effective_policy": MethodDefinition(
-        "GetEffectivePolicyRequest", "Policy", "GET", f"{_ONE}:getEffectivePolicy"
+    "list_policies": MethodDefinition(
+        "ListPoliciesRequest", "ListPoliciesResponse", "GET", _POLICIES
     ),
-    "create_policy": MethodDefinition("CreatePolicyRequest", "Policy", "POST", _ALL, "policy"),
+    "get_policy": MethodDefinition("GetPolicyRequest", "Policy", "GET", _POLICY),
+    "get_effective_policy": MethodDefinition(
+        "GetEffectivePolicyRequest", "Policy", "GET", f"{_POLICY}:getEffectivePolicy"
+    ),
+    "create_policy": MethodDefinition("CreatePolicyRequest", "Policy", "POST", _POLICIES, "policy"),
     "update_policy": MethodDefinition(
         "UpdatePolicyRequest", "Policy", "PATCH", "/v2/{policy.name=*/*/policies/*}", "policy"
     ),
     "delete_policy": MethodDefinition(
-        "DeletePolicyRequest", "google.protobuf.Empty", "DELETE", _ONE
+        "DeletePolicyRequest", "google.protobuf.Empty", "DELETE", _POLICY
     ),
 }
 
@@ -62,5 +64,5 @@ V2 = Definition(
 
 
 def methods(service: str) -> list[Method]:
-    """The methods of the service, given in full."""
+    """The methods of the service with that full name."""
     return V2.methods(service)

@@ -1,6 +1,6 @@
-"""Organization Policy v2: policies on projects, folders and the organization.
+"""Organization Policy v2: policies of projects, folders and the organization.
 
-Where no source stands beside them the words are guesses.
+Wording without a source is a guess.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["OrgPolicyService"]
 
-_ONE_OF = "A policy rule has one of values, allowAll, denyAll and enforce."
+_ONE_OF = "A policy rule must have exactly one of values, allowAll, denyAll and enforce."
 
 
 class OrgPolicyService:
-    """The handlers of google.cloud.orgpolicy.v2.OrgPolicy."""
+    """Handlers of google.cloud.orgpolicy.v2.OrgPolicy."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -45,7 +45,7 @@ class OrgPolicyService:
         for name in names:
             kind = "list_constraint" if CONSTRAINTS[name] else "boolean_constraint"
             answer.constraints.add(
-                name=f"{self._told(parent)}/constraints/{name}", constraint_default="ALLOW"
+                name=f"{self._public_name(parent)}/constraints/{name}", constraint_default="ALLOW"
             )
             getattr(answer.constraints[-1], kind).SetInParent()
         return answer
@@ -64,49 +64,51 @@ class OrgPolicyService:
         )
 
     async def get_policy(self, request: Any, caller: Caller) -> Any:
-        return self._message(self._get(self._named(request.name)))
+        return self._message(self._get(self._policy_name(request.name)))
 
     async def get_effective_policy(self, request: Any, caller: Caller) -> Any:
-        resource, _, constraint = self._named(request.name).partition("/policies/")
-        answer = V2.message("Policy")(name=f"{self._told(resource)}/policies/{constraint}")
+        resource, _, constraint = self._policy_name(request.name).partition("/policies/")
+        answer = V2.message("Policy")(name=f"{self._public_name(resource)}/policies/{constraint}")
         for rule in self._policies.effective(resource, constraint):
-            _add(answer.spec, rule)
+            _add_rule(answer.spec, rule)
         return answer
 
     async def create_policy(self, request: Any, caller: Caller) -> Any:
         parent = self._resource(request.parent)
-        name = self._named(request.policy.name)
+        name = self._policy_name(request.policy.name)
         if name.partition("/policies/")[0] != parent:
-            raise invalid(f"The policy {request.policy.name!r} is not of {request.parent}.")
+            raise invalid(
+                f"The policy {request.policy.name!r} does not belong to {request.parent}."
+            )
         with self._store.transaction():
             if self._store.get(KIND, name) is not None:
                 raise ApiError("ALREADY_EXISTS", "Requested entity already exists")
             return self._message(self._put(name, request.policy))
 
     async def update_policy(self, request: Any, caller: Caller) -> Any:
-        name = self._named(request.policy.name)
+        name = self._policy_name(request.policy.name)
         if request.update_mask not in ("", "*", "spec", "policy.spec"):
             raise unimplemented(f"Changing {request.update_mask}")
         with self._store.transaction():
-            self._match(name, request.policy.etag or request.policy.spec.etag)
+            self._check_etag(name, request.policy.etag or request.policy.spec.etag)
             return self._message(self._put(name, request.policy))
 
     async def delete_policy(self, request: Any, caller: Caller) -> None:
-        name = self._named(request.name)
+        name = self._policy_name(request.name)
         with self._store.transaction():
-            self._match(name, request.etag)
+            self._check_etag(name, request.etag)
             self._store.delete(KIND, name)
 
     def _resource(self, name: str) -> str:
-        """A project by its id, a folder or the organization, which must be there."""
-        kind, _, own = name.partition("/")
+        """A project by ID, the folder or the organization; it must exist."""
+        kind, _, resource_id = name.partition("/")
         if kind == "projects":
-            return f"projects/{self._world.projects.require(own)['id']}"
+            return f"projects/{self._world.projects.require(resource_id)['id']}"
         if name not in (FOLDER, ORGANIZATION):
             raise missing("Requested entity was not found.")
         return name
 
-    def _named(self, name: str) -> str:
+    def _policy_name(self, name: str) -> str:
         parts = name.split("/")
         if len(parts) != 4 or parts[2] != "policies":
             raise invalid(f"Invalid policy name: {name!r}.")
@@ -114,14 +116,12 @@ class OrgPolicyService:
             raise missing("Requested entity was not found.")
         return f"{self._resource('/'.join(parts[:2]))}/policies/{parts[3]}"
 
-    def _told(self, resource: str) -> str:
-        """Names have the project's number in answers."""
+    def _public_name(self, resource: str) -> str:
+        """The name in responses: with the project's number."""
         kind, _, name = resource.partition("/")
-        return (
-            f"{kind}/{self._world.projects.require(name)['number']}"
-            if kind == "projects"
-            else (resource)
-        )
+        if kind != "projects":
+            return resource
+        return f"{kind}/{self._world.projects.require(name)['number']}"
 
     def _get(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] | None = self._store.get_json(KIND, name)
@@ -129,7 +129,7 @@ class OrgPolicyService:
             raise missing("Requested entity was not found.")
         return found
 
-    def _match(self, name: str, etag: str) -> None:
+    def _check_etag(self, name: str, etag: str) -> None:
         if etag not in ("", self._get(name)["etag"]):
             raise ApiError("ABORTED", "The etag does not match that of the policy.")
 
@@ -137,10 +137,10 @@ class OrgPolicyService:
         spec = policy.spec
         is_list = CONSTRAINTS[name.partition("/policies/")[2]]
         if spec.reset and (spec.rules or spec.inherit_from_parent):
-            raise invalid("A policy that is reset has no rules and inherits none.")
+            raise invalid("A policy with reset cannot have rules or inheritFromParent.")
         if not is_list and (spec.inherit_from_parent or (len(spec.rules) != 1 and not spec.reset)):
-            raise invalid("The policy of a boolean constraint has one rule.")
-        rules = [_rule(one, is_list=is_list) for one in spec.rules]
+            raise invalid("The policy of a boolean constraint must have exactly one rule.")
+        rules = [_rule(rule, is_list=is_list) for rule in spec.rules]
         row = {
             "name": name,
             "rules": rules,
@@ -155,13 +155,13 @@ class OrgPolicyService:
     def _message(self, row: Mapping[str, Any]) -> Any:
         resource, _, constraint = row["name"].partition("/policies/")
         answer = V2.message("Policy")(
-            name=f"{self._told(resource)}/policies/{constraint}", etag=row["etag"]
+            name=f"{self._public_name(resource)}/policies/{constraint}", etag=row["etag"]
         )
         spec = answer.spec
         spec.etag, spec.reset, spec.inherit_from_parent = row["etag"], row["reset"], row["inherits"]
         spec.update_time.FromMicroseconds(int(row["updated"] * 1e6))
         for rule in row["rules"]:
-            _add(spec, rule)
+            _add_rule(spec, rule)
         return answer
 
 
@@ -170,22 +170,24 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: Any, *, is_list: bool) -> Rule:
-    told = [one for one in ("allow_all", "deny_all", "enforce", "values") if rule.HasField(one)]
-    if len(told) != 1 or (told == ["enforce"]) == is_list:
+    given_fields = [
+        field for field in ("allow_all", "deny_all", "enforce", "values") if rule.HasField(field)
+    ]
+    if len(given_fields) != 1 or (given_fields == ["enforce"]) == is_list:
         raise invalid(_ONE_OF)
-    if told == ["values"]:
+    if given_fields == ["values"]:
         return {
             "allowed": list(rule.values.allowed_values),
             "denied": list(rule.values.denied_values),
         }
-    return {told[0]: getattr(rule, told[0])}
+    return {given_fields[0]: getattr(rule, given_fields[0])}
 
 
-def _add(spec: Any, rule: Rule) -> None:
-    made = spec.rules.add()
+def _add_rule(spec: Any, rule: Rule) -> None:
+    added = spec.rules.add()
     if "allowed" in rule:
-        made.values.allowed_values.extend(rule["allowed"])
-        made.values.denied_values.extend(rule["denied"])
+        added.values.allowed_values.extend(rule["allowed"])
+        added.values.denied_values.extend(rule["denied"])
         return
     for field, value in rule.items():
-        setattr(made, field, value)
+        setattr(added, field, value)

@@ -1,13 +1,13 @@
-"""Resource Manager, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Resource Manager: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from tpuctl.emulator.iam.api_access import ApiAccess, denied_plainly
-from tpuctl.emulator.iam.refusals import on_platform
-from tpuctl.emulator.iam.required_permissions import Need, Places
+from tpuctl.emulator.iam.api_access import ApiAccess, plain_denial
+from tpuctl.emulator.iam.permission_errors import platform_denied
+from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
@@ -17,22 +17,22 @@ _HOST = "cloudresourcemanager.googleapis.com"
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """GoogleCloudPlatform/avocano#551, terraform-google-project-factory#558."""
+    """Wording: GoogleCloudPlatform/avocano#551, terraform-google-project-factory#558."""
     if method.startswith("google.cloud.resourcemanager."):
         if method.endswith("/CreateProject"):
-            return denied_plainly(method, need, email, request)
-        return on_platform(_HOST)(method, need, email, request)
+            return plain_denial(method, need, email, request)
+        return platform_denied(_HOST)(method, need, email, request)
     if method.endswith("/SetIamPolicy"):
         return ApiError("PERMISSION_DENIED", "Policy update access denied.")
-    return denied_plainly(method, need, email, request)
+    return plain_denial(method, need, email, request)
 
 
-def _new_project(places: Places, request: Any) -> Iterator[Need]:
-    """Of a project without parent nobody is asked."""
+def _new_project(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """Nothing is required for a project without a parent."""
     parent = request.project.parent
-    if not isinstance(parent, str):  # Resource Manager v1 has its type and id
+    if not isinstance(parent, str):  # v1 has a type and an ID
         parent = f"{parent.type}s/{parent.id}" if parent.id else ""
-    resource = places.of(parent)
+    resource = resources.resolve(parent)
     if resource:
         yield Need("resourcemanager.projects.create", resource, parent)
 
@@ -43,10 +43,10 @@ _ACCESS = ApiAccess(
     methods=("google.cloud.resourcemanager.", "google.cloudresourcemanager."),
     refuse=_refuse,
     rules={"new_project": _new_project},
-    reading_scopes=("cloud-platform.read-only",),
+    read_scopes=("cloud-platform.read-only",),
 )
 
-_OLDER = "tpuctl.emulator.resource_manager.v1_messages"
+_V1_MESSAGES = "tpuctl.emulator.resource_manager.v1_messages"
 _PACES = {
     "projects.create": (0.6, 20.0),  # guess
     "projects.delete": (0.2, 5.0),  # guess
@@ -90,7 +90,7 @@ API = GoogleApi(
                 "resources_v1",
                 paths,
                 family="both",
-                definition=_OLDER,
+                definition=_V1_MESSAGES,
             )
             for client, paths in (
                 ("Projects", r"/v1/projects(?:/[^/]+)?$"),
@@ -106,7 +106,7 @@ API = GoogleApi(
             "Folders",
             "resources_v1",
             r"/v2/folders",
-            definition=_OLDER,
+            definition=_V1_MESSAGES,
         ),
     ),
     paces=_PACES,

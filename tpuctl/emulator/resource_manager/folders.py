@@ -1,4 +1,4 @@
-"""Resource Manager v3: the one organization and the one folder that projects can be in."""
+"""Resource Manager v3: the only organization and the only folder."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["ContainersService"]
 
-_CREATED = 1_700_000_000  # both were there before any project
+_CREATED = 1_700_000_000  # both are older than any project
 _CUSTOMER = "C010ca1ld"
 _FOLDER_TITLE = "Local folder"
 
 
 class ContainersService:
-    """The handlers of google.cloud.resourcemanager.v3.Folders and .Organizations.
+    """Handlers of google.cloud.resourcemanager.v3.Folders and .Organizations.
 
-    Nothing can be created, moved or deleted: those methods are not imitated.
+    Create, move and delete are not emulated.
     """
 
     effects: Mapping[str, Effect] = {}
@@ -43,11 +43,11 @@ class ContainersService:
         return _organization()
 
     async def search_organizations(self, request: Any, caller: Caller) -> Any:
-        facts = {"domain": DOMAIN, "directorycustomerid": _CUSTOMER}
-        found = [_organization()] if _matches(request.query, facts) else []
+        fields = {"domain": DOMAIN, "directorycustomerid": _CUSTOMER}
+        results = [_organization()] if _matches(request.query, fields) else []
         if not self._may_get(ORGANIZATION, caller):
-            found = []
-        rows, token = page(found, request.page_size, request.page_token, _name_of)
+            results = []
+        rows, token = page(results, request.page_size, request.page_token, _name_of)
         return organizations.SearchOrganizationsResponse.pb()(
             organizations=rows, next_page_token=token
         )
@@ -58,16 +58,16 @@ class ContainersService:
 
     async def list_folders(self, request: Any, caller: Caller) -> Any:
         self._check(request.parent, "resourcemanager.folders.list")
-        found = [_folder()] if request.parent == ORGANIZATION else []
-        rows, token = page(found, request.page_size, request.page_token, _name_of)
+        results = [_folder()] if request.parent == ORGANIZATION else []
+        rows, token = page(results, request.page_size, request.page_token, _name_of)
         return folders.ListFoldersResponse.pb()(folders=rows, next_page_token=token)
 
     async def search_folders(self, request: Any, caller: Caller) -> Any:
-        facts = {"displayname": _FOLDER_TITLE, "parent": ORGANIZATION, "state": "ACTIVE"}
-        found = [_folder()] if _matches(request.query, facts) else []
+        fields = {"displayname": _FOLDER_TITLE, "parent": ORGANIZATION, "state": "ACTIVE"}
+        results = [_folder()] if _matches(request.query, fields) else []
         if not self._may_get(FOLDER, caller):
-            found = []
-        rows, token = page(found, request.page_size, request.page_token, _name_of)
+            results = []
+        rows, token = page(results, request.page_size, request.page_token, _name_of)
         return folders.SearchFoldersResponse.pb()(folders=rows, next_page_token=token)
 
     async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
@@ -76,30 +76,29 @@ class ContainersService:
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         self._check(request.resource, f"{_kind(request.resource)}.setIamPolicy")
-        wanted = from_message(request.policy)
-        return to_message(self._policies.set(request.resource, wanted, concurrent_change()))
+        policy = from_message(request.policy)
+        return to_message(self._policies.set(request.resource, policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        """Of a container that is not there, none.
-
-        What Google answers for an absent container was not found.
-        """
+        """No permissions for a missing container; Google's response for one is not known."""
         if not re.fullmatch(r"(?:organizations|folders)/[^/]+", request.resource):
             raise invalid("Request contains an invalid argument.")
         if request.resource not in (ORGANIZATION, FOLDER):
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._world.authority.granted(caller, request.resource, request.permissions)
+        names = self._world.authority.granted_permissions(
+            caller, request.resource, request.permissions
+        )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     def _may_get(self, name: str, caller: Caller) -> bool:
-        """Whether searches tell a caller of it."""
+        """Whether searches include the container for this caller."""
         return self._world.authority.allows(caller.email, f"{_kind(name)}.get", name)
 
     @staticmethod
     def _check(
         name: str, permission: str, existing: tuple[str, ...] = (ORGANIZATION, FOLDER)
     ) -> None:
-        """One answer for what is absent and what is closed, as in falcon-integration-gateway#98."""
+        """The same error for missing and inaccessible, as in falcon-integration-gateway#98."""
         if name not in existing:
             raise ApiError(
                 "PERMISSION_DENIED",
@@ -112,10 +111,10 @@ def _kind(name: str) -> str:
     return f"resourcemanager.{name.partition('/')[0]}"
 
 
-def _matches(query: str, facts: Mapping[str, str]) -> bool:
-    """Terms such as `domain:example.com` or `displayName=Test*`, all of which must hold."""
+def _matches(query: str, fields: Mapping[str, str]) -> bool:
+    """Terms such as `domain:example.com` or `displayName=Test*`, joined by AND."""
     for key, value in re.findall(r'(\w+)\s*[:=]\s*("[^"]*"|\S*)', query):
-        actual = facts.get(key.lower())
+        actual = fields.get(key.lower())
         if actual is None:
             raise invalid(f"Unknown field in query: {key}")
         pattern = re.escape(value.strip('"')).replace(r"\*", ".*")

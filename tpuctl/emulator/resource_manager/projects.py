@@ -24,12 +24,12 @@ _ID = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _PARENT = re.compile(r"(?:organizations|folders)/[0-9]+|")
 _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
-_MOST_LABELS = 64
+_MAX_LABELS = 64
 _TERM = re.compile(r"(\w[\w.]*)\s*[:=]\s*\"?([^\"\s]*)\"?")
 
 
 class ProjectsService(OperationsService):
-    """The handlers of google.cloud.resourcemanager.v3.Projects."""
+    """Handlers of google.cloud.resourcemanager.v3.Projects."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -37,13 +37,13 @@ class ProjectsService(OperationsService):
         self._projects = world.projects
         self._policies = Policies(world.store)
         self.effects: Mapping[str, Effect] = {
-            "projects.create": Effect(self._created, metadata=_creation),
-            "projects.change": Effect(self._show),
+            "projects.create": Effect(self._finish_creation, metadata=_creation_metadata),
+            "projects.change": Effect(self._finish_change),
         }
 
     async def create_project(self, request: Any, caller: Caller) -> Any:
-        wanted = request.project
-        if not _ID.fullmatch(wanted.project_id):
+        requested = request.project
+        if not _ID.fullmatch(requested.project_id):
             raise invalid(
                 "Request contains an invalid argument.",
                 details=[
@@ -54,21 +54,21 @@ class ProjectsService(OperationsService):
                     )
                 ],
             )
-        if not _PARENT.fullmatch(wanted.parent):  # Google's words: hashicorp/terraform#27072
+        if not _PARENT.fullmatch(requested.parent):  # Google's wording: hashicorp/terraform#27072
             raise invalid("field [parent] has issue [Parent id must be numeric.]")
-        _check_labels(wanted.labels)
-        if self._projects.find(wanted.project_id) is not None:
+        _check_labels(requested.labels)
+        if self._projects.find(requested.project_id) is not None:
             raise ApiError(
-                "ALREADY_EXISTS", f"Requested entity already exists: {wanted.project_id}"
+                "ALREADY_EXISTS", f"Requested entity already exists: {requested.project_id}"
             )
         record = self._world.operations.begin(
             "",
             "projects.create",
             {
-                "id": wanted.project_id,
-                "display_name": wanted.display_name,
-                "parent": wanted.parent,
-                "labels": dict(wanted.labels),
+                "id": requested.project_id,
+                "display_name": requested.display_name,
+                "parent": requested.parent,
+                "labels": dict(requested.labels),
                 "owner": caller.email,
             },
             self._world.pace.seconds("projects.create"),
@@ -80,34 +80,34 @@ class ProjectsService(OperationsService):
         return _message(self._get(request.name))
 
     async def list_projects(self, request: Any, caller: Caller) -> Any:
-        chosen = [
+        projects = [
             project
             for project in self._projects.all()
             if project["parent"] == request.parent
             and (request.show_deleted or project["state"] == "ACTIVE")
         ]
-        rows, token = page(chosen, request.page_size, request.page_token, _identity)
+        rows, token = page(projects, request.page_size, request.page_token, _project_id)
         return messages.ListProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
 
     async def search_projects(self, request: Any, caller: Caller) -> Any:
-        """Queries of terms such as `id:x`, `projectId:x`, `state:ACTIVE`, `labels.k:v`.
+        """Queries with terms such as `id:x`, `projectId:x`, `state:ACTIVE`, `labels.k:v`.
 
-        Of the projects that the caller may get.
+        Only projects that the caller may get are returned.
         """
-        chosen = [
+        projects = [
             project
             for project in self._projects.all()
             if _matches(project, request.query) and self.may_get(project, caller)
         ]
-        rows, token = page(chosen, request.page_size, request.page_token, _identity)
+        rows, token = page(projects, request.page_size, request.page_token, _project_id)
         return messages.SearchProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
 
     def may_get(self, project: Project, caller: Caller) -> bool:
-        """Whether searches and lists over everything tell a caller of a project."""
+        """Whether searches and lists include a project for this caller."""
         may = self._world.authority.allows
         return may(caller.email, "resourcemanager.projects.get", _policy_name(project))
 
@@ -150,18 +150,20 @@ class ProjectsService(OperationsService):
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.resource)
-        wanted = from_message(request.policy)
-        return to_message(self._policies.set(_policy_name(project), wanted, concurrent_change()))
+        policy = from_message(request.policy)
+        return to_message(self._policies.set(_policy_name(project), policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.resource)
-        names = self._world.authority.granted(caller, _policy_name(project), request.permissions)
+        names = self._world.authority.granted_permissions(
+            caller, _policy_name(project), request.permissions
+        )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     def _get(self, name: str) -> Project:
         project = self._projects.find(name.partition("/")[2])
         if project is None:
-            # Google does not tell whether the project exists.
+            # Google does not disclose whether the project exists.
             raise ApiError(
                 "PERMISSION_DENIED",
                 f"The caller does not have permission on '{name}' (or it may not exist).",
@@ -180,12 +182,12 @@ class ProjectsService(OperationsService):
         )
         return self._operations.message(record)
 
-    def _created(self, arguments: Arguments) -> Any:
+    def _finish_creation(self, arguments: Arguments) -> Any:
         if self._projects.find(arguments["id"]) is not None:
             raise ApiError("ALREADY_EXISTS", f"Requested entity already exists: {arguments['id']}")
         parent = arguments["parent"]
         if parent not in ("", ORGANIZATION, FOLDER):
-            # One answer for absent and for closed, in the operation (GAM-team/GAM#1227).
+            # The same error for missing and inaccessible, in the operation (GAM-team/GAM#1227).
             raise ApiError(
                 "PERMISSION_DENIED",
                 "Permission 'resourcemanager.projects.create' denied on parent resource "
@@ -207,13 +209,13 @@ class ProjectsService(OperationsService):
         )
         return _message(project)
 
-    def _show(self, arguments: Arguments) -> Any:
+    def _finish_change(self, arguments: Arguments) -> Any:
         project = self._projects.find(arguments["id"])
         assert project is not None
         return _message(project)
 
 
-def _identity(project: Project) -> str:
+def _project_id(project: Project) -> str:
     return str(project["id"])
 
 
@@ -222,13 +224,13 @@ def _etag(project: Project) -> str:
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:
-    """The limits are those of the message's description, the words from bridgecrewio/yor#248.
+    """Limits from the message's description, wording from bridgecrewio/yor#248.
 
-    Those about keys and about their number are guesses after it.
+    The wording about keys and the number of labels is a guess.
     """
-    if len(labels) > _MOST_LABELS:
+    if len(labels) > _MAX_LABELS:
         raise invalid(
-            f"field [project.labels] has issue [There can be at most {_MOST_LABELS} labels.]"
+            f"field [project.labels] has issue [There can be at most {_MAX_LABELS} labels.]"
         )
     allowed = (
         "can only contain lowercase letters, numeric characters, underscores and dashes. The {} "
@@ -300,7 +302,7 @@ def _message(project: Project) -> Any:
     return answer
 
 
-def _creation(record: Record) -> Any:
+def _creation_metadata(record: Record) -> Any:
     answer = messages.CreateProjectMetadata.pb()(ready=record.is_done, gettable=record.is_done)
     answer.create_time.FromNanoseconds(int(record.started * 1e9))
     return answer

@@ -1,4 +1,4 @@
-"""Resource Manager v1, and v2 of its folders, for gcloud: what v3 holds, in the older shapes."""
+"""Resource Manager v1, and v2 of folders, as used by gcloud: adapters of v3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARENTS = re.compile(r"(parent\.type\s*[:=]\s*\S+)\s+(parent\.id\s*[:=]\s*\S+)"
 
 
 class ResourcesV1Service:
-    """The handlers of google.cloudresourcemanager.v1 and google.cloud.resourcemanager.v2."""
+    """Handlers of google.cloudresourcemanager.v1 and google.cloud.resourcemanager.v2."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -38,8 +38,8 @@ class ResourcesV1Service:
         return self._handlers.get(service)
 
 
-class _Policies:
-    """The three methods about a policy: v3 says them in the same messages."""
+class _PolicyMethods:
+    """The three policy methods, which use the same messages in v3."""
 
     key = "projects"
 
@@ -47,42 +47,42 @@ class _Policies:
         self._world = world
 
     @property
-    def _newer(self) -> Any:
+    def _v3(self) -> Any:
         return self._world.service(self.key)
 
     async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        return await self._newer.get_iam_policy(request, caller)
+        return await self._v3.get_iam_policy(request, caller)
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        return await self._newer.set_iam_policy(request, caller)
+        return await self._v3.set_iam_policy(request, caller)
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        return await self._newer.test_iam_permissions(request, caller)
+        return await self._v3.test_iam_permissions(request, caller)
 
 
-class _Projects(_Policies):
-    """Projects, changed at once where v3 makes an operation of it."""
+class _Projects(_PolicyMethods):
+    """Projects; changes that are operations in v3 are immediate here."""
 
     async def create_project(self, request: Any, caller: Caller) -> Any:
-        wanted = request.project
-        newer = projects.CreateProjectRequest.pb()(
+        requested = request.project
+        request_v3 = projects.CreateProjectRequest.pb()(
             project=projects.Project.pb()(
-                project_id=wanted.project_id,
-                display_name=wanted.name,
-                parent=_parent_name(wanted.parent),
-                labels=wanted.labels,
+                project_id=requested.project_id,
+                display_name=requested.name,
+                parent=_parent_name(requested.parent),
+                labels=requested.labels,
             )
         )
-        operation = await self._newer.create_project(newer, caller)
+        operation = await self._v3.create_project(request_v3, caller)
         return _operation(self._world, operation.name)
 
     async def list_projects(self, request: Any, caller: Caller) -> Any:
-        """Those that the caller may get; deleted ones too, unless the filter says otherwise."""
-        every = self._world.projects.all()
-        known = [_message(project) for project in every if self._newer.may_get(project, caller)]
-        chosen = [project for project in known if _takes(request.filter, project)]
+        """Projects that the caller may get, including deleted ones unless filtered out."""
+        projects_ = self._world.projects.all()
+        visible = [_message(project) for project in projects_ if self._v3.may_get(project, caller)]
+        matching = [project for project in visible if _filter_matches(request.filter, project)]
         rows, token = page(
-            chosen, request.page_size, request.page_token, lambda row: str(row.project_id)
+            matching, request.page_size, request.page_token, lambda row: str(row.project_id)
         )
         return V1.message("ListProjectsResponse")(projects=rows, next_page_token=token)
 
@@ -90,33 +90,33 @@ class _Projects(_Policies):
         return _message(self._get(request.name))
 
     async def update_project(self, request: Any, caller: Caller) -> Any:
-        """Replaces name and labels, and moves the project where the parent is another."""
-        project, wanted = self._get(request.name, active=True), request.project
-        parent = _parent_name(wanted.parent)
+        """Replaces name and labels, and moves the project if the parent differs."""
+        project, requested = self._get(request.name, active=True), request.project
+        parent = _parent_name(requested.parent)
         if parent != project["parent"]:
             if parent not in (ORGANIZATION, FOLDER):
                 raise _denied()
             project["parent"] = parent
             self._world.projects.save(project)
-        newer = projects.UpdateProjectRequest.pb()(
+        request_v3 = projects.UpdateProjectRequest.pb()(
             project=projects.Project.pb()(
-                name=request.name, display_name=wanted.name, labels=wanted.labels
+                name=request.name, display_name=requested.name, labels=requested.labels
             )
         )
-        await self._newer.update_project(newer, caller)
+        await self._v3.update_project(request_v3, caller)
         return _message(self._get(request.name))
 
     async def delete_project(self, request: Any, caller: Caller) -> None:
         self._get(request.name)
-        await self._newer.delete_project(request, caller)
+        await self._v3.delete_project(request, caller)
 
     async def undelete_project(self, request: Any, caller: Caller) -> None:
         if self._get(request.name)["state"] != "DELETE_REQUESTED":
             raise _precondition()
-        await self._newer.undelete_project(request, caller)
+        await self._v3.undelete_project(request, caller)
 
     async def get_ancestry(self, request: Any, caller: Caller) -> Any:
-        """The project first, then what it is in."""
+        """The project first, then its ancestors."""
         project = self._get(request.name)
         names = [f"projects/{project['id']}"]
         if project["parent"]:
@@ -137,55 +137,57 @@ class _Projects(_Policies):
         return project
 
 
-class _Organizations(_Policies):
-    """The one organization."""
+class _Organizations(_PolicyMethods):
+    """The only organization."""
 
     key = "containers"
 
     async def get_organization(self, request: Any, caller: Caller) -> Any:
-        return _organization(await self._newer.get_organization(request, caller))
+        return _organization(await self._v3.get_organization(request, caller))
 
     async def search_organizations(self, request: Any, caller: Caller) -> Any:
-        newer = organizations.SearchOrganizationsRequest.pb()(
+        request_v3 = organizations.SearchOrganizationsRequest.pb()(
             query=request.filter.replace("owner.", ""),
             page_size=request.page_size,
             page_token=request.page_token,
         )
-        found = await self._newer.search_organizations(newer, caller)
+        response = await self._v3.search_organizations(request_v3, caller)
         return V1.message("SearchOrganizationsResponse")(
-            organizations=[_organization(one) for one in found.organizations],
-            next_page_token=found.next_page_token,
+            organizations=[_organization(organization) for organization in response.organizations],
+            next_page_token=response.next_page_token,
         )
 
 
-class _Folders(_Policies):
-    """The one folder, in v2."""
+class _Folders(_PolicyMethods):
+    """The only folder, in v2."""
 
     key = "containers"
 
     async def get_folder(self, request: Any, caller: Caller) -> Any:
-        return _folder(await self._newer.get_folder(request, caller))
+        return _folder(await self._v3.get_folder(request, caller))
 
     async def list_folders(self, request: Any, caller: Caller) -> Any:
-        found = await self._newer.list_folders(request, caller)
+        response = await self._v3.list_folders(request, caller)
         return V2.message("ListFoldersResponse")(
-            folders=[_folder(one) for one in found.folders], next_page_token=found.next_page_token
+            folders=[_folder(folder) for folder in response.folders],
+            next_page_token=response.next_page_token,
         )
 
     async def search_folders(self, request: Any, caller: Caller) -> Any:
-        newer = folders.SearchFoldersRequest.pb()(
+        request_v3 = folders.SearchFoldersRequest.pb()(
             query=request.query.replace("lifecycleState", "state"),
             page_size=request.page_size,
             page_token=request.page_token,
         )
-        found = await self._newer.search_folders(newer, caller)
+        response = await self._v3.search_folders(request_v3, caller)
         return V2.message("SearchFoldersResponse")(
-            folders=[_folder(one) for one in found.folders], next_page_token=found.next_page_token
+            folders=[_folder(folder) for folder in response.folders],
+            next_page_token=response.next_page_token,
         )
 
 
 class _Operations:
-    """Operations about projects, with what they made in the shape of this version."""
+    """Operations on projects, with v1 messages as responses."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -230,39 +232,42 @@ def _parent_name(parent: Any) -> str:
     return f"{parent.type}s/{parent.id}" if parent.type or parent.id else ""
 
 
-def _organization(newer: Any) -> Any:
+def _organization(organization_v3: Any) -> Any:
     answer = V1.message("Organization")(
-        name=newer.name, display_name=newer.display_name, lifecycle_state=int(newer.state)
+        name=organization_v3.name,
+        display_name=organization_v3.display_name,
+        lifecycle_state=int(organization_v3.state),
     )
-    answer.owner.directory_customer_id = newer.directory_customer_id
-    answer.creation_time.CopyFrom(newer.create_time)
+    answer.owner.directory_customer_id = organization_v3.directory_customer_id
+    answer.creation_time.CopyFrom(organization_v3.create_time)
     return answer
 
 
-def _folder(newer: Any) -> Any:
+def _folder(folder_v3: Any) -> Any:
     answer = V2.message("Folder")(
-        name=newer.name,
-        parent=newer.parent,
-        display_name=newer.display_name,
-        lifecycle_state=int(newer.state),
+        name=folder_v3.name,
+        parent=folder_v3.parent,
+        display_name=folder_v3.display_name,
+        lifecycle_state=int(folder_v3.state),
     )
-    answer.create_time.CopyFrom(newer.create_time)
+    answer.create_time.CopyFrom(folder_v3.create_time)
     return answer
 
 
-def _takes(text: str, project: Any) -> bool:
-    """Rules are case insensitive; of several terms without a word between them any will do, but
-    the two about the parent belong together (the method's own description)."""
+def _filter_matches(text: str, project: Any) -> bool:
+    """Whether a filter matches. Terms are case insensitive; without an operator between them
+    any term suffices, except that parent.type and parent.id belong together (from the method's
+    description)."""
     try:
         joined = _PARENTS.sub(r"(\1 AND \2)", text)
-        return filters.matches(_facts(project), joined, _holds, any_of=True)
+        return filters.matches(_filter_fields(project), joined, _term_matches, any_of=True)
     except filters.InvalidFilter:
         raise invalid("Request contains an invalid argument.") from None
 
 
-def _facts(project: Any) -> dict[str, str]:
+def _filter_fields(project: Any) -> dict[str, str]:
     state = V1.message("Project").DESCRIPTOR.fields_by_name["lifecycle_state"].enum_type
-    facts = {
+    fields = {
         "id": project.project_id,
         "projectid": project.project_id,
         "projectnumber": str(project.project_number),
@@ -272,21 +277,21 @@ def _facts(project: Any) -> dict[str, str]:
         "parent.type": project.parent.type,
         "parent.id": project.parent.id,
     }
-    return facts | {f"labels.{key}": value for key, value in project.labels.items()}
+    return fields | {f"labels.{key}": value for key, value in project.labels.items()}
 
 
-def _holds(facts: Mapping[str, Any], field: str, operator: str, wanted: str) -> bool:
+def _term_matches(fields: Mapping[str, Any], field: str, operator: str, expected: str) -> bool:
     field = field.lower()
-    if field not in facts and not field.startswith("labels."):
+    if field not in fields and not field.startswith("labels."):
         raise filters.InvalidFilter(field)
-    actual = facts.get(field)
-    pattern = re.escape(wanted).replace(r"\*", ".*")
+    actual = fields.get(field)
+    pattern = re.escape(expected).replace(r"\*", ".*")
     is_like = actual is not None and re.fullmatch(pattern, actual, re.IGNORECASE) is not None
     return is_like == (operator != "!=")
 
 
 def _denied() -> ApiError:
-    """For what is absent and what is closed alike, as gcloud shows it in many public reports."""
+    """For missing and inaccessible projects alike, as gcloud prints it in public reports."""
     return ApiError("PERMISSION_DENIED", "The caller does not have permission")
 
 

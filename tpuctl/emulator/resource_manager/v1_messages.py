@@ -1,7 +1,7 @@
-"""Resource Manager v1, and v2 of its folders: the APIs that gcloud speaks about projects.
+"""Messages of Resource Manager v1, and of v2 for folders, which gcloud uses for projects.
 
-From Google's discovery documents of cloudresourcemanager v1 and v2. Where these name a project by
-its id alone, the path's `projects/ID` is the field, as in v3.
+From Google's discovery documents of cloudresourcemanager v1 and v2. Where these identify a project
+by ID alone, the field holds `projects/ID` from the path, as in v3.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _POLICY = "google.iam.v1.Policy"
 _IAM = "google.iam.v1"
 _TIME = "google.protobuf.Timestamp"
 _STATES = ("LIFECYCLE_STATE_UNSPECIFIED", "ACTIVE", "DELETE_REQUESTED")
-# Known by name, and not imitated.
-_ABSENT = (
+# Declared, but not emulated.
+_UNSUPPORTED = (
     "clear_org_policy",
     "get_effective_org_policy",
     "get_org_policy",
@@ -35,8 +35,8 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _about(resource: str) -> Mapping[str, MethodDefinition]:
-    """The methods about a resource's policy."""
+def _policy_methods(resource: str) -> Mapping[str, MethodDefinition]:
+    """The policy methods of a resource."""
     path = f"{{resource={resource}/*}}"
     return {
         "get_iam_policy": MethodDefinition(
@@ -59,7 +59,7 @@ def _organization_policies(resource: str) -> Mapping[str, MethodDefinition]:
     path = f"/v1/{{resource={resource}/*}}"
     return {
         name: MethodDefinition("AbsentRequest", _EMPTY, "POST", f"{path}:{_camel(name)}")
-        for name in _ABSENT
+        for name in _UNSUPPORTED
     }
 
 
@@ -122,7 +122,7 @@ V1 = Definition(
             "get_ancestry": MethodDefinition(
                 "GetAncestryRequest", "GetAncestryResponse", "POST", f"{_PROJECT}:getAncestry", "*"
             ),
-            **_versioned("v1", _about("projects")),
+            **_versioned("v1", _policy_methods("projects")),
             **_organization_policies("projects"),
         },
         "Organizations": {
@@ -136,7 +136,7 @@ V1 = Definition(
                 "/v1/organizations:search",
                 "*",
             ),
-            **_versioned("v1", _about("organizations")),
+            **_versioned("v1", _policy_methods("organizations")),
             **_organization_policies("organizations"),
         },
         "Folders": {**_organization_policies("folders")},
@@ -180,7 +180,7 @@ V2 = Definition(
             "search_folders": MethodDefinition(
                 "SearchFoldersRequest", "SearchFoldersResponse", "POST", "/v2/folders:search", "*"
             ),
-            **_versioned("v2", _about("folders")),
+            **_versioned("v2", _policy_methods("folders")),
             "create_folder": MethodDefinition("AbsentRequest", _OPERATION, "POST", "/v2/folders"),
             "update_folder": MethodDefinition("AbsentRequest", "Folder", "PATCH", _FOLDER),
             "delete_folder": MethodDefinition("AbsentRequest", "Folder", "DELETE", _FOLDER),
@@ -194,5 +194,5 @@ V2 = Definition(
 
 
 def methods(service: str) -> list[Method]:
-    """The methods of a service of either version, given in full."""
+    """The methods of a service of either version, by full name."""
     return (V2 if service.startswith(f"{V2.package}.") else V1).methods(service)

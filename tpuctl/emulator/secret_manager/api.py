@@ -1,11 +1,11 @@
-"""Secret Manager, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Secret Manager: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.refusals import denied
+from tpuctl.emulator.iam.permission_errors import permission_denied
 from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
@@ -16,11 +16,12 @@ _HOST = "secretmanager.googleapis.com"
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """As in hundreds of public issues."""
+    """Wording from many public issues."""
     text = (
-        f"Permission '{need.permission}' denied for resource '{need.told}' (or it may not exist)."
+        f"Permission '{need.permission}' denied for resource '{need.resource_name}' "
+        "(or it may not exist)."
     )
-    return denied(text, need, _HOST, need.told)
+    return permission_denied(text, need, _HOST, need.resource_name)
 
 
 _ACCESS = ApiAccess(

@@ -1,4 +1,4 @@
-"""Secret Manager v1: its messages and methods, as its public description numbers them.
+"""Secret Manager v1: messages and methods, numbered as in the public description.
 
 From googleapis/googleapis, google/cloud/secretmanager/v1, and Google's discovery document of
 secretmanager v1.
@@ -19,13 +19,13 @@ _TIME = "google.protobuf.Timestamp"
 _DURATION = "google.protobuf.Duration"
 _PARENT = "/v1/{parent=projects/*}/secrets"
 _SECRET = "/v1/{name=projects/*/secrets/*}"
-_BELOW = "/v1/{parent=projects/*/secrets/*}"
+_SECRET_PARENT = "/v1/{parent=projects/*/secrets/*}"
 _VERSION = "/v1/{name=projects/*/secrets/*/versions/*}"
 _RESOURCE = "/v1/{resource=projects/*/secrets/*}"
 
 
-def _change(verb: str) -> MethodDefinition:
-    """A method that puts a version into another state."""
+def _state_method(verb: str) -> MethodDefinition:
+    """A method that changes the state of a version."""
     kind = f"{verb.capitalize()}SecretVersionRequest"
     return MethodDefinition(kind, "SecretVersion", "POST", f"{_VERSION}:{verb}", "*")
 
@@ -37,10 +37,13 @@ _METHODS: Mapping[str, MethodDefinition] = {
     "update_secret": MethodDefinition("AbsentRequest", "Secret", "PATCH", _SECRET),
     "delete_secret": MethodDefinition("DeleteSecretRequest", _EMPTY, "DELETE", _SECRET),
     "add_secret_version": MethodDefinition(
-        "AddSecretVersionRequest", "SecretVersion", "POST", f"{_BELOW}:addVersion", "*"
+        "AddSecretVersionRequest", "SecretVersion", "POST", f"{_SECRET_PARENT}:addVersion", "*"
     ),
     "list_secret_versions": MethodDefinition(
-        "ListSecretVersionsRequest", "ListSecretVersionsResponse", "GET", f"{_BELOW}/versions"
+        "ListSecretVersionsRequest",
+        "ListSecretVersionsResponse",
+        "GET",
+        f"{_SECRET_PARENT}/versions",
     ),
     "get_secret_version": MethodDefinition(
         "GetSecretVersionRequest", "SecretVersion", "GET", _VERSION
@@ -48,9 +51,9 @@ _METHODS: Mapping[str, MethodDefinition] = {
     "access_secret_version": MethodDefinition(
         "AccessSecretVersionRequest", "AccessSecretVersionResponse", "GET", f"{_VERSION}:access"
     ),
-    "disable_secret_version": _change("disable"),
-    "enable_secret_version": _change("enable"),
-    "destroy_secret_version": _change("destroy"),
+    "disable_secret_version": _state_method("disable"),
+    "enable_secret_version": _state_method("enable"),
+    "destroy_secret_version": _state_method("destroy"),
     "get_iam_policy": MethodDefinition(
         f"{_IAM}.GetIamPolicyRequest", f"{_IAM}.Policy", "GET", f"{_RESOURCE}:getIamPolicy"
     ),
@@ -108,5 +111,5 @@ V1 = Definition(
 
 
 def methods(service: str) -> list[Method]:
-    """The methods of the service, given in full."""
+    """The methods of the service with that full name."""
     return V1.methods(service)

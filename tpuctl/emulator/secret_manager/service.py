@@ -1,8 +1,8 @@
-"""Secret Manager v1: secrets, their versions and who may read them.
+"""Secret Manager v1: secrets, their versions and policies.
 
-Google's words are those of many public reports, as `Secret Version
-[projects/1/secrets/s/versions/2] is in DESTROYED state`; those marked so are guesses. Replication
-is remembered and otherwise without meaning, as are labels and annotations.
+Google's wording is from many public reports, for example `Secret Version
+[projects/1/secrets/s/versions/2] is in DESTROYED state`; guesses are marked. Replication, labels
+and annotations are stored without effect.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["SecretsService"]
 
-_SECRETS, _VERSIONS = "secret", "secret-version"  # kinds of the store
+_SECRETS, _VERSIONS = "secret", "secret-version"  # kinds in the store
 _SECRET_ID = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 _NAME = re.compile(r"projects/([^/]+)/secrets/([^/]+)(?:/versions/([^/]+))?")
-_LARGEST = 64 * 1024  # bytes of a payload, by its description
-_PAGE = 25_000  # the same
-_NOT_IMITATED = ("topics", "expire_time", "ttl", "rotation", "version_destroy_ttl", "tags")
+_MAX_PAYLOAD_BYTES = 64 * 1024  # from the field's description
+_MAX_PAGE_SIZE = 25_000  # from the method's description
+_UNSUPPORTED_FIELDS = ("topics", "expire_time", "ttl", "rotation", "version_destroy_ttl", "tags")
 _ENABLED, _DISABLED, _DESTROYED = 1, 2, 3
 _STATES = {_ENABLED: "ENABLED", _DISABLED: "DISABLED", _DESTROYED: "DESTROYED"}
 
-Secret = dict[str, Any]  # name (by the project's id), number, said (JSON of the message), versions
-Version = dict[str, Any]  # name, number, state, created, destroyed, data, checked, etag
+# Rows of the store. Secret: name (with project ID), number, said (the message as JSON), versions.
+Secret = dict[str, Any]
+# Version: name, number, state, created, destroyed, data, checked (client sent a checksum), etag.
+Version = dict[str, Any]
 
 
 class SecretsService:
-    """The handlers of google.cloud.secretmanager.v1.SecretManagerService."""
+    """Handlers of google.cloud.secretmanager.v1.SecretManagerService."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -58,54 +60,58 @@ class SecretsService:
 
     async def create_secret(self, request: Any, caller: Caller) -> Any:
         project = self._project(request.parent)
-        wanted = request.secret
-        if not _SECRET_ID.fullmatch(request.secret_id):  # the words are a guess
+        requested = request.secret
+        if not _SECRET_ID.fullmatch(request.secret_id):  # the wording is a guess
             raise invalid(
                 f"The provided Secret ID [{request.secret_id}] does not match the expected format "
                 "[[a-zA-Z_0-9]+]"
             )
-        for field in _NOT_IMITATED:
-            value = getattr(wanted, field)
-            if wanted.HasField(field) if hasattr(value, "DESCRIPTOR") else len(value):
+        for field in _UNSUPPORTED_FIELDS:
+            value = getattr(requested, field)
+            if requested.HasField(field) if hasattr(value, "DESCRIPTOR") else len(value):
                 raise unimplemented(f"A secret's {field}")
-        if not any(wanted.replication.HasField(one) for one in ("automatic", "user_managed")):
+        if not any(
+            requested.replication.HasField(policy) for policy in ("automatic", "user_managed")
+        ):
             raise invalid("Secret.replication must be provided.")  # a guess
         name = f"projects/{project['id']}/secrets/{request.secret_id}"
         with self._store.transaction():
             if self._store.get(_SECRETS, name) is not None:
-                raise ApiError("ALREADY_EXISTS", f"Secret [{self._told(name)}] already exists.")
-            said = V1.message("Secret")(
-                replication=wanted.replication,
-                labels=wanted.labels,
-                annotations=wanted.annotations,
+                raise ApiError(
+                    "ALREADY_EXISTS", f"Secret [{self._public_name(name)}] already exists."
+                )
+            message = V1.message("Secret")(
+                replication=requested.replication,
+                labels=requested.labels,
+                annotations=requested.annotations,
                 etag=_etag(),
             )
-            said.create_time.FromMicroseconds(int(time.time() * 1e6))
+            message.create_time.FromMicroseconds(int(time.time() * 1e6))
             secret: Secret = {
                 "name": name,
                 "number": self._store.next("secret"),
-                "said": json_format.MessageToDict(said),
+                "said": json_format.MessageToDict(message),
                 "versions": 0,
             }
             self._store.put_json(_SECRETS, name, secret)
         return self._secret(secret)
 
     async def list_secrets(self, request: Any, caller: Caller) -> Any:
-        """The newest first."""
+        """Newest first."""
         project = self._project(request.parent)
-        found = self._store.list_json(_SECRETS, f"projects/{project['id']}/secrets/")
-        rows, token = _page(found, request, "secrets")
+        all_secrets = self._store.list_json(_SECRETS, f"projects/{project['id']}/secrets/")
+        rows, token = _page(all_secrets, request, "secrets")
         return V1.message("ListSecretsResponse")(
-            secrets=map(self._secret, rows), next_page_token=token, total_size=len(found)
+            secrets=map(self._secret, rows), next_page_token=token, total_size=len(all_secrets)
         )
 
     async def get_secret(self, request: Any, caller: Caller) -> Any:
         return self._secret(self._get(request.name))
 
     async def delete_secret(self, request: Any, caller: Caller) -> None:
-        """With all its versions, for good."""
+        """Deletes the secret with all its versions, permanently."""
         secret = self._get(request.name)
-        _match(request.etag, secret["said"]["etag"])
+        _check_etag(request.etag, secret["said"]["etag"])
         with self._store.transaction():
             for version in self._versions(secret):
                 self._store.delete(_VERSIONS, version["name"])
@@ -115,12 +121,12 @@ class SecretsService:
     # Versions.
 
     async def add_secret_version(self, request: Any, caller: Caller) -> Any:
-        data, told = request.payload.data, request.payload.data_crc32c
+        data, checksum = request.payload.data, request.payload.data_crc32c
         if not data:
             raise invalid("Secret Payload cannot be empty.")
-        if len(data) > _LARGEST:  # the words are a guess
-            raise invalid(f"The payload is larger than {_LARGEST} bytes.")
-        if told and told != google_crc32c.value(data):  # the words are a guess
+        if len(data) > _MAX_PAYLOAD_BYTES:  # the wording is a guess
+            raise invalid(f"The payload is larger than {_MAX_PAYLOAD_BYTES} bytes.")
+        if checksum and checksum != google_crc32c.value(data):  # the wording is a guess
             raise invalid("The payload does not match its CRC32C checksum.")
         with self._store.transaction():
             secret = self._get(request.parent)
@@ -133,7 +139,7 @@ class SecretsService:
                 "created": time.time(),
                 "destroyed": None,
                 "data": base64.b64encode(data).decode(),
-                "checked": bool(told),
+                "checked": bool(checksum),
                 "etag": _etag(),
             }
             self._store.put_json(_SECRETS, secret["name"], secret)
@@ -141,11 +147,11 @@ class SecretsService:
         return self._version(version)
 
     async def list_secret_versions(self, request: Any, caller: Caller) -> Any:
-        """The newest first."""
-        found = self._versions(self._get(request.parent))
-        rows, token = _page(found, request, "secrets.versions")
+        """Newest first."""
+        versions = self._versions(self._get(request.parent))
+        rows, token = _page(versions, request, "secrets.versions")
         return V1.message("ListSecretVersionsResponse")(
-            versions=map(self._version, rows), next_page_token=token, total_size=len(found)
+            versions=map(self._version, rows), next_page_token=token, total_size=len(versions)
         )
 
     async def get_secret_version(self, request: Any, caller: Caller) -> Any:
@@ -154,9 +160,9 @@ class SecretsService:
     async def access_secret_version(self, request: Any, caller: Caller) -> Any:
         version = self._get_version(request.name)
         if version["state"] != _ENABLED:
-            raise self._not_in_a_state(version)
+            raise self._wrong_state(version)
         data = base64.b64decode(version["data"])
-        answer = V1.message("AccessSecretVersionResponse")(name=self._told(version["name"]))
+        answer = V1.message("AccessSecretVersionResponse")(name=self._public_name(version["name"]))
         answer.payload.data = data
         answer.payload.data_crc32c = google_crc32c.value(data)
         return answer
@@ -168,15 +174,15 @@ class SecretsService:
         return self._change(request, _ENABLED)
 
     async def destroy_secret_version(self, request: Any, caller: Caller) -> Any:
-        """The data is gone for good."""
+        """Destroys the data permanently."""
         return self._change(request, _DESTROYED)
 
     def _change(self, request: Any, state: int) -> Any:
         with self._store.transaction():
             version = self._get_version(request.name)
-            _match(request.etag, version["etag"])
+            _check_etag(request.etag, version["etag"])
             if version["state"] == _DESTROYED:
-                raise self._not_in_a_state(version)
+                raise self._wrong_state(version)
             version |= {"state": state, "etag": _etag()}
             if state == _DESTROYED:
                 version |= {"data": "", "destroyed": time.time()}
@@ -190,15 +196,15 @@ class SecretsService:
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         name = self._get(request.resource)["name"]
-        wanted = from_message(request.policy)
-        return to_message(self._policies.set(name, wanted, concurrent_change()))
+        policy = from_message(request.policy)
+        return to_message(self._policies.set(name, policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         name = self._get(request.resource)["name"]
-        names = self._world.authority.granted(caller, name, request.permissions)
+        names = self._world.authority.granted_permissions(caller, name, request.permissions)
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
-    # How things are found and told.
+    # Names and messages.
 
     def _project(self, name: str) -> Project:
         kind, _, project = name.partition("/")
@@ -207,54 +213,56 @@ class SecretsService:
         return self._world.projects.require(project, "secretmanager.googleapis.com")
 
     def _parse(self, name: str) -> tuple[str, str]:
-        """The secret's name by its project's id, and the version, "" where none is named."""
-        found = _NAME.fullmatch(name)
-        if found is None:
+        """The secret's name with the project's ID, and the version ("" if none)."""
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise invalid(f"Invalid resource name [{name}].")
-        project = self._project(f"projects/{found[1]}")
-        return f"projects/{project['id']}/secrets/{found[2]}", found[3] or ""
+        project = self._project(f"projects/{match[1]}")
+        return f"projects/{project['id']}/secrets/{match[2]}", match[3] or ""
 
     def _get(self, name: str) -> Secret:
-        known, _ = self._parse(name)
-        found = self._store.get_json(_SECRETS, known)
-        if found is None:
-            raise missing(f"Secret [{self._told(known)}] not found.")
-        return found
+        full_name, _ = self._parse(name)
+        secret = self._store.get_json(_SECRETS, full_name)
+        if secret is None:
+            raise missing(f"Secret [{self._public_name(full_name)}] not found.")
+        return secret
 
     def _versions(self, secret: Secret) -> list[Version]:
         return self._store.list_json(_VERSIONS, f"{secret['name']}/versions/")
 
     def _get_version(self, name: str) -> Version:
-        """By number, or the latest that was ever added, whatever became of it."""
-        known, number = self._parse(name)
-        secret = self._store.get_json(_SECRETS, known)
+        """By number, or `latest`: the last one added, in any state."""
+        secret_name, number = self._parse(name)
+        secret = self._store.get_json(_SECRETS, secret_name)
         if secret is None or (number == "latest" and not secret["versions"]):
-            raise missing(f"Secret [{self._told(known)}] not found or has no versions.")
+            raise missing(
+                f"Secret [{self._public_name(secret_name)}] not found or has no versions."
+            )
         if number == "latest":
             number = str(secret["versions"])
-        found = self._store.get_json(_VERSIONS, f"{known}/versions/{number}")
-        if found is None:
-            told = self._told(f"{known}/versions/{number}")
-            raise missing(f"Secret Version [{told}] not found.")
-        return found
+        version = self._store.get_json(_VERSIONS, f"{secret_name}/versions/{number}")
+        if version is None:
+            public_name = self._public_name(f"{secret_name}/versions/{number}")
+            raise missing(f"Secret Version [{public_name}] not found.")
+        return version
 
-    def _not_in_a_state(self, version: Version) -> ApiError:
-        name, state = self._told(version["name"]), _STATES[version["state"]]
+    def _wrong_state(self, version: Version) -> ApiError:
+        name, state = self._public_name(version["name"]), _STATES[version["state"]]
         return ApiError("FAILED_PRECONDITION", f"Secret Version [{name}] is in {state} state.")
 
-    def _told(self, name: str) -> str:
-        """As answers name it: by its project's number."""
+    def _public_name(self, name: str) -> str:
+        """The name in responses: with the project's number."""
         _, project, rest = name.split("/", 2)
         return f"projects/{self._world.projects.require(project)['number']}/{rest}"
 
     def _secret(self, secret: Secret) -> Any:
         answer = json_format.ParseDict(secret["said"], V1.message("Secret")())
-        answer.name = self._told(secret["name"])
+        answer.name = self._public_name(secret["name"])
         return answer
 
     def _version(self, version: Version) -> Any:
         answer = V1.message("SecretVersion")(
-            name=self._told(version["name"]),
+            name=self._public_name(version["name"]),
             state=version["state"],
             etag=version["etag"],
             client_specified_payload_checksum=version["checked"],
@@ -270,20 +278,20 @@ class SecretsService:
         return answer
 
 
-def _page(found: list[Any], request: Any, what: str) -> tuple[list[Any], str]:
+def _page(items: list[Any], request: Any, collection: str) -> tuple[list[Any], str]:
     if request.filter:
-        raise unimplemented(f"secretmanager.projects.{what}.list with a filter")
-    rows = sorted(found, key=_newest_first)
-    return page(rows, request.page_size, request.page_token, _newest_first, max_size=_PAGE)
+        raise unimplemented(f"secretmanager.projects.{collection}.list with a filter")
+    rows = sorted(items, key=_newest_first)
+    return page(rows, request.page_size, request.page_token, _newest_first, max_size=_MAX_PAGE_SIZE)
 
 
 def _newest_first(row: Mapping[str, Any]) -> str:
     return f"{10**12 - int(row['number']):012d}"
 
 
-def _match(given: str, current: str) -> None:
-    if given and given != current:  # the words are a guess
-        raise ApiError("FAILED_PRECONDITION", f"The etag {given} is not the current one.")
+def _check_etag(etag: str, current: str) -> None:
+    if etag and etag != current:  # the wording is a guess
+        raise ApiError("FAILED_PRECONDITION", f"The etag {etag} is not the current one.")
 
 
 def _etag() -> str:

@@ -1,4 +1,4 @@
-"""Service Usage, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Service Usage: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.refusals import on_platform
+from tpuctl.emulator.iam.permission_errors import platform_denied
 from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.service_usage.quota import METHODS
 from tpuctl.emulator.state.errors import ApiError
@@ -20,14 +20,14 @@ _TYPE = "type.googleapis.com/google.rpc."
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """su-kaka/gcli2api#283 and aquasecurity/cloudsploit#1606; the other verbs after these."""
+    """Wording: su-kaka/gcli2api#283 and aquasecurity/cloudsploit#1606; other verbs by analogy."""
     kind, _, verb = need.permission.rpartition(".")
-    found = re.search(r"/services/([^/:]+)", need.told)
-    apis = list(getattr(request, "service_ids", ())) or ([found[1]] if found else [])
+    match = re.search(r"/services/([^/:]+)", need.resource_name)
+    apis = list(getattr(request, "service_ids", ())) or ([match[1]] if match else [])
     if kind != "serviceusage.services":
-        return on_platform(_HOST)(method, need, email, request)
+        return platform_denied(_HOST)(method, need, email, request)
     if verb == "list":
-        text = f"Permission denied to list services for consumer container [{need.told}]"
+        text = f"Permission denied to list services for consumer container [{need.resource_name}]"
     else:
         text = f"Permission denied to {verb} service [{', '.join(apis)}]"
     details: list[Mapping[str, Any]] = [
@@ -50,7 +50,7 @@ _ACCESS = ApiAccess(
     methods=("google.api.serviceusage.",),
     refuse=_refuse,
     scopes=("service.management",),
-    reading_scopes=("cloud-platform.read-only",),
+    read_scopes=("cloud-platform.read-only",),
 )
 
 _PACES = {
@@ -77,7 +77,7 @@ API = GoogleApi(
             r"/v1/(?:operations|[a-z]+/[^/]+/services)",
         ),
     ),
-    json_services={"/v1beta1/": "quota"},  # of which no client has a table
+    json_services={"/v1beta1/": "quota"},  # no client has messages for it
     other_methods=METHODS,
     paces=_PACES,
 )

@@ -1,4 +1,4 @@
-"""What Google puts into a project by itself."""
+"""The default network that Google creates in a project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpuctl.emulator.state.store import Store
 
 __all__ = ["add_default_network"]
 
-# cloud.google.com/vpc/docs/firewalls: the rules that come with the default network.
+# cloud.google.com/vpc/docs/firewalls: the rules of the default network.
 _RULES: tuple[dict[str, Any], ...] = (
     {
         "name": "default-allow-icmp",
@@ -43,9 +43,9 @@ _RULES: tuple[dict[str, Any], ...] = (
 
 
 def add_default_network(store: Store, project: Project) -> None:
-    """The `default` network in auto mode, which comes when Compute Engine is first enabled.
+    """The `default` network in auto mode, created when Compute Engine is first enabled.
 
-    Only once: a default network that was deleted does not come back.
+    Created only once: a deleted default network is not recreated.
     """
     marker = f"projects/{project['id']}"
     if store.get("compute.defaulted", marker) is not None:

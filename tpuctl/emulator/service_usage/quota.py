@@ -1,12 +1,12 @@
-"""Service Usage v1beta1, for which there is no official Python client: quota and service agents.
+"""Service Usage v1beta1, which has no official Python client: quota and service agents.
 
     GET  /v1beta1/projects/P/services/S/consumerQuotaMetrics[/METRIC[/limits/LIMIT]]
     POST /v1beta1/projects/P/services/S:generateServiceIdentity
 
-Shapes are those of the API's reference. How zero and "unlimited" look, and the metrics
+Shapes are those of the API's reference. The forms of zero and "unlimited", and the metrics
 `tpu-v5s-litepod-preemptible`, `tpu-v5s-litepod-serving-preemptible`, `tpu-v5p-preemptible` and
-`tpu-v6e-preemptible`, were seen in public programs that read them. The other metrics' names follow
-from the limits' ids by the same rule and are guesses.
+`tpu-v6e-preemptible`, were seen in public programs that read them. The names of other metrics
+follow from the limit IDs by the same rule and are guesses.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _TPU = "tpu.googleapis.com"
 _LIMIT_ID = re.compile(r"TPU(\w+)PerProjectPer(Zone|Region)ForTPUAPI")
 _WORD = re.compile(r"V\d+[a-zA-Z]|[A-Z][a-z]+")
 _UNLIMITED = -1
-# What a new project has in each zone, by the middle of the limit's id; the serving limits' are
-# guesses. In a region nothing limits it further.
+# Limits of a new project per zone, by the middle part of the limit ID; the serving limits are
+# guesses. Regional limits are unlimited.
 _DEFAULTS = {
     "V2s": 40,
     "V2sPod": 32,
@@ -65,7 +65,7 @@ _DEFAULTS = {
     "V6E": 512,
     "V6EPreemptible": 1536,
 }
-# What a project's agent is called, of the services that have one.
+# Service agents by API.
 _AGENTS = {
     "aiplatform.googleapis.com": "gcp-sa-aiplatform",
     "cloudbuild.googleapis.com": "gcp-sa-cloudbuild",
@@ -78,7 +78,7 @@ Json = dict[str, Any]
 
 
 class QuotaService:
-    """Answers in JSON alone."""
+    """Answers JSON requests; there is no gRPC."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -89,7 +89,7 @@ class QuotaService:
         return self
 
     def method_of(self, verb: str, path: str) -> str | None:
-        """The name of the method that a request is of, if that is imitated."""
+        """The method of a request, or None if it is not emulated."""
         metrics = _METRICS.fullmatch(path) if verb == "GET" else None
         if metrics is not None:
             if metrics[3]:
@@ -102,32 +102,32 @@ class QuotaService:
     async def answer(
         self, verb: str, path: str, query: Mapping[str, Sequence[str]], caller: Caller
     ) -> bytes:
-        """The answer to a request that `method_of` knows; ApiError for what it cannot have."""
+        """The response to a request that `method_of` recognizes; raises ApiError."""
         method, metrics = self.method_of(verb, path), _METRICS.fullmatch(path)
-        found = metrics or _IDENTITY.fullmatch(path)
-        assert method is not None and found is not None
+        match = metrics or _IDENTITY.fullmatch(path)
+        assert method is not None and match is not None
         async with self._world.traffic.track(f"{_SERVICE}/{method}", caller) as call:
-            call.project = found[1]
+            call.project = match[1]
             await call.arrive(dict)
-            project = self._world.projects.require(found[1])
+            project = self._world.projects.require(match[1])
             if metrics is None:
-                return _encode(_identity(project, found[2]))
+                return _encode(_identity(project, match[2]))
             is_full = (query.get("view") or ["BASIC"])[-1] in ("FULL", "2")
-            rows = self._metrics(project, found[2], full=is_full)
+            rows = self._metrics(project, match[2], full=is_full)
             if metrics[3]:
-                rows = _named(rows, metrics[3])
+                rows = _find_row(rows, metrics[3])
             if metrics[4]:
-                rows = _named(rows[0]["consumerQuotaLimits"], metrics[4])
+                rows = _find_row(rows[0]["consumerQuotaLimits"], metrics[4])
             return _encode(rows[0] if metrics[3] else _page(rows, query))
 
     def _metrics(self, project: Project, api: str, *, full: bool) -> list[Json]:
-        """Of Cloud TPU alone: nothing else here has a quota that one could look up."""
+        """The metrics of Cloud TPU; other APIs have none here."""
         if not self._world.projects.has_enabled(project, api):
             raise ApiError("FAILED_PRECONDITION", f"Service '{api}' is not enabled.")
         if api != _TPU:
             return []
         settings = self._world.settings.get("quota")
-        stems = {*_DEFAULTS, *(found[1] for key in settings if (found := _LIMIT_ID.fullmatch(key)))}
+        stems = {*_DEFAULTS, *(match[1] for key in settings if (match := _LIMIT_ID.fullmatch(key)))}
         return [_metric(project, stem, settings, full=full) for stem in sorted(stems)]
 
 
@@ -135,7 +135,7 @@ def _metric(
     project: Project, stem: str, settings: Mapping[str, Mapping[str, int]], *, full: bool
 ) -> Json:
     words = [word.lower() for word in _WORD.findall(stem)]
-    words.sort(key="preemptible".__eq__)  # stands last in metrics, second in ids
+    words.sort(key="preemptible".__eq__)  # last in metrics, second in IDs
     short = "-".join(["tpu", *words])
     metric = f"{_TPU}/{short}"
     name = (
@@ -144,11 +144,11 @@ def _metric(
     )
     limits = []
     for kind, default in (("Zone", _DEFAULTS.get(stem, 0)), ("Region", _UNLIMITED)):
-        places = zones() if kind == "Zone" else sorted({region_of(zone) for zone in zones()})
+        locations = zones() if kind == "Zone" else sorted({region_of(zone) for zone in zones()})
         changed = settings.get(f"TPU{stem}PerProjectPer{kind}ForTPUAPI", {})
         dimension = kind.lower()
         buckets = [_bucket(default, default, {})]
-        for place in places:
+        for place in locations:
             if full or place in changed:
                 buckets.append(_bucket(changed.get(place, default), default, {dimension: place}))
         limits.append(
@@ -158,7 +158,7 @@ def _metric(
                 "unit": f"1/{{project}}/{{{dimension}}}",
                 "quotaBuckets": buckets,
                 "allowsAdminOverrides": True,
-                "supportedLocations": list(places),
+                "supportedLocations": list(locations),
             }
         )
     return {
@@ -171,7 +171,7 @@ def _metric(
 
 
 def _bucket(effective: int, default: int, dimensions: Mapping[str, str]) -> Json:
-    """A limit of zero is left out, as JSON leaves out every zero of such messages."""
+    """Zero limits are omitted, as in all JSON forms of protobuf messages."""
     bucket: Json = {}
     if effective:
         bucket["effectiveLimit"] = str(effective)
@@ -183,7 +183,7 @@ def _bucket(effective: int, default: int, dimensions: Mapping[str, str]) -> Json
 
 
 def _identity(project: Project, api: str) -> Json:
-    """Done at once, under the name that docs.cloud.google.com's page on service agents shows."""
+    """A finished operation; agent names are from docs.cloud.google.com on service agents."""
     response: Json = {
         "@type": "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
     }
@@ -194,20 +194,20 @@ def _identity(project: Project, api: str) -> Json:
     return {"name": "operations/finished.DONE_OPERATION", "done": True, "response": response}
 
 
-def _named(rows: list[Json], last: str) -> list[Json]:
-    """The one row whose name ends in this segment, which is percent-encoded."""
-    chosen = [row for row in rows if unquote(row["name"].rpartition("/")[2]) == unquote(last)]
-    if not chosen:
+def _find_row(rows: list[Json], last: str) -> list[Json]:
+    """The row whose name ends in this percent-encoded segment, as a list."""
+    matching = [row for row in rows if unquote(row["name"].rpartition("/")[2]) == unquote(last)]
+    if not matching:
         raise missing(f"Requested entity was not found: {unquote(last)}.")
-    return chosen
+    return matching
 
 
 def _page(rows: list[Json], query: Mapping[str, Sequence[str]]) -> Json:
     size, token = (query.get("pageSize") or ["0"])[-1], (query.get("pageToken") or [""])[-1]
     if not re.fullmatch(r"\d{1,9}", size):
         raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
-    chosen, following = page(rows, int(size), token, lambda row: str(row["name"]))
-    return {"metrics": chosen, **({"nextPageToken": following} if following else {})}
+    items, next_token = page(rows, int(size), token, lambda row: str(row["name"]))
+    return {"metrics": items, **({"nextPageToken": next_token} if next_token else {})}
 
 
 def _encode(value: Json) -> bytes:

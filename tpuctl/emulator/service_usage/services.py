@@ -1,4 +1,4 @@
-"""Service Usage v1: which APIs a project has enabled."""
+"""Service Usage v1: enabled APIs of projects."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["ServicesService"]
 
-_LARGEST_BATCH = 20
-_LARGEST_LOOK_UP = 30
+_MAX_BATCH_ENABLE = 20
+_MAX_BATCH_GET = 30
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")
-# What can be listed as not enabled; any other name of Google's can still be enabled.
-_KNOWN = (
+# Listed as disabled by default; any other Google API can be enabled too.
+_LISTED = (
     "aiplatform",
     "bigquery",
     "billingbudgets",
@@ -47,21 +47,21 @@ _KNOWN = (
     "sts",
     "tpu",
 )
-# Enabling the one brings the others. From the APIs' consoles, not tried against Google.
-_NEEDS = {"tpu.googleapis.com": (), "compute.googleapis.com": ("oslogin.googleapis.com",)}
+# Enabling an API enables these too. From the APIs' console pages, not verified against Google.
+_DEPENDENCIES = {"tpu.googleapis.com": (), "compute.googleapis.com": ("oslogin.googleapis.com",)}
 
 
 class ServicesService(OperationsService):
-    """The handlers of google.api.serviceusage.v1.ServiceUsage."""
+    """Handlers of google.api.serviceusage.v1.ServiceUsage."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._world = world
         self._projects = world.projects
         self.effects: Mapping[str, Effect] = {
-            "services.enable": Effect(self._enabled, metadata=_metadata),
-            "services.batchEnable": Effect(self._batch_enabled, metadata=_metadata),
-            "services.disable": Effect(self._disabled, metadata=_metadata),
+            "services.enable": Effect(self._finish_enable, metadata=_metadata),
+            "services.batchEnable": Effect(self._finish_batch_enable, metadata=_metadata),
+            "services.disable": Effect(self._finish_disable, metadata=_metadata),
         }
 
     async def get_service(self, request: Any, caller: Caller) -> Any:
@@ -71,12 +71,12 @@ class ServicesService(OperationsService):
     async def list_services(self, request: Any, caller: Caller) -> Any:
         project = self._project(request.parent)
         enabled = self._projects.enabled(project)
-        names = {*enabled, *(f"{name}.googleapis.com" for name in _KNOWN)}
-        wanted = re.fullmatch(r"\s*(?:state:(ENABLED|DISABLED))?\s*", request.filter)
-        if wanted is None:
+        names = {*enabled, *(f"{name}.googleapis.com" for name in _LISTED)}
+        match = re.fullmatch(r"\s*(?:state:(ENABLED|DISABLED))?\s*", request.filter)
+        if match is None:
             raise invalid(f"Invalid filter: {request.filter!r}.")
-        if wanted[1]:
-            names = {name for name in names if (name in enabled) == (wanted[1] == "ENABLED")}
+        if match[1]:
+            names = {name for name in names if (name in enabled) == (match[1] == "ENABLED")}
         rows, token = page(
             sorted(names), request.page_size or 50, request.page_token, str, max_size=200
         )
@@ -86,9 +86,9 @@ class ServicesService(OperationsService):
 
     async def batch_get_services(self, request: Any, caller: Caller) -> Any:
         self._project(request.parent)
-        _check_batch(len(request.names), _LARGEST_LOOK_UP)
-        found = [self._message(*self._parse(name)) for name in request.names]
-        return serviceusage.BatchGetServicesResponse.pb()(services=found)
+        _check_batch(len(request.names), _MAX_BATCH_GET)
+        services = [self._message(*self._parse(name)) for name in request.names]
+        return serviceusage.BatchGetServicesResponse.pb()(services=services)
 
     async def enable_service(self, request: Any, caller: Caller) -> Any:
         project, api = self._parse(request.name)
@@ -100,7 +100,7 @@ class ServicesService(OperationsService):
         apis = list(request.service_ids)
         if not apis:
             raise invalid("At least one service must be named.")
-        _check_batch(len(apis), _LARGEST_BATCH)
+        _check_batch(len(apis), _MAX_BATCH_ENABLE)
         for api in apis:
             _check_name(api)
         self._require_billing(project, apis)
@@ -115,7 +115,7 @@ class ServicesService(OperationsService):
     def _project(self, name: str) -> Project:
         kind, _, project = name.partition("/")
         if kind != "projects":
-            raise invalid(f"Invalid parent {name!r}: only projects are known here.")
+            raise invalid(f"Invalid parent {name!r}: only projects are supported.")
         return self._projects.require(project)
 
     def _parse(self, name: str) -> tuple[Project, str]:
@@ -125,12 +125,12 @@ class ServicesService(OperationsService):
 
     @staticmethod
     def _require_billing(project: Project, apis: list[str]) -> None:
-        """Compute Engine and Cloud TPU are not to be had without a billing account."""
+        """Compute Engine and Cloud TPU require a billing account."""
         paid = [api for api in apis if api in ("compute.googleapis.com", "tpu.googleapis.com")]
         if project["billing"] or not paid:
             return
-        # The second reason is that of a closed account, seen in many public reports; its sentence
-        # was seen in part.
+        # The second reason, for a closed account, is from many public reports; its sentence was
+        # seen only in part.
         state, reason = "found", "UREQ_PROJECT_BILLING_NOT_FOUND"
         if project.get("account"):
             state, reason = "open", "UREQ_PROJECT_BILLING_NOT_OPEN"
@@ -149,7 +149,7 @@ class ServicesService(OperationsService):
         )
 
     def _begin(self, effect: str, project: Project, apis: list[str]) -> Any:
-        """What is enabled already takes no time: the operation is born done, as Google's is."""
+        """Enabling an API that is already enabled returns a finished operation, as Google does."""
         changing = effect == "services.disable" or any(
             not self._projects.has_enabled(project, api) for api in apis
         )
@@ -174,26 +174,26 @@ class ServicesService(OperationsService):
             config={"name": api, "title": title_of(api)},
         )
 
-    def _turn_on(self, arguments: Arguments) -> Project:
+    def _enable(self, arguments: Arguments) -> Project:
         project = self._projects.require(arguments["project"])
         for api in arguments["apis"]:
-            for each in (api, *_NEEDS.get(api, ())):
+            for each in (api, *_DEPENDENCIES.get(api, ())):
                 self._projects.enable(project, each)
             if api == "compute.googleapis.com":
                 add_default_network(self._world.store, project)
         return project
 
-    def _enabled(self, arguments: Arguments) -> Any:
-        project = self._turn_on(arguments)
+    def _finish_enable(self, arguments: Arguments) -> Any:
+        project = self._enable(arguments)
         service = self._message(project, arguments["apis"][0])
         return serviceusage.EnableServiceResponse.pb()(service=service)
 
-    def _batch_enabled(self, arguments: Arguments) -> Any:
-        project = self._turn_on(arguments)
+    def _finish_batch_enable(self, arguments: Arguments) -> Any:
+        project = self._enable(arguments)
         services = [self._message(project, api) for api in arguments["apis"]]
         return serviceusage.BatchEnableServicesResponse.pb()(services=services)
 
-    def _disabled(self, arguments: Arguments) -> Any:
+    def _finish_disable(self, arguments: Arguments) -> Any:
         project = self._projects.require(arguments["project"])
         api = arguments["apis"][0]
         self._projects.disable(project, api)
@@ -201,8 +201,8 @@ class ServicesService(OperationsService):
 
 
 def _check_batch(count: int, most: int) -> None:
-    # Google's words: GoogleCloudPlatform/k8s-config-connector#6334; the limits: the API's own
-    # description of batchEnable and batchGet.
+    # Wording: GoogleCloudPlatform/k8s-config-connector#6334; limits: the descriptions of
+    # batchEnable and batchGet.
     if count > most:
         raise invalid(f"Number of services must not exceed the maximum batch size ({most}).")
 

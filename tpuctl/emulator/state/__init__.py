@@ -1,3 +1,3 @@
-"""What the local cloud remembers and how it changes: the store, operations, paces, projects."""
+"""State of the local cloud: the store, operations, paces, projects, settings."""
 
 __all__: list[str] = []

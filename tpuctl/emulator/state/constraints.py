@@ -1,8 +1,8 @@
-"""Organization policies: constraints that are set on a project or above it, and what they forbid.
+"""Organization policy constraints of projects, folders and the organization.
 
-How policies of a project, its folders and its organization come together is from
-cloud.google.com/resource-manager/docs/organization-policy/understanding-hierarchy. Rules with
-conditions and dry runs are not imitated.
+How policies of a hierarchy are merged is from
+cloud.google.com/resource-manager/docs/organization-policy/understanding-hierarchy. Conditional
+rules and dry runs are not emulated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tpuctl.emulator.state.store import Store
 
 __all__ = ["CONSTRAINTS", "KIND", "OrgPolicies", "Rule"]
 
-Rule = dict[str, Any]  # one of enforce, allow_all, deny_all, or allowed and denied
+Rule = dict[str, Any]  # enforce, allow_all, deny_all, or allowed and denied
 
-KIND = "org-policy"  # of the store, by `projects/P/policies/CONSTRAINT`
-# cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints: those that
-# matter here, and whether each is a list.
+KIND = "org-policy"  # kind in the store, by `projects/P/policies/CONSTRAINT`
+# cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints: the relevant
+# constraints, and whether each is a list.
 CONSTRAINTS: Mapping[str, bool] = {
     "compute.requireOsLogin": False,
     "compute.requireShieldedVm": False,
@@ -40,7 +40,7 @@ _GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
 
 
 class OrgPolicies:
-    """What is set where, and what follows from it. The settings' switch is set at the top."""
+    """Effective organization policies. The settings' `policies` apply to the organization."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,10 +48,10 @@ class OrgPolicies:
         self._projects = Directory(store)
 
     def effective(self, resource: str, constraint: str) -> list[Rule]:
-        """The rules in force for a project, folder or organization; the default where none is."""
+        """The rules in force for a project, folder or organization, or the default."""
         is_list = CONSTRAINTS.get(constraint, False)
         rules: list[Rule] = []
-        for each in self._upwards(resource):
+        for each in self._ancestors(resource):
             policy = self._store.get_json(KIND, f"{each}/policies/{constraint}")
             if policy is None:
                 continue
@@ -63,25 +63,25 @@ class OrgPolicies:
         else:
             if constraint in self._settings.get("policies"):
                 rules.append({"deny_all": True} if is_list else {"enforce": True})
-        return [_merged(rules)] if is_list else rules[:1] or [{"enforce": False}]
+        return [_merge(rules)] if is_list else rules[:1] or [{"enforce": False}]
 
     def is_enforced(self, resource: str, constraint: str) -> bool:
-        """Whether it is in force for what belongs there; of a list, whatever it allows."""
+        """Whether the constraint is in force; a list constraint is, unless it allows all."""
         (rule,) = self.effective(self._owner(resource), constraint)
         return bool(rule.get("enforce")) or (
             CONSTRAINTS.get(constraint, False) and not rule.get("allow_all")
         )
 
     def allows(self, resource: str, constraint: str, value: str) -> bool:
-        """Whether a list constraint lets a value be."""
+        """Whether a list constraint permits a value."""
         (rule,) = self.effective(self._owner(resource), constraint)
-        if rule.get("deny_all") or any(_covers(one, value) for one in rule.get("denied", ())):
+        if rule.get("deny_all") or any(_covers(entry, value) for entry in rule.get("denied", ())):
             return False
         allowed = rule.get("allowed", ())
-        return not allowed or any(_covers(one, value) for one in allowed)
+        return not allowed or any(_covers(entry, value) for entry in allowed)
 
     def _owner(self, resource: str) -> str:
-        """The project, folder or organization of what has a policy of its own."""
+        """The project, folder or organization of a resource that has a policy."""
         kind, _, name = resource.partition("/")
         if kind == "buckets":
             bucket = self._store.get_json("bucket", name) or {}
@@ -91,39 +91,39 @@ class OrgPolicies:
         project = self._projects.find(name.partition("/")[0])
         return f"projects/{project['id']}" if project else ORGANIZATION
 
-    def _upwards(self, resource: str) -> Iterator[str]:
+    def _ancestors(self, resource: str) -> Iterator[str]:
         yield resource
         if resource.startswith("projects/"):
             project = self._projects.find(resource.partition("/")[2])
             parent = str(project["parent"]) if project else ""
             if parent:
-                yield from self._upwards(parent)
+                yield from self._ancestors(parent)
         elif resource == FOLDER:
             yield ORGANIZATION
 
 
-def _merged(rules: list[Rule]) -> Rule:
-    """Denying everything goes before, allowing everything behind any values."""
+def _merge(rules: list[Rule]) -> Rule:
+    """deny_all wins over values, and values win over allow_all."""
     if any(rule.get("deny_all") for rule in rules):
         return {"deny_all": True}
-    allowed = sorted({one for rule in rules for one in rule.get("allowed", ())})
-    denied = sorted({one for rule in rules for one in rule.get("denied", ())})
+    allowed = sorted({value for rule in rules for value in rule.get("allowed", ())})
+    denied = sorted({value for rule in rules for value in rule.get("denied", ())})
     if not allowed and not denied:
         return {"allow_all": True}
     return {"allowed": allowed, "denied": denied}
 
 
 def _covers(entry: str, value: str) -> bool:
-    """Whether an entry stands for a value: exactly, or as a group of locations.
+    """Whether a list entry matches a value: exactly, or as a location group.
 
-    cloud.google.com/resource-manager/docs/organization-policy/defining-locations: a group has the
-    region, its zones, or all of a part of the world.
+    cloud.google.com/resource-manager/docs/organization-policy/defining-locations: a group contains
+    a region, its zones, or all locations of a continent.
     """
     group = _GROUP.fullmatch(entry)
     if group is None:
         return entry.removeprefix("is:") == value
     name = "europe" if group[1] == "eu" else group[1]
-    places = {value, region_of(value)} if value in zones() else {value}
-    return any(place == name or place.startswith(f"{name}-") for place in places) or (
+    names = {value, region_of(value)} if value in zones() else {value}
+    return any(place == name or place.startswith(f"{name}-") for place in names) or (
         value == group[1]
     )

@@ -1,4 +1,4 @@
-"""An API's refusal, and the two shapes in which Google's APIs say it: JSON and gRPC status."""
+"""API errors, and the forms in which Google's APIs return them: JSON and gRPC status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["CODES", "ApiError", "internal", "invalid", "missing", "unimplemented"]
 
-# google.rpc.Code name: (its number, the HTTP status it maps to), as google/rpc/code.proto has them.
+# By google.rpc.Code name: its number and HTTP status, from google/rpc/code.proto.
 CODES: Mapping[str, tuple[int, int]] = {
     "CANCELLED": (1, 499),
     "UNKNOWN": (2, 500),
@@ -28,7 +28,7 @@ CODES: Mapping[str, tuple[int, int]] = {
     "UNAUTHENTICATED": (16, 401),
 }
 
-# The `reason` of the older `errors` list for each status, unless a refusal names its own.
+# The default `reason` in the legacy `errors` list, by status.
 _REASONS: Mapping[str, str] = {
     "INVALID_ARGUMENT": "invalid",
     "NOT_FOUND": "notFound",
@@ -43,13 +43,13 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-# What APIs on the common platform say instead, in that list: Terraform's Google provider, which
-# asks for `alt=json`, shows it after the message ("googleapi: Error 400: …, badRequest").
+# Reasons that platform APIs use in that list instead: Terraform's Google provider, which sends
+# `alt=json`, prints it after the message ("googleapi: Error 400: …, badRequest").
 _PLATFORM_REASONS = {"invalid": "badRequest"}
 
 
 class ApiError(Exception):
-    """A refusal: `status` is a google.rpc.Code name, `details` are JSON forms with an `@type`."""
+    """An error response: `status` is a google.rpc.Code name, `details` are JSON with `@type`."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class ApiError(Exception):
         self.details = tuple(details)
         self.number, mapped = CODES[status]
         self.http = http or mapped
-        self.location = location  # (locationType, location) of the older APIs
-        self.is_page = is_page  # said by Google's front end, whose answer over HTTP is a page
+        self.location = location  # (locationType, location) of the legacy APIs
+        self.is_page = is_page  # from Google's front end, which returns an HTML page over HTTP
 
     def as_platform(self) -> dict[str, Any]:
-        """The form of APIs on the common platform (TPU, projects, services, IAM)."""
+        """The form of platform APIs (TPU, projects, services, IAM)."""
         error: dict[str, Any] = {
             "code": self.http,
             "message": self.message,
@@ -86,8 +86,8 @@ class ApiError(Exception):
         return {"error": error}
 
     def as_both(self) -> dict[str, Any]:
-        """The form of some of the former for who asks with `alt=json`: with the list of `errors`
-        that the older APIs have."""
+        """The form of some platform APIs for requests with `alt=json`: with the legacy list of
+        `errors`."""
         platform, legacy = self.as_platform()["error"], self.as_legacy()["error"]
         for entry in legacy["errors"]:
             entry["reason"] = _PLATFORM_REASONS.get(entry["reason"], entry["reason"])
@@ -125,7 +125,7 @@ class ApiError(Exception):
         return status
 
     def as_trailers(self) -> tuple[tuple[str, bytes], ...]:
-        """gRPC trailing metadata: the rich status, where there are details to tell."""
+        """gRPC trailing metadata with the details, if any."""
         if not self.details:
             return ()
         return (("grpc-status-details-bin", self.as_status().SerializeToString()),)
@@ -140,9 +140,9 @@ def missing(message: str, **more: Any) -> ApiError:
 
 
 def internal(bug: Exception) -> ApiError:
-    """What no handler foresaw is the local cloud's own bug, and must not look like Google's.
+    """An unexpected exception: a bug of the local cloud, which must not look like Google's.
 
-    `http` is for operations of Compute Engine, whose errors have a status of HTTP.
+    `http` is for operations of Compute Engine, whose errors have an HTTP status.
     """
     return ApiError(
         "INTERNAL",
@@ -160,5 +160,5 @@ def internal(bug: Exception) -> ApiError:
 
 
 def unimplemented(method: str) -> ApiError:
-    """What is not imitated says so by name; clients never retry it."""
+    """The error for a method that is not emulated; clients never retry it."""
     return ApiError("UNIMPLEMENTED", f"{method} is not implemented by the local cloud.")

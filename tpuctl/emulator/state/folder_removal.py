@@ -1,4 +1,4 @@
-"""Removing folders that programs wrote as they pleased."""
+"""Removal of folders with unpredictable permissions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["remove_folder"]
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove it with all that is in it; what cannot be removed stays, and nothing is raised.
+    """Remove a folder tree; what cannot be removed stays, and nothing is raised.
 
-    A program may leave folders behind that not even their owner may write to: those are opened
-    first. Links are removed, never followed.
+    Programs may leave folders that even their owner cannot write to: those are made writable
+    first. Symbolic links are removed, not followed.
     """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.is_dir():
         return
-    _open(folder)
-    for top, names, _ in os.walk(folder):  # a folder's own are listed after it was opened
+    _make_writable(folder)
+    for top, names, _ in os.walk(folder):  # top-down: a folder is made writable before it is listed
         for name in names:
-            _open(Path(top) / name)
+            _make_writable(Path(top) / name)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open(folder: Path) -> None:
+def _make_writable(folder: Path) -> None:
     if not folder.is_symlink():
         with contextlib.suppress(OSError):
             folder.chmod(0o700)

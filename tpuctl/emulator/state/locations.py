@@ -1,4 +1,4 @@
-"""Where Compute Engine is: regions, their zones, and the address range of each in auto networks."""
+"""Compute Engine locations: regions, zones, and address ranges of auto mode networks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cache
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["auto_range", "known_region", "known_zone", "region_of", "regions", "zones"]
+__all__ = ["auto_range", "check_region", "check_zone", "region_of", "regions", "zones"]
 
-# The letters of a region's zones, and the second number of its range 10.N.0.0/20 in networks of
-# auto mode (cloud.google.com/vpc/docs/subnets, "Auto mode IPv4 subnet ranges"). The range of
-# us-central2, which only TPUs have, is published nowhere: a guess.
+# Zone letters, and the second octet of the region's range 10.N.0.0/20 in auto mode networks
+# (cloud.google.com/vpc/docs/subnets, "Auto mode IPv4 subnet ranges"). The range of us-central2,
+# which only TPUs have, is not published: a guess.
 _REGIONS: Mapping[str, tuple[str, int]] = {
     "africa-south1": ("abc", 218),
     "asia-east1": ("abc", 140),
@@ -55,7 +55,7 @@ _REGIONS: Mapping[str, tuple[str, int]] = {
     "us-west3": ("abc", 180),
     "us-west4": ("abc", 182),
 }
-_FIRST_FREE = 232  # for regions of the catalog that the table above does not know
+_FIRST_FREE = 232  # for regions of the catalog that are not listed above
 
 
 def region_of(zone: str) -> str:
@@ -64,7 +64,7 @@ def region_of(zone: str) -> str:
 
 @cache
 def zones() -> tuple[str, ...]:
-    """Every zone: Google's common ones and all with TPUs."""
+    """Every zone: Google's general ones and all with TPUs."""
     common = {
         f"{region}-{letter}" for region, (letters, _) in _REGIONS.items() for letter in letters
     }
@@ -78,25 +78,25 @@ def regions() -> tuple[str, ...]:
 
 @cache
 def auto_range(region: str) -> str:
-    """The range of a region's subnetwork in every network of auto mode."""
+    """The range of a region's subnetwork in every auto mode network."""
     if region in _REGIONS:
         return f"10.{_REGIONS[region][1]}.0.0/20"
-    others = [one for one in regions() if one not in _REGIONS]
+    others = [name for name in regions() if name not in _REGIONS]
     return f"10.{_FIRST_FREE + others.index(region)}.0.0/20"
 
 
-def known_zone(zone: str) -> str:
-    """The zone, which must be there."""
-    return _known("zone", zone, zones())
+def check_zone(zone: str) -> str:
+    """The zone, which must exist."""
+    return _check("zone", zone, zones())
 
 
-def known_region(region: str) -> str:
-    """The region, which must be there."""
-    return _known("region", region, regions())
+def check_region(region: str) -> str:
+    """The region, which must exist."""
+    return _check("region", region, regions())
 
 
-def _known(field: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
+def _check(field: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
         text = f"Invalid value for field '{field}': '{value}'. Unknown {field}."
         raise ApiError("INVALID_ARGUMENT", text, reason="invalid")
     return value

@@ -1,4 +1,4 @@
-"""Callers as policies name them: `user:ann@example.com`, `serviceAccount:EMAIL`."""
+"""Policy members: `user:ann@example.com`, `serviceAccount:EMAIL`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ _KINDS = ("user", "serviceAccount")
 
 
 def member_of(email: str) -> str:
-    """The caller of that e-mail as policies name it."""
+    """The policy member of a caller's email."""
     kind = "serviceAccount" if email.endswith(".gserviceaccount.com") else "user"
     return f"{kind}:{email}"
 
 
 def email_of(member: str) -> str:
-    """The e-mail of a member that can call; ApiError for what is none."""
+    """The email of a user or service account member; ApiError for any other member."""
     kind, _, email = member.partition(":")
     if kind not in _KINDS or not re.fullmatch(r"[^@\s]+@[^@\s]+", email):
-        raise invalid(f"{member!r} is no caller, as user:ann@example.com or serviceAccount:EMAIL.")
+        raise invalid(
+            f"Invalid member {member!r}: use user:ann@example.com or serviceAccount:EMAIL."
+        )
     if member_of(email) != member:
-        raise invalid(f"{email} is not of kind {kind}.")
+        raise invalid(f"Invalid member {member!r}: {email} is not a {kind}.")
     return email

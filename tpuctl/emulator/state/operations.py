@@ -1,4 +1,4 @@
-"""Long operations: persisted when accepted, carried out in the background, resumed after a kill."""
+"""Long-running operations: persisted when accepted, run in the background, resumed after a kill."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 Arguments = dict[str, Any]
 _COLUMNS = "name,parent,effect,arguments,started,due,ended,detail,response,error"
-_FAULT = "fault"  # among an operation's arguments: the error that it is to end with
-_KEPT_SECONDS = 7 * 24 * 3600.0  # ended operations are forgotten after a week
+_FAULT = "fault"  # key in an operation's arguments: the injected error
+_RETENTION_SECONDS = 7 * 24 * 3600.0  # finished operations are deleted after a week
 
 
 @dataclass(frozen=True)
 class Record:
-    """One operation as it stands in the store."""
+    """An operation as stored."""
 
-    name: str  # full, as in projects/P/locations/Z/operations/ID
-    parent: str  # what lists it
-    effect: str  # "tpu.nodes.create": which Effect carries it out
+    name: str  # full: projects/P/locations/Z/operations/ID
+    parent: str  # lists of this parent include it
+    effect: str  # "tpu.nodes.create": the Effect that runs it
     arguments: Arguments
     started: float
     due: float
@@ -47,11 +47,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an operation does. Its arguments are JSON, for it may go on in another process.
+    """What an operation does. Arguments are JSON, since another process may resume it.
 
-    `work` may take as long as it likes and must be safe to begin anew; `finish` changes the
-    store, in one transaction with the operation's end, and returns the response; `fail` does the
-    same when `work` or `finish` raised ApiError. `metadata` makes the operation's metadata.
+    `work` may take any time and must be safe to restart; `finish` changes the store, in one
+    transaction with the operation's end, and returns the response; `fail` does the same if `work`
+    or `finish` raised ApiError. `metadata` makes the operation's metadata.
     """
 
     finish: Callable[[Arguments], Any]
@@ -61,35 +61,35 @@ class Effect:
 
 
 class Operations:
-    """All long operations of the local cloud, whichever API began them."""
+    """All long-running operations of the local cloud."""
 
     def __init__(
         self,
         store: Store,
         find_effect: Callable[[str], Effect],
-        shape: Callable[[], tuple[float, ApiError | None]] = lambda: (0.0, None),
+        take_fault: Callable[[], tuple[float, ApiError | None]] = lambda: (0.0, None),
     ) -> None:
-        """`shape` tells what faults do to an operation that begins now: time added, and an error
-        that it is to end with."""
+        """`take_fault` returns the effect of injected faults on a new operation: a delay, and an
+        error to end with."""
         self._store = store
         self._find_effect = find_effect
-        self._shape = shape
+        self._take_fault = take_fault
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: dict[str, asyncio.Event] = {}
 
     def begin(
         self, parent: str, effect: str, arguments: Arguments, seconds: float, *, name: str = ""
     ) -> Record:
-        """Persist an operation that ends no sooner than in `seconds`, and start it.
+        """Persist and start an operation that ends after at least `seconds`.
 
-        With nothing to wait for and no work to do it is over when this returns.
+        With no delay and no work it is finished when this returns.
         """
         now = time.time()
-        added, error = self._shape()
-        seconds += added
+        delay, error = self._take_fault()
+        seconds += delay
         if error is not None:
-            arguments = {**arguments, _FAULT: _as_arguments(error)}
-        self._store.run("DELETE FROM operations WHERE ended < ?", now - _KEPT_SECONDS)
+            arguments = {**arguments, _FAULT: _error_arguments(error)}
+        self._store.run("DELETE FROM operations WHERE ended < ?", now - _RETENTION_SECONDS)
         record = Record(
             name=name or f"{parent}/operations/operation-{int(now * 1000)}-{secrets.token_hex(8)}",
             parent=parent,
@@ -114,10 +114,10 @@ class Operations:
         if seconds <= 0 and error is None and self._find_effect(effect).work is None:
             try:
                 self._finish(record)
-            except ApiError as refusal:  # the operation's, not the request's
+            except ApiError as refusal:  # fails the operation, not the request
                 self._end(record, None, refusal)
         else:
-            # Started on the next turn of the loop: after the transaction that this stands in.
+            # The task starts on the next loop iteration, after the surrounding transaction.
             self._start(record)
         return self.get(record.name)
 
@@ -128,7 +128,7 @@ class Operations:
         return _record(row)
 
     def list(self, parent: str) -> list[Record]:
-        """Newest first; a parent ending in `locations/-` means those of every location."""
+        """Newest first; a parent ending in `locations/-` matches every location."""
         pattern = parent.replace("/locations/-", "/locations/*")
         rows = self._store.rows(
             f"SELECT {_COLUMNS} FROM operations WHERE parent GLOB ? ORDER BY started DESC", pattern
@@ -142,12 +142,12 @@ class Operations:
         return [_record(row) for row in rows]
 
     def forget(self, name: str) -> None:
-        """Delete an operation that is over; one that is not goes on, only its record is gone."""
+        """Delete the record of an operation; a running one continues."""
         self.get(name)
         self._store.run("DELETE FROM operations WHERE name=?", name)
 
     def abort(self, name: str, error: ApiError) -> None:
-        """End a pending operation with this error, its work cancelled."""
+        """End a pending operation with this error and cancel its work."""
         record = self.get(name)
         if record.is_done:
             return
@@ -157,7 +157,7 @@ class Operations:
         self._end(record, None, error)
 
     async def wait(self, name: str, seconds: float) -> Record:
-        """The operation once it is over, or as it stands after `seconds`."""
+        """The operation when finished, or its current state after `seconds`."""
         record = self.get(name)
         if record.is_done:
             return record
@@ -184,14 +184,14 @@ class Operations:
         return operation
 
     def resume(self) -> int:
-        """Take up what another process left unfinished; returns how many operations that is."""
+        """Resume the operations that a previous process left pending; returns their number."""
         rows = self._store.rows(f"SELECT {_COLUMNS} FROM operations WHERE ended IS NULL")
         for row in rows:
             self._start(_record(row))
         return len(rows)
 
     async def close(self) -> None:
-        """Stop working. What is pending stays pending, for the next process."""
+        """Stop all tasks. Pending operations stay pending for the next process."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -210,7 +210,9 @@ class Operations:
                 await asyncio.sleep(max(0.0, record.due - time.time()))
                 raise ApiError(**fault)
             if effect.work is not None:
-                await effect.work(record.arguments, lambda text: self._tell(record.name, text))
+                await effect.work(
+                    record.arguments, lambda text: self._set_detail(record.name, text)
+                )
             await asyncio.sleep(max(0.0, record.due - time.time()))
             self._finish(record)
         except ApiError as error:
@@ -219,7 +221,7 @@ class Operations:
             log.exception("operation %s failed", record.name)
             self._end(record, None, internal(error))
 
-    def _tell(self, name: str, text: str) -> None:
+    def _set_detail(self, name: str, text: str) -> None:
         self._store.run("UPDATE operations SET detail=? WHERE name=?", text, name)
 
     def _finish(self, record: Record) -> None:
@@ -249,7 +251,7 @@ class Operations:
             event.set()
 
 
-def _as_arguments(error: ApiError) -> Arguments:
+def _error_arguments(error: ApiError) -> Arguments:
     return {"status": error.status, "message": error.message, "details": list(error.details)}
 
 

@@ -1,4 +1,4 @@
-"""How long slow things take: nothing, moments that can be watched, or as in the real cloud."""
+"""Delays of slow steps: none, short ones to watch, or realistic ones."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ PACES = ("instant", "quick", "real")
 
 
 class Pace:
-    """One of PACES; `seconds(step)` is how long the step takes at least."""
+    """One of PACES; `seconds(step)` is the minimum duration of a step."""
 
     def __init__(self, name: str, seconds: Mapping[str, tuple[float, float]]) -> None:
-        """`seconds` has each step at (quick, real), a step being an operation or its whole
-        collection: what "compute.disks" has is meant for "compute.disks.resize", too."""
+        """`seconds` maps steps to (quick, real); a step is an operation or its collection:
+        "compute.disks" also applies to "compute.disks.resize"."""
         if name not in PACES:
-            raise ValueError(f"no such pace: {name} (there are {', '.join(PACES)})")
+            raise ValueError(f"unknown pace: {name} (choose from {', '.join(PACES)})")
         self.name = name
         self._seconds = seconds
 
     def seconds(self, step: str) -> float:
-        """Of a step or else of its collection; raises LookupError where neither has a pace."""
-        for known in (step, step.rpartition(".")[0]):
-            if known in self._seconds:
-                quick, real = self._seconds[known]
+        """The delay of a step, or of its collection; LookupError if neither is defined."""
+        for key in (step, step.rpartition(".")[0]):
+            if key in self._seconds:
+                quick, real = self._seconds[key]
                 break
         else:
-            raise LookupError(
-                f"no pace for {step!r}: give it seconds in the paces of its API's api.py"
-            )
+            raise LookupError(f"no pace for {step!r}: add it to the paces in its API's api.py")
         return {"instant": 0.0, "quick": quick, "real": real}[self.name]

@@ -1,4 +1,4 @@
-"""Projects, and which APIs are enabled in them: what every other service has to ask first."""
+"""Projects and their enabled APIs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "title_of",
 ]
 
-OWNER = "owner@local-cloud.invalid"  # whoever holds the token in the state folder
+OWNER = "owner@local-cloud.invalid"  # the holder of the token in the state folder
 DEFAULT_PROJECT = "local-project"
 ORGANIZATION = "organizations/400000000001"
 FOLDER = "folders/500000000001"
@@ -37,10 +37,10 @@ CLOSED_ACCOUNT = "billingAccounts/0C105E-0C105E-0C105E"
 BILLING_ACCOUNTS = {OPEN_ACCOUNT: "Local billing account", CLOSED_ACCOUNT: "Closed account"}
 _FIRST_NUMBER = 100000000001
 
-# id, number, display_name, parent, state, labels, created, billing (is it enabled?), account
+# id, number, display_name, parent, state, labels, created, billing (enabled or not), account
 Project = dict[str, Any]
 
-# The APIs whose title Google's messages use; another one's title is its name.
+# API titles in Google's messages; for other APIs the title is the name.
 _TITLES = {
     "aiplatform.googleapis.com": "Vertex AI API",
     "bigquery.googleapis.com": "BigQuery API",
@@ -69,25 +69,25 @@ _TITLES = {
 
 
 def title_of(api: str) -> str:
-    """What Google's messages call an API."""
+    """The title of an API in Google's messages."""
     return _TITLES.get(api, api)
 
 
 def now_text() -> str:
-    """This moment as RFC 3339 with milliseconds, in UTC."""
+    """The current time in RFC 3339 with milliseconds, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Directory:
-    """The projects of the local cloud, found by id or by number."""
+    """The projects of the local cloud, by ID or number."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Told of each API that is enabled in a project for the first time.
-        self.first_enabled: Callable[[Project, str], None] = lambda project, api: None
+        # Called when an API is enabled in a project for the first time.
+        self.on_first_enabled: Callable[[Project, str], None] = lambda project, api: None
 
     def ensure_default(self) -> None:
-        """A fresh local cloud has one project, with billing and no API enabled."""
+        """Create the default project of a new local cloud, with billing and no APIs enabled."""
         if self._store.count("project") == 0:
             self.add(
                 DEFAULT_PROJECT, display_name="Local project", parent=ORGANIZATION, billing=True
@@ -103,9 +103,9 @@ class Directory:
         billing: bool = False,
         owner: str = OWNER,
     ) -> Project:
-        """Make a project. An ordinary new one: its `default` network comes with Compute Engine.
+        """Create a project. Its `default` network is created when Compute Engine is enabled.
 
-        Real organizations may forbid that network; this one does not.
+        Organizations can forbid that network; this one does not.
         """
         project: Project = {
             "id": project_id,
@@ -124,7 +124,7 @@ class Directory:
         return project
 
     def link(self, project: Project, account: str) -> None:
-        """Have an account pay for the project; '' for none. A closed one pays for nothing."""
+        """Link a billing account, '' for none. A closed one does not enable billing."""
         project["account"] = account
         project["billing"] = account == OPEN_ACCOUNT
         self.save(project)
@@ -135,28 +135,28 @@ class Directory:
             self._store.put("project-number", str(project["number"]), project["id"].encode())
 
     def find(self, project: str) -> Project | None:
-        """By id or number; None where there is none, deleted ones included."""
-        found = self._store.get_json("project", project)
-        if found is None and project.isdigit():
+        """By ID or number, including deleted projects; None if not found."""
+        record = self._store.get_json("project", project)
+        if record is None and project.isdigit():
             name = self._store.get("project-number", project)
-            found = self._store.get_json("project", name.decode()) if name else None
-        return found
+            record = self._store.get_json("project", name.decode()) if name else None
+        return record
 
     def all(self) -> list[Project]:
         return self._store.list_json("project")
 
     def require(self, project: str, api: str = "") -> Project:
-        """The project, active and with this API enabled; else Google's refusal."""
-        found = self.find(project)
-        if found is None or found["state"] != "ACTIVE":
+        """The project, which must be active with the API enabled; otherwise Google's error."""
+        record = self.find(project)
+        if record is None or record["state"] != "ACTIVE":
             raise ApiError(
                 "PERMISSION_DENIED",
                 f"Permission denied on resource project {project}.",
                 details=[_error_info("CONSUMER_INVALID", f"projects/{project}", api)],
             )
-        if api and not self.has_enabled(found, api):
-            raise _disabled(found, api)
-        return found
+        if api and not self.has_enabled(record, api):
+            raise _disabled(record, api)
+        return record
 
     def has_enabled(self, project: Project, api: str) -> bool:
         return self._store.get("enabled", f"{project['id']}/{api}") is not None
@@ -166,7 +166,7 @@ class Directory:
         self._store.put("enabled", name, b"")
         if self._store.get("once-enabled", name) is None:
             self._store.put("once-enabled", name, b"")
-            self.first_enabled(project, api)
+            self.on_first_enabled(project, api)
 
     def disable(self, project: Project, api: str) -> None:
         self._store.delete("enabled", f"{project['id']}/{api}")
@@ -177,7 +177,7 @@ class Directory:
 
 
 def consumer_of(request: Any) -> str | None:
-    """The project that a request names, by id or number, in whichever field it names it."""
+    """The project that a request names, by ID or number, in any of its name fields."""
     for name in ("parent", "name", "resource", "project", "node"):
         if name not in request.DESCRIPTOR.fields_by_name:
             continue
@@ -187,9 +187,9 @@ def consumer_of(request: Any) -> str | None:
         if isinstance(value, str):
             if name == "project" and value:
                 return value
-            found = re.match(r"projects/([^/]+)", value)
-            if found is not None and found[1] != "-":
-                return found[1]
+            match = re.match(r"projects/([^/]+)", value)
+            if match is not None and match[1] != "-":
+                return match[1]
     return None
 
 

@@ -1,4 +1,4 @@
-"""Names of resources of one API that another one refers to: networks, disks."""
+"""Names of resources that other APIs refer to: networks, disks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 
 from tpuctl.emulator.state.projects import Directory
 
-__all__ = ["full_network", "short"]
+__all__ = ["full_network", "relative_name"]
 
 
 def full_network(directory: Directory, project: str, text: str) -> str:
-    """The full name of a network that was given as a link, in part, by name, or not at all.
+    """The full name of a network given as a link, a partial link, a bare name, or "".
 
     The project in it may be given by number, as gcloud does.
     """
-    found = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
-    owner, name = (found[1], found[2]) if found else (project, text.rpartition("/")[2])
-    known = directory.find(owner)
-    return f"projects/{known['id'] if known else owner}/global/networks/{name or 'default'}"
+    match = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
+    owner, name = (match[1], match[2]) if match else (project, text.rpartition("/")[2])
+    record = directory.find(owner)
+    return f"projects/{record['id'] if record else owner}/global/networks/{name or 'default'}"
 
 
-def short(link: str) -> str:
-    """A link without what comes before `projects/`: links come whole, in part, or as names."""
-    found = re.search(r"projects/[^/]+/.+$", link)
-    return found[0] if found else link
+def relative_name(link: str) -> str:
+    """A full or partial link without anything before `projects/`; bare names are unchanged."""
+    match = re.search(r"projects/[^/]+/.+$", link)
+    return match[0] if match else link

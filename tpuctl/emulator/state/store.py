@@ -1,4 +1,4 @@
-"""What the local cloud remembers, in one SQLite file that survives a kill at any moment."""
+"""The state of the local cloud, in one SQLite file that survives a kill at any time."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ CREATE TABLE IF NOT EXISTS uploads (
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-_MOST_LATELY = 2048
+_MAX_CACHED = 2048
 
 
 class Store:
     """Resources by kind and name, and the tables of operations, tokens and objects.
 
-    One process has it open, and changes resources by these methods alone: what was read lately is
-    kept in memory.
+    Only one process may open it and change resources, by these methods only: reads are cached.
 
-    Every write outside `transaction()` is its own commit. The write-ahead log keeps what was
-    committed when the process is killed; it is not synced at each commit, so a power cut may
-    lose the last moments, never consistency.
+    Every write outside `transaction()` commits by itself. The write-ahead log preserves commits
+    when the process is killed; it is not synced on every commit, so a power failure may lose the
+    last commits, but never consistency.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,11 +58,11 @@ class Store:
         self._connection.executescript(_SCHEMA)
         self._depth = 0
         self._changes: Counter[str] = Counter()
-        self._lately: dict[tuple[str, str], bytes | None] = {}  # resources, as they stand
+        self._cache: dict[tuple[str, str], bytes | None] = {}  # resources
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All writes inside are kept, or none. Nothing may be awaited inside. Nests."""
+        """Commits all writes inside or none. Do not await inside. Reentrant."""
         if self._depth:
             self._depth += 1
             try:
@@ -77,8 +76,8 @@ class Store:
             yield
         except BaseException:
             self._connection.execute("ROLLBACK")
-            self._changes.update(dict.fromkeys(self._changes, 1))  # they are as they were before
-            self._lately.clear()
+            self._changes.update(dict.fromkeys(self._changes, 1))  # invalidate versions
+            self._cache.clear()
             raise
         else:
             self._connection.execute("COMMIT")
@@ -89,8 +88,8 @@ class Store:
         return self._connection.execute(statement, values)
 
     def row(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
-        found: tuple[Any, ...] | None = self._connection.execute(statement, values).fetchone()
-        return found
+        row: tuple[Any, ...] | None = self._connection.execute(statement, values).fetchone()
+        return row
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, values).fetchall()
@@ -99,29 +98,29 @@ class Store:
 
     def get(self, kind: str, name: str) -> bytes | None:
         key = kind, name
-        if key not in self._lately:
-            if len(self._lately) >= _MOST_LATELY:
-                self._lately.clear()
-            found = self.row("SELECT body FROM resources WHERE kind=? AND name=?", kind, name)
-            self._lately[key] = bytes(found[0]) if found else None
-        return self._lately[key]
+        if key not in self._cache:
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            row = self.row("SELECT body FROM resources WHERE kind=? AND name=?", kind, name)
+            self._cache[key] = bytes(row[0]) if row else None
+        return self._cache[key]
 
     def version(self, *kinds: str) -> int:
-        """A number that grows with every change of a resource of these kinds by this process."""
+        """A number that increases with every change of these kinds by this process."""
         return sum(self._changes[kind] for kind in kinds)
 
     def put(self, kind: str, name: str, body: bytes) -> None:
         self._changes[kind] += 1
         self.run("INSERT OR REPLACE INTO resources VALUES (?,?,?)", kind, name, body)
-        self._lately[kind, name] = body
+        self._cache[kind, name] = body
 
     def delete(self, kind: str, name: str) -> bool:
         self._changes[kind] += 1
-        self._lately.pop((kind, name), None)
+        self._cache.pop((kind, name), None)
         return self.run("DELETE FROM resources WHERE kind=? AND name=?", kind, name).rowcount > 0
 
     def items(self, kind: str, prefix: str = "") -> list[tuple[str, bytes]]:
-        """Name and body of all whose name starts with the prefix, in order of name."""
+        """Name and body of all resources with the name prefix, sorted by name."""
         rows = self.rows(
             "SELECT name, body FROM resources WHERE kind=? AND name>=? AND name<? ORDER BY name",
             kind,
@@ -131,10 +130,10 @@ class Store:
         return [(name, bytes(body)) for name, body in rows]
 
     def count(self, kind: str) -> int:
-        found = self.row("SELECT count(*) FROM resources WHERE kind=?", kind)
-        return int(found[0]) if found else 0
+        row = self.row("SELECT count(*) FROM resources WHERE kind=?", kind)
+        return int(row[0]) if row else 0
 
-    # The same for resources kept as JSON.
+    # Resources stored as JSON.
 
     def get_json(self, kind: str, name: str) -> dict[str, Any] | None:
         body = self.get(kind, name)
@@ -147,15 +146,15 @@ class Store:
         return [json.loads(body) for _, body in self.items(kind, prefix)]
 
     def next(self, counter: str, at_least: int = 1) -> int:
-        """A number never given before under this counter's name, and growing."""
-        found = self.row(
+        """The next value of a counter: increasing, never repeated, and at least `at_least`."""
+        row = self.row(
             "INSERT INTO counters VALUES (?,?) ON CONFLICT (name) "
             "DO UPDATE SET value=max(value+1, excluded.value) RETURNING value",
             counter,
             at_least,
         )
-        assert found is not None
-        return int(found[0])
+        assert row is not None
+        return int(row[0])
 
     def close(self) -> None:
         self._connection.close()

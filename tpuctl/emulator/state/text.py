@@ -1,4 +1,4 @@
-"""What comes from outside: JSON that can be written down again as UTF-8, names mistyped."""
+"""Text input: JSON that can be written as UTF-8 again, and spelling suggestions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tpuctl.spelling import nearest
 __all__ = ["did_you_mean", "parse_json"]
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """` Did you mean …?`, to stand behind a refusal; empty where nothing known is much like it."""
-    close = nearest(given, known, 1)
+def did_you_mean(value: str, choices: Iterable[str]) -> str:
+    """` Did you mean …?` to append to an error; empty if no choice is similar."""
+    close = nearest(value, choices, 1)
     return f" Did you mean {close[0]}?" if close else ""
 
 
 def parse_json(data: bytes) -> Any:
-    """The value; an empty body is an empty object. ValueError for what is no JSON in UTF-8.
+    """The value; an empty body is an empty object. ValueError if it is not JSON in UTF-8.
 
-    Half a surrogate pair passes Python's parser but is no text: it would fail at the next
-    serialization, in a place that knows nothing of the request.
+    Python's parser accepts lone surrogates, which are not valid text: they would fail at the next
+    serialization, far from the request.
     """
     if not data.strip():
         return {}

@@ -24,7 +24,7 @@ _ACCESS = ApiAccess(
     host="storage.googleapis.com",
     methods=("storage.",),
     scopes=("devstorage.full_control", "devstorage.read_write"),
-    reading_scopes=("devstorage.read_only", "cloud-platform.read-only"),
+    read_scopes=("devstorage.read_only", "cloud-platform.read-only"),
     method_scopes=dict.fromkeys(_FULL_CONTROL, ("devstorage.full_control",)),
 )
 

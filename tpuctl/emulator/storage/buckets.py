@@ -223,7 +223,9 @@ class Buckets:
         bucket = self.load(call.parts[1])
         permissions = call.query.get("permissions", [])
         answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
-        names = self._world.authority.granted(call.caller, self._key(bucket), permissions)
+        names = self._world.authority.granted_permissions(
+            call.caller, self._key(bucket), permissions
+        )
         return Answer({**answer, "permissions": names} if names else answer)
 
     def service_account(self, call: Call) -> Answer:

@@ -1,7 +1,6 @@
-"""What a request for a TPU VM must satisfy, and the node that is made of it.
+"""Validates requests for TPU VMs and builds their nodes.
 
-The texts of these refusals are ours unless a source stands beside them: what Cloud TPU says there
-was not found in any public report.
+Error texts without a source are our own: no public report shows Cloud TPU's.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, created_now
+from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, set_create_time
 from tpuctl.emulator.tpu.offerings import (
     NODE_ID,
+    accelerator_config,
     bad_request,
-    check_offer,
-    describe,
+    check_offering,
     no_capacity,
 )
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Admission", "Admitted", "check_labels", "check_node_id"]
+__all__ = ["Admission", "AdmittedNode", "check_labels", "check_node_id"]
 
 # docs.cloud.google.com/resource-manager/docs/labels-overview#requirements
 _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
-_MOST_LABELS = 64
+_MAX_LABELS = 64
 _TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")  # Compute's rule for network tags
 _DISK = re.compile(r"(?:.*/)?projects/([^/]+)/zones/([^/]+)/disks/([^/]+)")
 _ACCOUNT = re.compile(r"[^@]+@([^.@]+)\.iam\.gserviceaccount\.com")
 _TPU_PORT = 8470
 _DEFAULT_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-_LONGEST_DESCRIPTION = 512  # cloud_tpu.proto: "Maximum of 512 characters"
-_EXTERNAL = "compute.vmExternalIpAccess"
+_MAX_DESCRIPTION_LENGTH = 512  # cloud_tpu.proto: "Maximum of 512 characters"
+_EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 
 
 def check_node_id(node_id: str) -> None:
@@ -54,9 +53,9 @@ def check_node_id(node_id: str) -> None:
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Google's requirements for labels of any resource."""
-    if len(labels) > _MOST_LABELS:
-        raise bad_request(f"There are more than {_MOST_LABELS} labels.")
+    """Google's requirements for labels of all resources."""
+    if len(labels) > _MAX_LABELS:
+        raise bad_request(f"There are more than {_MAX_LABELS} labels.")
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key) or key != key.lower():
             raise bad_request(f'The label key "{key}" is invalid.')
@@ -65,30 +64,32 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True)
-class Admitted:
-    """A request that is in order."""
+class AdmittedNode:
+    """The result of validating a node: its accelerator type and network."""
 
     accelerator: catalog.AcceleratorType
     network: str  # full name
 
 
 class Admission:
-    """Judges and completes the nodes that clients ask for."""
+    """Validates requested nodes and fills in defaults."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._store = world.store
 
-    def check(self, project: Project, zone: str, node: Any) -> Admitted:
-        """Refuse what could never be made here; capacity and quota are other matters."""
-        accelerator = check_offer(zone, node)
+    def check(self, project: Project, zone: str, node: Any) -> AdmittedNode:
+        """Raise an error if the node is invalid; capacity and quota are checked elsewhere."""
+        accelerator = check_offering(zone, node)
         self.check_location(project, zone)
         check_labels(node.labels)
         for tag in node.tags:
             if not _TAG.fullmatch(tag):
                 raise bad_request(f'The tag "{tag}" is invalid.')
-        if len(node.description) > _LONGEST_DESCRIPTION:
-            raise bad_request(f"The description is longer than {_LONGEST_DESCRIPTION} characters.")
+        if len(node.description) > _MAX_DESCRIPTION_LENGTH:
+            raise bad_request(
+                f"The description is longer than {_MAX_DESCRIPTION_LENGTH} characters."
+            )
         if sum(len(key) + len(value) for key, value in node.metadata.items()) > 512 * 1024:
             raise invalid("The metadata is larger than 512 KiB.")
         network = self._check_network(project, node)
@@ -96,35 +97,35 @@ class Admission:
         self.check_external(project, zone, configs)
         self.check_disks(zone, accelerator.name, node.data_disks)
         self._check_account(node.service_account.email)
-        return Admitted(accelerator, network)
+        return AdmittedNode(accelerator, network)
 
     def check_reservation(self, project_id: str, zone: str, name: str = "") -> None:
-        """Refuse where there is no such reservation, any one for "" or `…/reservations/-`."""
+        """The reservation must exist; "" or `…/reservations/-` matches any in the zone."""
         prefix = f"projects/{project_id}/locations/{zone}/reservations/"
-        known = [str(each) for each in self._world.settings.get("reservations")]
+        reservations = [str(each) for each in self._world.settings.get("reservations")]
         wants_any = not name or name.endswith("/-")
-        if wants_any and any(each.startswith(prefix) for each in known):
+        if wants_any and any(each.startswith(prefix) for each in reservations):
             return
-        if not wants_any and name in known:
+        if not wants_any and name in reservations:
             return
-        raise missing("Reservation not found")  # a public issue, in the operation's error
+        raise missing("Reservation not found")  # from a public issue, in the operation's error
 
     @staticmethod
     def offers_flex_start(zone: str, spec: Mapping[str, Any]) -> bool:
-        """Whether one of a queued resource's nodes can be had with flex-start there."""
+        """Whether flex-start is available for a queued resource's node spec in the zone."""
         accelerator = catalog.accelerator_type(spec["_type"])
         return accelerator is not None and zone in flex_start_zones(accelerator)
 
-    def capacity(self, project: Project, node: Any) -> list[str]:
-        """Status and text of what the node's creation will fail with; nothing if it will not."""
+    def creation_failure(self, project: Project, node: Any) -> list[str]:
+        """Status and text of the error that creation will fail with; empty if none."""
         zone = node.name.split("/")[3]
         if node.scheduling_config.reserved:
             try:
                 self.check_reservation(project["id"], zone)
             except ApiError as error:
                 return [error.status, error.message]
-        facts = {"project": project["id"], "zone": zone, "type": node.accelerator_type}
-        fault = self._world.faults.take("stockout", **facts)
+        attributes = {"project": project["id"], "zone": zone, "type": node.accelerator_type}
+        fault = self._world.faults.take("stockout", **attributes)
         if fault is None:
             return []
         return ["RESOURCE_EXHAUSTED", fault.get("text") or no_capacity(zone)]
@@ -132,15 +133,15 @@ class Admission:
     def build(
         self,
         name: str,
-        asked: Any,
+        requested: Any,
         project: Project,
-        admitted: Admitted,
+        admitted: AdmittedNode,
         endpoints: Sequence[Endpoint],
     ) -> Any:
-        """The node of that full name in state CREATING, with all that is left out filled in."""
+        """A node in state CREATING with that full name and all defaults filled in."""
         node = Node()
-        node.CopyFrom(asked)
-        # Output only: whatever a client sent in them does not count.
+        node.CopyFrom(requested)
+        # Output only: values from the client are ignored.
         for field in ("health", "health_description", "symptoms", "queued_resource"):
             node.ClearField(field)
         node.ClearField("network_endpoints")
@@ -150,10 +151,10 @@ class Admission:
         node.state = NodeState.CREATING
         node.api_version = cloud_tpu.Node.ApiVersion.V2
         node.accelerator_type = admitted.accelerator.name
-        config = describe(admitted.accelerator)
+        config = accelerator_config(admitted.accelerator)
         if config:
             node.accelerator_config.CopyFrom(cloud_tpu.AcceleratorConfig.pb()(**config))
-        created_now(node)
+        set_create_time(node)
         if not node.service_account.email or node.service_account.email == "default":
             node.service_account.email = (
                 f"{project['number']}-compute@developer.gserviceaccount.com"
@@ -187,35 +188,38 @@ class Admission:
             node.network_config.subnetwork = subnetwork
 
     def _check_network(self, project: Project, node: Any) -> str:
-        """The full name of the network that the node joins; it must be there."""
+        """The full name of the node's network, which must exist."""
         if node.HasField("network_config") and node.network_configs:
             raise bad_request("network_config and network_configs are mutually exclusive.")
         config = node.network_configs[0] if node.network_configs else node.network_config
         text = config.network or "default"
-        found = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
-        owner, name = (found[1], found[2]) if found else (project["id"], text.rpartition("/")[2])
+        match = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
+        owner, name = (match[1], match[2]) if match else (project["id"], text.rpartition("/")[2])
         full = f"projects/{owner}/global/networks/{name}"
         if self._store.get("compute.networks", full) is None:
             raise missing(f"The resource '{full}' was not found")
         return full
 
     def check_external(self, project: Project, zone: str, configs: Sequence[Any]) -> None:
-        """Compute's text for its own machines (many public issues); Cloud TPU's was not found."""
+        """Compute Engine's wording (many public issues); Cloud TPU's is not known."""
         machine = f"projects/{project['id']}/zones/{zone}/instances/t1v-n-00000000-w-0"
         if not any(config.enable_external_ips for config in configs):
             return
-        if not OrgPolicies(self._store).allows(f"projects/{project['id']}", _EXTERNAL, machine):
+        if not OrgPolicies(self._store).allows(
+            f"projects/{project['id']}", _EXTERNAL_IP_CONSTRAINT, machine
+        ):
             raise ApiError(
                 "FAILED_PRECONDITION",
-                f"Constraint constraints/{_EXTERNAL} violated for project {project['number']}. "
-                f"Add instance {machine} to the constraint to use external IP with it.",
+                f"Constraint constraints/{_EXTERNAL_IP_CONSTRAINT} violated for project "
+                f"{project['number']}. Add instance {machine} to the constraint to use external "
+                "IP with it.",
             )
 
     def check_location(self, project: Project, zone: str) -> None:
         policies = OrgPolicies(self._store)
         if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
-            facts = {"zone": zone, "project_number": project["number"]}
-            raise fault_error({"kind": "error", "like": "location-policy"}, facts)
+            values = {"zone": zone, "project_number": project["number"]}
+            raise fault_error({"kind": "error", "like": "location-policy"}, values)
 
     def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
         accelerator = catalog.accelerator_type(type_name)
@@ -224,15 +228,15 @@ class Admission:
             self._check_disk(zone, accelerator, disk)
 
     def _check_disk(self, zone: str, accelerator: catalog.AcceleratorType, disk: Any) -> None:
-        """That slices of several hosts attach disks for reading only stands in
+        """Multi-host slices can attach disks in read-only mode only:
         docs.cloud.google.com/tpu/docs/setup-persistent-disk."""
-        found = _DISK.fullmatch(disk.source_disk)
-        if found is None:
+        match = _DISK.fullmatch(disk.source_disk)
+        if match is None:
             raise bad_request(f'The source disk "{disk.source_disk}" is invalid.')
-        name = f"projects/{found[1]}/zones/{found[2]}/disks/{found[3]}"
+        name = f"projects/{match[1]}/zones/{match[2]}/disks/{match[3]}"
         if self._store.get("compute.disks", name) is None:
             raise missing(f"The resource '{name}' was not found")
-        if found[2] != zone:
+        if match[2] != zone:
             raise bad_request(f'The disk "{name}" is not in zone "{zone}".')
         is_read_only = disk.mode == cloud_tpu.AttachedDisk.DiskMode.READ_ONLY
         if accelerator.workers > 1 and not is_read_only:
@@ -242,10 +246,10 @@ class Admission:
             )
 
     def _check_account(self, email: str) -> None:
-        """An account of this cloud must be there; nothing is known about those of others."""
-        found = _ACCOUNT.fullmatch(email)
-        if found is None or self._world.projects.find(found[1]) is None:
+        """An account of this cloud must exist; others are not checked."""
+        match = _ACCOUNT.fullmatch(email)
+        if match is None or self._world.projects.find(match[1]) is None:
             return
-        account = self._store.get_json(ACCOUNTS, f"projects/{found[1]}/serviceAccounts/{email}")
+        account = self._store.get_json(ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
         if account is None or account.get("visible", 0.0) > time.time():
             raise bad_request(f"Service account {email} does not exist.")

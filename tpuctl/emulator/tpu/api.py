@@ -1,4 +1,4 @@
-"""Cloud TPU, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of Cloud TPU: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.refusals import not_to_act_as, on_platform
-from tpuctl.emulator.iam.required_permissions import Need, Places, text_at
+from tpuctl.emulator.iam.permission_errors import act_as_denied, platform_denied
+from tpuctl.emulator.iam.required_permissions import Need, PolicyResources, text_at
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.tpu.rest_rules import TPU_V1, TPU_V2ALPHA1
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
@@ -20,42 +20,42 @@ _HOST = "tpu.googleapis.com"
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
     if need.kind == "actas":
-        return not_to_act_as(need)
-    return on_platform(_HOST)(method, need, email, request)
+        return act_as_denied(need)
+    return platform_denied(_HOST)(method, need, email, request)
 
 
-def _acts_as(places: Places, request: Any) -> Iterator[Need]:
-    """Whoever makes a TPU VM lets it act as an account, and must be allowed to act so."""
+def _act_as(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """Creating a TPU VM requires actAs on its service account."""
     project = text_at(request, "parent").split("/")[1:2]
     if not project:
         return
     if "node" in request.DESCRIPTOR.fields_by_name:
         nodes = [request.node]
     else:
-        nodes = [one.node for one in request.queued_resource.tpu.node_spec]
+        nodes = [spec.node for spec in request.queued_resource.tpu.node_spec]
     emails = {node.service_account.email for node in nodes}
-    needs = {places.acting_as(email, project[0]) for email in emails}
-    yield from sorted(needs, key=lambda need: need.told)
+    needs = {resources.act_as(email, project[0]) for email in emails}
+    yield from sorted(needs, key=lambda need: need.resource_name)
 
 
-def _operation(places: Places, request: Any) -> Iterator[Need]:
-    """By the API whose it is. Those about projects are told whoever knows their names."""
+def _operation(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """By the operation's API. Operations on projects are readable by anyone with the name."""
     verb = "get" if "filter" not in request.DESCRIPTOR.fields_by_name else "list"
-    found = re.match(r"operations/acf\.p2-([0-9]+)-", request.name)
-    if found is not None:
-        project = places.project(found[1])
+    match = re.match(r"operations/acf\.p2-([0-9]+)-", request.name)
+    if match is not None:
+        project = resources.project(match[1])
         yield Need(f"serviceusage.operations.{verb}", project, request.name)
     elif request.name.startswith("projects/"):
-        yield Need(f"tpu.operations.{verb}", places.of(request.name), request.name)
+        yield Need(f"tpu.operations.{verb}", resources.resolve(request.name), request.name)
 
 
-# With the services that every API's host serves: nothing tells whose words these are there.
+# Includes the services shared by all hosts: no source shows their error wording.
 _ACCESS = ApiAccess(
     package=__package__,
     host=_HOST,
     methods=("google.cloud.tpu.", "google.cloud.location.", "google.longrunning."),
     refuse=_refuse,
-    rules={"acts_as": _acts_as, "operation": _operation},
+    rules={"act_as": _act_as, "operation": _operation},
     scopes=("cloud.tpu",),
     # cloud.google.com/iam/docs/service-agents
     agents=(
@@ -80,7 +80,7 @@ _PACES = {
     "tpu.maintain": (3.0, 300.0),  # guess
     "tpu.queued.create": (0.3, 10.0),  # about ten dots of gcloud in public logs of 2026
     "tpu.queued.accept": (0.2, 5.0),  # guess
-    "tpu.queued.wait": (0.3, 60.0),  # guess; a report of 2026 tells of 132 s until PROVISIONING
+    "tpu.queued.wait": (0.3, 60.0),  # guess; a report of 2026 has 132 s until PROVISIONING
     "tpu.queued.reset": (1.0, 240.0),  # about four minutes in public notes of 2026
 }
 
@@ -137,8 +137,8 @@ API = GoogleApi(
     aliases=(
         # Ray's name for v2alpha1 (ray/autoscaler/_private/gcp/config.py).
         (r"/v2alpha(?=/projects/[^/]+/locations)", "/v2alpha1"),
-        # Cloud TPU's first version, the same as v1 in all that clients use: `gcloud alpha compute
-        # tpus execution-groups` speaks it (SDK 528, generated_clients/apis/tpu/v1alpha1), and early
+        # Cloud TPU's first version, the same as v1 for clients: used by `gcloud alpha compute
+        # tpus execution-groups` (SDK 528, generated_clients/apis/tpu/v1alpha1) and early
         # TensorFlow.
         (r"/v1alpha1(?=/projects/[^/]+/locations)", "/v1"),
     ),

@@ -1,4 +1,4 @@
-"""What Google does to nodes unasked: it takes spot ones away, and it maintains machines."""
+"""Interruptions of nodes: preemption and maintenance events."""
 
 from __future__ import annotations
 
@@ -15,66 +15,72 @@ from tpuctl.emulator.wire.registry import World
 
 __all__ = ["Interruptions"]
 
-# Not a place in any project: nobody finds these operations in a list.
-_NOWHERE = "interruptions"
-# The value for machines that cannot move while they run, as those with TPUs cannot:
+# Not a project location: no list contains these operations.
+_INTERNAL_PARENT = "interruptions"
+# The value for machines that do not support live migration, such as those with TPUs:
 # docs.cloud.google.com/compute/docs/metadata/getting-live-migration-notice
 _EVENT = "TERMINATE_ON_HOST_MAINTENANCE"
 
 
 class Interruptions:
-    """Preemption and maintenance of nodes."""
+    """Preempts and maintains nodes."""
 
     def __init__(self, world: World, nodes: Nodes) -> None:
         self._world = world
         self._nodes = nodes
         self._service = nodes.effect.partition(".")[0]
         self.effects: Mapping[str, Effect] = {
-            f"{self._service}.preempt": Effect(self._preempted, self._notice),
-            f"{self._service}.maintain": Effect(self._maintained, self._wait, None, nodes.describe),
+            f"{self._service}.preempt": Effect(self._finish_preemption, self._preempt_machines),
+            f"{self._service}.maintain": Effect(
+                self._finish_maintenance, self._run_maintenance, None, nodes.operation_metadata
+            ),
         }
 
     def preempt(self, node: Any) -> Record:
-        """Give notice on the machines, and end them about half a minute later.
+        """Send the preemption notice and stop the machines about half a minute later.
 
-        docs.cloud.google.com/compute/docs/instances/preemptible: 30 seconds, told by the metadata
-        server. On-demand nodes are never preempted by Google; here the owner may want it.
+        docs.cloud.google.com/compute/docs/instances/preemptible: 30 seconds' notice from the
+        metadata server. Google never preempts on-demand nodes; here it is allowed, for tests.
         """
         self._require_ready("preempt", node)
-        arguments = {"target": node.name, "at": self._due("tpu.preempt")}
-        return self._world.operations.begin(_NOWHERE, f"{self._service}.preempt", arguments, 0.0)
+        arguments = {"target": node.name, "at": self._deadline("tpu.preempt")}
+        return self._world.operations.begin(
+            _INTERNAL_PARENT, f"{self._service}.preempt", arguments, 0.0
+        )
 
     def maintain(
         self, node: Any, workers: Iterable[int] | None = None, *, api: str = "v2"
     ) -> Record:
-        """Announce maintenance on the machines and take the announcement back after a while.
+        """Announce maintenance on the machines and clear the event after a while.
 
-        Their programs go on: that is easier than at Google, where the machines may be replaced.
+        Programs keep running, unlike at Google, where machines may be replaced.
         """
         self._require_ready("maintain", node)
-        chosen = list(range(len(node.network_endpoints)) if workers is None else workers)
+        worker_indices = list(range(len(node.network_endpoints)) if workers is None else workers)
         with self._world.store.transaction():
             node.health = Health.UNHEALTHY_MAINTENANCE
             self._nodes.save(node)
-            self._announce(node.name, self._due("tpu.maintain"))
+            self._set_upcoming_maintenance(node.name, self._deadline("tpu.maintain"))
             arguments = {
                 "target": node.name,
                 "verb": "simulateMaintenanceEvent",
-                "workers": chosen,
-                "at": self._due("tpu.maintain"),
+                "workers": worker_indices,
+                "at": self._deadline("tpu.maintain"),
                 "api": api,
             }
             parent = node.name.partition("/nodes/")[0]
             effect = f"{self._service}.maintain"
             return self._world.operations.begin(parent, effect, arguments, 0.0)
 
-    def _announce(self, name: str, until: float | None) -> None:
-        """What API v2alpha1 tells of maintenance: Node.upcomingMaintenance (cloud_tpu.proto)."""
+    def _set_upcoming_maintenance(self, name: str, until: float | None) -> None:
+        """Set or clear Node.upcomingMaintenance of API v2alpha1 (cloud_tpu.proto)."""
         extras = self._nodes.extras(name)
         extras.pop("upcomingMaintenance", None)
         if until is not None:
-            began, ends = (datetime.fromtimestamp(one, UTC) for one in (time.time(), until))
-            began_text, ends_text = (f"{one:%Y-%m-%dT%H:%M:%S}Z" for one in (began, ends))
+            began, ends = (datetime.fromtimestamp(seconds, UTC) for seconds in (time.time(), until))
+            began_text, ends_text = (
+                f"{timestamp:%Y-%m-%dT%H:%M:%S}Z" for timestamp in (began, ends)
+            )
             extras["upcomingMaintenance"] = {
                 "type": "UNSCHEDULED",
                 "canReschedule": False,
@@ -83,9 +89,9 @@ class Interruptions:
                 "latestWindowStartTime": began_text,
                 "maintenanceStatus": "ONGOING",
             }
-        self._nodes.keep_extras(name, extras)
+        self._nodes.save_extras(name, extras)
 
-    def _due(self, step: str) -> float:
+    def _deadline(self, step: str) -> float:
         return time.time() + self._world.pace.seconds(step)
 
     @staticmethod
@@ -95,7 +101,7 @@ class Interruptions:
                 f"{verb} is not supported while in state {NodeState(node.state).name}"
             )
 
-    def _tell(self, name: str, workers: Iterable[int] | None, key: str, value: str) -> None:
+    def _set_event(self, name: str, workers: Iterable[int] | None, key: str, value: str) -> None:
         node = self._nodes.find(name)
         if node is None:
             return
@@ -104,36 +110,36 @@ class Interruptions:
             if workers is None or index in workers:
                 self._world.host.set_event(machine, key, value)
 
-    async def _notice(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        self._tell(arguments["target"], None, "preempted", "TRUE")
+    async def _preempt_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        self._set_event(arguments["target"], None, "preempted", "TRUE")
         await asyncio.sleep(max(0.0, arguments["at"] - time.time()))
         node = self._nodes.find(arguments["target"])
         if node is not None and node.state == NodeState.READY:
-            await self._nodes.shut(node)
+            await self._nodes.stop_machines(node)
 
-    def _preempted(self, arguments: Arguments) -> None:
+    def _finish_preemption(self, arguments: Arguments) -> None:
         node = self._nodes.find(arguments["target"])
         if node is None or node.state != NodeState.READY:
-            return  # it was deleted or stopped meanwhile
+            return  # deleted or stopped meanwhile
         node.state = NodeState.PREEMPTED
         node.health = Health.HEALTH_UNSPECIFIED
         self._nodes.save(node)
-        if getattr(node, "queued_resource", ""):  # a TPU node never has one
-            self._nodes.gone(node.queued_resource)
+        if getattr(node, "queued_resource", ""):  # v1 nodes have none
+            self._nodes.on_node_removed(node.queued_resource)
 
-    async def _wait(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        self._tell(arguments["target"], arguments["workers"], "maintenance-event", _EVENT)
+    async def _run_maintenance(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        self._set_event(arguments["target"], arguments["workers"], "maintenance-event", _EVENT)
         await asyncio.sleep(max(0.0, arguments["at"] - time.time()))
-        self._tell(arguments["target"], arguments["workers"], "maintenance-event", "NONE")
+        self._set_event(arguments["target"], arguments["workers"], "maintenance-event", "NONE")
 
-    def _maintained(self, arguments: Arguments) -> Any:
+    def _finish_maintenance(self, arguments: Arguments) -> Any:
         node = self._nodes.find(arguments["target"])
         if node is None:
             raise bad_request("The node was deleted.")
-        self._announce(node.name, None)
+        self._set_upcoming_maintenance(node.name, None)
         if node.health == Health.UNHEALTHY_MAINTENANCE:
             node.health = (
                 Health.HEALTHY if node.state == NodeState.READY else Health.HEALTH_UNSPECIFIED
             )
             self._nodes.save(node)
-        return self._nodes.told(node, arguments)
+        return self._nodes.as_response(node, arguments)

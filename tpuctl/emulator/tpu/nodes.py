@@ -1,4 +1,4 @@
-"""What a node's operations do: its state in the store, its machines behind it."""
+"""The effects of node operations on the stored node and its machines."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes"]
 log = logging.getLogger(__name__)
 
 KIND = "tpu.node"
-PORT_KEY = "tpuctl-ssh-port"  # node metadata, where SSH is not at port 22
-_EXTRAS = "tpu.node.extras"  # the kind of the store
-_BOOTS_AT_ONCE = 16
+PORT_KEY = "tpuctl-ssh-port"  # node metadata key, set if SSH is not on port 22
+_EXTRAS = "tpu.node.extras"  # kind in the store
+_MAX_CONCURRENT_BOOTS = 16
 
 Node = cloud_tpu.Node.pb()
 NodeState = cloud_tpu.Node.State
@@ -32,34 +32,34 @@ Health = cloud_tpu.Node.Health
 
 
 class Nodes:
-    """The nodes of every project, and the effects that change them."""
+    """The nodes of all projects, and the effects of their operations."""
 
-    kind = KIND  # of the store
+    kind = KIND  # kind in the store
     message: Any = Node
-    effect = "tpu.nodes"  # what the names of its effects begin with
-    step = "tpu.nodes"  # what the names of its paces begin with
-    machines = "nodes"  # the collection in the names of its machines
+    effect = "tpu.nodes"  # prefix of effect names
+    step = "tpu.nodes"  # prefix of pace names
+    machines = "nodes"  # the collection in machine names
     version = "v2"
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._store = world.store
-        self._boots = asyncio.Semaphore(_BOOTS_AT_ONCE)
-        # Told the full name of a node's queued resource when the node is there no more.
-        self.gone: Callable[[str], None] = lambda queued_resource: None
+        self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
+        # Called with the name of a node's queued resource when the node was removed.
+        self.on_node_removed: Callable[[str], None] = lambda queued_resource: None
         self.effects: Mapping[str, Effect] = {
-            f"{self.effect}.{verb}": Effect(finish, work, fail, self.describe)
+            f"{self.effect}.{verb}": Effect(finish, work, fail, self.operation_metadata)
             for verb, (finish, work, fail) in self._verbs().items()
         }
 
     def _verbs(self) -> dict[str, tuple[Any, Any, Any]]:
-        """What each verb finishes with, works at, and does when that fails."""
+        """By verb: the `finish`, `work` and `fail` functions of its effect."""
         return {
-            "create": (self._ready, self._make, self._never_was),
-            "start": (self._ready, self._boot, self._stopped_again),
-            "stop": (self._stopped, self._shut, None),
-            "delete": (self._deleted, self._discard, None),
-            "update": (self._updated, None, None),
+            "create": (self._finish_start, self._create, self._fail_creation),
+            "start": (self._finish_start, self._boot_machines, self._fail_start),
+            "stop": (self._finish_stop, self._stop_machines, None),
+            "delete": (self._finish_deletion, self._discard_machines, None),
+            "update": (self._finish_update, None, None),
         }
 
     # The store.
@@ -72,22 +72,22 @@ class Nodes:
         self._store.put(self.kind, node.name, node.SerializeToString())
 
     def remove(self, name: str) -> None:
-        """Forget a node, whose machines are gone, and what was kept beside it."""
+        """Delete a node, whose machines are discarded, and its extras."""
         self._store.delete(self.kind, name)
         self._store.delete(_EXTRAS, name)
 
     def extras(self, name: str) -> dict[str, Any]:
-        """What only another version of the API knows of a node, as JSON."""
+        """Fields of a node that only another API version has, as JSON."""
         return self._store.get_json(_EXTRAS, name) or {}
 
-    def keep_extras(self, name: str, extras: Mapping[str, Any]) -> None:
+    def save_extras(self, name: str, extras: Mapping[str, Any]) -> None:
         if extras:
             self._store.put_json(_EXTRAS, name, dict(extras))
         else:
             self._store.delete(_EXTRAS, name)
 
-    def told(self, node: Any, arguments: Arguments) -> Any:
-        """The node as the version of the API shows it that the operation was begun by."""
+    def as_response(self, node: Any, arguments: Arguments) -> Any:
+        """The node in the API version that began the operation."""
         if arguments.get("api") != "v2alpha1":
             return node
         from tpuctl.emulator.tpu.v2alpha1_view import as_alpha
@@ -98,7 +98,7 @@ class Nodes:
         return [self.message.FromString(body) for _, body in self._store.items(self.kind, prefix)]
 
     def begin(self, verb: str, node: Any, **more: Any) -> Record:
-        """Start one of the effects on a node."""
+        """Begin an operation on a node."""
         return self._world.operations.begin(
             node.name.partition("/nodes/")[0],
             f"{self.effect}.{verb}",
@@ -107,7 +107,7 @@ class Nodes:
         )
 
     def abort_pending(self, name: str) -> None:
-        """A deletion ends whatever else was under way on the node."""
+        """Abort the other pending operations of a node that is being deleted."""
         for verb in self._verbs().keys() - {"delete"}:
             for record in self._world.operations.pending(f"{self.effect}.{verb}"):
                 if record.arguments["target"] == name:
@@ -118,14 +118,14 @@ class Nodes:
     # Machines.
 
     def worker_names(self, node_name: str, count: int) -> list[str]:
-        place, _, node_id = node_name.partition("/nodes/")
-        return [f"{place}/{self.machines}/{node_id}/workers/{index}" for index in range(count)]
+        location, _, node_id = node_name.partition("/nodes/")
+        return [f"{location}/{self.machines}/{node_id}/workers/{index}" for index in range(count)]
 
     async def reserve(self, node_name: str, count: int) -> list[Endpoint]:
         return await self._world.host.reserve(self.worker_names(node_name, count))
 
     async def specs(self, node: Any) -> list[MachineSpec]:
-        """What each worker's machine has to know, from the node as it stands."""
+        """The specs of the workers' machines, from the stored node."""
         names = self.worker_names(node.name, len(node.network_endpoints))
         return self._specs(node, await self._world.host.reserve(names))
 
@@ -149,7 +149,7 @@ class Nodes:
         ]
 
     def _machine(self, node: Any, project_id: str) -> dict[str, Any]:
-        """The fields of a MachineSpec that this version of the API has in a way of its own."""
+        """Fields of a MachineSpec that differ between API versions."""
         email = node.service_account.email
         return {
             "runtime_version": node.runtime_version,
@@ -160,33 +160,35 @@ class Nodes:
         }
 
     def _project_keys(self, project_id: str) -> dict[str, str]:
-        """The SSH keys that Compute Engine keeps for all machines of the project.
+        """The project-wide SSH keys of Compute Engine.
 
-        Whose key is among them, gcloud does not bring it to the node (SDK 528,
-        command_lib/compute/tpus/tpu_vm/ssh.py: AddSSHKeyIfNeeded), and the login works (a log in
-        JiahaoYao/ray-jax-tpu-pod-demos). Whether TPU VMs see more of the project's metadata is not
-        known: they are given no more.
+        If a key is among them, gcloud does not add it to the node (SDK 528,
+        command_lib/compute/tpus/tpu_vm/ssh.py: AddSSHKeyIfNeeded), and login works (a log in
+        JiahaoYao/ray-jax-tpu-pod-demos). Whether TPU VMs read more project metadata is unknown:
+        here they do not.
         """
-        kept = self._store.get_json("compute.metadata", project_id) or {"items": []}
-        return {item["key"]: item["value"] for item in kept["items"] if item["key"] == "ssh-keys"}
+        metadata = self._store.get_json("compute.metadata", project_id) or {"items": []}
+        return {
+            item["key"]: item["value"] for item in metadata["items"] if item["key"] == "ssh-keys"
+        }
 
     def reconfigure_all(self, project_id: str) -> None:
-        """Tell the project's machines that the metadata they share has changed."""
+        """Pass changed project metadata to the project's machines."""
         for node in self.all(f"projects/{project_id}/"):
             if node.state == NodeState.READY:
                 self._world.in_background(self._reconfigure(node))
 
     async def resume(self) -> None:
-        """Boot the machines of every node that was READY when the last process ended."""
+        """Boot the machines of every node that was READY when the last process exited."""
         for node in self.all():
             if node.state == NodeState.READY:
-                self._world.in_background(self._boot_again(node))
+                self._world.in_background(self._reboot_after_restart(node))
 
-    async def _boot_again(self, node: Any) -> None:
+    async def _reboot_after_restart(self, node: Any) -> None:
         try:
-            await self._boot({"target": node.name}, lambda text: None)
+            await self._boot_machines({"target": node.name}, lambda text: None)
         except ApiError as error:
-            log.error("%s: machines did not come back: %s", node.name, error.message)
+            log.error("%s: failed to restart the machines: %s", node.name, error.message)
             changed = self.find(node.name)
             if changed is not None and changed.state == NodeState.READY:
                 changed.health = Health.TIMEOUT
@@ -195,63 +197,63 @@ class Nodes:
             return
         changed = self.find(node.name)
         if changed is not None and changed.state != NodeState.READY:
-            await self.shut(changed)  # it was taken away, or stopped, while its machines booted
+            await self.stop_machines(changed)  # preempted or stopped while its machines booted
 
-    async def _make(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _create(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         if arguments.get("refusal"):
             status, text = arguments["refusal"]
             await asyncio.sleep(self._world.pace.seconds("tpu.stockout"))
-            await self._discard(arguments, tell)  # the addresses of its machines
+            await self._discard_machines(arguments, report)  # releases reserved addresses
             raise ApiError(status, text)
-        await self.make(arguments, tell)
+        await self.create_machines(arguments, report)
 
-    async def make(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        """Boot the machines of the node that is the target; none is left when that fails."""
+    async def create_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        """Boot the target node's machines; on failure, discard them."""
         try:
-            await self._boot(arguments, tell)
+            await self._boot_machines(arguments, report)
         except Exception:
-            # Before the failure is told, so that a server that ends here takes it up again.
-            await self._discard(arguments, tell)
+            # Before the failure is recorded, so that a restarted server retries the cleanup.
+            await self._discard_machines(arguments, report)
             raise
 
-    async def _boot(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        node = self._must(arguments)
+    async def _boot_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        node = self._require(arguments)
 
         async def boot(spec: MachineSpec) -> None:
             async with self._boots:
-                await self._world.host.boot(spec, tell)
+                await self._world.host.boot(spec, report)
 
         try:
             async with asyncio.TaskGroup() as group:
                 for spec in await self.specs(node):
                     group.create_task(boot(spec))
-        except* MachineError as several:
-            first = several.exceptions[0]
+        except* MachineError as errors:
+            first = errors.exceptions[0]
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise ApiError("INTERNAL", f"A machine of the node could not start: {first}") from first
 
-    async def _shut(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        node = self._must(arguments)
-        await self.shut(node)
+    async def _stop_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        node = self._require(arguments)
+        await self.stop_machines(node)
 
-    async def shut(self, node: Any) -> None:
-        """End the machines' programs, asked to first, all machines at once."""
+    async def stop_machines(self, node: Any) -> None:
+        """Stop all machines of a node gracefully, in parallel."""
         names = self.worker_names(node.name, len(node.network_endpoints))
         await asyncio.gather(*(self._world.host.shut_down(name) for name in names))
 
-    async def _discard(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        await self.discard(arguments["target"])
+    async def _discard_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        await self.discard_machines(arguments["target"])
 
     async def reboot(self, name: str) -> None:
-        """Restart the node's machines, whose disks stay. Raises ApiError."""
-        node = self._must({"target": name})
+        """Restart the node's machines; their disks are kept. Raises ApiError."""
+        node = self._require({"target": name})
         node.state = NodeState.RESTARTING
         self.save(node)
-        await self.shut(node)
+        await self.stop_machines(node)
         health, description = Health.HEALTHY, ""
         try:
-            await self._boot({"target": name}, lambda text: None)
+            await self._boot_machines({"target": name}, lambda text: None)
         except ApiError as error:
             health, description = Health.TIMEOUT, error.message
             raise
@@ -262,61 +264,61 @@ class Nodes:
                 node.health_description = description
                 self.save(node)
 
-    async def discard(self, name: str) -> None:
-        """End the node's machines and delete their disks; the node itself stays."""
+    async def discard_machines(self, name: str) -> None:
+        """Stop the node's machines and delete their disks; the node stays in the store."""
         node = self.find(name)
         if node is not None:
             names = self.worker_names(node.name, len(node.network_endpoints))
             await asyncio.gather(*(self._world.host.discard(name) for name in names))
 
-    # What ends an operation.
+    # Effects: finish an operation.
 
-    def _must(self, arguments: Arguments) -> Any:
+    def _require(self, arguments: Arguments) -> Any:
         node = self.find(arguments["target"])
         if node is None:
             raise ApiError("NOT_FOUND", f"Resource '{arguments['target']}' was not found")
         return node
 
-    def _ready(self, arguments: Arguments) -> Any:
-        node = self._must(arguments)
+    def _finish_start(self, arguments: Arguments) -> Any:
+        node = self._require(arguments)
         node.state = NodeState.READY
         node.health = Health.HEALTHY
         self.save(node)
-        return self.told(node, arguments)
+        return self.as_response(node, arguments)
 
-    def _never_was(self, arguments: Arguments, error: ApiError) -> None:
-        """A creation that failed leaves no node behind. A deletion under way ends by itself."""
+    def _fail_creation(self, arguments: Arguments, error: ApiError) -> None:
+        """Remove the node of a failed creation, unless a deletion is pending."""
         node = self.find(arguments["target"])
         if node is None or node.state == NodeState.DELETING:
             return
         self.remove(node.name)
 
-    def _stopped(self, arguments: Arguments) -> Any:
-        node = self._must(arguments)
+    def _finish_stop(self, arguments: Arguments) -> Any:
+        node = self._require(arguments)
         node.state = NodeState.STOPPED
         node.health = Health.HEALTH_UNSPECIFIED
         self.save(node)
-        return self.told(node, arguments)
+        return self.as_response(node, arguments)
 
-    def _stopped_again(self, arguments: Arguments, error: ApiError) -> None:
+    def _fail_start(self, arguments: Arguments, error: ApiError) -> None:
         node = self.find(arguments["target"])
         if node is not None and node.state == NodeState.STARTING:
             node.state = NodeState.STOPPED
             self.save(node)
 
-    def _deleted(self, arguments: Arguments) -> None:
+    def _finish_deletion(self, arguments: Arguments) -> None:
         node = self.find(arguments["target"])
         self.remove(arguments["target"])
         queued_resource = getattr(node, "queued_resource", "")
         if queued_resource:
-            self.gone(queued_resource)
+            self.on_node_removed(queued_resource)
 
-    def _updated(self, arguments: Arguments) -> Any:
-        node = self._must(arguments)
+    def _finish_update(self, arguments: Arguments) -> Any:
+        node = self._require(arguments)
         changes = json_format.ParseDict(arguments["changes"], Node())
         for name in arguments["fields"]:
             if name == "network_config":
-                _show_outside(node, changes.network_config.enable_external_ips)
+                _set_external_ips(node, changes.network_config.enable_external_ips)
                 continue
             node.ClearField(name)
             if name == "description":
@@ -328,14 +330,14 @@ class Nodes:
         self.save(node)
         if node.state == NodeState.READY:
             self._world.in_background(self._reconfigure(node))
-        return self.told(node, arguments)
+        return self.as_response(node, arguments)
 
     async def _reconfigure(self, node: Any) -> None:
         for spec in await self.specs(node):
             self._world.host.reconfigure(spec)
 
-    def describe(self, record: Record) -> Any:
-        """Exactly this type: REST clients fail on any other one of real TPU operations."""
+    def operation_metadata(self, record: Record) -> Any:
+        """REST clients of TPU operations accept no other metadata type."""
         metadata = OperationMetadata.pb()(
             target=record.arguments["target"],
             verb=record.arguments["verb"],
@@ -348,8 +350,8 @@ class Nodes:
         return metadata
 
 
-def _show_outside(node: Any, has_external: bool) -> None:
-    """Give each worker an external address, or take it away."""
+def _set_external_ips(node: Any, has_external: bool) -> None:
+    """Add or remove the external address of each worker."""
     node.network_config.enable_external_ips = has_external
     for endpoint in node.network_endpoints:
         endpoint.ClearField("access_config")
@@ -357,5 +359,5 @@ def _show_outside(node: Any, has_external: bool) -> None:
             endpoint.access_config.external_ip = endpoint.ip_address
 
 
-def created_now(node: Any) -> None:
+def set_create_time(node: Any) -> None:
     node.create_time.FromNanoseconds(time.time_ns())

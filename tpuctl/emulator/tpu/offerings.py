@@ -1,4 +1,4 @@
-"""What Cloud TPU offers where, from the catalog, and its refusals of what it does not offer."""
+"""Cloud TPU's offerings by location, from the catalog, and errors for unsupported requests."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = [
     "NODE_ID",
-    "Offer",
+    "OfferingHandlers",
+    "accelerator_config",
     "already_exists",
     "bad_request",
-    "check_offer",
+    "check_offering",
     "check_type",
-    "describe",
     "error_id",
     "no_capacity",
     "parse_location",
 ]
 
-# A name with an underscore was accepted in a public report (2021); the rest is Compute's rule.
+# A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
 NODE_ID = re.compile(r"[a-z](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 
-# AcceleratorConfig.Type as the v2 API numbers it.
+# AcceleratorConfig.Type numbers of the v2 API.
 _GENERATIONS = {"v2": 2, "v3": 4, "v4": 7, "v5e": 9, "v5p": 10, "v6e": 11}
 
 
 def error_id() -> str:
-    """The tag that ends Cloud TPU's messages."""
+    """The tag at the end of Cloud TPU's messages."""
     return f"[EID: 0x{secrets.token_hex(8)}]"
 
 
-def bad_request(what: str) -> ApiError:
-    return invalid(f"Cloud TPU received a bad request. {what} {error_id()}")
+def bad_request(detail: str) -> ApiError:
+    return invalid(f"Cloud TPU received a bad request. {detail} {error_id()}")
 
 
 def already_exists(name: str) -> ApiError:
@@ -48,9 +48,9 @@ def already_exists(name: str) -> ApiError:
 
 
 def no_capacity(zone: str) -> str:
-    """What an operation fails with, as RESOURCE_EXHAUSTED, when a zone has no more TPUs.
+    """The RESOURCE_EXHAUSTED message of an operation in a zone without capacity.
 
-    As skypilot 0.14.1 (cloud_vm_ray_backend.py) and thevasudevgupta/gsoc-wav2vec2 issue 11 have it.
+    From skypilot 0.14.1 (cloud_vm_ray_backend.py) and thevasudevgupta/gsoc-wav2vec2 issue 11.
     """
     return (
         f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud '
@@ -76,9 +76,9 @@ def check_zone(zone: str) -> None:
 def check_type(
     zone: str, name: str, generations: Collection[str] | None = None
 ) -> catalog.AcceleratorType:
-    """The type of that name, of one of the generations if given; refuses zones without it.
+    """The accelerator type, if the zone offers it (and it is of one of `generations`).
 
-    The texts were seen in public reports (2025, 2026).
+    The wording is from public reports (2025, 2026).
     """
     check_zone(zone)
     accelerator = catalog.accelerator_type(name)
@@ -96,10 +96,10 @@ def check_type(
     return accelerator
 
 
-def check_offer(zone: str, node: Any) -> catalog.AcceleratorType:
-    """The type that a node asks for; refuses types, zones and runtimes that do not fit.
+def check_offering(zone: str, node: Any) -> catalog.AcceleratorType:
+    """The accelerator type of a node; type, zone and runtime must fit together.
 
-    The texts about runtime versions and topologies are ours: no report of Google's was found.
+    The texts about runtime versions and topologies are our own: Google's are not known.
     """
     check_zone(zone)
     if node.accelerator_type and node.HasField("accelerator_config"):
@@ -124,30 +124,30 @@ def check_offer(zone: str, node: Any) -> catalog.AcceleratorType:
 
 
 def _type_of_config(node: Any) -> str:
-    """The name of the type that `acceleratorConfig` describes."""
+    """The accelerator type that `acceleratorConfig` describes."""
     if not node.HasField("accelerator_config"):
         raise bad_request('One of "accelerator_type" and "accelerator_config" is required.')
     config = node.accelerator_config
-    for name, known in catalog.accelerator_types().items():
+    for name, accelerator in catalog.accelerator_types().items():
         if (
-            _GENERATIONS.get(known.generation) == config.type_
-            and known.topology == config.topology
+            _GENERATIONS.get(accelerator.generation) == config.type_
+            and accelerator.topology == config.topology
             and config.topology
         ):
             return name
     raise bad_request(f'No accelerator type has topology "{config.topology}".')
 
 
-def describe(accelerator: catalog.AcceleratorType) -> dict[str, Any]:
-    """The `accelerator_config` of a type; empty for generations that the v2 API cannot name."""
+def accelerator_config(accelerator: catalog.AcceleratorType) -> dict[str, Any]:
+    """The `accelerator_config` of a type; empty for generations that API v2 lacks."""
     number = _GENERATIONS.get(accelerator.generation)
     if number is None:
         return {}
     return {"type_": number, "topology": accelerator.topology}
 
 
-class Offer:
-    """The reading methods about types, runtimes and zones."""
+class OfferingHandlers:
+    """Read-only methods for accelerator types, runtimes and locations."""
 
     def __init__(self, projects: Directory) -> None:
         self._projects = projects
@@ -158,8 +158,8 @@ class Offer:
         _, zone = parse_location(request.parent)
         names = [
             name
-            for name, known in catalog.accelerator_types().items()
-            if known.in_tpu_api and zone in known.zones
+            for name, accelerator in catalog.accelerator_types().items()
+            if accelerator.in_tpu_api and zone in accelerator.zones
         ]
         rows, token = page(sorted(names), request.page_size, request.page_token, str)
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
@@ -170,8 +170,8 @@ class Offer:
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
         _, zone = parse_location(request.name)
         parent, _, name = request.name.partition("/acceleratorTypes/")
-        known = catalog.accelerator_type(name)
-        if known is None or not known.in_tpu_api or zone not in known.zones:
+        accelerator = catalog.accelerator_type(name)
+        if accelerator is None or not accelerator.in_tpu_api or zone not in accelerator.zones:
             raise missing(f"Resource '{request.name}' was not found")
         return self._accelerator_type(parent, name)
 
@@ -179,13 +179,13 @@ class Offer:
     def _accelerator_type(parent: str, name: str) -> Any:
         from google.cloud.tpu_v2.types import cloud_tpu
 
-        known = catalog.accelerator_type(name)
-        assert known is not None
+        accelerator = catalog.accelerator_type(name)
+        assert accelerator is not None
         answer = cloud_tpu.AcceleratorType.pb()(
             name=f"{parent}/acceleratorTypes/{name}", type_=name
         )
-        config = describe(known)
-        if config.get("topology"):  # of some large types nobody published it
+        config = accelerator_config(accelerator)
+        if config.get("topology"):  # not published for some large types
             answer.accelerator_configs.add(**config)
         return answer
 
@@ -194,7 +194,7 @@ class Offer:
 
         _, zone = parse_location(request.parent)
         versions = (
-            [known.version for known in catalog.runtimes()] if zone in catalog.zones() else []
+            [runtime.version for runtime in catalog.runtimes()] if zone in catalog.zones() else []
         )
         rows, token = page(sorted(versions), request.page_size, request.page_token, str)
         answer = cloud_tpu.ListRuntimeVersionsResponse.pb()(next_page_token=token)

@@ -1,8 +1,8 @@
-"""What happens to a queued resource from acceptance to its end, in any number of processes.
+"""The lifecycle of a queued resource from acceptance to its end, across server restarts.
 
-The states and their meaning are those of cloud_tpu.proto (QueuedResourceState.State) and
-docs.cloud.google.com/tpu/docs/queued-resources. The order of what is persisted lets a server that
-was killed go on where the last one stopped.
+The states are those of cloud_tpu.proto (QueuedResourceState.State) and
+docs.cloud.google.com/tpu/docs/queued-resources. The order of writes allows a restarted server to
+resume where the last one was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import already_exists
 from tpuctl.emulator.tpu.queued_resource_store import (
     Document,
-    QueuedStore,
+    QueuedResourceStore,
     is_flex_start,
     is_spot,
     node_names,
@@ -29,41 +29,48 @@ from tpuctl.emulator.tpu.queued_resource_store import (
 )
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Engine"]
+__all__ = ["QueuedResourceEngine"]
 
-_POLL = 0.1  # seconds between looks for capacity
-# Not a place in any project: nobody finds these operations in a list.
-_NOWHERE = "queue"
-_EXPIRED = "The 'valid until' start timing constraint expired."  # words of cloud_tpu.proto
+_POLL_SECONDS = 0.1  # interval of capacity checks
+# Not a project location: no list contains these operations.
+_INTERNAL_PARENT = "queue"
+_EXPIRED = "The 'valid until' start timing constraint expired."  # wording of cloud_tpu.proto
 _NO_FLEX_START = (
     'FLEX_START provisioning model is not supported for accelerator type "{type}" in location '
     '"{zone}"'
 )
 
 
-class Engine:
-    """Drives queued resources; `told(document, api)` shows one as a version of the API does."""
+class QueuedResourceEngine:
+    """Drives queued resources; `render(document, api)` returns the message of an API version."""
 
     def __init__(
         self,
         world: World,
         nodes: Nodes,
         admission: Admission,
-        store: QueuedStore,
-        told: Callable[[Document, str], Any],
+        store: QueuedResourceStore,
+        render: Callable[[Document, str], Any],
     ) -> None:
         self._world = world
         self._nodes = nodes
         self._admission = admission
         self._store = store
-        self._told = told
+        self._render = render
         self.effects: Mapping[str, Effect] = {
             "tpu.queued.create": Effect(
-                self._accepted, self._admit, self._never_was, nodes.describe
+                self._finish_creation,
+                self._check_creation,
+                self._fail_creation,
+                nodes.operation_metadata,
             ),
-            "tpu.queued.drive": Effect(lambda arguments: None, self._drive, self._broken),
-            "tpu.queued.delete": Effect(self._deleted, self._clear, None, nodes.describe),
-            "tpu.queued.reset": Effect(self._shown, self._reboot, None, nodes.describe),
+            "tpu.queued.drive": Effect(lambda arguments: None, self._drive, self._fail_drive),
+            "tpu.queued.delete": Effect(
+                self._finish_deletion, self._discard_nodes, None, nodes.operation_metadata
+            ),
+            "tpu.queued.reset": Effect(
+                self._finish_reset, self._reboot, None, nodes.operation_metadata
+            ),
         }
         self._steps = {
             "ACCEPTED": self._accept,
@@ -74,11 +81,11 @@ class Engine:
         }
 
     def begin(self, verb: str, name: str, api: str) -> Record:
-        """Start one of the operations that clients see: create, delete or reset.
+        """Begin a client-visible operation: create, delete or reset.
 
-        Creation is over when the request stands in the queue or was refused: gcloud waits for the
-        operation and then for the state (public logs of 2026: the refusal of flex-start came in
-        the operation, the wait for capacity after it).
+        Creation finishes when the request is queued or refused: gcloud waits for the operation and
+        then for the state (public logs of 2026: the refusal of flex-start came in the operation,
+        the wait for capacity after it).
         """
         step = {"delete": "tpu.nodes.delete"}.get(verb, f"tpu.queued.{verb}")
         arguments = {"target": name, "verb": verb, "api": api}
@@ -86,8 +93,8 @@ class Engine:
         seconds = self._world.pace.seconds(step)
         return self._world.operations.begin(parent, f"tpu.queued.{verb}", arguments, seconds)
 
-    def halt(self, name: str) -> None:
-        """End whatever is under way on it."""
+    def abort_pending(self, name: str) -> None:
+        """Abort all pending operations of a queued resource that is being deleted."""
         for verb in ("create", "drive", "reset"):
             for record in self._world.operations.pending(f"tpu.queued.{verb}"):
                 if record.arguments["target"] == name:
@@ -95,12 +102,12 @@ class Engine:
                         record.name, ApiError("CANCELLED", "The queued resource is being deleted.")
                     )
 
-    def settle(self, name: str) -> None:
-        """Take notice that one of its nodes is gone.
+    def on_node_removed(self, name: str) -> None:
+        """Suspend the queued resource of a removed or preempted node.
 
-        Deleting the nodes oneself suspends the request: Google's samples delete the node first and
-        the request then (java-docs-samples#9613). That the preemption of one node of several
-        takes the others along is a guess.
+        Deleting the nodes suspends the request: Google's samples delete the node first and then the
+        request (java-docs-samples#9613). That the preemption of one of several nodes suspends all
+        is a guess.
         """
         document = self._store.find(name)
         if document is None or state_of(document) not in ("PROVISIONING", "ACTIVE"):
@@ -109,18 +116,18 @@ class Engine:
         is_preempted = any(node.state == NodeState.PREEMPTED for node in nodes)
         if nodes and not is_preempted:
             return
-        self.halt(name)
+        self.abort_pending(name)
         initiator = "SERVICE" if is_preempted else "USER"
-        self._store.enter(document, "SUSPENDING", initiator=initiator)
+        self._store.set_state(document, "SUSPENDING", initiator=initiator)
         self._begin_drive(name)
 
     def _begin_drive(self, name: str) -> None:
-        self._world.operations.begin(_NOWHERE, "tpu.queued.drive", {"target": name}, 0.0)
+        self._world.operations.begin(_INTERNAL_PARENT, "tpu.queued.drive", {"target": name}, 0.0)
 
     # Creation.
 
-    async def _admit(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        document = self._must(arguments)
+    async def _check_creation(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        document = self._require(arguments)
         _, project_id, _, zone, _, _ = document["name"].split("/")
         for spec in document["tpu"]["nodeSpec"]:
             if is_flex_start(document) and not self._admission.offers_flex_start(zone, spec):
@@ -130,28 +137,28 @@ class Engine:
             name = document.get("reservationName", "")
             self._admission.check_reservation(project_id, zone, name)
 
-    def _accepted(self, arguments: Arguments) -> Any:
-        document = self._must(arguments)
-        self._store.enter(document, "ACCEPTED")
+    def _finish_creation(self, arguments: Arguments) -> Any:
+        document = self._require(arguments)
+        self._store.set_state(document, "ACCEPTED")
         self._begin_drive(document["name"])
-        return self._told(document, arguments["api"])
+        return self._render(document, arguments["api"])
 
-    def _never_was(self, arguments: Arguments, error: ApiError) -> None:
-        """Whether Google keeps a request that it refused in the operation is not known."""
+    def _fail_creation(self, arguments: Arguments, error: ApiError) -> None:
+        """Delete a refused request; whether Google keeps it is unknown."""
         document = self._store.find(arguments["target"])
         if document is not None and state_of(document) == "CREATING":
             self._store.delete(document["name"])
 
-    # The way through the states. Each step returns whether there is a next one.
+    # State machine. Each step returns whether to continue with the next state.
 
-    async def _drive(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
+    async def _drive(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         while True:
             document = self._store.find(arguments["target"])
             step = None if document is None else self._steps.get(state_of(document))
             if document is None or step is None or not await step(document):
                 return
 
-    def _broken(self, arguments: Arguments, error: ApiError) -> None:
+    def _fail_drive(self, arguments: Arguments, error: ApiError) -> None:
         document = self._store.find(arguments["target"])
         if error.status != "CANCELLED" and document is not None:
             self._fail(document, error)
@@ -160,42 +167,42 @@ class Engine:
         due = document["_"]["since"] + self._world.pace.seconds("tpu.queued.accept")
         due = max(due, document["_"].get("after", 0.0))
         await asyncio.sleep(max(0.0, due - time.time()))
-        self._store.enter(document, "WAITING_FOR_RESOURCES")
+        self._store.set_state(document, "WAITING_FOR_RESOURCES")
         return True
 
     async def _wait(self, document: Document) -> bool:
-        """For capacity: what is sold out elsewhere fails, here it is waited for."""
+        """Wait for capacity: a stockout that fails other requests only delays this one."""
         due = document["_"]["since"] + self._world.pace.seconds("tpu.queued.wait")
         until = document["_"].get("until")
-        facts = self._facts(document)
+        attributes = self._fault_attributes(document)
         if not document["_"].get("noticed"):
-            found = [self._world.faults.take("stockout", **each) for each in facts]
-            document["_"]["noticed"] = any(found)
+            faults = [self._world.faults.take("stockout", **each) for each in attributes]
+            document["_"]["noticed"] = any(faults)
             self._store.save(document)
         while True:
             if until is not None and time.time() >= until:
                 return self._fail(document, ApiError("DEADLINE_EXCEEDED", _EXPIRED))
-            fault = self._world.faults.take("queue-fail", **facts[0], name=document["name"])
+            fault = self._world.faults.take("queue-fail", **attributes[0], name=document["name"])
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
-            if time.time() >= due and not any(map(self._is_sold_out, facts)):
-                self._store.enter(document, "PROVISIONING")
+            if time.time() >= due and not any(map(self._is_sold_out, attributes)):
+                self._store.set_state(document, "PROVISIONING")
                 return True
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    def _facts(self, document: Document) -> list[dict[str, str]]:
-        """What faults are chosen by, of each of its nodes."""
+    def _fault_attributes(self, document: Document) -> list[dict[str, str]]:
+        """The attributes that faults are matched against, for each node."""
         _, project, _, zone, _, _ = document["name"].split("/")
         return [
             {"project": project, "zone": zone, "type": node_of(spec).accelerator_type}
             for spec in document["tpu"]["nodeSpec"]
         ]
 
-    def _is_sold_out(self, facts: dict[str, str]) -> bool:
-        """Looks without counting: who waits would use up a fault that was meant for others."""
+    def _is_sold_out(self, attributes: dict[str, str]) -> bool:
+        """Check for stockouts without counting a match: waiting must not use up faults."""
         return any(
-            fault.kind == "stockout" and not fault.is_spent() and fault.matches(facts)
+            fault.kind == "stockout" and not fault.is_spent() and fault.matches(attributes)
             for fault in self._world.faults.all()
         )
 
@@ -204,16 +211,16 @@ class Engine:
         due = document["_"]["since"] + self._world.pace.seconds("tpu.nodes.create")
         try:
             if not document["_"].get("made"):
-                await self._make_nodes(document)
+                await self._create_nodes(document)
             async with asyncio.TaskGroup() as group:
                 for name in names:
                     group.create_task(self._boot(name))
-        except* ApiError as several:
-            first: BaseException = several
+        except* ApiError as errors:
+            first: BaseException = errors
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             assert isinstance(first, ApiError)
-            await self._remove_nodes(self._own_nodes(document))
+            await self._remove_nodes(self._created_nodes(document))
             self._fail(document, first)
         if state_of(document) == "FAILED":
             return False
@@ -228,10 +235,10 @@ class Engine:
             duration = document["_"].get("runs")
             if duration is not None:
                 document["_"]["ends"] = time.time() + duration
-            self._store.enter(document, "ACTIVE")
+            self._store.set_state(document, "ACTIVE")
         return True
 
-    async def _make_nodes(self, document: Document) -> None:
+    async def _create_nodes(self, document: Document) -> None:
         _, project_id, _, zone, _, _ = document["name"].split("/")
         project = self._world.projects.find(project_id)
         assert project is not None, "projects are never removed"
@@ -240,13 +247,13 @@ class Engine:
                 raise already_exists(name)
         planned = []
         for name, spec in zip(node_names(document), document["tpu"]["nodeSpec"], strict=True):
-            asked = node_of(spec)
-            admitted = self._admission.check(project, zone, asked)
+            requested = node_of(spec)
+            admitted = self._admission.check(project, zone, requested)
             try:
                 endpoints = await self._nodes.reserve(name, admitted.accelerator.workers)
             except MachineError as error:
                 raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
-            node = self._admission.build(name, asked, project, admitted, endpoints)
+            node = self._admission.build(name, requested, project, admitted, endpoints)
             node.queued_resource = document["name"]
             node.multislice_node = document["_"]["multislice"]
             if is_spot(document, spec) and not is_flex_start(document):
@@ -259,26 +266,26 @@ class Engine:
                 if self._nodes.find(node.name) is not None:
                     raise already_exists(node.name)
                 self._nodes.save(node)
-                self._nodes.keep_extras(node.name, spec.get("_extras", {}))
+                self._nodes.save_extras(node.name, spec.get("_extras", {}))
             document["_"]["made"] = True
             self._store.save(document)
 
     async def _boot(self, name: str) -> None:
         try:
-            await self._nodes.make({"target": name}, lambda text: None)
+            await self._nodes.create_machines({"target": name}, lambda text: None)
         except ApiError:
             node = self._nodes.find(name)
             if node is not None and node.state == NodeState.CREATING:
-                raise  # else somebody deleted it meanwhile
+                raise  # otherwise it was deleted meanwhile
 
     async def _run(self, document: Document) -> bool:
-        """With a run duration, the nodes go when it is over and the request is SUSPENDED:
+        """After the run duration the nodes are deleted and the request is SUSPENDED:
         docs.cloud.google.com/tpu/docs/request-using-flex-start."""
         ends = document["_"].get("ends")
         if ends is None:
             return False
         await asyncio.sleep(max(0.0, ends - time.time()))
-        self._store.enter(document, "SUSPENDING", initiator="SERVICE")
+        self._store.set_state(document, "SUSPENDING", initiator="SERVICE")
         return True
 
     async def _suspend(self, document: Document) -> bool:
@@ -290,58 +297,58 @@ class Engine:
                 names.append(name)
                 node.state = NodeState.DELETING
                 self._nodes.save(node)
-        await asyncio.gather(*(self._nodes.discard(name) for name in names))
+        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
         await asyncio.sleep(max(0.0, due - time.time()))
         with self._world.store.transaction():
             for name in names:
                 self._nodes.remove(name)
             initiator = document["state"].get("stateInitiator", "")
             document["_"].pop("ends", None)
-            self._store.enter(document, "SUSPENDED", initiator=initiator)
+            self._store.set_state(document, "SUSPENDED", initiator=initiator)
         return False
 
     def _fail(self, document: Document, error: ApiError) -> bool:
-        told = {"code": error.number, "message": error.message}
+        status = {"code": error.number, "message": error.message}
         document["_"].pop("made", None)
-        self._store.enter(document, "FAILED", {"error": told})
+        self._store.set_state(document, "FAILED", {"error": status})
         return False
 
     # Deletion and reset.
 
     async def _remove_nodes(self, names: list[str]) -> None:
-        await asyncio.gather(*(self._nodes.discard(name) for name in names))
+        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
         with self._world.store.transaction():
             for name in names:
                 self._nodes.remove(name)
 
-    def _own_nodes(self, document: Document) -> list[str]:
-        """The nodes that were made for it; another node may have the name of one that was not."""
+    def _created_nodes(self, document: Document) -> list[str]:
+        """The nodes created for it; another node may have the name of a missing one."""
         return [
             name
             for name in node_names(document)
             if (node := self._nodes.find(name)) and node.queued_resource == document["name"]
         ]
 
-    async def _clear(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        names = self._own_nodes(self._must(arguments))
-        await asyncio.gather(*(self._nodes.discard(name) for name in names))
+    async def _discard_nodes(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        names = self._created_nodes(self._require(arguments))
+        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
 
-    def _deleted(self, arguments: Arguments) -> Any:
-        document = self._must(arguments)
-        for name in self._own_nodes(document):
+    def _finish_deletion(self, arguments: Arguments) -> Any:
+        document = self._require(arguments)
+        for name in self._created_nodes(document):
             self._nodes.remove(name)
         self._store.delete(document["name"])
-        # The two versions of the API promise different answers.
-        return self._told(document, "v2alpha1") if arguments["api"] == "v2alpha1" else None
+        # The responses differ between API versions.
+        return self._render(document, "v2alpha1") if arguments["api"] == "v2alpha1" else None
 
-    async def _reboot(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        names = self._own_nodes(self._must(arguments))
+    async def _reboot(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        names = self._created_nodes(self._require(arguments))
         await asyncio.gather(*(self._nodes.reboot(name) for name in names))
 
-    def _shown(self, arguments: Arguments) -> Any:
-        return self._told(self._must(arguments), arguments["api"])
+    def _finish_reset(self, arguments: Arguments) -> Any:
+        return self._render(self._require(arguments), arguments["api"])
 
-    def _must(self, arguments: Arguments) -> Document:
+    def _require(self, arguments: Arguments) -> Document:
         document = self._store.find(arguments["target"])
         if document is None:
             raise ApiError("NOT_FOUND", f"Resource '{arguments['target']}' was not found")

@@ -1,4 +1,4 @@
-"""Queued resources as they are kept: JSON that holds what every version of the API can say."""
+"""Stored queued resources: JSON that covers all versions of the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
     "NODE_EXTRAS",
     "QUEUED",
     "Document",
-    "QueuedStore",
+    "QueuedResourceStore",
     "is_flex_start",
     "is_spot",
     "node_names",
@@ -22,14 +22,14 @@ __all__ = [
     "state_of",
 ]
 
-QUEUED = "tpu.queued"  # the kind of the store
+QUEUED = "tpu.queued"  # kind in the store
 Document = dict[str, Any]
 
-# What v2's nodes cannot hold and v2alpha1's can, by its JSON name; kept beside the nodes.
+# JSON names of node fields that only v2alpha1 has; stored separately from the node.
 NODE_EXTRAS = ("bootDiskConfig", "autocheckpointEnabled")
 
-# The field that tells more about a state; the newest state has none.
-_DATA = {
+# The data field of each state; newer states have none.
+_STATE_DATA = {
     "CREATING": "creatingData",
     "ACCEPTED": "acceptedData",
     "PROVISIONING": "provisioningData",
@@ -41,8 +41,8 @@ _DATA = {
 }
 
 
-class QueuedStore:
-    """By full name. A document has the fields of the API's JSON; what is ours stands under "_"."""
+class QueuedResourceStore:
+    """Documents by full name, in the API's JSON form; internal data is under "_"."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class QueuedStore:
     def delete(self, name: str) -> None:
         self._store.delete(QUEUED, name)
 
-    def enter(
+    def set_state(
         self,
         document: Document,
         state: str,
@@ -67,10 +67,10 @@ class QueuedStore:
         *,
         initiator: str = "",
     ) -> None:
-        """Put it into a state, now."""
+        """Set the state and its start time, and save."""
         document["state"] = {"state": state}
-        if state in _DATA:
-            document["state"][_DATA[state]] = data or {}
+        if state in _STATE_DATA:
+            document["state"][_STATE_DATA[state]] = data or {}
         if initiator:
             document["state"]["stateInitiator"] = initiator
         document.setdefault("_", {})["since"] = time.time()
@@ -82,7 +82,7 @@ def state_of(document: Document) -> str:
 
 
 def node_of(spec: Document) -> Any:
-    """The node that one of the specs asks for; once admitted, its accelerator type by name."""
+    """The node of a spec; once admitted, with its accelerator type by name."""
     node = json_format.ParseDict(spec["node"], cloud_tpu.Node.pb()(), ignore_unknown_fields=True)
     if spec.get("_type"):
         node.accelerator_type = spec["_type"]
@@ -91,9 +91,9 @@ def node_of(spec: Document) -> Any:
 
 
 def node_names(document: Document) -> list[str]:
-    """The full names of its nodes, made or not."""
-    place = document["name"].partition("/queuedResources/")[0]
-    return [f"{place}/nodes/{spec['nodeId']}" for spec in document["tpu"]["nodeSpec"]]
+    """The full names of its nodes, created or not."""
+    location = document["name"].partition("/queuedResources/")[0]
+    return [f"{location}/nodes/{spec['nodeId']}" for spec in document["tpu"]["nodeSpec"]]
 
 
 def is_flex_start(document: Document) -> bool:
@@ -101,7 +101,7 @@ def is_flex_start(document: Document) -> bool:
 
 
 def is_spot(document: Document, spec: Document) -> bool:
-    """Whether its nodes count against the quota of preemptible ones; flex-start's do
+    """Whether its nodes count against preemptible quota; flex-start nodes do
     (docs.cloud.google.com/tpu/docs/request-using-flex-start). Best effort's: a guess."""
     if "spot" in document or "bestEffort" in document or is_flex_start(document):
         return True

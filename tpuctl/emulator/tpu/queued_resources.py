@@ -1,4 +1,4 @@
-"""Queued resources: requests for nodes that wait for capacity, taken by v2 and v2alpha1."""
+"""Queued resources: requests for nodes that wait for capacity, in v2 and v2alpha1."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.admission import Admission, check_node_id
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import already_exists, bad_request, parse_location
-from tpuctl.emulator.tpu.queued_resource_lifecycle import Engine
+from tpuctl.emulator.tpu.queued_resource_lifecycle import QueuedResourceEngine
 from tpuctl.emulator.tpu.queued_resource_store import (
     NODE_EXTRAS,
     Document,
-    QueuedStore,
+    QueuedResourceStore,
     is_flex_start,
     is_spot,
     node_names,
@@ -29,22 +29,22 @@ from tpuctl.emulator.tpu.queued_resource_store import (
     state_of,
 )
 from tpuctl.emulator.tpu.quota import Demand, Quota
-from tpuctl.emulator.tpu.request_ids import Requests
+from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Queued", "as_v2_queued", "from_v2"]
+__all__ = ["QueuedResources", "as_v2_queued", "from_v2"]
 
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # cloud_tpu.proto, CreateQueuedResourceRequest
-# cloud_tpu.proto, DeleteQueuedResourceRequest.force. What Google says otherwise is not known, nor
-# whether WAITING_FOR_RESOURCES, which came after that text, counts as ACCEPTED does.
+# cloud_tpu.proto, DeleteQueuedResourceRequest.force. Google's error text is unknown, as is
+# whether WAITING_FOR_RESOURCES, which is newer than that text, counts as ACCEPTED.
 _DELETABLE = ("ACCEPTED", "FAILED", "SUSPENDED")
 _OUTPUT_ONLY = ("name", "createTime", "state", "_")
 _DAY = 24 * 3600.0
 
 
 def from_v2(message: Any) -> Document:
-    """What a client of v2 asks for, in the shape that is kept."""
+    """A v2 message in the stored form."""
     document: Document = json_format.MessageToDict(message)
     for spec in document.get("tpu", {}).get("nodeSpec", []):
         if "multisliceParams" in spec:
@@ -53,12 +53,12 @@ def from_v2(message: Any) -> Document:
 
 
 def as_v2_queued(document: Document) -> Any:
-    """A queued resource as v2 shows it."""
+    """The v2 message of a queued resource."""
     message = cloud_tpu.QueuedResource.pb()()
     return json_format.ParseDict(document, message, ignore_unknown_fields=True)
 
 
-def _told(document: Document, api: str) -> Any:
+def _render(document: Document, api: str) -> Any:
     if api != "v2alpha1":
         return as_v2_queued(document)
     from tpuctl.emulator.tpu.v2alpha1_view import as_alpha_queued
@@ -66,30 +66,30 @@ def _told(document: Document, api: str) -> Any:
     return as_alpha_queued(document)
 
 
-class Queued:
-    """Takes, shows and removes them; the engine does the rest."""
+class QueuedResources:
+    """Creates, reads and deletes queued resources; the engine runs them."""
 
     def __init__(self, world: World, nodes: Nodes, admission: Admission, quota: Quota) -> None:
         self._world = world
         self._nodes = nodes
         self._admission = admission
         self._quota = quota
-        self._requests = Requests(world)
-        self._store = QueuedStore(world.store)
-        self.engine = Engine(world, nodes, admission, self._store, _told)
+        self._requests = RequestIds(world)
+        self._store = QueuedResourceStore(world.store)
+        self.engine = QueuedResourceEngine(world, nodes, admission, self._store, _render)
 
     def get(self, name: str) -> Document:
-        project, zone = self._place(name)
+        project, zone = self._project_and_zone(name)
         queued_id = name.partition("/queuedResources/")[2]
         full = f"projects/{project['id']}/locations/{zone}/queuedResources/{queued_id}"
-        found = self._store.find(full)
-        if found is None:
+        document = self._store.find(full)
+        if document is None:
             raise missing(f"Resource '{name}' was not found")
-        return found
+        return document
 
-    def rows(self, request: Any) -> tuple[list[Document], str]:
-        """A page of them and the token of the next one; `locations/-` means everywhere."""
-        project, zone = self._place(request.parent)
+    def list_page(self, request: Any) -> tuple[list[Document], str]:
+        """One page and the next token; `locations/-` matches all locations."""
+        project, zone = self._project_and_zone(request.parent)
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
@@ -97,44 +97,44 @@ class Queued:
         return page(documents, request.page_size, request.page_token, lambda row: str(row["name"]))
 
     def create(self, request: Any, document: Document, api: str = "v2") -> Record:
-        project, zone = self._place(request.parent)
+        project, zone = self._project_and_zone(request.parent)
         queued_id = request.queued_resource_id
         if not _ID.fullmatch(queued_id):
             raise bad_request(f'The queued resource id "{queued_id}" is invalid.')
         parent = f"projects/{project['id']}/locations/{zone}"
         name = f"{parent}/queuedResources/{queued_id}"
-        seen = self._requests.find(project, request.request_id, f"create {name}")
-        if seen is not None:
-            return seen
+        existing = self._requests.find(project, request.request_id, f"create {name}")
+        if existing is not None:
+            return existing
         for key in _OUTPUT_ONLY:
             document.pop(key, None)
         document["name"] = name
         document["tpu"] = {"nodeSpec": self._specs(project, parent, queued_id, document)}
         document["_"] = {"multislice": len(document["tpu"]["nodeSpec"]) > 1}
-        self._read_times(document)
-        self._read_run_duration(document)
+        self._set_start_times(document)
+        self._set_run_duration(document)
         if self._store.find(name) is not None:
             raise already_exists(name)
         for node_name in node_names(document):
             if self._nodes.find(node_name) is not None:
                 raise already_exists(node_name)
-        # Refused at once, as reports of 2025 and 2026 have it: the request never comes to be.
+        # Refused before the operation, as in reports of 2025 and 2026.
         self._quota.require(project, list(_demands(zone, document)))
         now = cloud_tpu.QueuedResource.pb()()
         now.create_time.FromNanoseconds(time.time_ns())
         document["createTime"] = now.create_time.ToJsonString()
         with self._world.store.transaction():
-            self._store.enter(document, "CREATING")
+            self._store.set_state(document, "CREATING")
             record = self.engine.begin("create", name, api)
-            self._requests.keep(project, request.request_id, f"create {name}", record)
+            self._requests.save(project, request.request_id, f"create {name}", record)
         return record
 
     def delete(self, request: Any, api: str = "v2") -> Record:
-        project, _ = self._place(request.name)
-        what = f"delete {request.name}"
-        seen = self._requests.find(project, request.request_id, what)
-        if seen is not None:
-            return seen
+        project, _ = self._project_and_zone(request.name)
+        action = f"delete {request.name}"
+        existing = self._requests.find(project, request.request_id, action)
+        if existing is not None:
+            return existing
         document = self.get(request.name)
         state = state_of(document)
         nodes = [node for name in node_names(document) if (node := self._nodes.find(name))]
@@ -143,21 +143,21 @@ class Queued:
         if state == "DELETING" or not (request.force or state in _DELETABLE or is_empty):
             raise bad_request(f"delete is not supported while in state {state}")
         with self._world.store.transaction():
-            self._store.enter(document, "DELETING")
-            self.engine.halt(document["name"])
+            self._store.set_state(document, "DELETING")
+            self.engine.abort_pending(document["name"])
             for node in nodes:
                 node.state = NodeState.DELETING
                 self._nodes.save(node)
             record = self.engine.begin("delete", document["name"], api)
-            self._requests.keep(project, request.request_id, what, record)
+            self._requests.save(project, request.request_id, action, record)
         return record
 
     def reset(self, request: Any, api: str = "v2") -> Record:
-        """Restart the machines of its nodes; their disks stay, and it stays ACTIVE.
+        """Restart the machines of its nodes; disks are kept, and the state stays ACTIVE.
 
-        Who did it in 2026 saw eight workers reboot in four minutes with their files intact
-        (notes in yxanul/yxTPU), and another was refused in state SUSPENDED (a public log of
-        marin-community/marin). The refusal's text, and that FAILED is refused too, are guesses.
+        A user in 2026 saw eight workers reboot in four minutes with their files intact
+        (notes in yxanul/yxTPU); another was refused in state SUSPENDED (a public log of
+        marin-community/marin). The wording, and that FAILED is refused too, are guesses.
         """
         document = self.get(request.name)
         state = state_of(document)
@@ -165,47 +165,47 @@ class Queued:
             raise bad_request(f"reset is not supported while in state {state}")
         return self.engine.begin("reset", document["name"], api)
 
-    def _place(self, name: str) -> tuple[Project, str]:
+    def _project_and_zone(self, name: str) -> tuple[Project, str]:
         project, zone = parse_location(name)
         return self._world.projects.require(project, "tpu.googleapis.com"), zone
 
     def _specs(
         self, project: Project, parent: str, queued_id: str, document: Document
     ) -> list[Document]:
-        """One for each node, as gcloud expects them: it counts the specs and reads their ids.
+        """One spec per node, as gcloud expects: it counts the specs and reads their IDs.
 
-        What is filled in stands in an example of docs.cloud.google.com/tpu/docs/queued-resources.
+        The defaults are from an example in docs.cloud.google.com/tpu/docs/queued-resources.
         """
-        found: list[Document] = []
+        specs: list[Document] = []
         for spec in document.get("tpu", {}).get("nodeSpec", []):
-            where, zone = parse_location(spec.get("parent", ""))
-            owner = self._world.projects.find(where)
+            project_name, zone = parse_location(spec.get("parent", ""))
+            owner = self._world.projects.find(project_name)
             if owner is None or f"projects/{owner['id']}/locations/{zone}" != parent:
                 raise bad_request(f'The parent "{spec.get("parent", "")}" of a node is invalid.')
-            place = f"projects/{project['number']}/locations/{zone}"
-            asked = {
+            location = f"projects/{project['number']}/locations/{zone}"
+            node = {
                 "schedulingConfig": {},
                 "shieldedInstanceConfig": {},
                 **spec.get("node", {}),
-                "queuedResource": f"{place}/queuedResources/{queued_id}",
+                "queuedResource": f"{location}/queuedResources/{queued_id}",
             }
-            one = {"parent": place, "node": asked, "_type": ""}
-            admitted = self._admission.check(project, zone, node_of(one))
-            one["_type"] = admitted.accelerator.name
-            one["_extras"] = {key: asked[key] for key in NODE_EXTRAS if key in asked}
+            node_spec = {"parent": location, "node": node, "_type": ""}
+            admitted = self._admission.check(project, zone, node_of(node_spec))
+            node_spec["_type"] = admitted.accelerator.name
+            node_spec["_extras"] = {key: node[key] for key in NODE_EXTRAS if key in node}
             for node_id in _node_ids(spec, queued_id):
                 check_node_id(node_id)
-                found.append({**one, "nodeId": node_id})
-        if not found:
-            raise bad_request("A queued resource needs at least one node spec.")
-        ids = [spec["nodeId"] for spec in found]
+                specs.append({**node_spec, "nodeId": node_id})
+        if not specs:
+            raise bad_request("A queued resource must have at least one node spec.")
+        ids = [spec["nodeId"] for spec in specs]
         if len(set(ids)) < len(ids):
             raise bad_request("Two nodes of a queued resource have the same id.")
-        return found
+        return specs
 
     @staticmethod
-    def _read_times(document: Document) -> None:
-        """When it may be fulfilled, as seconds since 1970."""
+    def _set_start_times(document: Document) -> None:
+        """Store the start timing constraints as seconds since the epoch."""
         policy = as_v2_queued(document).queueing_policy
         kind = policy.WhichOneof("start_timing_constraints")
         now, times = time.time(), document["_"]
@@ -222,12 +222,12 @@ class Queued:
             times["until"] = policy.valid_interval.end_time.ToNanoseconds() / 1e9
 
     @staticmethod
-    def _read_run_duration(document: Document) -> None:
-        """How long its nodes may run, in seconds. The texts of these refusals are ours."""
+    def _set_run_duration(document: Document) -> None:
+        """Store the maximum run duration in seconds. The error texts are our own."""
         text = document.get("runDuration", {}).get("maxRunDuration")
         if is_flex_start(document):
             if text is None:
-                raise bad_request("FLEX_START needs a max run duration.")
+                raise bad_request("FLEX_START requires a max run duration.")
             if "spot" in document or "guaranteed" in document or "bestEffort" in document:
                 raise bad_request("FLEX_START and a tier are mutually exclusive.")
         if text is None:
@@ -239,17 +239,17 @@ class Queued:
 
 
 def _node_ids(spec: Document, queued_id: str) -> list[str]:
-    several = spec.get("multiNodeParams")
-    if several is None:
+    multi_node = spec.get("multiNodeParams")
+    if multi_node is None:
         if not spec.get("nodeId"):
-            raise bad_request("A node spec needs a node id or parameters for several nodes.")
+            raise bad_request("A node spec must have a node id or multislice parameters.")
         return [spec["nodeId"]]
     if spec.get("nodeId"):
-        raise bad_request("A node id and parameters for several nodes are mutually exclusive.")
-    count = several.get("nodeCount", 0)
+        raise bad_request("A node id and multislice parameters are mutually exclusive.")
+    count = multi_node.get("nodeCount", 0)
     if count < 2:
         raise bad_request("The node count must be greater than 1.")
-    prefix = several.get("nodeIdPrefix") or queued_id
+    prefix = multi_node.get("nodeIdPrefix") or queued_id
     return [f"{prefix}-{index}" for index in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What TPU nodes and queued resources use of the quota that the owner has set."""
+"""TPU quota: usage of nodes and queued resources against the configured limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Demand", "Quota", "wants_spot"]
 
 @dataclass(frozen=True)
 class Demand:
-    """One node that somebody has or wants."""
+    """An existing or requested node."""
 
     zone: str
     accelerator: catalog.AcceleratorType
@@ -32,27 +32,27 @@ class Demand:
 
 
 def wants_spot(node: Any) -> bool:
-    """Whether a node of any version of the API is one that may be preempted."""
+    """Whether a node of any API version is preemptible."""
     scheduling = node.scheduling_config
     return bool(scheduling.preemptible or getattr(scheduling, "spot", False))
 
 
 class Quota:
-    """Refuses what goes beyond a limit. A limit that nobody set is none."""
+    """Enforces limits. A limit that is not configured is unlimited."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._store = world.store
 
     def require(self, project: Project, demands: Iterable[Demand]) -> None:
-        """Refuse with all limits that would be exceeded; the first one stands in the message."""
+        """Raise an error with all limits that would be exceeded; the message has the first."""
         limits: dict[str, dict[str, int]] = self._world.settings.get("quota")
         if not limits:
             return
-        wanted = _sums(demands)
-        used = _sums(self._used(project["id"]))
+        requested = _sums(demands)
+        used = _sums(self._existing_demands(project["id"]))
         exceeded = []
-        for (name, place), amount in wanted.items():
+        for (name, place), amount in requested.items():
             limit = limits.get(name, {}).get(place)
             if limit is not None and used[name, place] + amount > limit:
                 exceeded.append((name, place, limit))
@@ -60,15 +60,15 @@ class Quota:
             raise _refusal(project, exceeded)
 
     def usage(self, project_id: str) -> dict[str, dict[str, int]]:
-        """By limit and place, as the setting has it."""
-        found: dict[str, dict[str, int]] = {}
-        for (name, place), amount in _sums(self._used(project_id)).items():
-            found.setdefault(name, {})[place] = amount
-        return found
+        """By limit and location, like the setting."""
+        usage: dict[str, dict[str, int]] = {}
+        for (name, place), amount in _sums(self._existing_demands(project_id)).items():
+            usage.setdefault(name, {})[place] = amount
+        return usage
 
-    def _used(self, project_id: str) -> Iterator[Demand]:
-        """Nodes count until they are deleted, whatever their state (skypilot#1483: preempted ones
-        too), and so do queued resources, FAILED and SUSPENDED ones as well (marin#87)."""
+    def _existing_demands(self, project_id: str) -> Iterator[Demand]:
+        """Nodes count until deleted, in any state (skypilot#1483: preempted ones too), and so do
+        queued resources, including FAILED and SUSPENDED ones (marin#87)."""
         prefix = f"projects/{project_id}/"
         kinds = ((KIND, cloud_tpu.Node.pb()), (KIND_V1, NodeV1))
         for kind, message in kinds:
@@ -92,13 +92,13 @@ def _sums(demands: Iterable[Demand]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for demand in demands:
         for limit in quota_limits(demand.accelerator, demand.spot):
-            place = demand.zone if limit.scope == "zone" else catalog.region_of(demand.zone)
-            sums[limit.id, place] += limit.amount(demand.accelerator)
+            location = demand.zone if limit.scope == "zone" else catalog.region_of(demand.zone)
+            sums[limit.id, location] += limit.amount(demand.accelerator)
     return sums
 
 
 def _refusal(project: Project, exceeded: list[tuple[str, str, int]]) -> ApiError:
-    """The texts of public reports of 2025; that two limits may stand in one refusal, too."""
+    """Wording from public reports of 2025, including two limits in one error."""
     violations = []
     for name, place, limit in exceeded:
         scope = "zone" if place in catalog.zones() else "region"

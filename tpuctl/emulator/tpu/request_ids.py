@@ -1,4 +1,4 @@
-"""Requests that carry an id of their own: sent twice, they are carried out once."""
+"""Idempotency by request ID: a repeated request returns the same operation."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.wire.registry import World
 
-__all__ = ["Requests"]
+__all__ = ["RequestIds"]
 
 _KIND = "tpu.request"
 
 
-class Requests:
-    """By project and `request_id`. An empty id is none."""
+class RequestIds:
+    """Operations by project and request ID. An empty ID disables the check."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def find(self, project: Project, request_id: str, what: str) -> Record | None:
-        """The operation that the same request began. The id of another one is refused."""
+    def find(self, project: Project, request_id: str, action: str) -> Record | None:
+        """The operation that the same request began; reuse by another request is an error."""
         if not request_id:
             return None
-        kept = self._world.store.get_json(_KIND, f"{project['id']}/{request_id}")
-        if kept is None:
+        stored = self._world.store.get_json(_KIND, f"{project['id']}/{request_id}")
+        if stored is None:
             return None
-        if kept["what"] != what:  # the text is ours
+        if stored["what"] != action:  # the wording is our own
             raise bad_request(f'The request id "{request_id}" was used for another request.')
         try:
-            return self._world.operations.get(kept["operation"])
+            return self._world.operations.get(stored["operation"])
         except ApiError:
-            return None  # ended long ago and forgotten
+            return None  # finished long ago and deleted
 
-    def keep(self, project: Project, request_id: str, what: str, record: Record) -> None:
+    def save(self, project: Project, request_id: str, action: str, record: Record) -> None:
         if request_id:
-            kept = {"what": what, "operation": record.name}
-            self._world.store.put_json(_KIND, f"{project['id']}/{request_id}", kept)
+            stored = {"what": action, "operation": record.name}
+            self._world.store.put_json(_KIND, f"{project['id']}/{request_id}", stored)

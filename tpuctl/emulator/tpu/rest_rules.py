@@ -1,6 +1,6 @@
-"""HTTP rules of Cloud TPU v1 and v2alpha1, whose clients speak gRPC only.
+"""HTTP rules of Cloud TPU v1 and v2alpha1, whose clients support gRPC only.
 
-From Google's discovery documents, as the Google Cloud SDK's generated clients carry them
+From Google's discovery documents, as included in the Google Cloud SDK's generated clients
 (`generated_clients/apis/tpu`, SDK 528).
 """
 
@@ -10,27 +10,27 @@ from tpuctl.emulator.wire.rest_rules import Options, delete, get, option, post
 
 __all__ = ["TPU_V1", "TPU_V2ALPHA1"]
 
-_PLACE = "projects/*/locations/*"
+_LOCATION = "projects/*/locations/*"
 
 
-def _shared(version: str) -> Options:
-    """Operations and locations, which every host serves under its own version."""
-    operation = f"/{version}/{{name={_PLACE}/operations/*}}"
+def _common_rules(version: str) -> Options:
+    """Operations and locations, which every version has."""
+    operation = f"/{version}/{{name={_LOCATION}/operations/*}}"
     return {
         "get_operation": get(operation),
-        "list_operations": get(f"/{version}/{{name={_PLACE}}}/operations"),
+        "list_operations": get(f"/{version}/{{name={_LOCATION}}}/operations"),
         "delete_operation": delete(operation),
         "cancel_operation": post(f"{operation}:cancel", ""),
-        "get_location": get(f"/{version}/{{name={_PLACE}}}"),
+        "get_location": get(f"/{version}/{{name={_LOCATION}}}"),
         "list_locations": get(f"/{version}/{{name=projects/*}}/locations"),
     }
 
 
-def _tpu(version: str) -> Options:
-    """What v1 and v2alpha1 of Cloud TPU have in common."""
-    parent, node = f"/{version}/{{parent={_PLACE}}}", f"/{version}/{{name={_PLACE}/nodes/*}}"
+def _tpu_rules(version: str) -> Options:
+    """Rules common to v1 and v2alpha1 of Cloud TPU."""
+    parent, node = f"/{version}/{{parent={_LOCATION}}}", f"/{version}/{{name={_LOCATION}/nodes/*}}"
     return {
-        **_shared(version),
+        **_common_rules(version),
         "list_nodes": get(f"{parent}/nodes"),
         "get_node": get(node),
         "create_node": post(f"{parent}/nodes", "node"),
@@ -38,25 +38,25 @@ def _tpu(version: str) -> Options:
         "stop_node": post(f"{node}:stop"),
         "start_node": post(f"{node}:start"),
         "list_accelerator_types": get(f"{parent}/acceleratorTypes"),
-        "get_accelerator_type": get(f"/{version}/{{name={_PLACE}/acceleratorTypes/*}}"),
+        "get_accelerator_type": get(f"/{version}/{{name={_LOCATION}/acceleratorTypes/*}}"),
     }
 
 
 TPU_V1: Options = {
-    **_tpu("v1"),
-    "reimage_node": post(f"/v1/{{name={_PLACE}/nodes/*}}:reimage"),
-    "list_tensor_flow_versions": get(f"/v1/{{parent={_PLACE}}}/tensorflowVersions"),
-    "get_tensor_flow_version": get(f"/v1/{{name={_PLACE}/tensorflowVersions/*}}"),
+    **_tpu_rules("v1"),
+    "reimage_node": post(f"/v1/{{name={_LOCATION}/nodes/*}}:reimage"),
+    "list_tensor_flow_versions": get(f"/v1/{{parent={_LOCATION}}}/tensorflowVersions"),
+    "get_tensor_flow_version": get(f"/v1/{{name={_LOCATION}/tensorflowVersions/*}}"),
 }
 
-_ALPHA = f"/v2alpha1/{{name={_PLACE}/nodes/*}}"
-_ALPHA_PARENT = f"/v2alpha1/{{parent={_PLACE}}}"
-_QUEUED = f"/v2alpha1/{{name={_PLACE}/queuedResources/*}}"
+_ALPHA = f"/v2alpha1/{{name={_LOCATION}/nodes/*}}"
+_ALPHA_PARENT = f"/v2alpha1/{{parent={_LOCATION}}}"
+_QUEUED = f"/v2alpha1/{{name={_LOCATION}/queuedResources/*}}"
 
 TPU_V2ALPHA1: Options = {
-    **_tpu("v2alpha1"),
+    **_tpu_rules("v2alpha1"),
     "update_node": [
-        option("patch", f"/v2alpha1/{{node.name={_PLACE}/nodes/*}}", "node"),
+        option("patch", f"/v2alpha1/{{node.name={_LOCATION}/nodes/*}}", "node"),
     ],
     "get_guest_attributes": post(f"{_ALPHA}:getGuestAttributes"),
     "simulate_maintenance_event": post(f"{_ALPHA}:simulateMaintenanceEvent"),
@@ -69,6 +69,6 @@ TPU_V2ALPHA1: Options = {
     "perform_maintenance_queued_resource": post(f"{_QUEUED}:performMaintenanceQueuedResource"),
     "list_reservations": get(f"{_ALPHA_PARENT}/reservations"),
     "list_runtime_versions": get(f"{_ALPHA_PARENT}/runtimeVersions"),
-    "get_runtime_version": get(f"/v2alpha1/{{name={_PLACE}/runtimeVersions/*}}"),
+    "get_runtime_version": get(f"/v2alpha1/{{name={_LOCATION}/runtimeVersions/*}}"),
     "generate_service_identity": post(f"{_ALPHA_PARENT}:generateServiceIdentity"),
 }

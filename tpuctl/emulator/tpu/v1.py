@@ -1,4 +1,4 @@
-"""Cloud TPU v1: TPU nodes, which serve TensorFlow to a controller, and what they are made of."""
+"""Cloud TPU v1: TPU nodes, which serve TensorFlow to a controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND as KIND_V2
 from tpuctl.emulator.tpu.nodes import Node as NodeV2
-from tpuctl.emulator.tpu.nodes import NodeState, created_now
+from tpuctl.emulator.tpu.nodes import NodeState, set_create_time
 from tpuctl.emulator.tpu.offerings import (
     already_exists,
     bad_request,
@@ -40,7 +40,7 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["TpuV1Service"]
 
-_GENERATIONS = ("v2", "v3")  # TPU nodes ended before v4: v4 and later are TPU VMs only
+_GENERATIONS = ("v2", "v3")  # v4 and later are TPU VMs only
 # terraform-provider-google issue 22526 and skypilot pull request 5593, both of 2025.
 _DENIED = (
     "Your request to provision TPU Node has been denied. Please migrate to TPU VM Architecture or "
@@ -50,9 +50,9 @@ _DENIED = (
 
 
 class TpuV1Service(OperationsService, MachineService):
-    """The handlers of google.cloud.tpu.v1.Tpu.
+    """Handlers of google.cloud.tpu.v1.Tpu.
 
-    Nodes that v2 made are shown too, in v1's shape, and cannot be changed through v1.
+    Nodes created by v2 are returned too, in v1's form, but cannot be changed by v1.
     """
 
     def __init__(self, world: World) -> None:
@@ -68,7 +68,7 @@ class TpuV1Service(OperationsService, MachineService):
         await self._nodes.resume()
 
     async def list_nodes(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._place(request.parent)
+        project, zone = self._project_and_zone(request.parent)
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
@@ -91,7 +91,7 @@ class TpuV1Service(OperationsService, MachineService):
         return as_v1(NodeV2.FromString(body))
 
     async def create_node(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._place(request.parent)
+        project, zone = self._project_and_zone(request.parent)
         check_node_id(request.node_id)
         check_labels(request.node.labels)
         accelerator = check_type(zone, request.node.accelerator_type, _GENERATIONS)
@@ -103,8 +103,8 @@ class TpuV1Service(OperationsService, MachineService):
         if scheduling.preemptible and scheduling.reserved:
             raise invalid_argument("A node cannot be both preemptible and reserved.")
         name = f"projects/{project['id']}/locations/{zone}/nodes/{request.node_id}"
-        self._refuse_second(name)
-        self._choose_range(request.node, accelerator, network)  # refuses what cannot be
+        self._require_unused_name(name)
+        self._choose_range(request.node, accelerator, network)  # validates the range
         self._quota.require(project, [Demand(zone, accelerator, wants_spot(request.node))])
         if self._world.settings.get("nodes") == "denied":
             raise ApiError("FAILED_PRECONDITION", _DENIED)
@@ -112,17 +112,17 @@ class TpuV1Service(OperationsService, MachineService):
             endpoints = await self._nodes.reserve(name, accelerator.workers)
         except MachineError as error:
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
-        self._refuse_second(name)  # another call may have come in between
+        self._require_unused_name(name)  # a concurrent request may have created it
         block = self._choose_range(request.node, accelerator, network)
         node = self._new_node(name, request.node, project, network, block, endpoints)
-        refusal = self._admission.capacity(project, node)
+        refusal = self._admission.creation_failure(project, node)
         with self._world.store.transaction():
             self._nodes.save(node)
             record = self._nodes.begin("create", node, refusal=refusal)
         return self._operations.message(record)
 
     async def delete_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._must(request.name)
+        node = self._require(request.name)
         if node.state == NodeState.DELETING:
             raise bad_request("delete is not supported while in state DELETING")
         with self._world.store.transaction():
@@ -133,41 +133,41 @@ class TpuV1Service(OperationsService, MachineService):
         return self._operations.message(record)
 
     async def stop_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._must(request.name)
+        node = self._require(request.name)
         self._require_state("stop", node, NodeState.READY)
         if len(node.network_endpoints) > 1:
             raise bad_request("stop is not supported for nodes of several hosts.")
         return self._change_state("stop", node, NodeState.STOPPING, api=api)
 
     async def start_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._must(request.name)
+        node = self._require(request.name)
         self._require_state("start", node, NodeState.STOPPED)
         return self._change_state("start", node, NodeState.STARTING, api=api)
 
     async def reimage_node(self, request: Any, caller: Caller) -> Any:
-        node = self._must(request.name)
+        node = self._require(request.name)
         self._check_version(request.tensorflow_version)
         self._require_state("reimage", node, NodeState.READY)
         version = request.tensorflow_version
         return self._change_state("reimage", node, NodeState.REIMAGING, version=version)
 
     async def preempt(self, name: str) -> None:
-        self._interruptions.preempt(self._must(name))
+        self._interruptions.preempt(self._require(name))
 
     async def maintain(self, name: str) -> None:
-        self._interruptions.maintain(self._must(name), api="v1")
+        self._interruptions.maintain(self._require(name), api="v1")
 
     def users_of_network(self, network: str) -> list[str]:
         project = network.split("/")[1]
         nodes = self._nodes.all(f"projects/{project}/")
         return [node.name for node in nodes if self._network_of(node, project) == network]
 
-    # What nodes are made of.
+    # Accelerator types and TensorFlow versions.
 
     async def list_tensor_flow_versions(self, request: Any, caller: Caller) -> Any:
-        _, zone = self._place(request.parent)
+        _, zone = self._project_and_zone(request.parent)
         offered = catalog.node_versions() if zone in catalog.zones() else ()
-        names = sorted(known.version for known in offered)
+        names = sorted(entry.version for entry in offered)
         rows, token = page(names, request.page_size, request.page_token, str)
         answer = v1.ListTensorFlowVersionsResponse.pb()(next_page_token=token)
         for version in rows:
@@ -177,18 +177,18 @@ class TpuV1Service(OperationsService, MachineService):
         return answer
 
     async def get_tensor_flow_version(self, request: Any, caller: Caller) -> Any:
-        _, zone = self._place(request.name)
+        _, zone = self._project_and_zone(request.name)
         version = request.name.partition("/tensorflowVersions/")[2]
         if catalog.node_version(version) is None or zone not in catalog.zones():
             raise missing(f"Resource '{request.name}' was not found")
         return v1.TensorFlowVersion.pb()(name=request.name, version=version)
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
-        _, zone = self._place(request.parent)
+        _, zone = self._project_and_zone(request.parent)
         names = sorted(
             name
-            for name, known in catalog.accelerator_types().items()
-            if known.generation in _GENERATIONS and zone in known.zones
+            for name, accelerator in catalog.accelerator_types().items()
+            if accelerator.generation in _GENERATIONS and zone in accelerator.zones
         )
         rows, token = page(names, request.page_size, request.page_token, str)
         answer = v1.ListAcceleratorTypesResponse.pb()(next_page_token=token)
@@ -199,25 +199,29 @@ class TpuV1Service(OperationsService, MachineService):
         return answer
 
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
-        _, zone = self._place(request.name)
+        _, zone = self._project_and_zone(request.name)
         name = request.name.partition("/acceleratorTypes/")[2]
-        known = catalog.accelerator_type(name)
-        if known is None or known.generation not in _GENERATIONS or zone not in known.zones:
+        accelerator = catalog.accelerator_type(name)
+        if (
+            accelerator is None
+            or accelerator.generation not in _GENERATIONS
+            or zone not in accelerator.zones
+        ):
             raise missing(f"Resource '{request.name}' was not found")
         return v1.AcceleratorType.pb()(name=request.name, type_=name)
 
-    # What the above share.
+    # Helpers.
 
-    def _place(self, parent: str) -> tuple[Project, str]:
+    def _project_and_zone(self, parent: str) -> tuple[Project, str]:
         project, zone = parse_location(parent)
         return self._world.projects.require(project, "tpu.googleapis.com"), zone
 
     def _full_name(self, name: str) -> str:
-        project, zone = self._place(name)
+        project, zone = self._project_and_zone(name)
         return f"projects/{project['id']}/locations/{zone}/nodes/{name.partition('/nodes/')[2]}"
 
-    def _must(self, name: str) -> Any:
-        """The node that v1 made, to change it."""
+    def _require(self, name: str) -> Any:
+        """A node created by v1, for changing it."""
         full = self._full_name(name)
         node = self._nodes.find(full)
         if node is None and self._world.store.get(KIND_V2, full) is not None:
@@ -228,12 +232,12 @@ class TpuV1Service(OperationsService, MachineService):
 
     @staticmethod
     def _check_version(version: str) -> None:
-        """The text is Google's, tensorflow/tpu issue 877 (2020)."""
+        """Google's wording, tensorflow/tpu issue 877 (2020)."""
         if catalog.node_version(version) is None:
             raise invalid_argument(f'The field "TensorflowVersion" cannot be "{version}".')
 
-    def _refuse_second(self, name: str) -> None:
-        """The two versions share their names."""
+    def _require_unused_name(self, name: str) -> None:
+        """The name must be unused in both API versions."""
         for kind in (self._nodes.kind, KIND_V2):
             if self._world.store.get(kind, name) is not None:
                 raise already_exists(name)
@@ -256,52 +260,52 @@ class TpuV1Service(OperationsService, MachineService):
         return full_network(self._world.projects, project_id, node.network)
 
     def _choose_range(
-        self, asked: Any, accelerator: catalog.AcceleratorType, network: str
+        self, requested: Any, accelerator: catalog.AcceleratorType, network: str
     ) -> IPv4Network:
-        if asked.cidr_block and asked.use_service_networking:
+        if requested.cidr_block and requested.use_service_networking:
             raise invalid_argument(
                 'The field "cidr_block" cannot be given when "use_service_networking" is.'
             )
-        taken = subnetworks_of(self._world.store, network)
-        taken += [
+        used_ranges = subnetworks_of(self._world.store, network)
+        used_ranges += [
             IPv4Network(node.cidr_block)
             for node in self._nodes.all()
             if self._network_of(node, node.name.split("/")[1]) == network
         ]
-        if asked.cidr_block:
-            return read_range(asked.cidr_block, accelerator, network, taken)
-        return choose_range(accelerator, taken)
+        if requested.cidr_block:
+            return read_range(requested.cidr_block, accelerator, network, used_ranges)
+        return choose_range(accelerator, used_ranges)
 
     @staticmethod
     def _new_node(
         name: str,
-        asked: Any,
+        requested: Any,
         project: Project,
         network: str,
         block: IPv4Network,
         endpoints: Sequence[Endpoint],
     ) -> Any:
-        own = f"projects/{project['id']}/"
+        prefix = f"projects/{project['id']}/"
         node = NodeV1(
             name=name,
-            description=asked.description,
-            accelerator_type=asked.accelerator_type,
-            tensorflow_version=asked.tensorflow_version,
-            network=network.removeprefix(own),
+            description=requested.description,
+            accelerator_type=requested.accelerator_type,
+            tensorflow_version=requested.tensorflow_version,
+            network=network.removeprefix(prefix),
             cidr_block=str(block),
-            use_service_networking=asked.use_service_networking,
-            labels=dict(asked.labels),
+            use_service_networking=requested.use_service_networking,
+            labels=dict(requested.labels),
             state=NodeState.CREATING,
             api_version=v1.Node.ApiVersion.V1,
             service_account=f"service-{project['number']}@cloud-tpu.iam.gserviceaccount.com",
             ip_address=endpoints[0].address,
             port=str(endpoints[0].serving_port),
         )
-        node.scheduling_config.preemptible = asked.scheduling_config.preemptible
-        node.scheduling_config.reserved = asked.scheduling_config.reserved
+        node.scheduling_config.preemptible = requested.scheduling_config.preemptible
+        node.scheduling_config.reserved = requested.scheduling_config.reserved
         for endpoint in endpoints:
             node.network_endpoints.add(ip_address=endpoint.address, port=endpoint.serving_port)
-        created_now(node)
+        set_create_time(node)
         return node
 
 

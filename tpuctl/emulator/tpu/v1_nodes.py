@@ -1,4 +1,4 @@
-"""What the operations of API v1 do: nodes in the store, and TensorFlow servers behind them."""
+"""The effects of API v1's operations: nodes in the store, and TensorFlow servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["NodesV1"]
 
 
 class NodesV1(Nodes):
-    """Like v2's, but for what stands behind them and that they can be given another version."""
+    """Like v2's nodes, except for the machines; they can also be reimaged."""
 
     kind = KIND
     message = NodeV1
@@ -27,44 +27,44 @@ class NodesV1(Nodes):
     def _verbs(self) -> dict[str, tuple[Any, Any, Any]]:
         verbs = super()._verbs()
         del verbs["update"]
-        return {**verbs, "reimage": (self._reimaged, self._exchange, self._stays)}
+        return {**verbs, "reimage": (self._finish_reimage, self._reimage, self._fail_reimage)}
 
     def _machine(self, node: Any, project_id: str) -> dict[str, Any]:
-        known = catalog.node_version(node.tensorflow_version)
+        version = catalog.node_version(node.tensorflow_version)
         return {
             "runtime_version": node.tensorflow_version,
             "service_account": node.service_account,
             "access_token": self._world.access.token_for(node.service_account),
             "kind": "node",
-            "tensorflow": known.tensorflow if known is not None else None,
+            "tensorflow": version.tensorflow if version is not None else None,
         }
 
-    async def _exchange(self, arguments: Arguments, tell: Callable[[str], None]) -> None:
-        """Boot the machines anew, from the image of the version that they are to have."""
-        await self._shut(arguments, tell)
-        await self._boot(arguments, tell)
+    async def _reimage(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        """Reboot the machines with the image of the requested version."""
+        await self._stop_machines(arguments, report)
+        await self._boot_machines(arguments, report)
 
-    def _must(self, arguments: Arguments) -> Any:
-        node = super()._must(arguments)
+    def _require(self, arguments: Arguments) -> Any:
+        node = super()._require(arguments)
         if node.state == NodeState.REIMAGING:
             node.tensorflow_version = arguments.get("version", node.tensorflow_version)
         return node
 
-    def told(self, node: Any, arguments: Arguments) -> Any:
-        """The node in the shape of the version that the operation was begun by."""
+    def as_response(self, node: Any, arguments: Arguments) -> Any:
+        """The node in the API version that began the operation."""
         return node if arguments.get("api", "v1") == "v1" else as_v2(node)
 
-    def _deleted(self, arguments: Arguments) -> Any:
-        """By v1 the node that was, by v2 nothing, as their clients have it."""
+    def _finish_deletion(self, arguments: Arguments) -> Any:
+        """v1 returns the deleted node, v2 nothing, as their clients expect."""
         node = self.find(arguments["target"])
-        super()._deleted(arguments)
+        super()._finish_deletion(arguments)
         return node if arguments.get("api", "v1") == "v1" else None
 
-    def _reimaged(self, arguments: Arguments) -> Any:
-        return self._ready(arguments)
+    def _finish_reimage(self, arguments: Arguments) -> Any:
+        return self._finish_start(arguments)
 
-    def _stays(self, arguments: Arguments, error: ApiError) -> None:
-        """A version that could not be had leaves the node without a server."""
+    def _fail_reimage(self, arguments: Arguments, error: ApiError) -> None:
+        """A failed reimage leaves the node without a server."""
         node = self.find(arguments["target"])
         if node is not None and node.state == NodeState.REIMAGING:
             node.state = NodeState.UNKNOWN

@@ -1,9 +1,9 @@
-"""Nodes of one version of Cloud TPU as the other version shows them.
+"""Conversion of nodes between Cloud TPU v1 and v2.
 
-Both versions look at the same nodes, each in its own shape, told apart by `apiVersion`: v2's has
-V1, by which `gcloud compute tpus tpu-vm list` leaves TPU nodes out (tpu_vm/util.py,
-FilterTPUVMNodes), v1's has V2_ALPHA1, which `gcloud alpha compute tpus list` prints in a column
-of its own (surface/compute/tpus/list.yaml). A v2 shape in a v1 answer would crash gcloud.
+Both versions return all nodes, each in its own form, distinguished by `apiVersion`: v2 reports
+V1, by which `gcloud compute tpus tpu-vm list` filters out TPU nodes (tpu_vm/util.py,
+FilterTPUVMNodes), v1 reports V2_ALPHA1, which `gcloud alpha compute tpus list` prints in a column
+(surface/compute/tpus/list.yaml). A v2 form in a v1 response would crash gcloud.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ KIND = "tpu.v1.node"
 
 NodeV1 = v1.Node.pb()
 _NodeV2 = v2.Node.pb()
-# States and healths have the same numbers in both.
-_ALIKE = (
+# States and healths have the same numbers in both versions.
+_COMMON_FIELDS = (
     *("name", "description", "accelerator_type", "cidr_block"),
     *("state", "health", "health_description"),
 )
 
 
 def find_v1(store: Store, name: str) -> Any | None:
-    """The node of that full name in v1's shape, if v1 made it."""
+    """A node created by v1, by full name, in v1's form."""
     body = store.get(KIND, name)
     return None if body is None else NodeV1.FromString(body)
 
 
 def list_v1(store: Store, prefix: str = "") -> list[Any]:
-    """Those whose name starts with the prefix, in order of name."""
+    """Nodes with the name prefix, sorted by name."""
     return [NodeV1.FromString(body) for _, body in store.items(KIND, prefix)]
 
 
 def as_v2(node: Any) -> Any:
-    """A node that v1 made, as v2 shows it."""
-    shown = _NodeV2(
+    """A node created by v1, in v2's form."""
+    view = _NodeV2(
         runtime_version=node.tensorflow_version,
         api_version=v2.Node.ApiVersion.V1,
     )
-    _copy_alike(node, shown)
+    _copy_common_fields(node, view)
     project = node.name.split("/")[1]
     text = node.network
-    shown.network_config.network = (
+    view.network_config.network = (
         text if text.startswith("projects/") else f"projects/{project}/{text}"
     )
-    shown.service_account.email = node.service_account
-    return shown
+    view.service_account.email = node.service_account
+    return view
 
 
 def as_v1(node: Any) -> Any:
-    """A node that v2 made, as v1 shows it."""
-    shown = NodeV1(
+    """A node created by v2, in v1's form."""
+    view = NodeV1(
         tensorflow_version=node.runtime_version,
         api_version=v1.Node.ApiVersion.V2_ALPHA1,
         service_account=node.service_account.email,
@@ -66,19 +66,19 @@ def as_v1(node: Any) -> Any:
             rf"^projects/{re.escape(node.name.split('/')[1])}/", "", node.network_config.network
         ),
     )
-    _copy_alike(node, shown)
-    if shown.network_endpoints:
-        shown.ip_address = shown.network_endpoints[0].ip_address
-        shown.port = str(shown.network_endpoints[0].port)
-    return shown
+    _copy_common_fields(node, view)
+    if view.network_endpoints:
+        view.ip_address = view.network_endpoints[0].ip_address
+        view.port = str(view.network_endpoints[0].port)
+    return view
 
 
-def _copy_alike(node: Any, shown: Any) -> None:
-    for field in _ALIKE:
-        setattr(shown, field, getattr(node, field))
-    shown.create_time.CopyFrom(node.create_time)
-    shown.labels.update(node.labels)
-    shown.scheduling_config.preemptible = node.scheduling_config.preemptible
-    shown.scheduling_config.reserved = node.scheduling_config.reserved
+def _copy_common_fields(node: Any, view: Any) -> None:
+    for field in _COMMON_FIELDS:
+        setattr(view, field, getattr(node, field))
+    view.create_time.CopyFrom(node.create_time)
+    view.labels.update(node.labels)
+    view.scheduling_config.preemptible = node.scheduling_config.preemptible
+    view.scheduling_config.reserved = node.scheduling_config.reserved
     for endpoint in node.network_endpoints:
-        shown.network_endpoints.add(ip_address=endpoint.ip_address, port=endpoint.port)
+        view.network_endpoints.add(ip_address=endpoint.ip_address, port=endpoint.port)

@@ -1,6 +1,6 @@
-"""Cloud TPU v2: nodes, queued resources, their operations, types, runtimes and zones.
+"""Cloud TPU v2: nodes, queued resources, operations, types, runtimes and zones.
 
-Nodes that v1 made are shown too, marked so; what is done to one is done by v1.
+Nodes created by v1 are returned too, marked as such; changes to them are delegated to v1.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.state.resource_names import short
+from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND, PORT_KEY, Node, Nodes, NodeState
-from tpuctl.emulator.tpu.offerings import Offer, already_exists, bad_request, parse_location
-from tpuctl.emulator.tpu.queued_resources import Queued, as_v2_queued, from_v2
+from tpuctl.emulator.tpu.offerings import (
+    OfferingHandlers,
+    already_exists,
+    bad_request,
+    parse_location,
+)
+from tpuctl.emulator.tpu.queued_resources import QueuedResources, as_v2_queued, from_v2
 from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
 from tpuctl.emulator.tpu.v1_view import KIND as KIND_V1
 from tpuctl.emulator.tpu.v1_view import as_v2, find_v1, list_v1
@@ -30,36 +35,36 @@ from tpuctl.emulator.wire.registry import Caller, World
 
 __all__ = ["TpuService"]
 
-# cloud_tpu.proto, UpdateNodeRequest.update_mask, names all but the disks, which gcloud changes so:
-# SDK 528, command_lib/compute/tpus/tpu_vm/util.py, GenerateUpdateMask.
+# From cloud_tpu.proto, UpdateNodeRequest.update_mask, plus the disks, which gcloud updates this
+# way: SDK 528, command_lib/compute/tpus/tpu_vm/util.py, GenerateUpdateMask.
 _EXTERNAL = "network_config.enable_external_ips"
 _UPDATABLE = ("description", "labels", "tags", "metadata", "data_disks", _EXTERNAL)
 
 
-class TpuService(OperationsService, Offer, MachineService):
-    """The handlers of google.cloud.tpu.v2.Tpu."""
+class TpuService(OperationsService, OfferingHandlers, MachineService):
+    """Handlers of google.cloud.tpu.v2.Tpu."""
 
     def __init__(self, world: World) -> None:
         OperationsService.__init__(self, world)
-        Offer.__init__(self, world.projects)
+        OfferingHandlers.__init__(self, world.projects)
         self._world = world
         self._nodes = Nodes(world)
         self._admission = Admission(world)
         self._quota = Quota(world)
         self._interruptions = Interruptions(world, self._nodes)
-        self.queued = Queued(world, self._nodes, self._admission, self._quota)
-        self._nodes.gone = self.queued.engine.settle
+        self.queued_resources = QueuedResources(world, self._nodes, self._admission, self._quota)
+        self._nodes.on_node_removed = self.queued_resources.engine.on_node_removed
         self.effects = {
             **self._nodes.effects,
             **self._interruptions.effects,
-            **self.queued.engine.effects,
+            **self.queued_resources.engine.effects,
         }
 
     async def resume(self) -> None:
         await self._nodes.resume()
 
     async def list_nodes(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._place(request.parent)
+        project, zone = self._project_and_zone(request.parent)
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
@@ -69,8 +74,8 @@ class TpuService(OperationsService, Offer, MachineService):
         return cloud_tpu.ListNodesResponse.pb()(nodes=rows, next_page_token=token)
 
     async def get_node(self, request: Any, caller: Caller) -> Any:
-        made_by_v1 = find_v1(self._world.store, self._full_name(request.name))
-        return self._get(request.name) if made_by_v1 is None else as_v2(made_by_v1)
+        v1_node = find_v1(self._world.store, self._full_name(request.name))
+        return self._get(request.name) if v1_node is None else as_v2(v1_node)
 
     async def create_node(
         self,
@@ -80,30 +85,30 @@ class TpuService(OperationsService, Offer, MachineService):
         api: str = "v2",
         extras: Mapping[str, Any] | None = None,
     ) -> Any:
-        """`extras` is kept beside the node: what only another version of the API knows."""
-        project, zone = self._place(request.parent)
+        """`extras`: fields that only another API version has."""
+        project, zone = self._project_and_zone(request.parent)
         check_node_id(request.node_id)
         admitted = self._admission.check(project, zone, request.node)
         name = f"projects/{project['id']}/locations/{zone}/nodes/{request.node_id}"
         demand = Demand(zone, admitted.accelerator, wants_spot(request.node))
-        self._refuse_second(name)
+        self._require_unused_name(name)
         self._quota.require(project, [demand])
         try:
             endpoints = await self._nodes.reserve(name, admitted.accelerator.workers)
         except MachineError as error:
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
-        self._refuse_second(name)  # another call may have come in between
+        self._require_unused_name(name)  # a concurrent request may have created it
         self._quota.require(project, [demand])
         node = self._admission.build(name, request.node, project, admitted, endpoints)
-        refusal = self._admission.capacity(project, node)
+        refusal = self._admission.creation_failure(project, node)
         with self._world.store.transaction():
             self._nodes.save(node)
-            self._nodes.keep_extras(name, extras or {})
+            self._nodes.save_extras(name, extras or {})
             record = self._nodes.begin("create", node, api=api, refusal=refusal)
         return self._operations.message(record)
 
     async def delete_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
-        if self._is_of_v1(request.name):
+        if self._is_v1_node(request.name):
             return await self._v1().delete_node(request, caller, api=api)
         node = self._get(request.name)
         if node.state == NodeState.DELETING:
@@ -121,11 +126,13 @@ class TpuService(OperationsService, Offer, MachineService):
         paths = sorted(set(request.update_mask.paths))
         refused = [path for path in paths if path not in _UPDATABLE]
         if refused or not paths:
-            raise bad_request(f"The update mask {paths} names what cannot be updated: {refused}.")
+            raise bad_request(
+                f"The update mask {paths} has fields that cannot be updated: {refused}."
+            )
         fields = [path.partition(".")[0] for path in paths]
         if "labels" in fields:
             check_labels(request.node.labels)
-        project, zone = self._place(node.name)
+        project, zone = self._project_and_zone(node.name)
         if "data_disks" in fields:
             self._admission.check_disks(zone, node.accelerator_type, request.node.data_disks)
         if _EXTERNAL in paths:
@@ -135,8 +142,8 @@ class TpuService(OperationsService, Offer, MachineService):
             if field == "description":
                 changes.description = request.node.description
             elif field == "network_config":
-                wanted = request.node.network_config.enable_external_ips
-                changes.network_config.enable_external_ips = wanted
+                enabled = request.node.network_config.enable_external_ips
+                changes.network_config.enable_external_ips = enabled
             else:
                 getattr(changes, field).MergeFrom(getattr(request.node, field))
         record = self._nodes.begin(
@@ -150,7 +157,7 @@ class TpuService(OperationsService, Offer, MachineService):
         return self._operations.message(record)
 
     async def stop_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
-        if self._is_of_v1(request.name):
+        if self._is_v1_node(request.name):
             return await self._v1().stop_node(request, caller, api=api)
         node = self._get(request.name)
         self._require_state("stop", node, NodeState.READY)
@@ -159,7 +166,7 @@ class TpuService(OperationsService, Offer, MachineService):
         return self._change_state("stop", node, NodeState.STOPPING, api)
 
     async def start_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
-        if self._is_of_v1(request.name):
+        if self._is_v1_node(request.name):
             return await self._v1().start_node(request, caller, api=api)
         node = self._get(request.name)
         self._require_state("start", node, NodeState.STOPPED)
@@ -167,22 +174,22 @@ class TpuService(OperationsService, Offer, MachineService):
 
     async def create_queued_resource(self, request: Any, caller: Caller) -> Any:
         document = from_v2(request.queued_resource)
-        return self._operations.message(self.queued.create(request, document))
+        return self._operations.message(self.queued_resources.create(request, document))
 
     async def get_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return as_v2_queued(self.queued.get(request.name))
+        return as_v2_queued(self.queued_resources.get(request.name))
 
     async def list_queued_resources(self, request: Any, caller: Caller) -> Any:
-        rows, token = self.queued.rows(request)
+        rows, token = self.queued_resources.list_page(request)
         return cloud_tpu.ListQueuedResourcesResponse.pb()(
             queued_resources=[as_v2_queued(row) for row in rows], next_page_token=token
         )
 
     async def delete_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return self._operations.message(self.queued.delete(request))
+        return self._operations.message(self.queued_resources.delete(request))
 
     async def reset_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return self._operations.message(self.queued.reset(request))
+        return self._operations.message(self.queued_resources.reset(request))
 
     def reconfigure_all(self, project: str) -> None:
         self._nodes.reconfigure_all(project)
@@ -192,14 +199,14 @@ class TpuService(OperationsService, Offer, MachineService):
         return [str(node.name) for node in nodes if node.network_config.network == network]
 
     def users_of_disks(self, project: str) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        users: dict[str, list[str]] = {}
         for node in self._nodes.all(f"projects/{project}/"):
             for disk in node.data_disks:
-                found.setdefault(short(disk.source_disk), []).append(node.name)
-        return found
+                users.setdefault(relative_name(disk.source_disk), []).append(node.name)
+        return users
 
     def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
-        """A worker goes by its hostname there."""
+        """A worker is identified by its hostname."""
         for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
             if node.state != NodeState.READY:
                 continue
@@ -216,7 +223,7 @@ class TpuService(OperationsService, Offer, MachineService):
         self._interruptions.maintain(self._get(name))
 
     def simulate_maintenance(self, name: str, worker: str, api: str) -> Any:
-        """The operation of a maintenance event on one worker, "" for the first."""
+        """Begin a maintenance event on one worker, "" for the first."""
         node = self._get(name)
         self._require_state("simulateMaintenanceEvent", node, NodeState.READY)
         workers = [str(index) for index in range(len(node.network_endpoints))]
@@ -231,11 +238,11 @@ class TpuService(OperationsService, Offer, MachineService):
             raise bad_request(
                 f"getGuestAttributes is not supported while in state {NodeState(node.state).name}"
             )
-        wanted, _, key = request.query_path.partition("/")
+        query_namespace, _, key = request.query_path.partition("/")
         count = len(node.network_endpoints)
-        chosen = [worker for worker in request.worker_ids if worker] or map(str, range(count))
+        workers = [worker for worker in request.worker_ids if worker] or map(str, range(count))
         answer = cloud_tpu.GetGuestAttributesResponse.pb()()
-        for worker in chosen:
+        for worker in workers:
             if not worker.isdigit() or int(worker) >= count:
                 raise bad_request(f'There is no worker "{worker}".')
             attributes = self._world.host.guest_attributes(f"{node.name}/workers/{worker}")
@@ -243,39 +250,39 @@ class TpuService(OperationsService, Offer, MachineService):
             entry.query_value.SetInParent()
             for namespace, values in attributes.items():
                 for name, value in values.items():
-                    if wanted in ("", namespace) and key in ("", name):
+                    if query_namespace in ("", namespace) and key in ("", name):
                         entry.query_value.items.add(namespace=namespace, key=name, value=value)
         return answer
 
     async def generate_service_identity(self, request: Any, caller: Caller) -> Any:
-        project, _ = self._place(request.parent)
+        project, _ = self._project_and_zone(request.parent)
         email = f"service-{project['number']}@gcp-sa-tpu.iam.gserviceaccount.com"
         return cloud_tpu.GenerateServiceIdentityResponse.pb()(identity={"email": email})
 
-    def _place(self, parent: str) -> tuple[Project, str]:
+    def _project_and_zone(self, parent: str) -> tuple[Project, str]:
         project, zone = parse_location(parent)
         return self._world.projects.require(project, "tpu.googleapis.com"), zone
 
     def _full_name(self, name: str) -> str:
-        project, zone = self._place(name)
+        project, zone = self._project_and_zone(name)
         return f"projects/{project['id']}/locations/{zone}/nodes/{name.partition('/nodes/')[2]}"
 
-    def _is_of_v1(self, name: str) -> bool:
+    def _is_v1_node(self, name: str) -> bool:
         return self._world.store.get(KIND_V1, self._full_name(name)) is not None
 
     def _v1(self) -> Any:
         return self._world.service("tpu_v1").handler("google.cloud.tpu.v1.Tpu")
 
     def _get(self, name: str) -> Any:
-        found = self._nodes.find(self._full_name(name))
-        if found is None and self._is_of_v1(name):
+        node = self._nodes.find(self._full_name(name))
+        if node is None and self._is_v1_node(name):
             raise bad_request("This is not supported for nodes created by API version V1.")
-        if found is None:
+        if node is None:
             raise missing(f"Resource '{name}' was not found")
-        return found
+        return node
 
-    def _refuse_second(self, name: str) -> None:
-        """The two versions share their names."""
+    def _require_unused_name(self, name: str) -> None:
+        """The name must be unused in both API versions."""
         for kind in (KIND, KIND_V1):
             if self._world.store.get(kind, name) is not None:
                 raise already_exists(name)

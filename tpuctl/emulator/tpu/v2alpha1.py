@@ -1,6 +1,6 @@
-"""Cloud TPU v2alpha1: the same nodes and queued resources as v2's, and what only it can say.
+"""Cloud TPU v2alpha1: adapters of v2, plus what only this version has.
 
-Maintenance at a time of the owner's choosing (performMaintenance…) is not imitated.
+Scheduling maintenance (performMaintenance…) is not emulated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.nodes import Nodes
 from tpuctl.emulator.tpu.offerings import bad_request, parse_location
 from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
-from tpuctl.emulator.tpu.request_ids import Requests
+from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
@@ -30,7 +30,7 @@ _API = "v2alpha1"
 
 
 def _as_v2(request: Any, name: str) -> Any:
-    """The v2 message of that name with all that both know."""
+    """The v2 message of that name, with all common fields."""
     message = getattr(v2, name).pb()()
     return json_format.ParseDict(
         json_format.MessageToDict(request), message, ignore_unknown_fields=True
@@ -42,43 +42,45 @@ def _answer(message: str, **fields: Any) -> Any:
 
 
 class TpuAlphaService(OperationsService):
-    """The handlers of google.cloud.tpu.v2alpha1.Tpu."""
+    """Handlers of google.cloud.tpu.v2alpha1.Tpu."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._world = world
         self._v2: Any = world.service("tpu")
-        self._requests = Requests(world)
-        self._nodes = Nodes(world)  # for what is kept beside them
+        self._requests = RequestIds(world)
+        self._nodes = Nodes(world)  # for their extras
 
     # Nodes.
 
     async def list_nodes(self, request: Any, caller: Caller) -> Any:
-        found = await self._v2.list_nodes(_as_v2(request, "ListNodesRequest"), caller)
-        nodes = [as_alpha(node, self._nodes.extras(node.name)) for node in found.nodes]
-        return _answer("ListNodesResponse", nodes=nodes, next_page_token=found.next_page_token)
+        response = await self._v2.list_nodes(_as_v2(request, "ListNodesRequest"), caller)
+        nodes = [as_alpha(node, self._nodes.extras(node.name)) for node in response.nodes]
+        return _answer("ListNodesResponse", nodes=nodes, next_page_token=response.next_page_token)
 
     async def get_node(self, request: Any, caller: Caller) -> Any:
         node = await self._v2.get_node(request, caller)
         return as_alpha(node, self._nodes.extras(node.name))
 
     async def create_node(self, request: Any, caller: Caller) -> Any:
-        wanted = json_format.MessageToDict(request.node)
+        requested = json_format.MessageToDict(request.node)
         node = _as_v2(request, "CreateNodeRequest")
-        model = wanted.get("schedulingConfig", {}).get("provisioningModel", "STANDARD")
-        if model == "FLEX_START":  # the discovery document does not have it there; the text is ours
-            raise bad_request("FLEX_START needs a queued resource.")
+        model = requested.get("schedulingConfig", {}).get("provisioningModel", "STANDARD")
+        if model == "FLEX_START":  # not in the discovery document; the wording is our own
+            raise bad_request("FLEX_START requires a queued resource.")
         if model == "SPOT":
             node.node.scheduling_config.spot = True
         if model == "RESERVATION_BOUND":
             node.node.scheduling_config.reserved = True
-        extras = {key: wanted[key] for key in NODE_EXTRAS if key in wanted}
+        extras = {key: requested[key] for key in NODE_EXTRAS if key in requested}
         create = partial(self._v2.create_node, node, caller, api=_API, extras=extras)
-        return await self._once(request, f"create {request.parent}/nodes/{request.node_id}", create)
+        return await self._begin_once(
+            request, f"create {request.parent}/nodes/{request.node_id}", create
+        )
 
     async def delete_node(self, request: Any, caller: Caller) -> Any:
         delete = partial(self._v2.delete_node, request, caller, api=_API)
-        return await self._once(request, f"delete {request.name}", delete)
+        return await self._begin_once(request, f"delete {request.name}", delete)
 
     async def update_node(self, request: Any, caller: Caller) -> Any:
         return await self._v2.update_node(_as_v2(request, "UpdateNodeRequest"), caller, api=_API)
@@ -90,58 +92,62 @@ class TpuAlphaService(OperationsService):
         return await self._v2.start_node(request, caller, api=_API)
 
     async def simulate_maintenance_event(self, request: Any, caller: Caller) -> Any:
-        """On the first of the workers named, or on worker 0 (cloud_tpu.proto)."""
+        """On the first worker listed, or worker 0 (cloud_tpu.proto)."""
         worker = next(iter(request.worker_ids), "")
         return self._v2.simulate_maintenance(request.name, worker, _API)
 
     async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
         return await self._v2.get_guest_attributes(request, caller)
 
-    async def _once(self, request: Any, what: str, begin: Callable[[], Any]) -> Any:
-        """The operation that `begin` starts, or that the same request started before."""
-        project, _ = self._place(request.parent if hasattr(request, "parent") else request.name)
-        seen = self._requests.find(project, request.request_id, what)
-        if seen is not None:
-            return self._operations.message(seen)
+    async def _begin_once(self, request: Any, action: str, begin: Callable[[], Any]) -> Any:
+        """The operation that `begin` starts, or that an earlier identical request started."""
+        project, _ = self._project_and_zone(
+            request.parent if hasattr(request, "parent") else request.name
+        )
+        existing = self._requests.find(project, request.request_id, action)
+        if existing is not None:
+            return self._operations.message(existing)
         message = await begin()
         record = self._operations.get(message.name)
-        self._requests.keep(project, request.request_id, what, record)
+        self._requests.save(project, request.request_id, action, record)
         return message
 
     # Queued resources.
 
     async def create_queued_resource(self, request: Any, caller: Caller) -> Any:
         document = json_format.MessageToDict(request.queued_resource)
-        return self._operations.message(self._v2.queued.create(request, document, _API))
+        return self._operations.message(self._v2.queued_resources.create(request, document, _API))
 
     async def get_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return as_alpha_queued(self._v2.queued.get(request.name))
+        return as_alpha_queued(self._v2.queued_resources.get(request.name))
 
     async def list_queued_resources(self, request: Any, caller: Caller) -> Any:
-        rows, token = self._v2.queued.rows(request)
-        shown = [as_alpha_queued(row) for row in rows]
-        return _answer("ListQueuedResourcesResponse", queued_resources=shown, next_page_token=token)
+        rows, token = self._v2.queued_resources.list_page(request)
+        messages = [as_alpha_queued(row) for row in rows]
+        return _answer(
+            "ListQueuedResourcesResponse", queued_resources=messages, next_page_token=token
+        )
 
     async def delete_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return self._operations.message(self._v2.queued.delete(request, _API))
+        return self._operations.message(self._v2.queued_resources.delete(request, _API))
 
     async def reset_queued_resource(self, request: Any, caller: Caller) -> Any:
-        return self._operations.message(self._v2.queued.reset(request, _API))
+        return self._operations.message(self._v2.queued_resources.reset(request, _API))
 
-    # Reading only. These messages are the same on the wire in both versions.
+    # Read-only methods. These messages are the same on the wire in both versions.
 
     async def list_reservations(self, request: Any, caller: Caller) -> Any:
-        """Those that the owner has set, with no more than a name and a state."""
-        project, zone = self._place(request.parent)
+        """The reservations in the settings, with name and state only."""
+        project, zone = self._project_and_zone(request.parent)
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
-        known = [str(name) for name in self._world.settings.get("reservations")]
-        names = sorted(name for name in known if name.startswith(prefix))
+        reservations = [str(name) for name in self._world.settings.get("reservations")]
+        names = sorted(name for name in reservations if name.startswith(prefix))
         rows, token = page(names, request.page_size, request.page_token, str)
         state = alpha.Reservation.State.ACTIVE
-        shown = [_answer("Reservation", name=name, state=state) for name in rows]
-        return _answer("ListReservationsResponse", reservations=shown, next_page_token=token)
+        messages = [_answer("Reservation", name=name, state=state) for name in rows]
+        return _answer("ListReservationsResponse", reservations=messages, next_page_token=token)
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
         return await self._v2.list_accelerator_types(request, caller)
@@ -164,6 +170,6 @@ class TpuAlphaService(OperationsService):
     async def get_location(self, request: Any, caller: Caller) -> Any:
         return await self._v2.get_location(request, caller)
 
-    def _place(self, name: str) -> tuple[Project, str]:
+    def _project_and_zone(self, name: str) -> tuple[Project, str]:
         project, zone = parse_location(name)
         return self._world.projects.require(project, "tpu.googleapis.com"), zone

@@ -1,16 +1,16 @@
-"""The messages of API v2alpha1 with the fields that its official Python client lacks.
+"""The messages of API v2alpha1 with fields that its official Python client lacks.
 
-google-cloud-tpu 1.28 (and google/cloud/tpu/v2alpha1/cloud_tpu.proto, which it is made of) knows
-neither flex-start nor run durations. Google's discovery document of v2alpha1 does, as the Google
-Cloud SDK carries it (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py, SDK 528:
+google-cloud-tpu 1.28 (and google/cloud/tpu/v2alpha1/cloud_tpu.proto, its source) has neither
+flex-start nor run durations. Google's discovery document of v2alpha1 does, as included in the
+Google Cloud SDK (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py, SDK 528:
 QueuedResource.provisioningModel, QueuedResource.runDuration, SchedulingConfig.provisioningModel,
-.reservationName, .terminationTimestamp). So a Python program can ask for them over REST only:
+.reservationName, .terminationTimestamp). Python programs can only request them over REST:
 
     POST /v2alpha1/projects/P/locations/ZONE/queuedResources?queuedResourceId=ID
     {"tpu": {"nodeSpec": [{"parent": …, "nodeId": …, "node": {…}}]},
      "provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "14400s"}}
 
-The numbers of these fields are not public: those below serve JSON, and no client sends them.
+The field numbers are not public: the ones below serve JSON, and no client sends them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODELS = (
 
 
 def extended(message: Any) -> Any:
-    """The class of the same name that has the fields; any other API's message as it is."""
+    """The extended class of a message; messages of other APIs are returned unchanged."""
     name = message.DESCRIPTOR.full_name
     package = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file.package
     if not name.startswith(f"{package}."):
@@ -45,7 +45,7 @@ def extended(message: Any) -> Any:
 
 @cache
 def _pool() -> Any:
-    """A pool of its own, for the client's is not ours to change."""
+    """A separate pool, since the client's must not be changed."""
     source = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file
     file = descriptor_pb2.FileDescriptorProto()
     source.CopyToProto(file)
@@ -84,9 +84,9 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _copy_dependencies(file: Any, pool: Any, known: set[str]) -> None:
-    for needed in file.dependencies:
-        if needed.name not in known:
-            known.add(needed.name)
-            _copy_dependencies(needed, pool, known)
-            pool.AddSerializedFile(needed.serialized_pb)
+def _copy_dependencies(file: Any, pool: Any, copied: set[str]) -> None:
+    for dependency in file.dependencies:
+        if dependency.name not in copied:
+            copied.add(dependency.name)
+            _copy_dependencies(dependency, pool, copied)
+            pool.AddSerializedFile(dependency.serialized_pb)

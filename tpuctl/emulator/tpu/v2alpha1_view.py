@@ -1,4 +1,4 @@
-"""Nodes and queued resources as API v2alpha1 shows them."""
+"""Nodes and queued resources in the form of API v2alpha1."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["as_alpha", "as_alpha_queued"]
 
 
 def as_alpha(node: Any, extras: Mapping[str, Any]) -> Any:
-    """A node of v2 with what is kept beside it."""
+    """A v2 node plus its extras."""
     document = {**json_format.MessageToDict(node), **extras}
     if document.get("apiVersion") == "V2":
-        document["apiVersion"] = "V2_ALPHA1"  # this version has no name for the later one
+        document["apiVersion"] = "V2_ALPHA1"  # this version's enum has no V2
     message = extended(cloud_tpu.Node.pb())()
     return json_format.ParseDict(document, message, ignore_unknown_fields=True)
 
 
 def as_alpha_queued(document: Document) -> Any:
-    """With the time at which its nodes end, once that is known."""
+    """With the termination time of its nodes, if known."""
     ends = document["_"].get("ends")
     if ends is not None:
-        moment = datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z")
-        duration = {**document.get("runDuration", {}), "terminationTime": moment}
+        termination_time = datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z")
+        duration = {**document.get("runDuration", {}), "terminationTime": termination_time}
         document = {**document, "runDuration": duration}
     message = extended(cloud_tpu.QueuedResource.pb())()
     return json_format.ParseDict(document, message, ignore_unknown_fields=True)

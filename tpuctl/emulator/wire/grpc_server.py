@@ -9,7 +9,7 @@ import tempfile
 from typing import Any
 
 from tpuctl.emulator.faults.traffic import Caller, ConnectionCut
-from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.wire.routes import Router
 from tpuctl.emulator.wire.transcript import Transcript
@@ -25,7 +25,7 @@ class RpcServer:
     """Serves every method of the router over gRPC."""
 
     def __init__(
-        self, router: Router, access: Access, transcript: Transcript | None = None
+        self, router: Router, access: AccessTokens, transcript: Transcript | None = None
     ) -> None:
         self._router = router
         self._access = access

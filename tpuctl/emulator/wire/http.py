@@ -12,8 +12,8 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.http_exchange import TruncatedResponse
 from tpuctl.emulator.faults.traffic import ConnectionCut
-from tpuctl.emulator.iam.oauth import PublicPages
-from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.iam.oauth import OAuthEndpoints
+from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, internal, invalid
 from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.wire.batch import Part, answer_batch
@@ -36,10 +36,10 @@ class HttpHandler:
     def __init__(
         self,
         router: Router,
-        access: Access,
+        access: AccessTokens,
         storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
         control: ControlHandler,
-        pages: PublicPages,
+        pages: OAuthEndpoints,
         tunnels: Tunnels,
         transcript: Transcript | None = None,
     ) -> None:

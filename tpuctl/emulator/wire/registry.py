@@ -13,7 +13,7 @@ from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
 from tpuctl.emulator.iam.authority import Authority
 from tpuctl.emulator.iam.guard import Guard
-from tpuctl.emulator.iam.tokens import Access
+from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.operations import Effect, Operations
 from tpuctl.emulator.state.pace import Pace
@@ -43,7 +43,7 @@ class World:
     home: Path
     store: Store
     pace: Pace
-    access: Access
+    access: AccessTokens
     host: Host
     apis: Sequence[GoogleApi]
     operations: Operations = field(init=False)
@@ -63,12 +63,12 @@ class World:
         self.settings = Settings(self.store)
         agents = {api.access.host: api.access.agents for api in self.apis}
         self.authority = Authority(self.store, self.settings, self.projects, agents)
-        self.projects.first_enabled = self.authority.greet
+        self.projects.on_first_enabled = self.authority.grant_service_agents
         self.faults = Faults(self.store)
         self.traffic = Traffic(self.faults, self._project_number, self._describe)
         accesses = [api.access for api in self.apis]
         self.guard = Guard(
-            *(self.store, self.projects, self.authority.allows, self.authority.is_limitless),
+            *(self.store, self.projects, self.authority.allows, self.authority.is_unrestricted),
             *(self.traffic.caller, accesses),
         )
         self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)

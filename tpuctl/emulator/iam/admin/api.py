@@ -1,4 +1,4 @@
-"""IAM Admin, as the core knows it: its surfaces, who may call it, and its paces."""
+"""Registration of IAM Admin: surfaces, permissions and paces."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from tpuctl.emulator.iam.admin.rest_rules import IAM
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.iam.refusals import denied
-from tpuctl.emulator.iam.required_permissions import Need, Places
+from tpuctl.emulator.iam.permission_errors import permission_denied
+from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
@@ -16,7 +16,7 @@ __all__ = ["API"]
 
 _HOST = "iam.googleapis.com"
 
-_ROLE_WORDS = {  # the first from terraform-provider-google#11680; the others after it
+_ROLE_WORDS = {  # the first from terraform-provider-google#11680; the others by analogy
     "create": "create a role in",
     "list": "list roles in",
     "get": "get the role at",
@@ -27,18 +27,18 @@ _ROLE_WORDS = {  # the first from terraform-provider-google#11680; the others af
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """As gcloud shows it in many public issues."""
+    """Wording that gcloud prints in many public issues."""
     kind, _, verb = need.permission.rpartition(".")
     if kind == "iam.roles":
-        text = f"You don't have permission to {_ROLE_WORDS[verb]} {need.told}."
+        text = f"You don't have permission to {_ROLE_WORDS[verb]} {need.resource_name}."
         return ApiError("PERMISSION_DENIED", text)
     text = f"Permission '{need.permission}' denied on resource (or it may not exist)."
-    return denied(text, need, _HOST)
+    return permission_denied(text, need, _HOST)
 
 
-def _deleted_account(places: Places, request: Any) -> Iterator[Need]:
+def _deleted_account(resources: PolicyResources, request: Any) -> Iterator[Need]:
     name = request.name.rpartition("/")[2]
-    resource = places.account(name)
+    resource = resources.account(name)
     yield Need("iam.serviceAccounts.undelete", resource, request.name)
 
 
@@ -51,8 +51,8 @@ _ACCESS = ApiAccess(
 )
 
 _PACES = {
-    # From creation until policies accept them, 0 where nobody wants to watch that: a new role was
-    # refused for 12 to 18 seconds in one public report, a new account's time is a guess.
+    # From creation until policies accept them; 0 where the delay is not worth watching. A new role
+    # was refused for 12 to 18 seconds in one public report; the delay of accounts is a guess.
     "identity.roles.visible": (0.0, 15.0),
     "identity.accounts.visible": (0.0, 5.0),
 }

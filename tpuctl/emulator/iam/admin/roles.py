@@ -1,6 +1,6 @@
-"""IAM Admin v1: predefined and custom roles, and which permissions there are.
+"""IAM Admin v1: predefined and custom roles, and known permissions.
 
-Ids of deleted roles stay taken until 37 days have passed, which nobody waits for here.
+IDs of deleted roles stay reserved; Google frees them after 37 days.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["RoleHandlers"]
 _ROLE_ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
 _NAME = re.compile(r"((?:projects|organizations)/[^/]+)/roles/([^/]+)")
 _FIELDS = ("title", "description", "included_permissions", "stage")
-_LONGEST = {"title": 100, "description": 300}
+_MAX_LENGTHS = {"title": 100, "description": 300}
 
 Role = dict[str, Any]
 
 
 class RoleHandlers:
-    """The handlers of google.iam.admin.v1.IAM that are about roles."""
+    """Handlers of google.iam.admin.v1.IAM for roles."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -67,7 +67,7 @@ class RoleHandlers:
         return self._save_role(role)
 
     async def get_role(self, request: Any, caller: Caller) -> Any:
-        """Deleted roles are shown too, marked as such."""
+        """Deleted roles are returned too, marked as deleted."""
         predefined = predefined_roles().get(request.name)
         if predefined is not None:
             return _predefined_message(predefined, full=True)
@@ -76,26 +76,26 @@ class RoleHandlers:
         return _message(self._find_role(request.name), full=True)
 
     async def list_roles(self, request: Any, caller: Caller) -> Any:
-        """Predefined roles without a parent, else the parent's custom ones."""
+        """Predefined roles without a parent, otherwise the parent's custom roles."""
         full = request.view == messages.RoleView.FULL
-        found: list[Any] = []
+        roles: list[Any] = []
         if request.parent:
             parent = self._parent(request.parent)
-            found = [
+            roles = [
                 _message(role, full=full)
                 for role in self._world.store.list_json(ROLES, f"{parent}/roles/")
                 if request.show_deleted or not role["deleted"]
             ]
         else:
-            found = [_predefined_message(role, full=full) for role in predefined_roles().values()]
-        rows, token = page(found, request.page_size or 300, request.page_token, _name_of)
+            roles = [_predefined_message(role, full=full) for role in predefined_roles().values()]
+        rows, token = page(roles, request.page_size or 300, request.page_token, _name_of)
         return messages.ListRolesResponse.pb()(roles=rows, next_page_token=token)
 
     async def update_role(self, request: Any, caller: Caller) -> Any:
         role = self._find_role(request.name)
         self._check_etag(role, request.role.etag)
         if role["deleted"]:
-            # The words are a guess, after those that creation and deletion have.
+            # The wording is a guess, after that of creation and deletion.
             raise ApiError(
                 "FAILED_PRECONDITION",
                 f"You can't update a role_id ({request.name}) which has been marked for deletion.",
@@ -108,7 +108,7 @@ class RoleHandlers:
         return self._save_role(role)
 
     async def delete_role(self, request: Any, caller: Caller) -> Any:
-        """It can be undeleted; bindings to it stay and grant nothing."""
+        """Can be undone with undelete; bindings to the role stay but grant nothing."""
         role = self._find_role(request.name)
         self._check_etag(role, request.etag)
         if role["deleted"]:
@@ -124,7 +124,7 @@ class RoleHandlers:
         role = self._find_role(request.name)
         self._check_etag(role, request.etag)
         if not role["deleted"]:
-            raise ApiError(  # a guess, after deletion's words
+            raise ApiError(  # a guess, after the wording of deletion
                 "FAILED_PRECONDITION",
                 f"You can't undelete role_id ({request.name}) as it is not deleted.",
             )
@@ -132,7 +132,7 @@ class RoleHandlers:
         return self._save_role(role)
 
     async def query_testable_permissions(self, request: Any, caller: Caller) -> Any:
-        """Those of the list that is known here, which is not all of Google's."""
+        """The permissions known here, a subset of Google's."""
         _check_resource(request.full_resource_name)
         in_project = "/projects/" in request.full_resource_name
         names = known_permissions(for_projects=in_project)
@@ -153,16 +153,16 @@ class RoleHandlers:
     async def query_grantable_roles(self, request: Any, caller: Caller) -> Any:
         _check_resource(request.full_resource_name)
         full = request.view == messages.RoleView.FULL
-        found = [_predefined_message(role, full=full) for role in predefined_roles().values()]
+        roles = [_predefined_message(role, full=full) for role in predefined_roles().values()]
         project = re.search(r"/(projects/[^/]+)$", request.full_resource_name)
         if project is not None:
             custom = self._world.store.list_json(ROLES, f"{self._parent(project[1])}/roles/")
-            found += [_message(role, full=full) for role in custom if not role["deleted"]]
-        rows, token = page(found, request.page_size or 300, request.page_token, _name_of)
+            roles += [_message(role, full=full) for role in custom if not role["deleted"]]
+        rows, token = page(roles, request.page_size or 300, request.page_token, _name_of)
         return messages.QueryGrantableRolesResponse.pb()(roles=rows, next_page_token=token)
 
     def _parent(self, name: str) -> str:
-        """The parent by its canonical name, which has the project's id."""
+        """The parent's canonical name, with the project's ID."""
         kind, _, rest = name.partition("/")
         if kind == "projects" and rest:
             project = self._world.projects.require(rest, "iam.googleapis.com")
@@ -174,36 +174,36 @@ class RoleHandlers:
         raise invalid(f"Invalid parent {name!r}.")
 
     def _find_role(self, name: str) -> Role:
-        found = _NAME.fullmatch(name)
-        if found is None or not _ROLE_ID.fullmatch(found[2]):
+        match = _NAME.fullmatch(name)
+        if match is None or not _ROLE_ID.fullmatch(match[2]):
             # From GoogleCloudPlatform/k8s-config-connector#210.
             raise invalid(
                 'The role name must be in the form "roles/{role}", '
                 '"organizations/{organization_id}/roles/{role}", or '
                 '"projects/{project_id}/roles/{role}".'
             )
-        role = self._world.store.get_json(ROLES, f"{self._parent(found[1])}/roles/{found[2]}")
+        role = self._world.store.get_json(ROLES, f"{self._parent(match[1])}/roles/{match[2]}")
         if role is None:
             raise _no_role(name)
         return role
 
-    def _check_etag(self, role: Role, given: bytes) -> None:
-        if given and given != _etag(role):
-            raise ApiError(  # the words are a guess, after those of policies
+    def _check_etag(self, role: Role, etag: bytes) -> None:
+        if etag and etag != _etag(role):
+            raise ApiError(  # a guess, after the wording of policies
                 "ABORTED",
                 "There were concurrent changes to the role. Please retry the whole "
                 "read-modify-write with exponential backoff.",
             )
 
-    def _fill_role(self, role: Role, wanted: Any, paths: Sequence[str]) -> None:
+    def _fill_role(self, role: Role, body: Any, paths: Sequence[str]) -> None:
         for path in paths:
-            value = getattr(wanted, path)
+            value = getattr(body, path)
             if path == "included_permissions":
                 in_project = role["name"].startswith("projects/")
                 check_for_role(value, in_project=in_project)
                 value = sorted({*value})
-            elif path in _LONGEST and len(value) > _LONGEST[path]:
-                raise invalid(f"The role's {path} is longer than {_LONGEST[path]} characters.")
+            elif path in _MAX_LENGTHS and len(value) > _MAX_LENGTHS[path]:
+                raise invalid(f"The role's {path} is longer than {_MAX_LENGTHS[path]} characters.")
             role[path] = value
 
     def _save_role(self, role: Role) -> Any:
@@ -213,7 +213,7 @@ class RoleHandlers:
 
 
 def _no_role(name: str) -> ApiError:
-    # Google's words, as gcloud shows them in many public scripts.
+    # Google's wording, as gcloud prints it in many public scripts.
     return missing(f"The role named {name} was not found.")
 
 
@@ -238,9 +238,10 @@ def _message(role: Role, *, full: bool) -> Any:
 
 
 def _check_resource(name: str) -> None:
-    """iam.proto: a full resource name, as `//cloudresourcemanager.googleapis.com/projects/P`.
+    """iam.proto: a full resource name, for example
+    `//cloudresourcemanager.googleapis.com/projects/P`.
 
-    gcloud names the host that it was pointed at, with its port.
+    gcloud uses the host of its endpoint, with the port.
     """
     if not re.fullmatch(r"//[\w.-]+(?::\d+)?/.+", name):
         raise invalid(f"Invalid full resource name: '{name}'.")
@@ -252,5 +253,5 @@ def _predefined_message(role: PredefinedRole, *, full: bool) -> Any:
         title=role.title,
         included_permissions=role.permissions if full else [],
         stage=messages.Role.RoleLaunchStage.GA,
-        etag=b"\0",  # "AA==", that of every predefined role in the public record of them
+        etag=b"\0",  # "AA==", as in public listings of predefined roles
     )

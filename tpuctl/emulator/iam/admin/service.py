@@ -1,4 +1,4 @@
-"""IAM Admin v1: service accounts and their policies. Users' own keys are refused."""
+"""IAM Admin v1: service accounts and their policies. User-managed keys are refused."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tpuctl.emulator.wire.registry import Caller, World
 __all__ = ["IdentityService"]
 
 _ACCOUNT_ID = re.compile(r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])")
-_KEY_LIFE = 2 * 366 * 24 * 3600  # "up to two years and one month", says IAM's guide of keys
-_DELETED = "account-deleted"  # by unique id, for as long as the local cloud lives
+_KEY_LIFETIME_SECONDS = 2 * 366 * 24 * 3600  # IAM's guide: "up to two years and one month"
+_DELETED = "account-deleted"  # kind in the store, by unique ID; never purged
 
 Account = dict[str, Any]
 
 
 class IdentityService(RoleHandlers):
-    """The handlers of google.iam.admin.v1.IAM."""
+    """Handlers of google.iam.admin.v1.IAM."""
 
     effects: Mapping[str, Effect] = {}
 
@@ -84,7 +84,7 @@ class IdentityService(RoleHandlers):
             "display_name": request.service_account.display_name,
             "description": request.service_account.description,
             "disabled": False,
-            # "It can take 60 seconds or more before you can use" a new one, IAM's guide says.
+            # IAM's guide: "It can take 60 seconds or more before you can use" a new account.
             "visible": time.time() + self._world.pace.seconds("identity.accounts.visible"),
         }
         self._store.put_json(ACCOUNTS, name, account)
@@ -113,9 +113,9 @@ class IdentityService(RoleHandlers):
         return _message(account)
 
     async def delete_service_account(self, request: Any, caller: Caller) -> None:
-        """Policies go on to name it, as `deleted:serviceAccount:EMAIL?uid=ID`.
+        """Policies keep it as `deleted:serviceAccount:EMAIL?uid=ID`.
 
-        As cloud.google.com/iam/docs/service-accounts-delete-undelete shows.
+        See cloud.google.com/iam/docs/service-accounts-delete-undelete.
         """
         account = self._get(request.name)
         with self._store.transaction():
@@ -126,14 +126,14 @@ class IdentityService(RoleHandlers):
             self._world.access.revoke(account["email"])
 
     async def undelete_service_account(self, request: Any, caller: Caller) -> Any:
-        """By unique id alone, and only while no new account has the e-mail."""
+        """By unique ID only, and only while no other account has the email."""
         key = request.name.rpartition("/")[2]
         account = self._store.get_json(_DELETED, key)
         if account is None:
             raise missing(f"Unknown service account: {key}")
         self._project(f"projects/{account['project']}")
         if self._store.get(ACCOUNTS, account["name"]) is not None:
-            raise ApiError(  # the words are a guess
+            raise ApiError(  # the wording is a guess
                 "ALREADY_EXISTS", f"Service account {account['email']} already exists."
             )
         with self._store.transaction():
@@ -144,29 +144,29 @@ class IdentityService(RoleHandlers):
         return messages.UndeleteServiceAccountResponse.pb()(restored_account=_message(account))
 
     async def list_service_account_keys(self, request: Any, caller: Caller) -> Any:
-        """The one that Google keeps for the account: users' own cannot be made here."""
+        """The Google-managed key; user-managed keys cannot be created."""
         account = self._get(request.name)
-        own = messages.ListServiceAccountKeysRequest.KeyType.USER_MANAGED
-        if request.key_types and set(request.key_types) == {own}:
+        user_managed = messages.ListServiceAccountKeysRequest.KeyType.USER_MANAGED
+        if request.key_types and set(request.key_types) == {user_managed}:
             return messages.ListServiceAccountKeysResponse.pb()()
         return messages.ListServiceAccountKeysResponse.pb()(keys=[_key(account)])
 
     async def get_service_account_key(self, request: Any, caller: Caller) -> Any:
         name, _, key = request.name.rpartition("/keys/")
-        found = _key(self._get(name))
-        if not found.name.endswith(f"/{key}"):
+        response = _key(self._get(name))
+        if not response.name.endswith(f"/{key}"):
             raise missing(f"Service account key {key} does not exist.")
-        return found
+        return response
 
     def _require_creation(self, project: Project) -> None:
-        """docs.cloud.google.com/iam/docs/troubleshoot-org-policies has the answer."""
-        constraint, own = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
-        if not OrgPolicies(self._store).is_enforced(own, constraint):
+        """Wording from docs.cloud.google.com/iam/docs/troubleshoot-org-policies."""
+        constraint, resource = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
+        if not OrgPolicies(self._store).is_enforced(resource, constraint):
             return
         text = "Service account creation is not allowed on this project."
         violation = {
             "type": f"constraints/{constraint}",
-            "subject": f"{own}/serviceAccounts/?configvalue=",
+            "subject": f"{resource}/serviceAccounts/?configvalue=",
             "description": text,
         }
         kind = "type.googleapis.com/google.rpc.PreconditionFailure"
@@ -174,9 +174,9 @@ class IdentityService(RoleHandlers):
         raise ApiError("FAILED_PRECONDITION", text, details=details)
 
     async def create_service_account_key(self, request: Any, caller: Caller) -> Any:
-        """Refused, as in every organization made since May 2024 that has not allowed it.
+        """Always refused, the default policy of organizations created since May 2024.
 
-        cloud.google.com/resource-manager/docs/secure-by-default-organizations; the words are in
+        cloud.google.com/resource-manager/docs/secure-by-default-organizations; the wording is from
         many public issues.
         """
         account = self._get(request.name)
@@ -204,12 +204,14 @@ class IdentityService(RoleHandlers):
 
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         account = self._get(request.resource)
-        wanted = from_message(request.policy)
-        return to_message(self._policies.set(account["name"], wanted, concurrent_change()))
+        policy = from_message(request.policy)
+        return to_message(self._policies.set(account["name"], policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         account = self._get(request.resource)
-        names = self._world.authority.granted(caller, account["name"], request.permissions)
+        names = self._world.authority.granted_permissions(
+            caller, account["name"], request.permissions
+        )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     def _project(self, name: str) -> Project:
@@ -219,15 +221,15 @@ class IdentityService(RoleHandlers):
         return self._world.projects.require(project, "iam.googleapis.com")
 
     def _get(self, name: str) -> Account:
-        """By e-mail or unique id; the project may be a wildcard."""
-        found = re.fullmatch(r"projects/([^/]+)/serviceAccounts/([^/]+)", name)
-        if found is None:
+        """By email or unique ID; the project may be a wildcard."""
+        match = re.fullmatch(r"projects/([^/]+)/serviceAccounts/([^/]+)", name)
+        if match is None:
             raise invalid(f"Invalid service account name {name!r}.")
-        key = found[2]
+        key = match[2]
         for account in self._store.list_json(ACCOUNTS):
             if key in (account["email"], account["unique_id"]):
-                project = self._world.projects.find(found[1])
-                if found[1] == "-" or (project and project["id"] == account["project"]):
+                project = self._world.projects.find(match[1])
+                if match[1] == "-" or (project and project["id"] == account["project"]):
                     return dict(account)
         raise missing(f"Unknown service account: {key}")
 
@@ -238,7 +240,7 @@ class IdentityService(RoleHandlers):
 
 
 def _key(account: Account) -> Any:
-    """Made with the account; Google renews its own from time to time."""
+    """Created with the account; Google rotates such keys."""
     digest = hashlib.sha1(account["unique_id"].encode(), usedforsecurity=False).hexdigest()
     kind = messages.ServiceAccountKey
     answer = kind.pb()(
@@ -248,7 +250,7 @@ def _key(account: Account) -> Any:
         key_type=messages.ListServiceAccountKeysRequest.KeyType.SYSTEM_MANAGED,
     )
     answer.valid_after_time.FromSeconds(int(account["visible"]))
-    answer.valid_before_time.FromSeconds(int(account["visible"]) + _KEY_LIFE)
+    answer.valid_before_time.FromSeconds(int(account["visible"]) + _KEY_LIFETIME_SECONDS)
     return answer
 
 
