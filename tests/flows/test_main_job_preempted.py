@@ -55,8 +55,8 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
     await asyncio.to_thread(remote_control.change_settings, patient, pace="real")
     await befall(patient, "preempt", node=(await stack.node()).name)
     await async_until(
-        lambda: "preemption notice: saving before the end" in log_of(events, 1),
-        "preemption notice: saving before the end",
+        lambda: "preemption notice: saving before exit" in log_of(events, 1),
+        "preemption notice: saving before exit",
         60,
     )
     await asyncio.to_thread(remote_control.change_settings, patient, pace="instant")
@@ -64,7 +64,7 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
 
     first, second = log_of(events, 1), log_of(events, 2)
     reached = int(re.findall(r"^stopped at step (\d+) of", first, re.MULTILINE)[0])
-    assert first.count("saving before the end") == 1, "the signal that follows is no second reason"
+    assert first.count("saving before exit") == 1, "the signal that follows is not a second reason"
     assert reached == rows(first)[-1] < STEPS
     assert f"resuming from step {reached} (" in second
     assert [*rows(first), *rows(second)] == [1, *range(EVERY, STEPS + 1, EVERY)]

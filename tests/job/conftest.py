@@ -1,4 +1,4 @@
-"""The bundled job's modules, and a Python with TensorFlow to run those that need it."""
+"""The bundled job's modules, and a Python with TensorFlow for those that need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tests.support import job_environment as made_environment
+from tests.support.job_environment import job_python as prepare_job_python
 
 TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
@@ -32,7 +32,7 @@ PURE = {
     "options": "options",
     "pieces": "corpus.pieces",
     "plan": "corpus.plan",
-    "refusal": "refusal",
+    "storage_errors": "storage_errors",
     "schedule": "training.schedule",
     "segments": "corpus.segments",
     "sentences": "corpus.sentences",
@@ -40,47 +40,49 @@ PURE = {
     "text": "corpus.text",
     "versions": "training.versions",
 }
-NAMES = ("corpus", "errors", "files", "gather", "options", "refusal", "training")
+NAMES = ("corpus", "errors", "files", "gather", "options", "storage_errors", "training")
 
 
 @pytest.fixture(scope="session")
 def job() -> Iterator[SimpleNamespace]:
-    """The job's modules that need no TensorFlow, without their names staying importable."""
+    """The job's modules that need no TensorFlow; removed from sys.modules afterwards."""
     before = forget()
-    sys.path.insert(0, str(JOB))  # as its programs have it, when a machine runs them
+    sys.path.insert(0, str(JOB))  # as when the job's programs run
     try:
         yield SimpleNamespace(**{name: importlib.import_module(PURE[name]) for name in PURE})
     finally:
-        sys.path.remove(str(JOB))  # its modules have names that others have, too
+        sys.path.remove(str(JOB))  # its module names are not unique
         forget()
         sys.modules.update(before)
 
 
 def forget() -> dict[str, ModuleType]:
-    """Take the modules of the job's names out of those imported, and return them."""
-    found = [name for name in sys.modules if name.partition(".")[0] in NAMES]
-    return {name: sys.modules.pop(name) for name in found}
+    """Remove the job's modules from sys.modules, and return them."""
+    imported = [name for name in sys.modules if name.partition(".")[0] in NAMES]
+    return {name: sys.modules.pop(name) for name in imported}
 
 
 @pytest.fixture(scope="session")
 def job_python() -> Path:
     """A Python with TensorFlow and the job's requirements."""
-    return Path(made_environment.job_python())
+    return Path(prepare_job_python())
 
 
 @pytest.fixture
 def job_environment() -> dict[str, str]:
-    """The environment of a job's process; nothing of the caller's TPU, bucket or metadata."""
+    """A process environment without the caller's TPU, bucket and metadata variables."""
     dropped = ("TPU", "GCE_", "GOOGLE_", "TF_", "PYTHON")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(dropped)
+    }
+    return {**environment, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.fixture
 def run_check(
     job_python: Path, job_environment: dict[str, str], tmp_path: Path
 ) -> Callable[[str], None]:
-    """Run one of the scripts in `checks/`, which fails by an assertion."""
+    """Run a script in `checks/`, which must print "checked"."""
 
     def run(name: str) -> None:
         result = subprocess.run(

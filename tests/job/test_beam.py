@@ -1,4 +1,4 @@
-"""The records by Apache Beam are those of one machine, byte for byte."""
+"""Records written by Apache Beam are identical to those of one machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def beam_python() -> Path:
     return Path(locked_python(LOCK))
 
 
-def text_in(folder: Path) -> Path:
-    """Two and a half megabytes of the sample's words, with a broken line."""
+def write_text(folder: Path) -> Path:
+    """Write two and a half megabytes of the sample's words, with a broken line."""
     source = random.Random(1)
     words = " ".join(path.read_text("utf-8") for path in (JOB / "sample").glob("*.txt")).split()
     documents = []
@@ -39,8 +39,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)  # the first time its environment is made
-def test_records_by_beam_are_the_same_bytes(
+@pytest.mark.timeout(900)  # the first run creates the environment
+def test_beam_records_are_identical(
     beam_python: Path, job_environment: dict[str, str], tmp_path: Path
 ) -> None:
     def run(program: str, *arguments: str, code: int = 0) -> str:
@@ -56,30 +56,32 @@ def test_records_by_beam_are_the_same_bytes(
         return done.stdout + done.stderr
 
     data = tmp_path / "data"
-    said = run("prepare_beam.py", "--data", str(data), *RECORDS, code=2)
-    assert f"no {data}/text/manifest.json; make it first: python prepare.py extract" in said
-    run("prepare.py", "extract", str(text_in(tmp_path)), "--data", str(data))
+    output = run("prepare_beam.py", "--data", str(data), *RECORDS, code=2)
+    assert (
+        f"{data}/text/manifest.json not found; create it first: python prepare.py extract" in output
+    )
+    run("prepare.py", "extract", str(write_text(tmp_path)), "--data", str(data))
     run("prepare.py", "tokenizer", "--data", str(data), "--vocabulary-size", "2000")
     run("prepare.py", "records", "--data", str(data), *RECORDS)
     expected = contents(data / "records")
     assert len(expected) >= 1 + 2 * 5 - 4
 
     (data / "records" / "part-00000-of-00099.tfrecord.gz").write_bytes(b"of another plan")
-    said = run(
+    output = run(
         *("prepare_beam.py", "--data", str(data), *RECORDS),
         *("--runner", "DirectRunner", "--direct_num_workers", "2"),
         *("--direct_running_mode", "multi_processing"),
     )
     assert contents(data / "records") == expected
-    assert "sequences of 64" in said
-    # The other way knows them as its own.
+    assert "sequences of 64" in output
+    # prepare.py accepts them as complete.
     assert "kept" in run("prepare.py", "records", "--data", str(data), *RECORDS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_what_dataflow_is_sent_has_all_that_is_imported(beam_python: Path, tmp_path: Path) -> None:
-    """`--setup_file` makes such an archive; its modules alone must do."""
+def test_dataflow_package_is_complete(beam_python: Path, tmp_path: Path) -> None:
+    """`--setup_file` builds this archive; it must contain all imported modules."""
     subprocess.run(
         [
             beam_python,
@@ -98,7 +100,7 @@ def test_what_dataflow_is_sent_has_all_that_is_imported(beam_python: Path, tmp_p
     )
     (archive,) = tmp_path.glob("*.tar.gz")
     subprocess.run(["tar", "-xzf", archive, "-C", tmp_path, "--strip-components=1"], check=True)
-    # Isolated, so that nothing but the archive is found.
+    # Isolated, so that only the archive is on the path.
     subprocess.run(
         [beam_python, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
          "import corpus.beam as b; assert b.__file__.startswith(sys.path[0])"],

@@ -1,4 +1,4 @@
-"""The model card, read by the rules of YAML and with what a reader looks for."""
+"""The model card: valid front matter, and the contents a reader expects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def card(job: SimpleNamespace, **changes: Any) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(head), body
 
 
-def test_the_head_is_what_the_hub_reads(job: SimpleNamespace) -> None:
+def test_front_matter_is_valid_for_the_hub(job: SimpleNamespace) -> None:
     head, _ = card(job, source={"license": "cc-by-sa-4.0"})
     assert head["license"] == "cc-by-sa-4.0"
     assert "license_name" not in head
@@ -48,13 +48,13 @@ def test_the_head_is_what_the_hub_reads(job: SimpleNamespace) -> None:
     assert "korean" not in head["tags"]
 
 
-def test_an_unknown_license_is_said_and_never_guessed(job: SimpleNamespace) -> None:
+def test_unknown_license_is_stated(job: SimpleNamespace) -> None:
     head, body = card(job)
     assert (head["license"], head["license_name"]) == ("other", "that-of-the-text")
-    assert "license of the text is not noted" in body
+    assert "license of the text is unknown" in body
 
 
-def test_the_body_has_sizes_figures_masks_and_examples(job: SimpleNamespace) -> None:
+def test_card_has_sizes_figures_and_examples(job: SimpleNamespace) -> None:
     _, body = card(job, source={"name": "kowiki 20260101: pages-articles"})
     rows = dict(
         (cell.strip() for cell in line.strip("|").split("|"))
@@ -63,7 +63,7 @@ def test_the_body_has_sizes_figures_masks_and_examples(job: SimpleNamespace) -> 
     )
     assert rows["source"] == "kowiki 20260101: pages-articles"
     assert (rows["documents"], rows["tokens in them"]) == ("24", "32,843")
-    assert rows["masked"].startswith("8 tokens at most of each sequence, whole words, 5 maskings")
+    assert rows["masked"].startswith("at most 8 tokens per sequence, whole words, 5 maskings")
     assert rows["second task"] == "whether two segments follow each other"
     assert (rows["steps"], rows["held out mlm loss"]) == ("150", "3.21")
     assert "    나는 ____ 간다 | hidden: 학교에" in body

@@ -10,11 +10,11 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.soak
-def test_the_records_stage_needs_no_tensorflow(run_check: Callable[[str], None]) -> None:
+def test_records_stage_without_tensorflow(run_check: Callable[[str], None]) -> None:
     run_check("records.py")
 
 
-def test_what_tensorflow_reads_from_records(run_check: Callable[[str], None]) -> None:
+def test_tensorflow_reads_records(run_check: Callable[[str], None]) -> None:
     run_check("data.py")
 
 

@@ -1,4 +1,4 @@
-"""Which devices the job trains on, and what it may ask of them."""
+"""The choice of devices that the job trains on, and its restrictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("environment", "address"),
     [
-        # The controller of a TPU node, as tpuctl tells it: no name has to be looked up.
+        # The controller of a TPU node, with tpuctl's environment: no name lookup is needed.
         (
             {
                 "TPU_NAME": "my-node",
@@ -19,7 +19,7 @@ import pytest
             },
             "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470",
         ),
-        # The local cloud's: there are endpoints for a node alone.
+        # On the local cloud, only a node has endpoints.
         (
             {
                 "TPU_NAME": "my-node",
@@ -31,39 +31,39 @@ import pytest
         ({"TPU_NAME": "grpc://10.0.0.2:8470"}, "grpc://10.0.0.2:8470"),
         ({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, "grpc://10.0.0.2:8470"),
         ({"COLAB_TPU_1VM": "1"}, "local"),
-        ({"COLAB_TPU_1VM": ""}, None),  # as it is on Colab's other machines
+        ({"COLAB_TPU_1VM": ""}, None),  # as on Colab's other machines
         ({"ISTPUVM": "1", "TPU_PROCESS_ADDRESSES": "local"}, "local"),  # Kaggle
     ],
 )
-def test_which_tpu_is_meant_without_chips_in_sight(
+def test_tpu_address_without_chips(
     job: SimpleNamespace, environment: dict[str, str], address: str | None
 ) -> None:
     assert job.accelerators.tpu_address(environment, False) == address
 
 
-def test_the_first_worker_of_a_slice_drives_the_whole_by_name(job: SimpleNamespace) -> None:
+def test_tpu_address_of_a_slice_is_its_name(job: SimpleNamespace) -> None:
     environment = {"TPU_NAME": "my-slice", "TPU_LOAD_LIBRARY": "0", "TPU_ZONE": "us-central1-a"}
     assert job.accelerators.tpu_address(environment, True) == "my-slice"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "option"),
     [
         (["--output", "here"], "--output here"),
         (["--output", "gs://bucket/bert", "--data", "here"], "--data here"),
     ],
 )
-def test_what_the_tpus_machines_cannot_see_is_refused(
-    job: SimpleNamespace, arguments: list[str], named: str
+def test_local_folders_are_rejected_for_remote_tpu(
+    job: SimpleNamespace, arguments: list[str], option: str
 ) -> None:
     options = job.options.parse(arguments)
     job.options.check(options, 1)
-    with pytest.raises(job.errors.JobError, match=f"^{named}: .*gs://") as refused:
+    with pytest.raises(job.errors.JobError, match=f"^{option}: .*gs://") as refused:
         job.options.check(options, 1, is_remote=True)
     assert refused.value.exit_code == 2
     job.options.check(job.options.parse(["--output", "gs://bucket/bert"]), 1, is_remote=True)
 
 
 @pytest.mark.tensorflow
-def test_the_choice_its_errors_and_what_a_node_asks_for(run_check: Callable[[str], None]) -> None:
+def test_device_choice_and_remote_pipeline(run_check: Callable[[str], None]) -> None:
     run_check("devices.py")

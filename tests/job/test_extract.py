@@ -1,4 +1,4 @@
-"""Sources of every kind become sentences, the same ones however the work is shared out."""
+"""Extracting sentences from sources of every kind, deterministically."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SENTENCES = ["서울은 대한민국의 수도이다.", "한강이 흐른다.", 
 
 
 def extracted(folder: Path) -> tuple[list[list[str]], dict[str, Any]]:
-    """The documents that were written, and the manifest."""
+    """Return the extracted documents and the manifest."""
     manifest = json.loads((folder / "text" / "manifest.json").read_text("utf-8"))
     text = ""
     for file in manifest["files"]:
@@ -69,13 +69,13 @@ def prepare(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProces
 
 @pytest.fixture
 def extract(job: SimpleNamespace, tmp_path: Path) -> Any:
-    """Extract in this process what a file of this name would hold."""
+    """Extract a file with this name and content, in this process."""
 
     def run(name: str, content: bytes, **choices: Any) -> tuple[list[list[str]], dict[str, Any]]:
         (tmp_path / name).write_bytes(content)
         plan = job.extract.ExtractPlan(**choices)
-        found = job.sources.find([str(tmp_path / name)])
-        job.extract.extract(found, plan, str(tmp_path / "text"), "key", 1, lambda done, n: None)
+        sources = job.sources.find([str(tmp_path / name)])
+        job.extract.extract(sources, plan, str(tmp_path / "text"), "key", 1, lambda done, n: None)
         return extracted(tmp_path)
 
     return run
@@ -112,7 +112,7 @@ SKIPPED = {
         ("kowiki-20251101-pages-articles-multistream1.xml-p1p9.bz2", multistream(PAGES, each=3)),
     ],
 )
-def test_articles_of_a_dump(extract: Any, name: str, content: bytes) -> None:
+def test_dump_articles_are_extracted(extract: Any, name: str, content: bytes) -> None:
     documents, manifest = extract(name, content)
     assert documents == [SENTENCES, ["부산은 항구다."]]
     assert manifest["counts"]["pages"] == len(PAGES)
@@ -137,7 +137,7 @@ SYLLABLES = range(0xAC00, 0xD7A4)
 
 
 def noise(count: int) -> list[bytes]:
-    """Pages that hardly pack, each with a sentence of its own."""
+    """Return pages that compress badly, each with a distinct sentence."""
     source = random.Random(2)
     words = [
         "".join(chr(source.randrange(0xAC00, 0xD7A4)) for _ in range(400)) for _ in range(count)
@@ -145,16 +145,18 @@ def noise(count: int) -> list[bytes]:
     return [page(f"글 {n}", f"{n}번 글 {word}다.") for n, word in enumerate(words)]
 
 
-def test_a_dump_that_is_cut_short(extract: Any) -> None:
+def test_truncated_dump_keeps_whole_pages(extract: Any) -> None:
     pages = noise(300)
     packed = multistream(pages, each=50)
     documents, manifest = extract("dump.xml.bz2", packed[: len(packed) * 3 // 4])
     assert 199 < len(documents) < 250
-    assert [int(one[0].partition("번")[0]) for one in documents] == list(range(len(documents)))
+    assert [int(document[0].partition("번")[0]) for document in documents] == list(
+        range(len(documents))
+    )
     assert manifest["skipped"]["cut short"] == 1
 
 
-def test_a_damaged_stream_costs_itself_alone(extract: Any) -> None:
+def test_damaged_stream_loses_only_its_own_pages(extract: Any) -> None:
     pages = noise(300)
     packed = bytearray(multistream(pages, each=50))
     middle = len(packed) // 2
@@ -168,12 +170,14 @@ def test_a_damaged_stream_costs_itself_alone(extract: Any) -> None:
     assert manifest["skipped"]["damaged stream"] == 1
 
 
-def test_a_stream_too_long_to_hold(job: SimpleNamespace, extract: Any, monkeypatch: Any) -> None:
-    # A dump in one stream is unpacked as it is read, and what follows it is found again.
+def test_oversized_stream_is_unpacked_incrementally(
+    job: SimpleNamespace, extract: Any, monkeypatch: Any
+) -> None:
+    # A dump in one stream is unpacked as it is read; the next stream is found after damage.
     pages = noise(300)
     packed = bz2.compress(HEAD + b"".join(pages[:250])) + bz2.compress(b"".join(pages[250:]) + TAIL)
-    monkeypatch.setattr(job.dump, "LONGEST_STREAM", 1 << 16)
-    monkeypatch.setattr(job.dump, "READ", 1 << 14)
+    monkeypatch.setattr(job.dump, "MAX_STREAM_BYTES", 1 << 16)
+    monkeypatch.setattr(job.dump, "READ_BYTES", 1 << 14)
     documents, manifest = extract("dump.xml.bz2", packed)
     assert len(documents) == 300
     assert manifest["skipped"] == {}
@@ -185,17 +189,17 @@ def test_a_stream_too_long_to_hold(job: SimpleNamespace, extract: Any, monkeypat
 
 
 @given(data=st.data())
-def test_blocks_may_end_anywhere(job: SimpleNamespace, data: st.DataObject) -> None:
+def test_pages_are_joined_across_block_borders(job: SimpleNamespace, data: st.DataObject) -> None:
     xml = whole(PAGES)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(xml)), max_size=6)))
     edges = [0, *cuts, len(xml)]
-    found = []
+    blocks = []
     for start, end in itertools.pairwise(edges):
         block = job.sources.Block("xml", xml[start:end], end)
-        found.append(job.documents.extractor("text")(block))
+        blocks.append(job.documents.extractor("text")(block))
     total: Counter[str] = Counter()
     documents = []
-    for piece in job.extract.joined(iter(found)):
+    for piece in job.extract.join_pages(iter(blocks)):
         documents += piece.documents
         total += piece.skipped
     expected = ["\n".join([*SENTENCES, "", ""]), "부산은 항구다.\n\n"]
@@ -203,7 +207,7 @@ def test_blocks_may_end_anywhere(job: SimpleNamespace, data: st.DataObject) -> N
     assert +total == SKIPPED
 
 
-def test_plain_text(extract: Any) -> None:
+def test_plain_text_documents_are_extracted(extract: Any) -> None:
     text = (
         "하나다. 둘이다.\n셋이다.\r\n\r\n넷이다.\n".encode() + b"\xff\xfe\n" + "다섯이다.".encode()
     )
@@ -219,7 +223,7 @@ def test_text_is_normalized(extract: Any) -> None:
     assert extract("a.txt", text)[0] == [["한 글 ㅋㅋ ｈ."]]
 
 
-def test_json_lines(extract: Any) -> None:
+def test_json_lines_are_extracted(extract: Any) -> None:
     rows = [
         json.dumps({"text": "하나다. 둘이다.\n\n셋이다.", "id": 1}),
         "{broken",
@@ -243,7 +247,7 @@ def test_json_lines(extract: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [5, 3000])
-def test_packed_text_that_is_cut_short(extract: Any, cut: int) -> None:
+def test_truncated_gzip_text_is_counted(extract: Any, cut: int) -> None:
     lines = "\n".join(f"{n}째 줄이다 {random.Random(n).random()}." for n in range(20_000))
     packed = gzip.compress(lines.encode())
     documents, manifest = extract("a.txt.gz", packed[:-cut])
@@ -254,37 +258,37 @@ def test_packed_text_that_is_cut_short(extract: Any, cut: int) -> None:
     assert extract("b.txt.gz", bytes(damaged))[1]["skipped"]["damaged file"] == 1
 
 
-def test_files_stay_below_their_size(job: SimpleNamespace, tmp_path: Path) -> None:
+def test_shards_stay_below_size_limit(job: SimpleNamespace, tmp_path: Path) -> None:
     shards = job.extract.Shards(str(tmp_path), limit=100)
     documents = [b"x" * size for size in (40, 60, 1, 99, 100, 250, 1)]
     for document in documents:
         shards.write(document)
     shards.close()
     sizes = [file["bytes"] for file in shards.files]
-    assert sizes == [100, 100, 100, 250, 1]  # a document is never parted
+    assert sizes == [100, 100, 100, 250, 1]  # a document is never split
     assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == sizes
     names = [f"text-{n:05d}.txt" for n in range(5)]
     assert [file["name"] for file in shards.files] == names
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("none.txt", "no such file: {folder}/none.txt"),
         ("table.csv", "no text in {folder}/table.csv: a source is"),
-        ("empty.txt", "no text came out of {folder}/empty.txt"),
-        ("data/text/a.txt", "lies where the text is to be written"),
+        ("empty.txt", "no text in {folder}/empty.txt"),
+        ("data/text/a.txt", "is in the output folder of this stage"),
         ("hf:owner/name", "hf:owner/name needs the package datasets: pip install datasets"),
     ],
 )
-def test_sources_that_give_nothing(tmp_path: Path, argument: str, said: str) -> None:
+def test_invalid_sources_fail_with_one_line(tmp_path: Path, argument: str, message: str) -> None:
     for name in ("table.csv", "empty.txt", "data/text/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     source = argument if argument.startswith("hf:") else str(tmp_path / argument)
     result = prepare(source, "--data", tmp_path / "data", code=1 if source[:3] == "hf:" else 2)
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
-    assert said.format(folder=tmp_path) in result.stderr
+    assert message.format(folder=tmp_path) in result.stderr
     assert not (tmp_path / "data" / "text" / "manifest.json").exists()
 
 
@@ -292,7 +296,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_the_same_text_however_many_processes(tmp_path: Path) -> None:
+def test_text_does_not_depend_on_process_count(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     pages = [*PAGES, *noise(1500)]
@@ -305,16 +309,16 @@ def test_the_same_text_however_many_processes(tmp_path: Path) -> None:
         arguments = ("--processes", processes, "--shard-megabytes", "1")
         result = prepare(source, "--data", tmp_path / processes, *arguments)
         assert "written in" in result.stdout
-    one = contents(tmp_path / "1" / "text")
-    assert contents(tmp_path / "2" / "text") == one
-    assert contents(tmp_path / "3" / "text") == one
+    expected_files = contents(tmp_path / "1" / "text")
+    assert contents(tmp_path / "2" / "text") == expected_files
+    assert contents(tmp_path / "3" / "text") == expected_files
     documents, manifest = extracted(tmp_path / "1")
     assert len(documents) == 2 + 1500 + 2 + 1
     assert [item["documents"] for item in manifest["sources"]] == [1502, 2, 1]
     assert manifest["skipped"] == {**SKIPPED, "line that is not JSON": 1}
     assert len(manifest["files"]) == 2
 
-    # What is there is kept; another source or choice makes it anew.
+    # An existing text is kept; another source or option replaces it.
     before = (tmp_path / "1" / "text" / "manifest.json").stat().st_mtime_ns
     again = prepare(source, "--data", tmp_path / "1", "--shard-megabytes", "1")
     assert "kept" in again.stdout
@@ -322,16 +326,16 @@ def test_the_same_text_however_many_processes(tmp_path: Path) -> None:
     (source / "b.txt").write_text("다르다.\n", "utf-8")
     changed = prepare(source, "--data", tmp_path / "1", "--shard-megabytes", "64")
     assert "written in" in changed.stdout
-    # No file of the earlier text stays beside the new one.
+    # No file of the earlier text remains.
     after = contents(tmp_path / "1" / "text")
     assert sorted(after) == ["manifest.json", "text-00000.txt"]
-    # A mistake costs nothing of what is there.
+    # A failed run does not change the existing text.
     prepare(source / "c.jsonl", "--field", "txet", "--data", tmp_path / "1", code=2)
     assert contents(tmp_path / "1" / "text") == after
 
 
 @pytest.mark.soak
-def test_killed_in_the_midst(tmp_path: Path) -> None:
+def test_killed_extract_is_completed_by_next_run(tmp_path: Path) -> None:
     source = tmp_path / "a.xml.bz2"
     source.write_bytes(multistream(noise(4000), each=100))
     arguments = [str(source), "--processes", "2", "--shard-megabytes", "1", "--data"]
@@ -351,15 +355,15 @@ def test_killed_in_the_midst(tmp_path: Path) -> None:
             started = [pid for pid in family(process.pid) if pid != process.pid]
         finally:
             process.kill()
-    assert started and not (folder / "manifest.json").exists()  # workers nobody is left to end
+    assert started and not (folder / "manifest.json").exists()  # orphaned workers
     until(lambda: not any(is_alive(pid) for pid in started), "the end of the workers")
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, JOB / "prepare.py", "tokenizer", "--data", tmp_path / "killed"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert said.returncode == 2 and "no whole text in" in said.stderr
+    assert result.returncode == 2 and "no complete text in" in result.stderr
     prepare(*arguments, tmp_path / "killed")
     prepare(*arguments, tmp_path / "alone")
     assert contents(folder) == contents(tmp_path / "alone" / "text")
@@ -373,7 +377,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.soak
-def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
+def test_extract_memory_is_bounded(tmp_path: Path) -> None:
     peaks = []
     pages = b"".join(noise(2000))
     for times in (5, 25):
@@ -401,5 +405,5 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
                 process.kill()
         assert process.returncode == 0
         peaks.append(peak)
-    # Five times the text: were it held, there would be 50 MB more of it.
+    # Five times the text: keeping it in memory would take 50 MB more.
     assert peaks[1] < peaks[0] + 25_000_000, peaks

@@ -1,4 +1,4 @@
-"""A dump comes from a mirror whole, whatever happens on the way."""
+"""Downloading a dump from a mirror, with network, server and disk errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Fetch = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def fetch(job: SimpleNamespace, mirror: Mirror, tmp_path: Path) -> Fetch:
-    """Choose and fetch in this process, without pauses between attempts."""
+    """Choose and fetch in this process, without pauses between retries."""
 
     def run(language: str = "ko", date: str = "latest") -> dict[str, Any]:
         client = job.download.Client("tests/1 (a@example.org)", lambda line: None, pause=0)
@@ -56,7 +56,7 @@ def prepare(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_fetches_once(mirror: Mirror, tmp_path: Path) -> None:
+def test_fetch_keeps_verified_download(mirror: Mirror, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251001", b"old")
     mirror.publish("kowiki", "20251101", CONTENT)
     arguments = ("fetch", "--mirror", mirror.url, "--data", tmp_path, "--contact", "me@example.org")
@@ -69,8 +69,8 @@ def test_the_command_fetches_once(mirror: Mirror, tmp_path: Path) -> None:
     assert "CC BY-SA" in manifest["license"]
     assert manifest["files"][0]["sha1"] == hashlib.sha1(CONTENT).hexdigest()
     assert first.stdout.splitlines()[0].startswith("fetch: kowiki of 20251101, 1 file, 3.0 MB")
-    assert "sha1 agrees" in first.stdout
-    # Wikimedia blocks the default name of a library and wants to know whom to ask.
+    assert "sha1 verified" in first.stdout
+    # Wikimedia blocks default User-Agents and requires a contact.
     agents = {request.headers["User-Agent"] for request in mirror.requests}
     assert len(agents) == 1
     assert "me@example.org" in agents.pop()
@@ -81,7 +81,9 @@ def test_the_command_fetches_once(mirror: Mirror, tmp_path: Path) -> None:
     assert len(mirror.asked(NAME)) == 1
 
 
-def test_a_dropped_connection_goes_on(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
+def test_fetch_resumes_after_dropped_connection(
+    mirror: Mirror, fetch: Fetch, tmp_path: Path
+) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.cuts = [1_000_000, 1_500_000]
     fetch()
@@ -91,7 +93,7 @@ def test_a_dropped_connection_goes_on(mirror: Mirror, fetch: Fetch, tmp_path: Pa
     assert mirror.asked(NAME)[1].headers["If-Range"] == '"one"'
 
 
-def test_a_server_without_ranges(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
+def test_fetch_restarts_without_range_support(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.has_ranges = False
     mirror.cuts = [1_000_000, 2_000_000]
@@ -100,7 +102,7 @@ def test_a_server_without_ranges(mirror: Mirror, fetch: Fetch, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("tag", ["", 'W/"weak"'])
-def test_nothing_is_appended_that_cannot_be_told_apart(
+def test_fetch_restarts_without_strong_validator(
     mirror: Mirror, fetch: Fetch, tmp_path: Path, tag: str
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
@@ -111,12 +113,12 @@ def test_nothing_is_appended_that_cannot_be_told_apart(
     assert [request.headers.get("Range") for request in mirror.asked(NAME)] == [None, None]
 
 
-def test_a_file_that_changed_is_fetched_anew(
+def test_fetch_restarts_changed_file(
     mirror: Mirror, fetch: Fetch, tmp_path: Path, job: SimpleNamespace
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.cuts = [1_000_000] + [0] * 10
-    with pytest.raises(job.errors.JobError, match="broke off"):
+    with pytest.raises(job.errors.JobError, match="connection lost"):
         fetch()
     other = CONTENT[::-1]
     mirror.publish("kowiki", "20251101", other)
@@ -125,9 +127,7 @@ def test_a_file_that_changed_is_fetched_anew(
     assert (tmp_path / "dump" / NAME).read_bytes() == other
 
 
-def test_another_part_than_asked_for_is_not_used(
-    mirror: Mirror, fetch: Fetch, tmp_path: Path
-) -> None:
+def test_fetch_rejects_wrong_content_range(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.cuts, mirror.shift = [1_000_000], 7
     fetch()
@@ -135,18 +135,16 @@ def test_another_part_than_asked_for_is_not_used(
 
 
 @pytest.mark.parametrize("wrong", [{"sha1": "0" * 40}, {"size": len(CONTENT) - 1}], ids=str)
-def test_nothing_wrong_is_kept(
+def test_fetch_deletes_download_with_wrong_size_or_checksum(
     mirror: Mirror, fetch: Fetch, tmp_path: Path, job: SimpleNamespace, wrong: dict[str, Any]
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT, **wrong)
-    with pytest.raises(job.errors.JobError, match="nothing of it was kept"):
+    with pytest.raises(job.errors.JobError, match="the download was deleted"):
         fetch()
     assert list((tmp_path / "dump").iterdir()) == []
 
 
-def test_a_kept_file_that_rotted_is_fetched_again(
-    mirror: Mirror, fetch: Fetch, tmp_path: Path
-) -> None:
+def test_fetch_replaces_corrupt_existing_file(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     fetch()
     (tmp_path / "dump" / NAME).write_bytes(CONTENT[:-1] + b"!")
@@ -154,7 +152,7 @@ def test_a_kept_file_that_rotted_is_fetched_again(
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
 
 
-def test_passing_answers_are_waited_out(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
+def test_fetch_retries_transient_errors(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.answers = [(503, {"Retry-After": "0"}), (429, {}), (500, {})]
     fetch()
@@ -162,18 +160,18 @@ def test_passing_answers_are_waited_out(mirror: Mirror, fetch: Fetch, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [([(403, {})], "403 Forbidden.*--contact"), ([(503, {})] * 9, "503 Service Unavailable")],
 )
-def test_a_refusal_is_told(
-    mirror: Mirror, fetch: Fetch, job: SimpleNamespace, answers: list[Any], said: str
+def test_fetch_reports_permanent_errors(
+    mirror: Mirror, fetch: Fetch, job: SimpleNamespace, answers: list[Any], message: str
 ) -> None:
     mirror.answers = answers
-    with pytest.raises(job.errors.JobError, match=said):
+    with pytest.raises(job.errors.JobError, match=message):
         fetch()
 
 
-def test_a_date_that_is_not_there(mirror: Mirror, fetch: Fetch, job: SimpleNamespace) -> None:
+def test_fetch_lists_available_dates(mirror: Mirror, fetch: Fetch, job: SimpleNamespace) -> None:
     mirror.publish("kowiki", "20251001", CONTENT)
     mirror.publish("kowiki", "20251101", CONTENT)
     with pytest.raises(job.errors.JobError) as refused:
@@ -184,7 +182,7 @@ def test_a_date_that_is_not_there(mirror: Mirror, fetch: Fetch, job: SimpleNames
         fetch(language="xx")
 
 
-def test_latest_is_the_newest_complete_one(
+def test_latest_is_the_newest_complete_dump(
     mirror: Mirror, fetch: Fetch, job: SimpleNamespace
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
@@ -195,7 +193,7 @@ def test_latest_is_the_newest_complete_one(
         fetch(date="20251120")
 
 
-def test_a_mirror_with_nothing_but_sums(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
+def test_mirror_with_checksum_lists_only(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     path = mirror.publish("kowiki", "20251101", CONTENT)
     sums = f"{hashlib.sha1(CONTENT).hexdigest()}  {NAME}\n{'0' * 40}  kowiki-20251101-x.sql.gz\n"
     mirror.files = {
@@ -207,7 +205,7 @@ def test_a_mirror_with_nothing_but_sums(mirror: Mirror, fetch: Fetch, tmp_path: 
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
 
 
-def test_of_a_large_wiki_each_article_once(job: SimpleNamespace) -> None:
+def test_large_wiki_files_have_each_article_once(job: SimpleNamespace) -> None:
     parts = [
         "enwiki-20251101-pages-articles-multistream2.xml-p41243p151573.bz2",
         "enwiki-20251101-pages-articles-multistream1.xml-p1p41242.bz2",
@@ -219,31 +217,35 @@ def test_of_a_large_wiki_each_article_once(job: SimpleNamespace) -> None:
         "enwiki-20251001-pages-articles-multistream.xml.bz2",
         "enwiki-20251101-pages-meta-history1.xml-p1p812.bz2",
     ]
-    chosen = job.fetch.one_set("enwiki", "20251101", [*others, *parts])
-    assert chosen == [parts[1], parts[0], parts[2]]
+    names = job.fetch.article_files("enwiki", "20251101", [*others, *parts])
+    assert names == [parts[1], parts[0], parts[2]]
     whole = "enwiki-20251101-pages-articles-multistream.xml.bz2"
-    assert job.fetch.one_set("enwiki", "20251101", [*parts, whole]) == [whole]
-    assert job.fetch.one_set("enwiki", "20251101", others) == [others[1]]
+    assert job.fetch.article_files("enwiki", "20251101", [*parts, whole]) == [whole]
+    assert job.fetch.article_files("enwiki", "20251101", others) == [others[1]]
 
 
-def test_too_little_room_is_told_before(
+def test_fetch_checks_free_space_first(
     mirror: Mirror, fetch: Fetch, job: SimpleNamespace, tmp_path: Path
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT, size=10**18)
-    with pytest.raises(job.errors.JobError, match="free; 1,000,000,000,000"):
+    with pytest.raises(job.errors.JobError, match="free, 1,000,000,000,000"):
         fetch()
     assert (tmp_path / "dump" / f"{NAME}.part").stat().st_size == 0
 
 
-def test_a_full_disk_is_told(job: SimpleNamespace) -> None:
+def test_full_disk_is_reported(job: SimpleNamespace) -> None:
     with (
         Path("/dev/full").open("wb", buffering=0) as file,
-        pytest.raises(job.errors.JobError, match="/somewhere is full; what has come is kept"),
+        pytest.raises(
+            job.errors.JobError, match="/somewhere is full; the partial download is kept"
+        ),
     ):
         job.download.append(file, b"x", Path("/somewhere"))
 
 
-def test_two_at_once(mirror: Mirror, fetch: Fetch, job: SimpleNamespace, tmp_path: Path) -> None:
+def test_concurrent_fetch_is_rejected(
+    mirror: Mirror, fetch: Fetch, job: SimpleNamespace, tmp_path: Path
+) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     (tmp_path / "dump").mkdir()
     with (tmp_path / "dump" / f"{NAME}.part").open("wb") as file:
@@ -253,7 +255,7 @@ def test_two_at_once(mirror: Mirror, fetch: Fetch, job: SimpleNamespace, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_ends_midway(mirror: Mirror, tmp_path: Path, number: int) -> None:
+def test_interrupted_fetch_is_resumed(mirror: Mirror, tmp_path: Path, number: int) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.held = threading.Event()
     arguments = ["fetch", "--mirror", mirror.url, "--data", str(tmp_path)]
@@ -269,18 +271,18 @@ def test_a_process_that_ends_midway(mirror: Mirror, tmp_path: Path, number: int)
                 assert process.poll() is None
                 return part.exists() and part.stat().st_size >= 1 << 20
 
-            until(has_a_megabyte, "a megabyte being there")
+            until(has_a_megabyte, "the first megabyte")
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
             mirror.held.set()
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert said.decode().strip() == "stopped; the same command does the rest"
-    have = part.stat().st_size
+        assert errors.decode().strip() == "stopped; run the same command again to resume"
+    size = part.stat().st_size
     mirror.held = None
     result = prepare(*arguments)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
-    assert mirror.asked(NAME)[-1].headers["Range"] == f"bytes={have}-"
+    assert mirror.asked(NAME)[-1].headers["Range"] == f"bytes={size}-"

@@ -1,4 +1,4 @@
-"""Korean text out of catalogs, manuals and guides below a made-up root."""
+"""Collecting Korean text from catalogs, manuals and guides below a temporary root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def catalog(messages: dict[str, str], charset: str = "UTF-8", order: str = "<") -> bytes:
-    """A compiled catalog as msgfmt lays it out."""
+    """Return a compiled catalog in msgfmt's format."""
     entries = {"": f"Content-Type: text/plain; charset={charset}\n", **messages}
     keys = sorted(entries)
     encoded = [[key.encode() for key in keys], [entries[key].encode(charset) for key in keys]]
@@ -67,7 +67,7 @@ def gathered(job: SimpleNamespace, root: Path, output: Path, most: int = 10**6) 
     return said
 
 
-def test_keeps_korean_sentences_once_and_cleans_them(
+def test_gather_cleans_and_deduplicates_korean_sentences(
     job: SimpleNamespace, root: Path, tmp_path: Path
 ) -> None:
     gathered(job, root, tmp_path / "data")
@@ -83,9 +83,7 @@ def test_keeps_korean_sentences_once_and_cleans_them(
     assert "코카니" not in text
 
 
-def test_reads_manual_pages_without_their_markup(
-    job: SimpleNamespace, root: Path, tmp_path: Path
-) -> None:
+def test_gather_strips_roff_markup(job: SimpleNamespace, root: Path, tmp_path: Path) -> None:
     gathered(job, root, tmp_path / "data")
     assert (tmp_path / "data" / "manuals.txt").read_text("utf-8").splitlines() == [
         "xz는 파일을 압축하거나 압축을 푸는 프로그램입니다.",
@@ -93,14 +91,16 @@ def test_reads_manual_pages_without_their_markup(
     ]
 
 
-def test_names_a_broken_file_and_goes_on(job: SimpleNamespace, root: Path, tmp_path: Path) -> None:
-    said = gathered(job, root, tmp_path / "data")
-    assert [line for line in said if "broken.mo" in line and "cut short" in line]
+def test_gather_reports_and_skips_broken_file(
+    job: SimpleNamespace, root: Path, tmp_path: Path
+) -> None:
+    lines = gathered(job, root, tmp_path / "data")
+    assert [line for line in lines if "broken.mo" in line and "cut short" in line]
     assert (tmp_path / "data" / "messages.txt").exists()
 
 
 @pytest.mark.parametrize("most", [0, 80, 400])
-def test_stops_at_the_size_asked_for(
+def test_gather_stops_at_max_megabytes(
     job: SimpleNamespace, root: Path, tmp_path: Path, most: int
 ) -> None:
     gathered(job, root, tmp_path / "data", most)
@@ -109,7 +109,7 @@ def test_stops_at_the_size_asked_for(
     assert written > 0 or most == 0
 
 
-def test_says_so_when_there_is_nothing(
+def test_gather_reports_missing_korean_text(
     job: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "data"
@@ -118,7 +118,7 @@ def test_says_so_when_there_is_nothing(
     assert not output.exists()
 
 
-def test_names_an_output_that_cannot_be_written(
+def test_gather_reports_unwritable_output(
     job: SimpleNamespace, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocked = tmp_path / "data"
@@ -139,11 +139,11 @@ def test_names_an_output_that_cannot_be_written(
         ("(%s) 다음", " 다음"),
     ],
 )
-def test_drops_what_programs_fill_in(job: SimpleNamespace, message: str, cleaned: str) -> None:
+def test_gather_removes_placeholders(job: SimpleNamespace, message: str, cleaned: str) -> None:
     assert job.gather.clean_message(message) == cleaned
 
 
-def test_writes_composed_syllables(job: SimpleNamespace) -> None:
+def test_gather_writes_composed_syllables(job: SimpleNamespace) -> None:
     apart = "\u1112\u1161\u11ab\u1100\u1173\u11af"  # two syllables, as macOS stores them
     sentence = f"{apart} 문장은 모아서 적어야 합니다."
     assert list(job.gather.korean_sentences(sentence)) == [
@@ -151,7 +151,7 @@ def test_writes_composed_syllables(job: SimpleNamespace) -> None:
     ]
 
 
-def test_the_sample_is_korean_text_in_documents(job: SimpleNamespace) -> None:
+def test_sample_is_korean_text_in_documents(job: SimpleNamespace) -> None:
     folder = Path(job.gather.__file__).parent / "sample"
     texts = [path.read_text("utf-8") for path in sorted(folder.glob("*.txt"))]
     assert sum(len(text.encode()) for text in texts) > 25_000

@@ -1,4 +1,4 @@
-"""Notices of the metadata server and signals, each with the effect that it is to have once."""
+"""Preemption and maintenance notices of the metadata server, and signals."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ import pytest
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 ROOT = "/computeMetadata/v1/instance/"
-# Does as pretrain.py does: trains until it is asked to stop, saves, and leaves.
+# Like pretrain.py: trains until it is stopped, saves, and exits.
 PROGRAM = """
 import sys, time
-from training.interruption import Stop, watch
+from training.interruption import Stop, watch_metadata
 
 class Checkpoints:
-    def ask(self, why):
-        sys.stdout.write(f"ask {why}\\n"); sys.stdout.flush()
+    def request_save(self, reason):
+        sys.stdout.write(f"save: {reason}\\n"); sys.stdout.flush()
 
 stop = Stop()
 stop.deferred = True
-watch(stop, Checkpoints())
+watch_metadata(stop, Checkpoints())
 print("training", flush=True)
 while not stop.reason:
     time.sleep(0.02)
 print("saving after", stop.reason, flush=True)
 time.sleep(float(sys.argv[2]))
-sys.exit(stop.leave(float(sys.argv[1])))
+sys.exit(stop.wait_for_exit_code(float(sys.argv[1])))
 """
 
 
 class Metadata:
-    """A metadata server: holds answers back until a value changes, as Google's does."""
+    """A metadata server that delays responses until a value changes, like Google's."""
 
     def __init__(self) -> None:
         self.values = {"preempted": "FALSE", "maintenance-event": "NONE"}
         self.changed = threading.Condition()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         metadata = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -55,7 +55,7 @@ class Metadata:
                     self.send_error(404)
                     return
                 with metadata.changed:
-                    metadata.asked.append(key)
+                    metadata.requests.append(key)
                     metadata.changed.notify_all()
                     while query["last_etag"] == [str(hash(metadata.values[key]))]:
                         metadata.changed.wait()
@@ -85,7 +85,7 @@ class Metadata:
 
     def until_asked(self, key: str, times: int) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: self.asked.count(key) >= times, 30)
+            assert self.changed.wait_for(lambda: self.requests.count(key) >= times, 30)
 
     def close(self) -> None:
         self.server.shutdown()
@@ -123,28 +123,24 @@ def start(job_environment: dict[str, str]) -> Iterator[Any]:
             process.kill()
 
 
-def test_a_notice_is_saved_for_once_and_the_signal_ends_the_wait(
-    metadata: Metadata, start: Any
-) -> None:
+def test_preemption_notice_saves_once_and_exits_on_signal(metadata: Metadata, start: Any) -> None:
     process = start(metadata.host, 60)
     metadata.set("preempted", "TRUE")
     assert process.stdout.readline() == "saving after preemption notice\n"
-    assert process.poll() is None, "tpuctl takes who ends by himself for one that failed"
+    assert process.poll() is None, "tpuctl would report an early exit as a failed job"
     process.send_signal(signal.SIGTERM)
     rest, errors = process.communicate(timeout=30)
     assert (process.returncode, rest, errors) == (143, "", "")
 
 
-def test_a_notice_without_a_signal_is_not_waited_for_without_end(
-    metadata: Metadata, start: Any
-) -> None:
+def test_preemption_notice_without_signal_times_out(metadata: Metadata, start: Any) -> None:
     process = start(metadata.host, 0.3)
     metadata.set("preempted", "TRUE")
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (143, "")
 
 
-def test_maintenance_saves_each_time_and_goes_on(metadata: Metadata, start: Any) -> None:
+def test_maintenance_notice_saves_and_continues(metadata: Metadata, start: Any) -> None:
     process = start(metadata.host, 60)
     metadata.until_asked("maintenance-event", 2)
     for times, value in enumerate(
@@ -152,14 +148,14 @@ def test_maintenance_saves_each_time_and_goes_on(metadata: Metadata, start: Any)
     ):
         metadata.set("maintenance-event", value)
         metadata.until_asked("maintenance-event", times)
-    assert process.stdout.readline() == "ask maintenance notice, TERMINATE_ON_HOST_MAINTENANCE\n"
-    assert process.stdout.readline() == "ask maintenance notice, MIGRATE_ON_HOST_MAINTENANCE\n"
+    assert process.stdout.readline() == "save: maintenance notice, TERMINATE_ON_HOST_MAINTENANCE\n"
+    assert process.stdout.readline() == "save: maintenance notice, MIGRATE_ON_HOST_MAINTENANCE\n"
     process.send_signal(signal.SIGTERM)
     rest, errors = process.communicate(timeout=30)
     assert (process.returncode, rest, errors) == (143, "saving after SIGTERM\n", "")
 
 
-def test_a_second_signal_ends_at_once(metadata: Metadata, start: Any) -> None:
+def test_second_signal_exits_immediately(metadata: Metadata, start: Any) -> None:
     process = start(metadata.host, 60, saving=60)
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "saving after SIGTERM\n"
@@ -168,9 +164,7 @@ def test_a_second_signal_ends_at_once(metadata: Metadata, start: Any) -> None:
     assert (process.returncode, errors) == (130, "")
 
 
-def test_the_signal_after_a_notice_does_not_cut_the_saving_short(
-    metadata: Metadata, start: Any
-) -> None:
+def test_signal_after_notice_does_not_interrupt_save(metadata: Metadata, start: Any) -> None:
     process = start(metadata.host, 60, saving=0.5)
     metadata.set("preempted", "TRUE")
     assert process.stdout.readline() == "saving after preemption notice\n"
@@ -179,7 +173,7 @@ def test_the_signal_after_a_notice_does_not_cut_the_saving_short(
     assert process.wait(30) == 143
 
 
-def test_without_a_metadata_server_none_is_asked(job: SimpleNamespace, tmp_path: Path) -> None:
+def test_metadata_host_only_on_google_machines(job: SimpleNamespace, tmp_path: Path) -> None:
     vendor = tmp_path / "sys_vendor"
     host = job.interruption.metadata_host
     assert host({}, vendor) is None
@@ -190,7 +184,7 @@ def test_without_a_metadata_server_none_is_asked(job: SimpleNamespace, tmp_path:
     assert host({"GCE_METADATA_HOST": "127.0.0.1:80"}, vendor) == "127.0.0.1:80"
 
 
-def test_a_server_without_the_keys_is_left_alone(job: SimpleNamespace, metadata: Metadata) -> None:
+def test_listen_stops_when_key_is_not_found(job: SimpleNamespace, metadata: Metadata) -> None:
     heard: list[str] = []
     listening = threading.Thread(
         target=job.interruption.listen, args=(metadata.host, "unknown", heard.append), daemon=True

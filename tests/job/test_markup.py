@@ -1,4 +1,4 @@
-"""Wiki markup becomes prose; the expectations follow MediaWiki's own rules for its markup."""
+"""Converting wiki markup to prose; the expectations follow MediaWiki's rules."""
 
 from __future__ import annotations
 
@@ -91,20 +91,20 @@ CASES = {
 
 
 @pytest.mark.parametrize(("markup", "prose"), CASES.values(), ids=list(CASES))
-def test_markup_becomes_what_a_reader_sees(
+def test_markup_is_converted_to_running_text(
     job: SimpleNamespace, markup: str, prose: list[str]
 ) -> None:
     assert job.markup.paragraphs(markup) == prose
 
 
-def test_a_formula_leaves_a_mark(job: SimpleNamespace) -> None:
+def test_formula_is_replaced_by_marker(job: SimpleNamespace) -> None:
     text = "힘은 <math>F=ma</math>이다. 물은 <chem>H2O</chem>이다."
     mark = job.markup.FORMULA
     assert job.markup.paragraphs(text) == [f"힘은 {mark}이다. 물은 {mark}이다."]
-    assert job.markup.paragraphs(f"가{mark}나") == ["가나"]  # the text itself cannot forge it
+    assert job.markup.paragraphs(f"가{mark}나") == ["가나"]  # the marker in the input is removed
 
 
-def test_a_wiki_names_its_own_namespaces(job: SimpleNamespace) -> None:
+def test_namespaces_of_the_wiki_are_used(job: SimpleNamespace) -> None:
     names = job.markup.Namespaces().with_names("Datei", "Kategorie")
     text = "[[Datei:a.jpg|mini|Bild]][[kategorie:Musik]]Text [[Datei]]"
     assert job.markup.paragraphs(text, names) == ["Text Datei"]
@@ -160,7 +160,7 @@ TOKENS = [
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=60).map("".join))
-def test_no_heap_of_markup_breaks_it(job: SimpleNamespace, markup: str) -> None:
+def test_arbitrary_markup_is_handled(job: SimpleNamespace, markup: str) -> None:
     for paragraph in job.markup.paragraphs(markup):
         assert paragraph == " ".join(paragraph.split()) != ""
         if "<nowiki>" not in markup and "&" not in markup:
@@ -168,7 +168,7 @@ def test_no_heap_of_markup_breaks_it(job: SimpleNamespace, markup: str) -> None:
 
 
 @given(st.text(alphabet="가나다 .,!?abc0123456789", max_size=200))
-def test_plain_text_keeps_all_its_letters(job: SimpleNamespace, text: str) -> None:
+def test_plain_text_is_unchanged(job: SimpleNamespace, text: str) -> None:
     def letters(words: str) -> str:
         return "".join(mark for mark in words if mark.isalnum())
 
@@ -176,6 +176,6 @@ def test_plain_text_keeps_all_its_letters(job: SimpleNamespace, text: str) -> No
 
 
 @pytest.mark.parametrize("token", [*TOKENS, "[[파일:a|", "{{lang|en|", ",) ", "''", "::", "<b "])
-@pytest.mark.timeout(60)  # a second if it does, many minutes if with its square
-def test_time_grows_with_the_text_alone(job: SimpleNamespace, token: str) -> None:
+@pytest.mark.timeout(60)  # a second if linear, many minutes if quadratic
+def test_time_is_linear(job: SimpleNamespace, token: str) -> None:
     job.markup.paragraphs(token * 100_000)

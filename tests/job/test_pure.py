@@ -1,4 +1,4 @@
-"""The job's parts that need no TensorFlow: the schedule, options, slices' replicas."""
+"""Parts of the job that need no TensorFlow: the schedule, options, replicas of slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
-def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace, decay: str) -> None:
+def test_learning_rate_warms_up_and_decays_to_zero(job: SimpleNamespace, decay: str) -> None:
     rate = job.schedule.learning_rate
     rates = [rate(step, 1.0, 10, 110, decay) for step in range(110)]
     assert rates[0] == pytest.approx(1 / 11)
@@ -33,24 +33,24 @@ def test_the_rate_rises_to_the_peak_and_falls_to_zero(job: SimpleNamespace, deca
     assert rate(0, 1.0, 0, 5, decay) == 1.0
 
 
-def test_cosine_falls_slower_than_a_line_at_first(job: SimpleNamespace) -> None:
+def test_cosine_decays_slower_than_linear_at_first(job: SimpleNamespace) -> None:
     rate = job.schedule.learning_rate
     # A third of the way down: the cosine of 60 degrees is a half.
     assert rate(40, 1.0, 10, 100, "linear") == pytest.approx(2 / 3)
     assert rate(40, 1.0, 10, 100, "cosine") == pytest.approx(3 / 4)
 
 
-def test_a_constant_rate_stays_at_the_peak(job: SimpleNamespace) -> None:
+def test_constant_rate_stays_at_the_peak(job: SimpleNamespace) -> None:
     rates = [job.schedule.learning_rate(step, 2.0, 3, 10, "constant") for step in range(20)]
     assert rates == [0.5, 1.0, 1.5] + [2.0] * 17
 
 
-def test_documents_are_apart_by_empty_lines(job: SimpleNamespace) -> None:
+def test_documents_are_separated_by_empty_lines(job: SimpleNamespace) -> None:
     text = "\n하나\n  둘   셋\n\n \n넷\n"
     assert list(job.text.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
 
 
-def test_normalizing_joins_syllables_and_keeps_free_letters(job: SimpleNamespace) -> None:
+def test_normalize_composes_syllables_only(job: SimpleNamespace) -> None:
     assert job.text.normalize("\u1112\u1161\u11ab") == "\ud55c"
     assert job.text.normalize("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
 
@@ -71,8 +71,8 @@ def test_replicas_of_slices(job: SimpleNamespace, accelerator_type: str, replica
 
 
 @pytest.mark.parametrize("name", ["", "v2", "v9-8", "v2-", "v2-8-x", "n1-standard-1", "v4-1"])
-def test_unknown_slices_are_refused(job: SimpleNamespace, name: str) -> None:
-    with pytest.raises(ValueError, match="not a TPU type"):
+def test_unknown_slices_are_rejected(job: SimpleNamespace, name: str) -> None:
+    with pytest.raises(ValueError, match="unknown TPU type"):
         job.accelerators.replicas_of(name)
 
 
@@ -88,13 +88,13 @@ def test_unknown_slices_are_refused(job: SimpleNamespace, name: str) -> None:
         ({"TPU_NAME": "my-node", "TPUCTL_CLOUD": "local"}, False, None),
     ],
 )
-def test_which_tpu_is_meant(
+def test_tpu_address(
     job: SimpleNamespace, environment: dict[str, str], chips: bool, address: str | None
 ) -> None:
     assert job.accelerators.tpu_address(environment, chips) == address
 
 
-def test_chips_are_device_files(job: SimpleNamespace, tmp_path: Path) -> None:
+def test_chips_are_detected_by_device_files(job: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "vfio").mkdir()
     (tmp_path / "vfio" / "vfio").touch()
     assert not job.accelerators.has_chips(tmp_path)
@@ -103,12 +103,12 @@ def test_chips_are_device_files(job: SimpleNamespace, tmp_path: Path) -> None:
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """Answers like a machine's metadata server, which wants its header."""
+    """Responds like a machine's metadata server, which requires its header."""
 
     def do_GET(self) -> None:
         right = self.headers.get("Metadata-Flavor") == "Google"
-        found = self.path == "/computeMetadata/v1/instance/attributes/accelerator-type"
-        self.send_response(200 if right and found else 403)
+        is_right_path = self.path == "/computeMetadata/v1/instance/attributes/accelerator-type"
+        self.send_response(200 if right and is_right_path else 403)
         self.end_headers()
         self.wfile.write(b"v3-8\n")
 
@@ -126,16 +126,16 @@ def metadata() -> Iterator[str]:
         thread.join()
 
 
-def test_the_slice_is_asked_of_the_metadata_server(
+def test_slice_type_comes_from_metadata_server(
     job: SimpleNamespace, metadata: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # would swallow the question
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # must not be used
     assert job.accelerators.slice_type({"GCE_METADATA_HOST": metadata}) == "v3-8"
     assert job.accelerators.slice_type({"GCE_METADATA_HOST": "127.0.0.1:1"}) is None
     assert job.accelerators.slice_type({}) is None
 
 
-def test_options_have_defaults_that_go_together(
+def test_default_options_are_compatible(
     job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUCTL_OUTPUT", "gs://bucket/out")
@@ -147,26 +147,26 @@ def test_options_have_defaults_that_go_together(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "replicas", "said"),
+    ("arguments", "replicas", "message"),
     [
         (["--batch", "30"], 8, "try 24 or 32"),
         (["--batch", "4"], 8, "try 8$"),
         (["--sequence-length", "8", "--predictions", "1"], 1, "at least 16"),
-        (["--predictions", "63"], 1, "do not fit"),
+        (["--predictions", "63"], 1, "does not fit"),
         (["--steps", "5", "--warmup-steps", "5"], 1, "fewer than --steps"),
         (["--vocabulary-size", "50"], 1, "at least 100"),
     ],
 )
-def test_options_that_do_not_go_together(
-    job: SimpleNamespace, arguments: list[str], replicas: int, said: str
+def test_incompatible_options_are_rejected(
+    job: SimpleNamespace, arguments: list[str], replicas: int, message: str
 ) -> None:
-    with pytest.raises(job.errors.JobError, match=said) as caught:
+    with pytest.raises(job.errors.JobError, match=message) as caught:
         job.options.check(job.options.parse(arguments), replicas)
     assert caught.value.exit_code == 2
 
 
-def test_fingerprints_tell_values_apart(job: SimpleNamespace) -> None:
-    one = job.text.fingerprint("records", {"a": 1, "b": [2.5]})
-    assert one == job.text.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
-    assert one != job.text.fingerprint("records", {"a": 1, "b": [2.6]})
-    assert not math.isnan(int(one, 16))
+def test_fingerprint_depends_on_values_only(job: SimpleNamespace) -> None:
+    fingerprint = job.text.fingerprint("records", {"a": 1, "b": [2.5]})
+    assert fingerprint == job.text.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
+    assert fingerprint != job.text.fingerprint("records", {"a": 1, "b": [2.6]})
+    assert not math.isnan(int(fingerprint, 16))

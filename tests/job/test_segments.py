@@ -1,4 +1,4 @@
-"""How text is parted: into pieces to share out, into shards, and into examples of segments."""
+"""Splitting text into pieces, shards, and examples of segments."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def borders_of(corpus: list[list[int]]) -> list[list[int]]:
 
 
 @given(corpus=corpora, kind=pairs, length=st.integers(16, 70), seed=st.integers(0, 99))
-def test_every_token_but_a_short_rest_is_in_an_example_of_its_own_document(
+def test_examples_cover_all_tokens_except_a_short_rest(
     job: SimpleNamespace, corpus: list[list[int]], kind: str, length: int, seed: int
 ) -> None:
     documents = borders_of(corpus)
     plan = plan_of(job, pairs=kind, sequence_length=length)
     found = list(job.segments.examples(documents, plan, random.Random(seed)))
     covered: set[int] = set()
-    for one in found:
-        own = [range(one.first, one.first_end)]
-        if kind != "nsp" or one.label == 0:
-            own.append(range(one.second, one.second_end))
-        tokens = {token for part in own for token in part}
+    for example in found:
+        ranges = [range(example.first, example.first_end)]
+        if kind != "nsp" or example.label == 0:
+            ranges.append(range(example.second, example.second_end))
+        tokens = {token for part in ranges for token in part}
         assert any(d[0] <= min(tokens) and max(tokens) < d[-1] for d in documents)
         covered |= tokens
-        used = one.first_end - one.first + one.second_end - one.second
-        assert min(8, plan.room) <= used <= plan.room or one.label == 1
+        used = example.first_end - example.first + example.second_end - example.second
+        assert min(8, plan.room) <= used <= plan.room or example.label == 1
         assert used <= plan.room
     for document in documents:
         missing = [token for token in range(document[0], document[-1]) if token not in covered]
@@ -52,7 +52,7 @@ def test_every_token_but_a_short_rest_is_in_an_example_of_its_own_document(
 
 
 @given(corpus=corpora, kind=pairs, seed=st.integers(0, 99))
-def test_labels_tell_the_truth(
+def test_labels_match_segments(
     job: SimpleNamespace, corpus: list[list[int]], kind: str, seed: int
 ) -> None:
     documents = borders_of(corpus)
@@ -61,21 +61,21 @@ def test_labels_tell_the_truth(
     def document_of(token: int) -> int:
         return next(n for n, document in enumerate(documents) if token < document[-1])
 
-    for one in job.segments.examples(documents, plan_of(job, pairs=kind), random.Random(seed)):
+    for example in job.segments.examples(documents, plan_of(job, pairs=kind), random.Random(seed)):
         if kind == "none":
-            assert one.second == one.second_end and one.label == 0
+            assert example.second == example.second_end and example.label == 0
             continue
-        assert one.first < one.first_end and one.second < one.second_end
-        if one.label == 0:
-            assert one.second == one.first_end
+        assert example.first < example.first_end and example.second < example.second_end
+        if example.label == 0:
+            assert example.second == example.first_end
         elif kind == "sop":
-            assert one.second_end == one.first
+            assert example.second_end == example.first
         else:
-            there = document_of(one.second)
-            assert there != document_of(one.first)
-            assert one.second_end <= documents[there][-1]
-            # It begins as its document does, or where a sentence or the rest of a long one does.
-            assert one.second in starts or any(
+            there = document_of(example.second)
+            assert there != document_of(example.first)
+            assert example.second_end <= documents[there][-1]
+            # It begins at the start of a document, of a sentence, or of the rest of a long one.
+            assert example.second in starts or any(
                 end - start > plan_of(job).room // 2
                 for start, end in zip(documents[there], documents[there][1:], strict=False)
             )
@@ -85,16 +85,16 @@ def test_labels_tell_the_truth(
 def test_half_of_the_pairs_are_not_consecutive(job: SimpleNamespace, kind: str) -> None:
     documents = borders_of([[9, 14, 7, 20, 11]] * 400)
     labels = [
-        one.label
-        for one in job.segments.examples(documents, plan_of(job, pairs=kind), random.Random(5))
+        example.label
+        for example in job.segments.examples(documents, plan_of(job, pairs=kind), random.Random(5))
     ]
     # Four standard deviations.
     assert sum(labels) / len(labels) == pytest.approx(0.5, abs=2 / len(labels) ** 0.5)
 
 
-def test_the_only_document_has_no_pairs_from_elsewhere(job: SimpleNamespace) -> None:
+def test_single_document_has_no_random_pairs(job: SimpleNamespace) -> None:
     found = list(job.segments.examples(borders_of([[12] * 50]), plan_of(job), random.Random(1)))
-    assert found and not any(one.label for one in found)
+    assert found and not any(example.label for example in found)
 
 
 def test_some_sequences_are_short(job: SimpleNamespace) -> None:
@@ -102,21 +102,21 @@ def test_some_sequences_are_short(job: SimpleNamespace) -> None:
 
     def lengths(share: float) -> list[int]:
         plan = plan_of(job, pairs="none", short_sequences=share)
-        found = job.segments.examples(documents, plan, random.Random(3))
-        return [one.first_end - one.first for one in found]
+        generated = job.segments.examples(documents, plan, random.Random(3))
+        return [example.first_end - example.first for example in generated]
 
     full = plan_of(job, pairs="none").room // 5 * 5
     assert sum(length < full for length in lengths(0.0)) <= 100  # a document's last
     assert sum(length < full for length in lengths(0.5)) > 300
 
 
-def test_examples_follow_the_seed(job: SimpleNamespace) -> None:
+def test_examples_are_deterministic_for_a_seed(job: SimpleNamespace) -> None:
     documents = borders_of([[9, 14, 7, 20, 11]] * 20)
 
-    def found(seed: str) -> list[Any]:
+    def generate(seed: str) -> list[Any]:
         return list(job.segments.examples(documents, plan_of(job), random.Random(seed)))
 
-    assert found("1/0/0") == found("1/0/0") != found("1/0/1")
+    assert generate("1/0/0") == generate("1/0/0") != generate("1/0/1")
 
 
 words = st.text("가나 ", min_size=1, max_size=12).filter(str.strip)
@@ -147,17 +147,17 @@ def documents_of(job: SimpleNamespace, content: bytes) -> list[list[str]]:
 
 
 @given(text=texts, size=st.integers(160, 400), line_end=st.sampled_from(["\n", "\r\n"]))
-def test_pieces_hold_whole_documents_once_and_in_order(
+def test_pieces_contain_each_document_once_in_order(
     job: SimpleNamespace, text: list[list[list[str]]], size: int, line_end: str
 ) -> None:
     files = files_of(text, line_end)  # no document has more than 160 bytes
     pieces = pieces_of(job, files, size)
-    whole = [one for content in files.values() for one in documents_of(job, content)]
-    assert [one for piece in pieces for one in documents_of(job, piece)] == whole
+    whole = [document for content in files.values() for document in documents_of(job, content)]
+    assert [document for piece in pieces for document in documents_of(job, piece)] == whole
 
 
 @given(text=texts, size=st.integers(50, 90))
-def test_long_documents_are_cut_between_sentences(
+def test_long_documents_are_split_between_sentences(
     job: SimpleNamespace, text: list[list[list[str]]], size: int
 ) -> None:
     files = files_of(text, "\n")  # no line has more than 37 bytes
@@ -168,29 +168,29 @@ def test_long_documents_are_cut_between_sentences(
         for document in documents_of(job, content)
         for sentence in document
     ]
-    found = [
+    ranges = [
         sentence
         for piece in pieces
         for document in documents_of(job, piece)
         for sentence in document
     ]
-    assert found == sentences
+    assert ranges == sentences
     assert all(len(piece) <= 2 * size + 2 * len(files) for piece in pieces)
 
 
-def test_a_text_without_line_ends_is_cut_all_the_same(job: SimpleNamespace) -> None:
+def test_text_without_line_ends_is_split(job: SimpleNamespace) -> None:
     content = b"x" * 1000
     pieces = pieces_of(job, {"a": content}, 100)
     assert b"".join(pieces) == content and max(map(len, pieces)) <= 200
 
 
 @given(pieces=st.integers(1, 60), shards=st.integers(1, 60))
-def test_shards_are_filled_in_order_and_none_is_left_out(
+def test_shards_are_filled_in_order_without_gaps(
     job: SimpleNamespace, pieces: int, shards: int
 ) -> None:
     filled = [list(job.pieces.shards_of(piece, pieces, shards)) for piece in range(pieces)]
-    flat = [shard for one in filled for shard in one]
+    flat = [shard for piece_shards in filled for shard in piece_shards]
     assert flat == sorted(flat) and set(flat) == set(range(shards))
-    # A shard is finished before a piece that fills several begins the next one.
+    # A shard is complete before the next one begins.
     for before, after in pairwise(filled):
         assert before[-1] < after[0] or (before == after and len(before) == 1)

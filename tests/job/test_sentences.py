@@ -1,4 +1,4 @@
-"""Where a Korean sentence ends. A bar stands where the paragraph is to be parted."""
+"""Boundaries of Korean sentences. A bar marks each expected boundary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTED = [
     "책 《간다. 온다》를 읽었다.|재미있었다.",
     "서울(옛 이름은 한양. 조선의 도읍이다.)은 크다.|부산은 멀다.",
     "끝났다(정말이다.)|다음이다.",
-    # a bracket that nobody closes
+    # an unclosed bracket
     "값은 ( 모른다.|다음 문장이다.",
     '그는 5" 화면을 샀다.|작았다.',
     # numbers
@@ -54,18 +54,18 @@ NOT_SPACED = [
 
 
 @pytest.mark.parametrize("parted", PARTED)
-def test_sentences_end_where_they_should(job: SimpleNamespace, parted: str) -> None:
+def test_sentence_boundaries(job: SimpleNamespace, parted: str) -> None:
     expected = [sentence for sentence in parted.split("|") if sentence]
     assert list(job.sentences.sentences(" ".join(expected))) == expected
 
 
 @pytest.mark.parametrize("parted", NOT_SPACED)
-def test_a_forgotten_space_is_taken_as_there(job: SimpleNamespace, parted: str) -> None:
+def test_missing_space_is_tolerated(job: SimpleNamespace, parted: str) -> None:
     assert list(job.sentences.sentences(parted.replace("|", ""))) == parted.split("|")
 
 
 @given(st.text(alphabet="가다요까 .!?…\"'()“”‘’《》[]「」12aB。\t", max_size=120))
-def test_nothing_is_lost_or_added(job: SimpleNamespace, paragraph: str) -> None:
+def test_splitting_keeps_all_characters(job: SimpleNamespace, paragraph: str) -> None:
     found = list(job.sentences.sentences(paragraph))
     assert "".join("".join(found).split()) == "".join(paragraph.split())
     assert all(sentence and sentence == sentence.strip() for sentence in found)
@@ -74,7 +74,7 @@ def test_nothing_is_lost_or_added(job: SimpleNamespace, paragraph: str) -> None:
 @pytest.mark.parametrize(
     "token", ["(", ")", '"', "“ ", "가. ", "1. ", "a. ", "…", "다.", "(가. ", "A."]
 )
-@pytest.mark.timeout(60)  # a second if it does, many minutes if with its square
-def test_time_grows_with_the_text_alone(job: SimpleNamespace, token: str) -> None:
+@pytest.mark.timeout(60)  # a second if linear, many minutes if quadratic
+def test_time_is_linear(job: SimpleNamespace, token: str) -> None:
     text = token * 100_000
     assert "".join("".join(job.sentences.sentences(text)).split()) == "".join(text.split())

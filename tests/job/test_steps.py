@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.soak
-def test_a_step_on_one_device_and_on_several(run_check: Callable[[str], None]) -> None:
+def test_step_on_one_and_several_devices(run_check: Callable[[str], None]) -> None:
     run_check("step.py")

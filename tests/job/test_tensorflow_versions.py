@@ -25,7 +25,7 @@ every_version = pytest.mark.parametrize("version", sorted(KEPT))
 
 
 def module_of(names: Names) -> Any:
-    """A stand-in for `tf` that has these names, and of each knows what it is called."""
+    """Return a stub of `tf` with these names."""
     root = SimpleNamespace(called="tf")
     for name in names:
         there = root
@@ -36,11 +36,15 @@ def module_of(names: Names) -> Any:
 
 
 def fits(takes: list[str], positional: int, keywords: set[str]) -> bool:
-    """Whether a call with so many arguments, and these by name, is one that `takes` allows."""
-    free = [one.rstrip("=") for one in takes if not one.startswith("*")]
-    needed = {one for one in takes if not one.startswith("*") and not one.endswith("=")}
-    given = set(free[:positional]) | keywords
-    return positional <= len(free) and keywords <= set(free[positional:]) and needed <= given
+    """Whether `takes` accepts a call with this many positional arguments and these keywords."""
+    free = [parameter.rstrip("=") for parameter in takes if not parameter.startswith("*")]
+    needed = {
+        parameter
+        for parameter in takes
+        if not parameter.startswith("*") and not parameter.endswith("=")
+    }
+    passed = set(free[:positional]) | keywords
+    return positional <= len(free) and keywords <= set(free[positional:]) and needed <= passed
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def fits(takes: list[str], positional: int, keywords: set[str]) -> bool:
         ([], 0, set(), True),
     ],
 )
-def test_a_call_fits_parameters(
+def test_call_signature_matching(
     takes: list[str], positional: int, keywords: set[str], expected: bool
 ) -> None:
     assert fits(takes, positional, keywords) is expected
@@ -72,7 +76,7 @@ def nodes(file: str) -> list[ast.AST]:
 
 
 @pytest.mark.parametrize("file", ["accelerators.py", "strategy.py", "versions.py", "../errors.py"])
-def test_what_chooses_devices_is_python_3_7(file: str) -> None:
+def test_device_choice_parses_as_python_3_7(file: str) -> None:
     """The newest Python that 2.1 runs with; 2.2 and 2.3 have 3.8 too."""
     ast.parse((TRAINING / file).read_text("utf-8"), feature_version=(3, 7))
 
@@ -85,38 +89,38 @@ def test_what_chooses_devices_is_python_3_7(file: str) -> None:
         ("2.3.0", "tf.distribute.TPUStrategy", "run"),
     ],
 )
-def test_what_is_picked_is_there_and_the_newer_name_is_missing(
+def test_version_specific_names_exist(
     job: SimpleNamespace, version: str, strategy: str, run: str
 ) -> None:
     names: Names = KEPT[version]
     picked = job.versions.names_in(module_of(names))
     assert (picked.tpu_strategy.called, picked.run) == (strategy, run)
     assert fits(names[strategy], 1, set()), "made with the resolver alone"
-    for one in (strategy, *(f"tf.distribute.{one}" for one in STRATEGIES)):
-        assert fits(names[f"{one}.{run}"], 1, {"args"})
+    for name in (strategy, *(f"tf.distribute.{kind}" for kind in STRATEGIES)):
+        assert fits(names[f"{name}.{run}"], 1, {"args"})
     newest = {"tf.distribute.TPUStrategy", "tf.distribute.Strategy.run"}
     assert newest - set(names) == newest - {strategy, f"tf.distribute.Strategy.{run}"}
 
 
 @every_version
-def test_all_else_is_called_the_same(version: str) -> None:
+def test_other_names_exist_in_all_versions(version: str) -> None:
     names: Names = KEPT[version]
-    known = {*names, "tf.__version__"}
+    allowed = {*names, "tf.__version__"}
     used = {dotted(node) for node in nodes("strategy.py") if isinstance(node, ast.Attribute)}
     used = {name for name in used if name.startswith("tf.")}
     parts = {name for name in used if any(other.startswith(f"{name}.") for other in used)}
     assert len(used - parts) > 10
-    assert used - parts - known == set()
+    assert used - parts - allowed == set()
     calls = [node for node in nodes("strategy.py") if isinstance(node, ast.Call)]
     for call in calls:
         name = dotted(call.func)
         if name.startswith("tf."):
-            keywords = {str(one.arg) for one in call.keywords}
+            keywords = {str(keyword.arg) for keyword in call.keywords}
             assert fits(names[name], len(call.args), keywords), ast.unparse(call)
 
 
 @every_version
-def test_the_training_asks_strategies_only_for_what_all_have(version: str) -> None:
+def test_training_uses_only_common_strategy_attributes(version: str) -> None:
     of_a_strategy = {
         node.attr
         for file in TRAINING.glob("*.py")
@@ -125,17 +129,21 @@ def test_the_training_asks_strategies_only_for_what_all_have(version: str) -> No
     }
     assert {"scope", "experimental_distribute_dataset"} <= of_a_strategy
     assert of_a_strategy <= {name.rpartition(".")[2] for name in KEPT[version]}
-    missing = {one for one in of_a_strategy if f"tf.distribute.Strategy.{one}" not in KEPT[version]}
+    missing = {
+        attribute
+        for attribute in of_a_strategy
+        if f"tf.distribute.Strategy.{attribute}" not in KEPT[version]
+    }
     assert missing == set()
 
 
 @pytest.mark.soak
 @pytest.mark.release("released wheels never change, and names are kept")
 @pytest.mark.timeout(900)  # the first time, the wheels are downloaded
-def test_the_names_kept_are_what_the_wheels_say() -> None:
+def test_stored_names_match_the_wheels() -> None:
     from tpuctl.emulator.machines.images import ImageStore
 
-    found = tensorflow_names.sources(ImageStore().cache / "tensorflow-names")
+    actual = tensorflow_names.sources(ImageStore().cache / "tensorflow-names")
     assert {
-        version: tensorflow_names.read_names(folder) for version, folder in found.items()
+        version: tensorflow_names.read_names(folder) for version, folder in actual.items()
     } == KEPT

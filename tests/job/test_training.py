@@ -1,4 +1,4 @@
-"""The whole job on the shipped sample: it learns, is interrupted, goes on bit for bit."""
+"""The whole job on its sample: training, interruption, and exact resumption."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def slice_of_two() -> Iterator[str]:
 
 
 class Runs:
-    """Starts the job in several folders; none outlives its test."""
+    """Starts the job in several folders; kills leftover processes after the test."""
 
     def __init__(self, python: Path, environment: dict[str, str]) -> None:
         self.python, self.environment = python, environment
@@ -86,12 +86,12 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
 
 
 def rows(lines: list[str]) -> dict[int, dict[str, float]]:
-    found = [json.loads(line) for line in lines if line.startswith("{")]
-    return {row["step"]: row for row in found if "loss" in row}
+    parsed = [json.loads(line) for line in lines if line.startswith("{")]
+    return {row["step"]: row for row in parsed if "loss" in row}
 
 
 def losses(lines: list[str]) -> dict[int, tuple[float, ...]]:
-    """What every line says but for the speed, which is never the same."""
+    """Return the values of every log line, except the speed, which varies."""
     return {
         step: tuple(value for name, value in row.items() if name != "tokens_per_second")
         for step, row in rows(lines).items()
@@ -99,40 +99,41 @@ def losses(lines: list[str]) -> dict[int, tuple[float, ...]]:
 
 
 def interrupt(process: subprocess.Popen[str], step: int, number: int) -> list[str]:
-    """Send a signal once the line of a step is out; return all lines of the run."""
+    """Send a signal after the log line of a step; return all lines of the run."""
     assert process.stdout is not None
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line.rstrip("\n"))
+        lines.append(line.rstrip("\n"))
         if line.startswith(f'{{"step": {step},'):
             process.send_signal(number)
-    return said
+    return lines
 
 
 def contents(output: Path) -> dict[str, str]:
-    """Hashes of what training leaves: all weights, the optimizer's numbers, the exported model."""
+    """Return hashes of the checkpoint, the exported model and the evaluation."""
     checkpoint = output / "checkpoints" / f"model-{STEPS}.data-00000-of-00001"
     files = [checkpoint, output / "model" / "model.safetensors", output / "evaluation.json"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def kill_at_random(runs: Runs, folder: Path, seed: int, times: int, **machine: str) -> None:
-    """Compare a run interrupted at random steps, in both ways, with one left alone."""
+    """Compare a run killed or stopped at random steps with an uninterrupted one."""
     alone = runs.start(folder / "alone", **machine)
     generator = random.Random(seed)
     signals = [signal.SIGKILL, signal.SIGTERM] * times
     seen: dict[int, tuple[float, ...]] = {}
     for step, number in zip(sorted(generator.sample(LINES[1:-1], times)), signals, strict=False):
         process = runs.start(folder / "shared", **machine)
-        said = interrupt(process, step, number)
-        assert process.wait(60) == (-number if number == signal.SIGKILL else 143), said
-        if number == signal.SIGTERM and max(rows(said)) < STEPS:
-            reached = max(rows(said))
-            assert f"checkpoint: {folder}/shared/checkpoints/model-{reached}" in said
+        lines = interrupt(process, step, number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 143), lines
+        if number == signal.SIGTERM and max(rows(lines)) < STEPS:
+            reached = max(rows(lines))
+            assert f"checkpoint: {folder}/shared/checkpoints/model-{reached}" in lines
             assert (
-                said[-1] == f"stopped at step {reached} of {STEPS}; the next run goes on from there"
+                lines[-1]
+                == f"stopped at step {reached} of {STEPS}; the next run resumes from there"
             )
-        seen |= losses(said)
+        seen |= losses(lines)
     code, resumed, errors = finish(runs.start(folder / "shared", **machine))
     assert code == 0, errors
     assert any(line.startswith("resuming from step ") for line in resumed)
@@ -144,21 +145,21 @@ def kill_at_random(runs: Runs, folder: Path, seed: int, times: int, **machine: s
     assert seen == whole
     assert contents(folder / "shared") == contents(folder / "alone")
     first, last = rows(undisturbed)[1], rows(undisturbed)[STEPS]
-    assert first["mlm_loss"] == pytest.approx(6.0, abs=0.25)  # ln 400: it knows nothing yet
+    assert first["mlm_loss"] == pytest.approx(6.0, abs=0.25)  # ln 400: random weights
     assert last["mlm_loss"] < first["mlm_loss"] - 0.4
 
 
-def test_goes_on_bit_for_bit_where_it_was_interrupted(
+def test_interrupted_training_resumes_bit_for_bit(
     runs: Runs, tmp_path: Path, slice_of_two: str
 ) -> None:
     kill_at_random(runs, tmp_path, 7, 2)
-    # What is trained is trained, also for another number of replicas.
+    # A finished training stays finished with another number of replicas.
     machine = {"GCE_METADATA_HOST": slice_of_two, "TPU_NAME": "local"}
-    code, said, errors = finish(runs.start(tmp_path / "alone", **machine))
+    code, lines, errors = finish(runs.start(tmp_path / "alone", **machine))
     assert code == 0, errors
-    assert said[-1] == f"already trained to step {STEPS}; more --steps would go on"
-    assert any("playing 2 replicas" in line for line in said)
-    assert [line.split(",")[1].split()[0] for line in said if line.startswith("tokenizer")] == [
+    assert lines[-1] == f"already trained to step {STEPS}; increase --steps to continue"
+    assert any("simulating 2 replicas" in line for line in lines)
+    assert [line.split(",")[1].split()[0] for line in lines if line.startswith("tokenizer")] == [
         "kept"
     ]
 
@@ -166,6 +167,6 @@ def test_goes_on_bit_for_bit_where_it_was_interrupted(
 @pytest.mark.soak
 @pytest.mark.release("more kills of the training that `make test` interrupts")
 @pytest.mark.timeout(900)
-def test_more_kills_with_two_replicas(runs: Runs, tmp_path: Path, slice_of_two: str) -> None:
+def test_repeated_kills_with_two_replicas(runs: Runs, tmp_path: Path, slice_of_two: str) -> None:
     machine = {"GCE_METADATA_HOST": slice_of_two, "TPU_NAME": "local"}
     kill_at_random(runs, tmp_path, 1, 4, **machine)

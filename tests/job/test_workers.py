@@ -11,7 +11,7 @@ TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
 
 
-def test_work_is_shared_out(tmp_path: Path) -> None:
+def test_workers(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, TESTS / "job" / "checks" / "workers.py", tmp_path],
         env={**os.environ, "PYTHONPATH": str(JOB), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -1,12 +1,12 @@
-"""The one error this job raises on purpose."""
+"""The error that this job reports to the user."""
 
 __all__ = ["JobError"]
 
 
 class JobError(Exception):
-    """Something the user can put right, said in one line.
+    """A problem the user can fix, described in one line.
 
-    The exit code is 2 when the arguments or the input are at fault, else 1.
+    The exit code is 2 for invalid arguments or input, otherwise 1.
     """
 
     def __init__(self, message: str, exit_code: int = 1) -> None:

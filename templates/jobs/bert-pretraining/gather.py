@@ -1,11 +1,11 @@
-"""Collect the Korean text that a computer already holds into `data/*.txt`.
+"""Collect Korean text installed on this computer into `data/*.txt`.
 
 Message catalogs, manual pages and guides of installed programs are translated prose: a few
-megabytes of real Korean on an ordinary Linux machine. Run this where `tpuctl run` starts; the
-files travel with the job. Standard library only.
+megabytes of real Korean on an ordinary Linux machine. Run this before `tpuctl run`, on the same
+computer; the files are uploaded with the job. Standard library only.
 
-    python gather.py                      # writes data/messages.txt and its siblings
-    python gather.py --max-megabytes 1    # less of it
+    python gather.py                      # writes data/messages.txt and others
+    python gather.py --max-megabytes 1    # stops after 1 MB
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LANGUAGE_ROOTS = ("usr/share", "usr/local/share", "opt/homebrew/share", "opt/loc
 
 HANGUL = re.compile(r"[가-힣]")
 LETTER = re.compile(r"[^\W\d_]")
-SHORTEST_SENTENCE = 10  # Hangul syllables; below that it is a button's label, not a sentence
-HANGUL_SHARE = 0.5  # of all letters, so that command lines and code stay out
+MIN_SENTENCE = 10  # Hangul syllables; anything shorter is a label, not a sentence
+HANGUL_SHARE = 0.5  # of all letters; excludes command lines and code
 
 SENTENCE_END = re.compile(r"(?<=[.!?。])[\"'’”)」]?\s+(?=\S)")
 FORMAT_DIRECTIVE = re.compile(
@@ -53,7 +53,7 @@ MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:\w+|#\d+);")
 ACCELERATOR = re.compile(r"\s*\([_&]\w\)|(?<!\w)_(?=\w)")
 EMPTY_PAIR = re.compile(r"\(\s*\)|\[\s*\]|<\s*>|'\s*'|\"\s*\"|`\s*'|‘\s*’|“\s*”|«\s*»|「\s*」")
 SPACE_BEFORE_MARK = re.compile(r"\s+([.,!?:;)])(?=\s|$)")
-# What is left of "%s을(를) 열 수 없음" begins with a particle whose noun is gone.
+# "%s을(를) 열 수 없음" without its placeholder begins with a particle that has no noun.
 ORPHAN_PARTICLE = re.compile(r"^[가-힣]{0,2}\([가-힣]{1,2}\)\s+")
 TERMINAL_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -69,7 +69,7 @@ ROFF_INLINE = re.compile(r"^[.']\s*(?:B|I|R|BI|IB|BR|RB|IR|RI|SB|SM)\s+(.*)$")
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of text: where it lies below the root, and how a file becomes paragraphs."""
+    """A kind of text: path patterns below the root, and a function that extracts paragraphs."""
 
     name: str
     patterns: tuple[str, ...]
@@ -79,7 +79,7 @@ class Source:
 def read_catalog(content: bytes) -> list[str]:
     """Return the translations in a compiled message catalog (GNU `.mo`), in stored order.
 
-    Plural forms come as separate strings. Raises ValueError for anything that is no catalog.
+    Plural forms are separate strings. Raises ValueError if the content is not a valid catalog.
     """
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(content[:4])
     if order is None:
@@ -93,8 +93,8 @@ def read_catalog(content: bytes) -> list[str]:
     except struct.error as error:
         raise ValueError("the message catalog is cut short") from error
     charset = "utf-8"
-    if raw and (found := re.search(rb"charset=([\w-]+)", raw[0])):
-        charset = found.group(1).decode("ascii")
+    if raw and (match := re.search(rb"charset=([\w-]+)", raw[0])):
+        charset = match.group(1).decode("ascii")
     try:
         texts = [
             part.decode(charset, "replace") for entry in raw[1:] for part in entry.split(b"\0")
@@ -105,15 +105,15 @@ def read_catalog(content: bytes) -> list[str]:
 
 
 def clean_message(message: str) -> str:
-    """Drop what a program fills in or draws: directives, markup, shortcuts, control codes."""
+    """Remove placeholders, markup, keyboard shortcuts and control codes from a message."""
     for pattern in (TERMINAL_ESCAPE, MARKUP, FORMAT_DIRECTIVE, BRACED_NAME, ACCELERATOR):
         message = pattern.sub("", message)
-    # Twice: removing what was inside a pair can leave an empty pair inside another.
+    # Twice: removing an empty pair can leave another empty pair around it.
     return EMPTY_PAIR.sub("", EMPTY_PAIR.sub("", message))
 
 
 def catalog_paragraphs(content: bytes) -> Iterator[str]:
-    """Yield each message of a catalog, its wrapped lines joined."""
+    """Yield each message of a catalog, with wrapped lines joined."""
     for message in read_catalog(content):
         yield from joined_lines(clean_message(message).splitlines())
 
@@ -150,7 +150,7 @@ def guide_paragraphs(content: bytes) -> Iterator[str]:
 
 
 def joined_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines that a margin broke; an empty line, a bullet or an option starts anew."""
+    """Join wrapped lines; an empty line, a bullet or an option starts a new paragraph."""
     paragraph: list[str] = []
     for line in itertools.chain(lines, [""]):
         bare = line.strip(" \t=~|*")
@@ -163,7 +163,7 @@ def joined_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def korean_sentences(paragraph: str) -> Iterator[str]:
-    """Yield the sentences of a paragraph that are Korean prose, in NFC, spaces made single."""
+    """Yield the Korean sentences of a paragraph, in NFC with single spaces."""
     if paragraph.startswith("-"):
         text = itertools.dropwhile(lambda word: not HANGUL.search(word), paragraph.split())
         paragraph = " ".join(text)
@@ -172,35 +172,35 @@ def korean_sentences(paragraph: str) -> Iterator[str]:
         sentence = SPACE_BEFORE_MARK.sub(r"\1", ORPHAN_PARTICLE.sub("", words))
         hangul = len(HANGUL.findall(sentence))
         letters = len(LETTER.findall(sentence))
-        is_prose = hangul >= SHORTEST_SENTENCE and hangul >= HANGUL_SHARE * letters
+        is_prose = hangul >= MIN_SENTENCE and hangul >= HANGUL_SHARE * letters
         if is_prose and "\ufffd" not in sentence:
             yield sentence
 
 
 def decode(content: bytes) -> str:
-    """Decode Korean text of unknown age: UTF-8, else the encoding that came before it."""
+    """Decode Korean text as UTF-8, or else as the older EUC-KR."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
         return content.decode("euc-kr", "replace")
 
 
-def below(*patterns: str) -> tuple[str, ...]:
-    """Fill {root} and {ko} of path patterns with every combination known."""
+def under_roots(*patterns: str) -> tuple[str, ...]:
+    """Expand {root} and {ko} in path patterns to every combination."""
     pairs = itertools.product(patterns, LANGUAGE_ROOTS, KOREAN_FOLDERS)
     return tuple(dict.fromkeys(text.format(root=root, ko=folder) for text, root, folder in pairs))
 
 
 SOURCES = (
-    Source("manuals", below("{root}/man/{ko}/man*/*"), manual_paragraphs),
+    Source("manuals", under_roots("{root}/man/{ko}/man*/*"), manual_paragraphs),
     Source(
         "guides",
-        below("{root}/vim/vim*/tutor/tutor*.{ko}", "{root}/doc/*/{ko}/*.txt*"),
+        under_roots("{root}/vim/vim*/tutor/tutor*.{ko}", "{root}/doc/*/{ko}/*.txt*"),
         guide_paragraphs,
     ),
     Source(
         "messages",
-        below(
+        under_roots(
             "{root}/locale/{ko}/LC_MESSAGES/*.mo",
             "{root}/locale-langpack/{ko}/LC_MESSAGES/*.mo",
             "{root}/vim/vim*/lang/{ko}/LC_MESSAGES/*.mo",
@@ -211,7 +211,7 @@ SOURCES = (
 
 
 def read_plain(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked when its name says that it is packed."""
+    """Return the bytes of a file, unpacked if its name ends in .gz, .bz2 or .xz."""
     openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     opener = openers.get(path.suffix)
     if opener is None:
@@ -221,10 +221,10 @@ def read_plain(path: Path) -> bytes:
 
 
 def gather(root: Path, output: Path, maximum_bytes: int, report: Callable[[str], None]) -> int:
-    """Write one text file for each kind of source found below `root`; return the bytes written.
+    """Write one text file per kind of source below `root`; return the number of bytes written.
 
-    A document is the text of one file; documents are apart by an empty line. No sentence is
-    written twice. A file that cannot be read is named and skipped.
+    A document is the text of one file; documents are separated by an empty line. No sentence is
+    written twice. Unreadable files are reported and skipped.
     """
     seen: set[str] = set()
     written = 0
@@ -240,7 +240,7 @@ def gather(root: Path, output: Path, maximum_bytes: int, report: Callable[[str],
             except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
                 report(f"skipped {path}: {error}")
                 continue
-            kept = list(within(fresh, maximum_bytes - written - size))
+            kept = list(fitting(fresh, maximum_bytes - written - size))
             if kept:
                 documents.append("\n".join(kept) + "\n")
                 size += len(documents[-1].encode()) + 1
@@ -257,17 +257,17 @@ def gather(root: Path, output: Path, maximum_bytes: int, report: Callable[[str],
     return written
 
 
-def new_sentences(paragraphs: Iterable[str], seen: set[str]) -> list[str]:
-    """Return the Korean sentences not seen before, and remember them."""
+def new_sentences(paragraphs: Iterable[str], earlier: set[str]) -> list[str]:
+    """Return the Korean sentences not in `earlier`, and add them to it."""
     fresh = dict.fromkeys(
         sentence for paragraph in paragraphs for sentence in korean_sentences(paragraph)
     )
-    kept = [sentence for sentence in fresh if sentence not in seen]
-    seen.update(kept)
-    return kept
+    unseen = [sentence for sentence in fresh if sentence not in earlier]
+    earlier.update(unseen)
+    return unseen
 
 
-def within(sentences: Iterable[str], maximum_bytes: int) -> Iterator[str]:
+def fitting(sentences: Iterable[str], maximum_bytes: int) -> Iterator[str]:
     """Yield sentences while they fit."""
     for sentence in sentences:
         maximum_bytes -= len(sentence.encode()) + 1
@@ -279,8 +279,10 @@ def within(sentences: Iterable[str], maximum_bytes: int) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Collect Korean text found on this computer.")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "data")
-    parser.add_argument("--max-megabytes", type=float, default=20.0, help="stop there (default 20)")
-    parser.add_argument("--root", type=Path, default=Path("/"), help="look below this folder")
+    parser.add_argument(
+        "--max-megabytes", type=float, default=20.0, help="maximum size of the text (default 20)"
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"), help="folder to search")
     options = parser.parse_args(arguments)
     try:
         written = gather(options.root, options.output, int(options.max_megabytes * 1e6), print)
@@ -290,7 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not written:
         print(
             f"no Korean text found below {options.root}: "
-            "the job will train on the small sample that comes with it (sample/)"
+            "the job will train on its small sample (sample/)"
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""The command line of `pretrain.py`: every choice with its default, checked before any work."""
+"""The command line of `pretrain.py`: every option with its default, validated up front."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "parse",
     "positive",
     "records_plan",
-    "settle_records_options",
+    "set_records_defaults",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -48,28 +48,29 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options; wrong usage ends the process with code 2, as argparse does."""
+    """Parse the options; argparse exits with code 2 on invalid usage."""
     parser = argparse.ArgumentParser(
         prog="pretrain.py",
         description="Pretrain a small BERT on text: vocabulary, records, training.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    place = parser.add_argument_group("where")
-    place.add_argument(
-        "--text", help="folder of .txt files, may be gs://; data/ when it has some, else sample/"
+    paths = parser.add_argument_group("paths and stages")
+    paths.add_argument(
+        "--text",
+        help="folder of .txt files, may be gs:// (default: data/ if it has any, else sample/)",
     )
-    place.add_argument(
+    paths.add_argument(
         "--output",
         default=os.environ.get("TPUCTL_OUTPUT") or "output",
-        help="folder for all results, may be gs://; from TPUCTL_OUTPUT when that is set",
+        help="folder for all results, may be gs://; defaults to TPUCTL_OUTPUT if set",
     )
-    place.add_argument(
+    paths.add_argument(
         "--data",
-        help="folder with what prepare.py made, may be gs://; else the data is made from --text, "
-        "in the output folder",
+        help="folder with the output of prepare.py, may be gs:// (default: prepare --text in the "
+        "output folder)",
     )
-    place.add_argument("--until", choices=STAGES, default="train", help="stop after this stage")
-    place.add_argument(
+    paths.add_argument("--until", choices=STAGES, default="train", help="stop after this stage")
+    paths.add_argument(
         "--only-export",
         action="store_true",
         help="evaluate and export the newest checkpoint, without training",
@@ -81,16 +82,21 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
     model = parser.add_argument_group("model and training")
     model.add_argument("--size", choices=SIZES, default="tiny")
-    model.add_argument("--dropout", type=share, help="0.1; none for tiny, which cannot overfit")
-    model.add_argument("--batch", type=positive, default=64, help="sequences, over all replicas")
+    model.add_argument("--dropout", type=share, help="dropout rate (default: 0 for tiny, else 0.1)")
     model.add_argument(
-        "--accumulation", type=positive, default=1, help="parts of a replica's share of the batch"
+        "--batch", type=positive, default=64, help="sequences per step over all replicas"
+    )
+    model.add_argument(
+        "--accumulation",
+        type=positive,
+        default=1,
+        help="gradient accumulation: parts that each replica splits its share of a batch into",
     )
     model.add_argument("--steps", type=positive, default=500)
     model.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
-    model.add_argument("--warmup-steps", type=count, help="a tenth of the steps")
+    model.add_argument("--warmup-steps", type=count, help="default: a tenth of --steps")
     model.add_argument("--learning-rate", type=positive_number, default=2e-3)
-    model.add_argument("--decay", choices=DECAYS, default="linear", help="of the learning rate")
+    model.add_argument("--decay", choices=DECAYS, default="linear", help="learning rate decay")
     model.add_argument("--weight-decay", type=share, default=0.01)
     model.add_argument("--clip-norm", type=positive_number, default=1.0)
     model.add_argument(
@@ -99,17 +105,24 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
     run = parser.add_argument_group("the run")
     run.add_argument("--device", choices=("auto", "tpu", "gpu", "cpu"), default="auto")
-    run.add_argument("--replicas", type=positive, help="on CPU; as many as the slice would have")
     run.add_argument(
-        "--xla", choices=("auto", "on", "off"), default="auto", help="auto: on GPU; a TPU has it on"
+        "--replicas", type=positive, help="replicas on a CPU (default: as many as the slice has)"
     )
-    run.add_argument("--steps-per-call", type=positive, default=20, help="also the log's interval")
+    run.add_argument(
+        "--xla",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="compile with XLA; auto: on GPU; always on for TPU",
+    )
+    run.add_argument(
+        "--steps-per-call", type=positive, default=20, help="steps per call and per log line"
+    )
     run.add_argument("--checkpoint-minutes", type=positive_number, default=10.0)
-    run.add_argument("--checkpoint-steps", type=count, default=0, help="0: by minutes alone")
+    run.add_argument("--checkpoint-steps", type=count, default=0, help="0: by time only")
     run.add_argument("--keep-checkpoints", type=positive, default=3)
 
     options = parser.parse_args(arguments)
-    settle_records_options(options)
+    set_records_defaults(options)
     if options.dropout is None:
         options.dropout = 0.0 if options.size == "tiny" else 0.1
     if options.warmup_steps is None:
@@ -118,60 +131,71 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.data is None:
         options.data = options.output
     if options.text is None:
-        given = HERE / "data"
-        options.text = str(given if any(given.glob("*.txt")) else HERE / "sample")
+        data_folder = HERE / "data"
+        options.text = str(data_folder if any(data_folder.glob("*.txt")) else HERE / "sample")
     return options
 
 
 def add_tokenizer_options(group: Any) -> None:
-    """Add what decides the vocabulary, besides the text."""
+    """Add the options that determine the vocabulary, besides the text."""
     group.add_argument("--vocabulary-size", type=positive, default=3000)
     group.add_argument(
         "--tokenizer-sample",
         type=positive,
         default=200,
         metavar="MB",
-        help="of a larger text only so much is read for the vocabulary, evenly spread",
+        help="read at most this much text for the vocabulary, evenly sampled",
     )
 
 
 def add_records_options(group: Any) -> None:
-    """Add what decides the records, besides the text and the vocabulary."""
+    """Add the options that determine the records, besides the text and the vocabulary."""
     group.add_argument("--sequence-length", type=positive, default=64)
-    group.add_argument("--predictions", type=positive, help="per sequence; 15 %%, at most 20")
+    group.add_argument(
+        "--predictions",
+        type=positive,
+        help="masked tokens per sequence (default: 15 %%, at most 20)",
+    )
     group.add_argument(
         "--pairs",
         choices=PAIRS,
         default="nsp",
-        help="of segments: of which half are from elsewhere (nsp) or swapped (sop), or none",
+        help="segment pairs, half of them with a random second segment (nsp) or swapped (sop), or "
+        "no pairs",
     )
     group.add_argument(
         "--masking",
         choices=MASKING,
         default="static",
-        help="in the records, or anew whenever they are read",
+        help="mask in the records (static), or on every read (dynamic)",
     )
     group.add_argument(
         "--whole-words",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="hide all pieces of a word together",
+        help="mask all pieces of a word together",
     )
     group.add_argument(
-        "--duplication", type=positive, help="copies of the text; 5, and 1 if masking is dynamic"
+        "--duplication",
+        type=positive,
+        help="copies of the text (default: 5, or 1 with dynamic masking)",
     )
     group.add_argument(
-        "--held-out", type=share, default=0.01, help="share of the documents, for evaluation alone"
+        "--held-out", type=share, default=0.01, help="share of documents used only for evaluation"
     )
     group.add_argument(
-        "--shards", type=positive, help="record files; one for each 32 MB of text, at least 4"
+        "--shards",
+        type=positive,
+        help="number of record files (default: one per 32 MB of text, at least 4)",
     )
-    group.add_argument("--processes", type=positive, help="as many as there are processors")
+    group.add_argument(
+        "--processes", type=positive, help="worker processes (default: number of processors)"
+    )
     group.add_argument("--seed", type=seed, default=1)
 
 
-def settle_records_options(options: argparse.Namespace) -> None:
-    """Fill in the defaults that follow from other choices."""
+def set_records_defaults(options: argparse.Namespace) -> None:
+    """Set the defaults that depend on other options."""
     if options.predictions is None:
         options.predictions = default_predictions(options.sequence_length)
     if options.duplication is None:
@@ -179,7 +203,7 @@ def settle_records_options(options: argparse.Namespace) -> None:
 
 
 def records_plan(options: argparse.Namespace, text_bytes: int) -> RecordsPlan:
-    """Return the plan of the records that the options ask for."""
+    """Return the plan of the records for these options."""
     return RecordsPlan(
         sequence_length=options.sequence_length,
         predictions=options.predictions,
@@ -194,46 +218,46 @@ def records_plan(options: argparse.Namespace, text_bytes: int) -> RecordsPlan:
 
 
 def check_tokenizer_options(options: argparse.Namespace) -> None:
-    """Raise JobError for a vocabulary that cannot be."""
+    """Raise JobError for invalid vocabulary options."""
     if options.vocabulary_size < 100:
         raise JobError("--vocabulary-size must be at least 100", 2)
 
 
 def check_records_options(options: argparse.Namespace) -> None:
-    """Raise JobError for records that cannot be."""
+    """Raise JobError for invalid records options."""
     if options.sequence_length < 16:
         raise JobError("--sequence-length must be at least 16", 2)
     if not 0 < options.predictions <= options.sequence_length - 2:
         raise JobError(
-            f"--predictions {options.predictions} do not fit into "
+            f"--predictions {options.predictions} does not fit into "
             f"--sequence-length {options.sequence_length}",
             2,
         )
 
 
 def check(options: argparse.Namespace, replicas: int, is_remote: bool = False) -> None:
-    """Raise JobError for choices that are fine alone but do not go together.
+    """Raise JobError for options that are incompatible with each other.
 
-    `is_remote` says that other machines than this one read the records: they see buckets alone.
+    With `is_remote`, other machines read the records: they can access only buckets.
     """
     for name in ("output", "data") if is_remote else ():
         if not getattr(options, name).startswith("gs://"):
             raise JobError(
-                f"--{name} {getattr(options, name)}: the TPU's own machines cannot see it; "
-                "name a folder in a bucket, gs://…",
+                f"--{name} {getattr(options, name)}: the TPU's machines cannot read local files; "
+                "use a folder in a bucket, gs://…",
                 2,
             )
     if options.batch % replicas:
         below = options.batch - options.batch % replicas
         near = f"{below} or {below + replicas}" if below else f"{replicas}"
         raise JobError(
-            f"--batch {options.batch} cannot be shared equally by {replicas} replicas; try {near}",
+            f"--batch {options.batch} is not divisible by {replicas} replicas; try {near}",
             2,
         )
     if options.batch // replicas % options.accumulation:
         raise JobError(
             f"--accumulation {options.accumulation} does not divide the "
-            f"{options.batch // replicas} sequences that each of {replicas} replicas takes",
+            f"{options.batch // replicas} sequences of each of {replicas} replicas",
             2,
         )
     check_tokenizer_options(options)
@@ -273,5 +297,5 @@ def positive_number(text: str) -> float:
 def share(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError("must be from 0 to below 1")
+        raise argparse.ArgumentTypeError("must be at least 0 and below 1")
     return value

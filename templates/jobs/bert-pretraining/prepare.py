@@ -1,4 +1,4 @@
-"""Prepare the data for training, in four stages that can each be run on its own.
+"""Prepare the data for training, in four stages that can be run separately.
 
     python prepare.py fetch --language ko    # Wikipedia's dump into DATA/dump
     python prepare.py extract                # its sentences into DATA/text
@@ -6,8 +6,8 @@
     python prepare.py records                # masked sequences into DATA/records
 
 DATA is the folder of --data and may be in a bucket. `extract` also takes other sources: files or
-folders of text, JSON lines or dumps, and Hugging Face datasets. A stage whose result is there
-already does nothing; one that was cut short is done when it is run again.
+folders of text, JSON lines or dumps, and Hugging Face datasets. A stage whose result exists does
+nothing; an interrupted stage is completed when it is run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from corpus import extract, fetch, sources
 from corpus.download import Client
 from corpus.progress import Progress, duration, megabytes
 from corpus.text import fingerprint
-from corpus.workers import available
+from corpus.workers import processor_count
 from errors import JobError
 from options import (
     HERE,
@@ -34,7 +34,7 @@ from options import (
     check_records_options,
     check_tokenizer_options,
     positive,
-    settle_records_options,
+    set_records_defaults,
 )
 
 __all__ = ["main", "parse"]
@@ -42,70 +42,73 @@ __all__ = ["main", "parse"]
 AGENT = "tpuctl-bert-pretraining/1.0"
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, flush=True)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options; wrong usage ends the process with code 2, as argparse does."""
+    """Parse the options; argparse exits with code 2 on invalid usage."""
     parser = argparse.ArgumentParser(
         prog="prepare.py",
         description="Prepare the data for training: fetch, extract, tokenizer, records.",
     )
     stages = parser.add_subparsers(dest="stage", metavar="STAGE", required=True)
 
-    def stage(name: str, run: Callable[[argparse.Namespace], None], told: str) -> Any:
-        one = stages.add_parser(
+    def stage(name: str, run: Callable[[argparse.Namespace], None], help_text: str) -> Any:
+        subparser = stages.add_parser(
             name,
-            help=told,
-            description=f"{told[0].upper()}{told[1:]}.",
+            help=help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )
-        one.set_defaults(run=run)
-        one.add_argument(
+        subparser.set_defaults(run=run)
+        subparser.add_argument(
             "--data",
             default=os.environ.get("TPUCTL_OUTPUT") or "output",
-            help="folder for all stages, may be gs://; from TPUCTL_OUTPUT when that is set",
+            help="folder of all stages, may be gs://; defaults to TPUCTL_OUTPUT if set",
         )
-        return one
+        return subparser
 
-    one = stage("fetch", fetch_stage, "download the dump of a Wikipedia into DATA/dump")
-    one.add_argument("--language", type=language, default="ko", help="as in ko.wikipedia.org")
-    one.add_argument("--date", type=date, default="latest", help="YYYYMMDD, or latest")
-    one.add_argument("--mirror", type=mirror, default=fetch.MIRROR, help="http(s) address")
-    one.add_argument("--contact", default="", help="your mail address, told to the server")
+    subparser = stage("fetch", fetch_stage, "download a Wikipedia dump to DATA/dump")
+    subparser.add_argument("--language", type=language, default="ko", help="as in ko.wikipedia.org")
+    subparser.add_argument("--date", type=date, default="latest", help="YYYYMMDD, or latest")
+    subparser.add_argument("--mirror", type=mirror, default=fetch.MIRROR, help="http(s) address")
+    subparser.add_argument("--contact", default="", help="your email address, sent to the server")
 
-    one = stage("extract", extract_stage, "make sentences of text from any source in DATA/text")
-    one.add_argument(
+    subparser = stage("extract", extract_stage, "extract sentences from any source to DATA/text")
+    subparser.add_argument(
         "sources",
         nargs="*",
         metavar="SOURCE",
         default=argparse.SUPPRESS,  # so that help shows no default
-        help="file or folder of .xml (a dump), .txt or .jsonl, packed as .gz or .bz2 or not, may "
-        "be gs://; or hf:owner/name[/configuration]. Without any: DATA/dump, else data/, else "
-        "sample/",
+        help="file or folder of .xml (a dump), .txt or .jsonl, optionally .gz or .bz2, may be "
+        "gs://; or hf:owner/name[/configuration] (default: DATA/dump, else data/, else sample/)",
     )
-    one.add_argument("--field", default="text", help="of JSON lines and datasets: where text is")
-    one.add_argument("--split", default="train", help="of datasets")
-    one.add_argument("--shard-megabytes", type=positive, default=64, help="size of a text file")
-    one.add_argument("--processes", type=positive, default=available())
+    subparser.add_argument(
+        "--field", default="text", help="column of JSON lines or dataset with the text"
+    )
+    subparser.add_argument("--split", default="train", help="split of a dataset")
+    subparser.add_argument(
+        "--shard-megabytes", type=positive, default=64, help="maximum size of a text file"
+    )
+    subparser.add_argument("--processes", type=positive, default=processor_count())
 
-    one = stage("tokenizer", tokenizer_stage, "train a vocabulary on DATA/text")
-    add_tokenizer_options(one)
+    subparser = stage("tokenizer", tokenizer_stage, "train a vocabulary on DATA/text")
+    add_tokenizer_options(subparser)
 
-    one = stage("records", records_stage, "write DATA/text as sequences for training")
-    add_records_options(one)
+    subparser = stage("records", records_stage, "write DATA/text as sequences for training")
+    add_records_options(subparser)
 
     options = parser.parse_args(arguments)
     if options.stage == "records":
-        settle_records_options(options)
+        set_records_defaults(options)
     return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a stage; return the exit code."""
     options = parse(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # for the TensorFlow that reaches buckets
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow is used to access buckets
     try:
         options.run(options)
     except JobError as error:
@@ -113,45 +116,50 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\nstopped; the same command does the rest", file=sys.stderr, flush=True)
+        print("\nstopped; run the same command again to resume", file=sys.stderr, flush=True)
         return 130
     return 0
 
 
 def fetch_stage(options: argparse.Namespace) -> None:
     contact = f" ({options.contact})" if options.contact else ""
-    client = Client(f"{AGENT}{contact} Python-urllib", say)
+    client = Client(f"{AGENT}{contact} Python-urllib", log)
     dump = fetch.choose(options.language, options.date, options.mirror, client)
     sizes = [file.size for file in dump.files.values()]
     total = f", {megabytes(sum(size or 0 for size in sizes))}" if all(sizes) else ""
     count = f"{len(sizes)} file{'s' * (len(sizes) > 1)}"
-    say(f"fetch: {dump.wiki} of {dump.date}, {count}{total}, from {options.mirror}")
+    log(f"fetch: {dump.wiki} of {dump.date}, {count}{total}, from {options.mirror}")
     folder = files.join(options.data, "dump")
     manifest = fetch.fetch(dump, folder, client)
     size = sum(file["bytes"] for file in manifest["files"])
-    say(f"dump: {dump.wiki} of {dump.date}, {megabytes(size)} in {folder} ({manifest['license']})")
+    log(f"dump: {dump.wiki} of {dump.date}, {megabytes(size)} in {folder} ({manifest['license']})")
 
 
 def extract_stage(options: argparse.Namespace) -> None:
     began = time.monotonic()
     folder = files.join(options.data, "text")
-    named = getattr(options, "sources", None) or default_sources(options.data)
-    found = sources.find(named)
-    check_apart(found, folder)
-    say(f"extract: {', '.join(named)} ({len(found)} source{'s' * (len(found) > 1)})")
+    arguments = getattr(options, "sources", None) or default_sources(options.data)
+    text_sources = sources.find(arguments)
+    check_sources(text_sources, folder)
+    log(
+        f"extract: {', '.join(arguments)} "
+        f"({len(text_sources)} source{'s' * (len(text_sources) > 1)})"
+    )
     plan = extract.ExtractPlan(options.field, options.split, options.shard_megabytes)
-    key = extract.key_of(found, plan)
+    key = extract.key_of(text_sources, plan)
     manifest = extract.load(folder, key)
     speed = "kept"
     if manifest is None:
-        total = sources.size(found)
+        total = sources.size(text_sources)
         progress = Progress("extract", total)
 
-        def told(done: int, documents: int) -> None:
+        def on_progress(done: int, documents: int) -> None:
             progress.show(done, f"; {documents:,} documents")
 
         try:
-            manifest = extract.extract(found, plan, folder, key, options.processes, told)
+            manifest = extract.extract(
+                text_sources, plan, folder, key, options.processes, on_progress
+            )
         finally:
             progress.end()
         read = sum(source["bytes"] for source in manifest["sources"])
@@ -159,39 +167,39 @@ def extract_stage(options: argparse.Namespace) -> None:
         speed = f"written in {duration(seconds)}, {read / 1e6 / max(seconds, 1e-9):,.1f} MB/s read"
     counts = manifest["counts"]
     size = sum(file["bytes"] for file in manifest["files"])
-    say(
+    log(
         f"text: {counts['documents']:,} documents, {counts['sentences']:,} sentences, "
         f"{megabytes(size)} in {folder}, {speed}"
     )
     if manifest["skipped"]:
-        skipped = (f"{count:,} × {why}" for why, count in manifest["skipped"].items())
-        say(f"skipped: {', '.join(skipped)}")
+        skipped = (f"{count:,} × {reason}" for reason, count in manifest["skipped"].items())
+        log(f"skipped: {', '.join(skipped)}")
 
 
 def default_sources(data: str) -> list[str]:
-    """Return the dump's files, else the text beside this program."""
+    """Return the dump's files, or else the text next to this program."""
     folder = files.join(data, "dump")
     listed = files.read_json(files.join(folder, "manifest.json")).get("files", [])
     if listed:
         return [files.join(folder, file["name"]) for file in listed]
     if files.names(folder):
         return [folder]
-    given = HERE / "data"
-    return [str(given if any(given.glob("*.txt")) else HERE / "sample")]
+    data_folder = HERE / "data"
+    return [str(data_folder if any(data_folder.glob("*.txt")) else HERE / "sample")]
 
 
-def check_apart(found: list[sources.Source], folder: str) -> None:
-    for source in found:
+def check_sources(text_sources: list[sources.Source], folder: str) -> None:
+    for source in text_sources:
         if source.path.startswith(f"{folder}/"):
-            raise JobError(f"{source.path} lies where the text is to be written: move it", 2)
+            raise JobError(f"{source.path} is in the output folder of this stage: move it", 2)
 
 
 def tokenizer_stage(options: argparse.Namespace) -> None:
     check_tokenizer_options(options)
     paths, text = text_of(options.data)
-    import stages  # needs the tokenizers, which fetching and extracting do without
+    import stages  # needs `tokenizers`, which fetch and extract do not
 
-    stages.tokenizer_stage(options, paths, text, say)
+    stages.tokenizer_stage(options, paths, text, log)
 
 
 def records_stage(options: argparse.Namespace) -> None:
@@ -205,21 +213,22 @@ def records_stage(options: argparse.Namespace) -> None:
     tokenizer = wordpiece.load(folder, key) if key else None
     if tokenizer is None:
         raise JobError(
-            f"no tokenizer in {folder}; make it first: "
+            f"no tokenizer in {folder}; create it first: "
             f"python prepare.py tokenizer --data {options.data}",
             2,
         )
-    stages.records_stage(options, paths, text, tokenizer, say)
+    stages.records_stage(options, paths, text, tokenizer, log)
 
 
 def text_of(data: str) -> tuple[list[str], str]:
-    """Return the text's files and a hash of their content. Raises JobError when there is none."""
+    """Return the text's files and a hash of their content. Raises JobError if there is no text."""
     folder = files.join(data, "text")
     manifest = extract.load(folder)
     if manifest is None:
-        begun = " whole" if files.text_files(folder) else ""
+        state = " complete" if files.text_files(folder) else ""
         raise JobError(
-            f"no{begun} text in {folder}; make it first: python prepare.py extract --data {data}", 2
+            f"no{state} text in {folder}; create it first: python prepare.py extract --data {data}",
+            2,
         )
     paths = [files.join(folder, file["name"]) for file in manifest["files"]]
     return paths, fingerprint([file["sha256"] for file in manifest["files"]])
@@ -227,19 +236,19 @@ def text_of(data: str) -> tuple[list[str], str]:
 
 def language(text: str) -> str:
     if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", text):
-        raise argparse.ArgumentTypeError(f"no language code: {text}")
+        raise argparse.ArgumentTypeError(f"invalid language code: {text}")
     return text
 
 
 def date(text: str) -> str:
     if text != "latest" and not re.fullmatch(r"20\d{6}", text):
-        raise argparse.ArgumentTypeError(f"neither YYYYMMDD nor latest: {text}")
+        raise argparse.ArgumentTypeError(f"not YYYYMMDD or latest: {text}")
     return text
 
 
 def mirror(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s]+", text):
-        raise argparse.ArgumentTypeError(f"no http(s) address: {text}")
+        raise argparse.ArgumentTypeError(f"not an http(s) address: {text}")
     return text.rstrip("/")
 
 

@@ -1,12 +1,12 @@
-"""Write the records by Apache Beam: the last stage of `prepare.py`, on many machines.
+"""Write the records with Apache Beam: the last stage of `prepare.py`, on many machines.
 
     python prepare_beam.py --data gs://BUCKET/data --pairs nsp --duplication 10 \
         --runner DataflowRunner --project PROJECT --region us-central1 \
         --temp_location gs://BUCKET/beam --setup_file ./setup.py
 
-What this program does not know goes to Beam: the runner and its options. Without any it runs
-here. It needs `apache-beam`, `numpy` and `tokenizers`, and no TensorFlow. The text and the
-tokenizer must be in DATA already, as `prepare.py extract` and `prepare.py tokenizer` leave them.
+Options that this program does not define are passed to Beam: the runner and its options. The
+default runner is local. Requires `apache-beam`, `numpy` and `tokenizers`, but not TensorFlow. Run
+`prepare.py extract` and `prepare.py tokenizer` first: DATA must contain their output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from options import (
     add_records_options,
     check_records_options,
     records_plan,
-    settle_records_options,
+    set_records_defaults,
 )
 
 __all__ = ["main"]
@@ -41,14 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the pipeline and wait for its end; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="prepare_beam.py",
-        description="Write the records by Apache Beam. Other options go to Beam.",
+        description="Write the records with Apache Beam. Other options are passed to Beam.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--data", required=True, help="folder of the stages, may be gs://")
+    parser.add_argument("--data", required=True, help="folder of all stages, may be gs://")
     add_records_options(parser)
     options, others = parser.parse_known_args(arguments)
-    settle_records_options(options)
+    set_records_defaults(options)
     try:
         check_records_options(options)
         run(options, others)
@@ -67,14 +67,14 @@ def run(options: argparse.Namespace, others: list[str]) -> None:
     text_hash = fingerprint([file["sha256"] for file in listed])
     key = key_of(text_hash, Tokenizer.from_str(tokenizer_json), plan)
     folder = f"{data}/records"
-    # The manifest goes first: until it is back nobody takes these records for whole.
+    # The manifest is deleted first: records without a manifest are incomplete.
     if FileSystems.exists(f"{folder}/manifest.json"):
         FileSystems.delete([f"{folder}/manifest.json"])
     if not FileSystems.exists(folder):
         FileSystems.mkdirs(folder)
-    for found in FileSystems.match([f"{folder}/*"])[0].metadata_list:
-        if is_record_file(found.path.rpartition("/")[2]):
-            FileSystems.delete([found.path])
+    for metadata in FileSystems.match([f"{folder}/*"])[0].metadata_list:
+        if is_record_file(metadata.path.rpartition("/")[2]):
+            FileSystems.delete([metadata.path])
     # For the processes that a runner starts on this computer.
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, others: list[str]) -> None:
 
 def read(path: str, stage: str) -> str:
     if not FileSystems.exists(path):
-        raise JobError(f"no {path}; make it first: python prepare.py {stage}", 2)
+        raise JobError(f"{path} not found; create it first: python prepare.py {stage}", 2)
     return read_file(path)
 
 

@@ -1,4 +1,4 @@
-"""What Beam's workers on Dataflow need of this job; nothing else uses this file."""
+"""The package for Beam's workers on Dataflow; not used for anything else."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Trains a small image classifier with Keras, and goes on where it was when it starts again.
+"""Trains a small image classifier with Keras, and resumes from its checkpoint after a restart.
 
-The images are drawn here, so that it runs at once, on a TPU, a GPU or a laptop. Put your own data
-into `examples` and your own layers into `build`; the rest stays.
+The images are generated, so it runs without a download, on a TPU, a GPU or a laptop. Replace
+`examples` with your data and `build` with your model; keep the rest.
 
     python train.py --epochs 5
 """
@@ -21,12 +21,12 @@ SIDE, KINDS = 32, ("circle", "square", "cross")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=256, help="of all replicas together")
-    parser.add_argument("--examples", type=int, default=12_800, help="how many images to draw")
+    parser.add_argument("--batch", type=int, default=256, help="batch size over all replicas")
+    parser.add_argument("--examples", type=int, default=12_800, help="number of images")
     parser.add_argument(
         "--output",
-        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # kept when a TPU is taken away
-        help="where checkpoints and the model go; gs:// on a TPU",
+        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # survives preemption of the TPU
+        help="folder for checkpoints and the model; gs:// on a TPU",
     )
     options = parser.parse_args()
 
@@ -36,13 +36,13 @@ def main() -> None:
     training = (
         tf.data.Dataset.from_tensor_slices((images, labels))
         .shuffle(len(labels), seed=1)
-        .batch(options.batch, drop_remainder=True)  # every batch has the same shape: one program
+        .batch(options.batch, drop_remainder=True)  # one shape: compiled once
         .prefetch(tf.data.AUTOTUNE)
     )
     held_out = tf.data.Dataset.from_tensor_slices(examples(options.batch * 4, seed=2))
     held_out = held_out.batch(options.batch, drop_remainder=True)
 
-    with strategy.scope():  # model and optimizer live on all replicas
+    with strategy.scope():  # model and optimizer are replicated
         model = build()
         model.compile(
             optimizer=keras.optimizers.Adam(1e-3),
@@ -50,23 +50,23 @@ def main() -> None:
             metrics=["accuracy"],
         )
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-    kept = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
-    epoch = int(kept.latest_checkpoint.rpartition("-")[2]) if kept.latest_checkpoint else 0
+    manager = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
+    epoch = int(manager.latest_checkpoint.rpartition("-")[2]) if manager.latest_checkpoint else 0
     if epoch:
         with strategy.scope():
             model.optimizer.build(model.trainable_variables)
-            checkpoint.restore(kept.latest_checkpoint)
-        print(f"going on after epoch {epoch} of {kept.latest_checkpoint}")
+            checkpoint.restore(manager.latest_checkpoint)
+        print(f"resuming after epoch {epoch} from {manager.latest_checkpoint}")
 
     model.fit(
         training,
         validation_data=held_out,
         initial_epoch=epoch,
         epochs=options.epochs,
-        shuffle=False,  # the dataset does that
+        shuffle=False,  # the dataset is shuffled already
         callbacks=[
             keras.callbacks.LambdaCallback(
-                on_epoch_end=lambda number, logs: kept.save(checkpoint_number=number + 1)
+                on_epoch_end=lambda number, logs: manager.save(checkpoint_number=number + 1)
             )
         ],
         verbose=2,
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def choose_strategy() -> tf.distribute.Strategy:
-    """The TPU where there is one, else GPUs, else the CPU."""
+    """Use the TPU if there is one, else GPUs, else the CPU."""
     name = os.environ.get("TPU_NAME")
     if name and os.environ.get("TPUCTL_CLOUD") != "local":  # the local cloud has no chips
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
@@ -105,7 +105,7 @@ def build() -> keras.Model:
 
 
 def examples(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw images, of shape (count, SIDE, SIDE, 1) from 0 to 1, and say what is on each."""
+    """Generate images of shape (count, SIDE, SIDE, 1), and their labels."""
     random = np.random.default_rng(seed)
     labels = random.integers(len(KINDS), size=count)
     center = random.uniform(10, SIDE - 10, size=(2, count, 1, 1))

@@ -1,8 +1,8 @@
-"""Trains on a slice of several hosts with a loop of its own; worker 0 drives the chips of all.
+"""Trains on a slice of several hosts with a custom loop; worker 0 drives the chips of all hosts.
 
-Each replica reads and computes its own share of every batch; gradients are summed between chips.
-The batches are made within the pipeline, so that it runs at once; put your TFRecords on gs:// into
-`dataset`, since every host reads its share itself.
+Each replica computes its share of every batch; gradients are summed between chips. The batches are
+generated, so it runs without data; replace `dataset` with your TFRecords on gs://, as every host
+reads its own share.
 
     python train.py --steps 500
 """
@@ -21,12 +21,14 @@ WIDTH, KINDS = 64, 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=1024, help="of all replicas together")
-    parser.add_argument("--steps-per-call", type=int, default=50, help="between two looks at it")
+    parser.add_argument("--batch", type=int, default=1024, help="batch size over all replicas")
+    parser.add_argument(
+        "--steps-per-call", type=int, default=50, help="steps between log lines and checkpoints"
+    )
     parser.add_argument(
         "--output",
-        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # kept when a TPU is taken away
-        help="where checkpoints go; gs:// on a slice",
+        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # survives preemption of the TPU
+        help="folder for checkpoints; gs:// on a slice",
     )
     options = parser.parse_args()
 
@@ -45,46 +47,46 @@ def main() -> None:
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64, name="step")
         checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
-    kept = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
-    if kept.latest_checkpoint:
-        checkpoint.restore(kept.latest_checkpoint)
-        print(f"going on after step {step.numpy()}")
+    manager = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint)
+        print(f"resuming after step {step.numpy()}")
 
     def train(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         features, labels = batch
         with tf.GradientTape() as tape:
             logits = model(features, training=True)
-            each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_sum(each) / options.batch  # summed over replicas it is the mean
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_sum(losses) / options.batch  # the sum over replicas is the mean
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
     @tf.function
-    def several(count: tf.Tensor) -> tf.Tensor:
-        """Train without coming back to Python in between."""
+    def take_steps(count: tf.Tensor) -> tf.Tensor:
+        """Take several steps without returning to Python."""
         loss = tf.constant(0.0)
         for _ in tf.range(count):
-            of_replicas = strategy.run(train, args=(next(batches),))
-            loss = strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
+            replica_losses = strategy.run(train, args=(next(batches),))
+            loss = strategy.reduce(tf.distribute.ReduceOp.SUM, replica_losses, axis=None)
         return loss
 
-    asked_to_end: list[int] = []  # before a spot slice is taken away it is told so
-    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
-    while step.numpy() < options.steps and not asked_to_end:
+    signals: list[int] = []  # a spot slice gets SIGTERM before preemption
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    while step.numpy() < options.steps and not signals:
         count = min(options.steps_per_call, options.steps - int(step.numpy()))
-        loss = several(tf.constant(count))
+        loss = take_steps(tf.constant(count))
         step.assign_add(count)
         print(f"step {step.numpy()}/{options.steps}  loss {loss.numpy():.4f}", flush=True)
-        kept.save(checkpoint_number=int(step.numpy()))
-    if asked_to_end:
-        raise SystemExit(128 + asked_to_end[0])
+        manager.save(checkpoint_number=int(step.numpy()))
+    if signals:
+        raise SystemExit(128 + signals[0])
 
 
 def choose_strategy() -> tf.distribute.Strategy:
-    """The whole slice that TPU_NAME names, else what there is."""
+    """Use the whole slice in TPU_NAME if it is set, else the default device."""
     name = os.environ.get("TPU_NAME")
-    if not name or os.environ.get("TPUCTL_CLOUD") == "local":  # which has no chips
+    if not name or os.environ.get("TPUCTL_CLOUD") == "local":  # the local cloud has no chips
         return tf.distribute.get_strategy()
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
         tpu=name, zone=os.environ.get("TPU_ZONE"), project=os.environ.get("TPU_PROJECT")
@@ -96,7 +98,7 @@ def choose_strategy() -> tf.distribute.Strategy:
 
 
 def dataset(context: tf.distribute.InputContext, share: int) -> tf.data.Dataset:
-    """One host's batches, of one replica's share each: points around the centers of ten clouds."""
+    """Return a host's batches, one replica's share each: points around the centers of clusters."""
     centers = tf.random.stateless_normal([KINDS, WIDTH], seed=[1, 1])
 
     def batch(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

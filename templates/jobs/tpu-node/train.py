@@ -1,7 +1,7 @@
-"""Trains on a TPU node: a TPU behind the network, which reads its data itself.
+"""Trains on a TPU node: a TPU accessed over the network, which reads its data from a bucket.
 
-The first part runs on the controller: it draws images and writes them as TFRecords into the bucket.
-The rest runs on the TPU, so that nothing in the input pipeline may need Python or a local file.
+The first part runs on the controller: it generates images and writes them as TFRecords to the
+bucket. The rest runs on the TPU, so the input pipeline cannot use Python code or local files.
 
     python train.py --steps 200
 """
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 SIDE, KINDS = 32, 3
-SHARDS, SHARD = 4, 1024  # files, and examples in each
+SHARDS, SHARD = 4, 1024  # files, and examples per file
 EXAMPLE = {
     "image": tf.io.FixedLenFeature([SIDE, SIDE, 1], tf.float32),
     "label": tf.io.FixedLenFeature([], tf.int64),
@@ -25,12 +25,14 @@ EXAMPLE = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=256, help="of all replicas together")
-    parser.add_argument("--steps-per-call", type=int, default=20, help="between two looks at it")
+    parser.add_argument("--batch", type=int, default=256, help="batch size over all replicas")
+    parser.add_argument(
+        "--steps-per-call", type=int, default=20, help="steps between log lines and checkpoints"
+    )
     parser.add_argument(
         "--output",
-        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # kept when a TPU is taken away
-        help="where records and checkpoints go; gs:// for a TPU node",
+        default=os.environ.get("TPUCTL_OUTPUT", "output"),  # survives preemption of the TPU
+        help="folder for records and checkpoints; gs:// for a TPU node",
     )
     options = parser.parse_args()
     records = f"{options.output}/records"
@@ -45,41 +47,40 @@ def main() -> None:
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64, name="step")
         checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
-    kept = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
-    if kept.latest_checkpoint:
-        checkpoint.restore(kept.latest_checkpoint)
-        print(f"going on after step {step.numpy()}")
+    manager = tf.train.CheckpointManager(checkpoint, f"{options.output}/checkpoints", max_to_keep=2)
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint)
+        print(f"resuming after step {step.numpy()}")
 
     def train(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         images, labels = batch
         with tf.GradientTape() as tape:
-            each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(images))
-            loss = tf.reduce_sum(each) / options.batch  # summed over replicas it is the mean
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(images))
+            loss = tf.reduce_sum(losses) / options.batch  # the sum over replicas is the mean
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
     @tf.function
-    def several(count: tf.Tensor) -> tf.Tensor:
-        """Train without coming back to the controller in between."""
+    def take_steps(count: tf.Tensor) -> tf.Tensor:
+        """Take several steps without returning to the controller."""
         loss = tf.constant(0.0)
         for _ in tf.range(count):
-            of_replicas = strategy.run(train, args=(next(batches),))
-            loss = strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
+            replica_losses = strategy.run(train, args=(next(batches),))
+            loss = strategy.reduce(tf.distribute.ReduceOp.SUM, replica_losses, axis=None)
         return loss
 
     while step.numpy() < options.steps:
         count = min(options.steps_per_call, options.steps - int(step.numpy()))
-        loss = several(tf.constant(count))
+        loss = take_steps(tf.constant(count))
         step.assign_add(count)
         print(f"step {step.numpy()}/{options.steps}  loss {loss.numpy():.4f}", flush=True)
-        kept.save(checkpoint_number=int(step.numpy()))
+        manager.save(checkpoint_number=int(step.numpy()))
 
 
 def choose_strategy() -> tf.distribute.Strategy:
-    """The TPU node beside this controller, else what there is."""
-    # Where the node serves: with these addresses TensorFlow asks no API, which takes a library
-    # that is not everywhere.
+    """Use this controller's TPU node if there is one, else the default device."""
+    # With the node's addresses, TensorFlow does not query the API, which needs an extra library.
     node = os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS") or os.environ.get("TPU_NAME")
     if not node:
         return tf.distribute.get_strategy()
@@ -87,25 +88,25 @@ def choose_strategy() -> tf.distribute.Strategy:
         tpu=node, zone=os.environ.get("TPU_ZONE"), project=os.environ.get("TPU_PROJECT")
     )
     tf.config.experimental_connect_to_cluster(resolver)
-    if os.environ.get("TPUCTL_CLOUD") == "local":  # its node computes with a CPU
+    if os.environ.get("TPUCTL_CLOUD") == "local":  # its node has only a CPU
         return tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
 
 
 def dataset(records: str, batch: int) -> tf.data.Dataset:
-    """Batches of one shape, read from the bucket by the TPU's own host."""
+    """Return batches of one shape, read from the bucket by the TPU's host."""
     files = [f"{records}/{number}.tfrecord" for number in range(SHARDS)]
-    found = tf.data.Dataset.from_tensor_slices(files)
-    found = found.interleave(tf.data.TFRecordDataset, cycle_length=SHARDS)
-    found = found.shuffle(4 * batch).repeat().batch(batch, drop_remainder=True)
-    return found.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    dataset = tf.data.Dataset.from_tensor_slices(files)
+    dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=SHARDS)
+    dataset = dataset.shuffle(4 * batch).repeat().batch(batch, drop_remainder=True)
+    return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A batch of examples at once, which is much quicker than one by one."""
-    found = tf.io.parse_example(serialized, EXAMPLE)
-    return found["image"], tf.cast(found["label"], tf.int32)
+    """Parse a whole batch of examples at once, which is much faster."""
+    features = tf.io.parse_example(serialized, EXAMPLE)
+    return features["image"], tf.cast(features["label"], tf.int32)
 
 
 def build() -> tf.keras.Model:
@@ -122,7 +123,7 @@ def build() -> tf.keras.Model:
 
 
 def write_records(folder: str) -> None:
-    """Draw circles, squares and crosses and write them, unless they are there."""
+    """Generate circles, squares and crosses and write them, unless the files exist."""
     random = np.random.default_rng(1)
     grid = np.mgrid[:SIDE, :SIDE]
     tf.io.gfile.makedirs(folder)
@@ -138,7 +139,7 @@ def write_records(folder: str) -> None:
                 shapes = (np.hypot(down, across) < size, far < size, is_near & (far < size))
                 image = shapes[label] + random.normal(scale=0.3, size=far.shape)
                 writer.write(example(image.astype("float32"), label))
-    print(f"{SHARDS} files of records in {folder}")
+    print(f"{SHARDS} record files in {folder}")
 
 
 def example(image: np.ndarray, label: int) -> bytes:

@@ -17,7 +17,7 @@ from transformers import BertTokenizerFast
 
 from corpus.plan import RecordsPlan
 from corpus.segments import examples
-from corpus.workers import available
+from corpus.workers import processor_count
 
 
 def sequences(batch, tokenizer, plan):
@@ -47,7 +47,7 @@ if __name__ == "__main__":
         tokenizer=BertTokenizerFast.from_pretrained(tokenizer),
         plan=RecordsPlan(**json.loads(more)),
     )
-    made = documents.map(work, batched=True, num_proc=available(), remove_columns=["text"])
+    made = documents.map(work, batched=True, num_proc=processor_count(), remove_columns=["text"])
     seconds = time.perf_counter() - began
     lengths = (sum(mask) for batch in made.iter(1000) for mask in batch["attention_mask"])
     print(json.dumps({"seconds": seconds, "sequences": len(made), "tokens": sum(lengths)}))

@@ -11,7 +11,7 @@ import time
 from tokenizers import Tokenizer
 
 from corpus import records
-from corpus.workers import available
+from corpus.workers import processor_count
 
 if __name__ == "__main__":
     text, tokenizer, folder, more = sys.argv[1:]
@@ -19,7 +19,12 @@ if __name__ == "__main__":
     shutil.rmtree(folder, ignore_errors=True)
     began = time.perf_counter()
     manifest = records.write(
-        [text], Tokenizer.from_file(f"{tokenizer}/tokenizer.json"), plan, folder, "key", available()
+        [text],
+        Tokenizer.from_file(f"{tokenizer}/tokenizer.json"),
+        plan,
+        folder,
+        "key",
+        processor_count(),
     )
     seconds = time.perf_counter() - began
     print(json.dumps({"seconds": seconds, **manifest["counts"]}))

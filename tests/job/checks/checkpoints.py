@@ -1,4 +1,4 @@
-"""Checks of which checkpoint is taken up, whatever befell the files; run with TensorFlow."""
+"""Checks of restoring checkpoints with damaged files; run by a Python with TensorFlow."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from training.checkpoints import Checkpoints
 
 FOLDER = Path(sys.argv[1])
 RUN = {"size": "tiny", "batch": 16, "records": "f00d"}
-SIZE = 4_000_000  # numbers: a save that takes long enough to be killed in
+SIZE = 4_000_000  # weights: a save takes long enough to be killed
 
 
 class Network(tf.Module):
@@ -26,19 +26,19 @@ class Network(tf.Module):
 
 
 class Run:
-    """A network whose every weight is the number of its step, and what its checkpoints said."""
+    """A network whose weights equal its step, and the log of its checkpoints."""
 
     def __init__(self, folder: Path, size: int = 8, keep: int = 3, **of: object) -> None:
         self.network = Network(size)
-        self.said: list[str] = []
+        self.log: list[str] = []
         self.checkpoints = Checkpoints(
             str(folder),
             tf.train.Checkpoint(model=self.network),
-            of={**RUN, **of},
+            identity={**RUN, **of},
             keep=keep,
             minutes=60,
             steps=0,
-            say=self.said.append,
+            log=self.log.append,
         )
 
     def save(self, *steps: int) -> None:
@@ -48,7 +48,7 @@ class Run:
             self.checkpoints.save(step)
 
     def restored(self) -> int:
-        """The step taken up, 0 for none; all of it is of that step."""
+        """Restore; return the step, 0 for none, after checking that all weights match it."""
         path = self.checkpoints.restore()
         step = int(self.network.step)
         assert path == (self.checkpoints.path(step) if step else None)
@@ -56,7 +56,7 @@ class Run:
         return step
 
 
-def train_for_ever(folder: Path) -> None:
+def train_forever(folder: Path) -> None:
     """Save one checkpoint after another until killed."""
     run = Run(folder, SIZE, keep=2)
     step = run.restored()
@@ -71,9 +71,9 @@ def steps_in(folder: Path) -> set[str]:
 
 
 if len(sys.argv) > 2:
-    train_for_ever(Path(sys.argv[2]))
+    train_forever(Path(sys.argv[2]))
 
-# Only the newest few stay, each with three files.
+# Only the newest checkpoints are kept, each with three files.
 folder = FOLDER / "kept"
 run = Run(folder, keep=2)
 assert run.restored() == 0
@@ -121,15 +121,15 @@ def stale_state(folder: Path) -> None:
     (folder / "checkpoint").write_text('model_checkpoint_path: "model-99"\n')
 
 
-for number, (damage, expected, said) in enumerate(
+for number, (damage, expected, message) in enumerate(
     [
-        (cut_off, 20, "passing over {}/model-30: it was not written to its end"),
-        (cut_marker, 20, "passing over {}/model-30: it was not written to its end"),
+        (cut_off, 20, "skipping {}/model-30: incomplete"),
+        (cut_marker, 20, "skipping {}/model-30: incomplete"),
         (truncate, 20, "model-30.data-00000-of-00001 has 7 of "),
         (lose, 20, "model-30.data-00000-of-00001 is missing"),
         (lose_index, 20, "model-30.index is missing"),
-        (spoil, 20, "passing over {}/model-30: "),
-        (begin_another, 30, "passing over {}/model-40: it was not written to its end"),
+        (spoil, 20, "skipping {}/model-30: "),
+        (begin_another, 30, "skipping {}/model-40: incomplete"),
         (stale_state, 30, ""),
     ]
 ):
@@ -138,25 +138,25 @@ for number, (damage, expected, said) in enumerate(
     damage(folder)
     run = Run(folder)
     assert run.restored() == expected, damage
-    assert "\n".join(run.said).count("passing over") == bool(said), (damage, run.said)
-    assert said.format(folder) in "".join(run.said), (damage, run.said)
-    # What is left of it goes with the next complete one, and does not come back.
+    assert "\n".join(run.log).count("skipping") == bool(message), (damage, run.log)
+    assert message.format(folder) in "".join(run.log), (damage, run.log)
+    # Leftover files are removed by the next complete save.
     run.save(50)
-    found = {name.partition(".")[0] for name in steps_in(folder)} - {"checkpoint"}
+    remaining = {name.partition(".")[0] for name in steps_in(folder)} - {"checkpoint"}
     complete = [10, 20, 30] if expected == 30 else [10, 20]
-    assert found == {f"model-{step}" for step in [*complete, 50][-3:]}, (damage, found)
+    assert remaining == {f"model-{step}" for step in [*complete, 50][-3:]}, (damage, remaining)
     assert Run(folder).restored() == 50
 
-# Nothing complete at all: the run begins anew, and says so.
+# Without a complete checkpoint the run starts over, and logs it.
 folder = FOLDER / "nothing"
 Run(folder).save(10)
 cut_marker_of = folder / "model-10.json"
 cut_marker_of.write_text("{")
 run = Run(folder)
 assert run.restored() == 0
-assert len(run.said) == 1
+assert len(run.log) == 1
 
-# An older one goes only once the new one is complete.
+# An old checkpoint is removed only after the new one is complete.
 folder = FOLDER / "unwritable"
 run = Run(folder, keep=1)
 run.save(10)
@@ -166,11 +166,11 @@ try:
 except JobError as error:
     assert str(folder) in str(error), error
 else:
-    raise AssertionError("a save that failed was taken for one that did not")
+    raise AssertionError("a failed save raised no error")
 (folder / "model-20.json").rmdir()
 assert Run(folder).restored() == 10
 
-# Numbers that are none are never saved.
+# Infinite and NaN weights are never saved.
 folder = FOLDER / "nan"
 run = Run(folder)
 run.save(10)
@@ -185,28 +185,28 @@ for value in (float("nan"), float("inf")):
         raise AssertionError(f"{value} was saved")
 assert Run(folder).restored() == 10
 
-# Another run's are refused, and what differs is named.
+# Checkpoints of another run are rejected, and the difference is reported.
 try:
     Run(folder, batch=32).restored()
 except JobError as error:
     assert error.exit_code == 2
     assert "(batch 16, now 32)" in str(error), error
 else:
-    raise AssertionError("another run's checkpoint was taken up")
+    raise AssertionError("another run's checkpoint was restored")
 
-# Asked for by another thread, it is due whatever the clock says, once, and says why.
+# A requested save is due immediately, once, and its reason is logged.
 run = Run(FOLDER / "asked")
-assert not run.checkpoints.are_due(5)
-run.checkpoints.ask("maintenance notice, X")
-assert run.checkpoints.are_due(5)
+assert not run.checkpoints.is_due(5)
+run.checkpoints.request_save("maintenance notice, X")
+assert run.checkpoints.is_due(5)
 run.save(5)
-assert not run.checkpoints.are_due(6)
-assert run.said == ["maintenance notice, X: saving at step 5"]
+assert not run.checkpoints.is_due(6)
+assert run.log == ["maintenance notice, X: saving at step 5"]
 run.checkpoints.steps = 10
-assert not run.checkpoints.are_due(14)
-assert run.checkpoints.are_due(15)
+assert not run.checkpoints.is_due(14)
+assert run.checkpoints.is_due(15)
 
-# Killed in the midst of a save, again and again: what is there is whole, and never older.
+# After repeated kills during a save, the newest complete checkpoint is restored.
 folder = FOLDER / "killed"
 generator, newest, within = random.Random(6), 0, 0
 for _ in range(int(os.environ.get("KILLS", "2"))):
@@ -214,20 +214,23 @@ for _ in range(int(os.environ.get("KILLS", "2"))):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "saving\n"
-        wanted = newest + generator.randrange(2, 6)
-        while True:  # until files of that step appear, its marker not among them
+        target_step = newest + generator.randrange(2, 6)
+        while True:  # until files of that step appear
             names = steps_in(folder) if folder.exists() else set()
-            if any(name.startswith((f"model-{wanted}_temp", f"model-{wanted}.")) for name in names):
+            if any(
+                name.startswith((f"model-{target_step}_temp", f"model-{target_step}."))
+                for name in names
+            ):
                 break
             assert child.poll() is None
         child.send_signal(signal.SIGKILL)
     names = steps_in(folder)
-    within += f"model-{wanted}.json" not in names
+    within += f"model-{target_step}.json" not in names
     run = Run(folder, SIZE, keep=2)
     step = run.restored()
-    assert wanted - 1 <= step <= wanted + 1, (step, wanted, names)
+    assert target_step - 1 <= step <= target_step + 1, (step, target_step, names)
     marker = json.loads((folder / f"model-{step}.json").read_text())
     assert marker["step"] == step
     newest = step
-assert within, "no kill fell into a save: make SIZE larger"
+assert within, "no kill interrupted a save: increase SIZE"
 print("checked")

@@ -1,6 +1,6 @@
-"""Checks of the choice of devices, and of a TPU node's rules; run by a Python with TensorFlow.
+"""Checks of the device choice and of remote input pipelines; run by a Python with TensorFlow.
 
-Two TensorFlow servers stand in for the hosts of a TPU node, as on the local cloud.
+Two TensorFlow servers simulate the hosts of a TPU node, as on the local cloud.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from tensorflow.python.distribute.input_util import get_distributed_dataset
 
 from errors import JobError
 from training import strategy
-from training.reading import dataset, held_out, sharing
+from training.input_pipeline import dataset, held_out, sharding_options
 
 FOLDER = Path(sys.argv[1])
 SERVER = Path(__file__).resolve().parents[3] / "tpuctl" / "emulator" / "machines" / "node_server.py"
@@ -24,7 +24,7 @@ BATCH = 8
 
 
 def refused(device: str, **environment: str) -> str:
-    """The error of a choice, which is one line."""
+    """Return the one-line error of a device choice."""
     os.environ.update(environment)
     try:
         choice = strategy.choose(device)
@@ -39,10 +39,10 @@ def refused(device: str, **environment: str) -> str:
 
 @contextlib.contextmanager
 def hosts(count: int):
-    """Addresses of so many servers, which form one cluster."""
+    """Start a cluster of `count` servers; yield their addresses."""
     with contextlib.ExitStack() as stack:
         free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in free]
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in free]
     with contextlib.ExitStack() as stack:
         servers = []
         for task in range(count):
@@ -56,14 +56,15 @@ def hosts(count: int):
 
 
 assert "no TPU chips" in refused("tpu")
-assert "sees no GPU" in refused("gpu")
-silent = refused("auto", TPU_NAME="grpc://127.0.0.1:1")
-assert "'grpc://127.0.0.1:1'" in silent and "no answer from 127.0.0.1:1" in silent, silent
-# A name is looked up at the API, by a package that is not installed here.
-named = refused("auto", TPU_NAME="my-tpu", TPU_ZONE="us-central1-b", TPU_PROJECT="mine")
-assert "'my-tpu'" in named and "cloud-tpu-client" in named, named
-# Another kind of TensorFlow than a TPU VM needs.
-assert "finds no TPU devices" in refused("auto", ISTPUVM="1")
+assert "found no GPU" in refused("gpu")
+unreachable = refused("auto", TPU_NAME="grpc://127.0.0.1:1")
+assert "'grpc://127.0.0.1:1'" in unreachable, unreachable
+assert "cannot connect to 127.0.0.1:1" in unreachable, unreachable
+# A name is resolved through the API, with a package that is not installed here.
+error = refused("auto", TPU_NAME="my-tpu", TPU_ZONE="us-central1-b", TPU_PROJECT="mine")
+assert "'my-tpu'" in error and "cloud-tpu-client" in error, error
+# Not the TPU build of TensorFlow.
+assert "found no TPU devices" in refused("auto", ISTPUVM="1")
 
 numbers = FOLDER / "numbers"
 with tf.io.TFRecordWriter(str(numbers)) as writer:
@@ -73,26 +74,28 @@ with tf.io.TFRecordWriter(str(numbers)) as writer:
 
 def examples(map_one=lambda text: tf.strings.to_number(text, tf.int32)):
     records = tf.data.TFRecordDataset(str(numbers)).map(map_one)
-    return records.batch(BATCH, drop_remainder=True).repeat().with_options(sharing())
+    return records.batch(BATCH, drop_remainder=True).repeat().with_options(sharding_options())
 
 
 def operations(pipeline):
-    """The kinds of operations in a pipeline, those of its functions included."""
+    """The types of operations in a pipeline and its functions."""
 
     @tf.function
     def first():
         return next(iter(pipeline()))
 
     graph = first.get_concrete_function().graph.as_graph_def()
-    functions = [node.op for one in graph.library.function for node in one.node_def]
+    functions = [node.op for function in graph.library.function for node in function.node_def]
     return {node.op for node in graph.node} | set(functions)
 
 
-# A node's host has no Python of ours. TensorFlow's own server hands such calls back to the program
-# that drives it, so the stand-in would not show them: the operations are looked at.
+# A node's host does not run our Python code. TensorFlow's server forwards such calls to the client,
+# so the simulated node would not fail: check the operations instead.
 PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "GeneratorDataset"}
 assert PYTHON & operations(
-    lambda: examples(lambda text: tf.py_function(lambda one: int(one.numpy()), [text], tf.int32))
+    lambda: examples(
+        lambda text: tf.py_function(lambda value: int(value.numpy()), [text], tf.int32)
+    )
 )
 item = {"name": "numbers", "sequences": 99, "bytes": numbers.stat().st_size}
 special = {"padding": 0, "start": 2, "separator": 3, "mask": 4}
@@ -100,20 +103,20 @@ sizes = {"sequence_length": 32, "predictions": 5, "vocabulary_size": 500}
 manifest = {**sizes, "files": [item], "held_out": [item], "special_tokens": special}
 for masking in ("static", "dynamic"):
     here = {**manifest, "masking": masking}
-    found = operations(lambda here=here: dataset(str(FOLDER), here, BATCH, 1, 7))
-    assert "TFRecordDataset" in " ".join(found) and not PYTHON & found, found
+    kinds = operations(lambda here=here: dataset(str(FOLDER), here, BATCH, 1, 7))
+    assert "TFRecordDataset" in " ".join(kinds) and not PYTHON & kinds, kinds
 assert not PYTHON & operations(lambda: held_out(str(FOLDER), here, BATCH))
 
 with hosts(2) as addresses:
-    endpoints = ",".join(f"grpc://{one}" for one in addresses)
-    # gRPC takes a proxy to any address that is not excepted.
+    endpoints = ",".join(f"grpc://{address}" for address in addresses)
+    # gRPC uses a proxy for any address that is not excluded.
     os.environ |= {"no_grpc_proxy": "127.0.0.1", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": endpoints}
     os.environ["TPUCTL_CLOUD"] = "local"
     choice = strategy.choose()
     assert (choice.kind, choice.replicas, choice.is_remote) == ("cpu", 1, True), choice
-    assert "standing in" in choice.description
+    assert "simulating" in choice.description
 
-    # Weights and work are on the node's first host, which reads the data too.
+    # Weights and computation are on the node's first host, which also reads the data.
     with choice.strategy.scope():
         total = tf.Variable(0, dtype=tf.int32)
     assert total.device.startswith("/job:worker/replica:0/task:0"), total.device
@@ -127,8 +130,8 @@ with hosts(2) as addresses:
     add(iterator, tf.constant(3))
     assert int(total) == sum(range(3 * BATCH)), int(total)
 
-    # On a slice every host has a pipeline of its own; together they see each sequence once. No
-    # strategy of several hosts runs here, so they are fed as TPUStrategy feeds them.
+    # On a slice every host has its own pipeline; together they read each sequence once. No
+    # multi-host strategy runs here, so the pipelines are created as in TPUStrategy.
     workers = [f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)]
     shares = get_distributed_dataset(
         examples(),
@@ -138,10 +141,10 @@ with hosts(2) as addresses:
     )
     shares = iter(shares)
     for step in range(4):
-        found = [one.numpy().tolist() for one in next(shares).values]
-        assert [len(one) for one in found] == [BATCH // 2] * 2, found
+        per_host = [share.numpy().tolist() for share in next(shares).values]
+        assert [len(share) for share in per_host] == [BATCH // 2] * 2, per_host
         expected = [step * BATCH + n for n in range(BATCH)]
-        assert sorted([*found[0], *found[1]]) == expected, (found, expected)
+        assert sorted([*per_host[0], *per_host[1]]) == expected, (per_host, expected)
 
 print("checked", flush=True)
-os._exit(0)  # the servers are gone, and TensorFlow would wait for them
+os._exit(0)  # TensorFlow would wait for the stopped servers

@@ -24,7 +24,7 @@ def first_weights(seed: int) -> np.ndarray:
     return build_network("tiny", VOCABULARY, LENGTH, dropout=0.0).get_weights()[0]
 
 
-# The first weights follow from the seed, asking Python for nothing that 3.12 refuses.
+# The initial weights follow from the seed, without calls that Python 3.12 rejects.
 randrange = random.Random.randrange
 
 
@@ -49,7 +49,7 @@ batch = {
     "masked_lm_weights": tf.constant([[1.0, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1]]),
 }
 
-# The same as the whole network's scores at those positions.
+# Equal to the whole network's scores at those positions.
 whole = network(
     batch["input_ids"],
     attention_mask=batch["input_mask"],
@@ -71,22 +71,22 @@ loss, correct = masked_loss(logits, batch)
 assert abs(float(loss) - expected) < 1e-3, (float(loss), expected)
 assert float(correct) == right
 
-# What stands in an unused place makes no difference.
+# Unused predictions have no effect.
 filled = {**batch, "masked_lm_ids": tf.where(batch["masked_lm_weights"] > 0, 0, 99)}
 filled["masked_lm_ids"] = tf.where(
     batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], filled["masked_lm_ids"]
 )
 assert float(masked_loss(logits, filled)[0]) == float(loss)
 
-# The optimizer's rate is the plain function's.
+# The optimizer's learning rate matches the plain function.
 schedule = Schedule(2e-3, 10, 100)
 for step in (0, 3, 10, 57, 99, 100):
     plain = learning_rate(step, 2e-3, 10, 100)
     assert abs(float(schedule(step)) - plain) < 1e-8, step
 
 
-# Only kernels and embeddings decay, and with LAMB only they are rescaled. What each optimizer does
-# to a weight is what its paper says, in NumPy and double precision: two steps, of known gradients.
+# Only kernels and embeddings decay, and with LAMB only they are rescaled. Each optimizer's updates
+# match its paper, computed in NumPy with double precision: two steps with known gradients.
 def after_adam(weight: np.ndarray, gradients: list[np.ndarray], decay: float) -> np.ndarray:
     """Loshchilov and Hutter, algorithm 2; the betas are RoBERTa's."""
     mean, square = np.zeros_like(weight), np.zeros_like(weight)
@@ -146,7 +146,7 @@ for name, formula in (("adamw", after_adam), ("lamb", after_lamb)):
         *((0.0, part) for part in ("gamma:0", "beta:0", "bias:0")),
     }
 
-# bfloat16 within, float32 without: it learns the same batch nearly as well.
+# bfloat16 computation with float32 weights: it learns the same batch nearly as well.
 losses = {}
 for precision in ("float32", "bfloat16"):
     set_seed(1)
@@ -168,7 +168,7 @@ assert tf_keras.mixed_precision.global_policy().name == "float32"
 assert [precision_on(kind) for kind in ("tpu", "cpu")] == ["bfloat16", "float32"]
 assert precision_on("tpu", "float32") == "float32"
 
-# The line of each step is there once, though a run got further than its last checkpoint.
+# Each step is logged once, even if a run got further than its last checkpoint.
 folder = str(Path(sys.argv[1], "tensorboard"))
 for begin, end in ((0, 5), (3, 7), (7, 8), (2, 4)):
     summaries = Summaries(folder, begin)

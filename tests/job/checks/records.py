@@ -1,6 +1,6 @@
 """Checks of the records stage, without TensorFlow. First argument: a folder.
 
-With "write" it only writes the records, slowly, to be killed meanwhile.
+With "write" it only writes the records, slowly, so that the test can kill it.
 """
 
 import json
@@ -21,9 +21,9 @@ import files
 from corpus import records, wordpiece
 from corpus.encoding import Encoder
 from corpus.layout import Layout
-from corpus.making import parse
+from corpus.record_builder import parse
 from corpus.text import documents
-from corpus.tfrecord import check_sums, frame
+from corpus.tfrecord import checksums, frame
 
 WORK = Path(sys.argv[1])
 SAMPLE = files.text_files(str(Path(files.__file__).parent / "sample"))
@@ -41,12 +41,12 @@ def contents(folder):
 
 
 def rows_of(folder, manifest, kind="files"):
-    """What is in the files, read by the format's description: framing, then fields by name."""
+    """Parse the files by the documented format: framing, then fields by name."""
     masking = manifest["masking"] if kind == "files" else "static"
     layout = Layout(
         manifest["sequence_length"], manifest["predictions"], masking, manifest["vocabulary_size"]
     )
-    found = []
+    rows = []
     for item in manifest[kind]:
         content = (Path(folder) / item["name"]).read_bytes()
         assert len(content) == item["bytes"]
@@ -64,15 +64,15 @@ def rows_of(folder, manifest, kind="files"):
                 row[name] = numbers[place : place + width].tolist()
                 place += width
             assert place == len(numbers)
-            found.append(row)
+            rows.append(row)
             at += 12 + size + 4
             count += 1
         assert count == item["sequences"]
-    return found
+    return rows
 
 
 def text_files():
-    """A text of some hundred kilobytes in two files, from the sample's words."""
+    """Write a text of a few hundred kilobytes in two files, with the sample's words."""
     generator = random.Random(1)
     words = " ".join(Path(path).read_text("utf-8") for path in SAMPLE).split()
     paths = []
@@ -90,7 +90,7 @@ def text_files():
 
 
 def check_vocabulary():
-    # Ties between letters are what once made it differ from run to run.
+    # Ties between letters once made the vocabulary nondeterministic.
     hashes = {wordpiece.vocabulary_hash(wordpiece.train(SAMPLE, SIZE)) for _ in range(4)}
     assert len(hashes) == 1, hashes
     tokenizer = wordpiece.train(SAMPLE, SIZE)
@@ -101,7 +101,7 @@ def check_vocabulary():
     apart = unicodedata.normalize("NFD", text)
     assert apart != text and tokenizer.encode(apart).ids == tokenizer.encode(text).ids
     assert tokenizer.encode("가[MASK]나").tokens[1] == "[MASK]"
-    # Marks and Chinese characters are words of their own, so nothing goes on with them.
+    # Punctuation and Chinese characters are separate words, so they never continue a word.
     assert not {"##.", "##,", "##漢"} & set(tokenizer.get_vocab())
 
     folder = str(WORK / "tokenizer")
@@ -112,16 +112,16 @@ def check_vocabulary():
 
 
 def check_sample():
-    """A large text is read in part, evenly."""
-    assert wordpiece.sampled(3, 10) == [0, 1, 2]
-    assert wordpiece.sampled(1000, 4) == [0, 250, 500, 750]
+    """A large text is sampled evenly."""
+    assert wordpiece.sample_numbers(3, 10) == [0, 1, 2]
+    assert wordpiece.sample_numbers(1000, 4) == [0, 250, 500, 750]
     counts = Counter({"가": 9990, "나": 9, "다": 1, " ": 500})
     assert wordpiece.alphabet(counts, 10) == ["가", "나"]
     assert wordpiece.alphabet(counts, 1) == ["가"]
 
 
 def check_encoder(tokenizer):
-    """Words one by one give what whole sentences give, whatever is in them."""
+    """Encoding word by word equals encoding whole sentences."""
     generator = random.Random(2)
     encoder = Encoder(tokenizer.to_str())
     letters = "가나다라 abc.,!?「」漢字ㅋㅋㅎ\u1112\u1161\u11ab\u0301é\u200d\u3000\x07😀[MASK]##"
@@ -136,44 +136,46 @@ def check_encoder(tokenizer):
         assert lengths.tolist() == [len(ids) for ids in expected], known_before
         assert tokens.tolist() == [token for ids in expected for token in ids]
     assert tokenizer.token_to_id("[MASK]") not in tokens
-    for token, goes_on in enumerate(encoder.goes_on):
-        assert goes_on == tokenizer.id_to_token(token).startswith("##")
+    for token, is_continuation in enumerate(encoder.is_continuation):
+        assert is_continuation == tokenizer.id_to_token(token).startswith("##")
 
 
 def check_parsing():
     text = "\ufeff하나\r\n  둘   셋\n\n \n넷\u200b\n\u3000\n\u1112\u1161\u11ab\n"
-    found, skipped = parse(text.encode())
-    assert [[" ".join(words) for words in one] for one in found] == list(
+    parsed, skipped = parse(text.encode())
+    assert [[" ".join(words) for words in document] for document in parsed] == list(
         documents(text.split("\n"))
     )
     assert not skipped
-    found, skipped = parse(b"one\n\xff\xfe two\nthree\n" + b"x" * 100_001 + b"\n\xed\xa0\x80")
-    assert found == [[["one"], ["three"]]]
+    parsed, skipped = parse(b"one\n\xff\xfe two\nthree\n" + b"x" * 100_001 + b"\n\xed\xa0\x80")
+    assert parsed == [[["one"], ["three"]]]
     assert skipped == {"lines_not_utf8": 2, "lines_too_long": 1}
 
 
 def check_framing():
-    # From RFC 3720, B.4: 32 bytes of zeros, of ones, rising and falling.
-    known = [
+    # From RFC 3720, B.4: 32 bytes of zeros, of ones, ascending and descending.
+    vectors = [
         (bytes(32), 0x8A9136AA),
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),
         (bytes(range(31, -1, -1)), 0x113FDB5C),
     ]
-    sums = check_sums(numpy.frombuffer(b"".join(one for one, _ in known), "u1").reshape(4, 32))
-    for masked, (_, plain) in zip(sums.copy().view("<u4")[:, 0].tolist(), known, strict=True):
+    sums = checksums(
+        numpy.frombuffer(b"".join(content for content, _ in vectors), "u1").reshape(4, 32)
+    )
+    for masked, (_, plain) in zip(sums.copy().view("<u4")[:, 0].tolist(), vectors, strict=True):
         turned = ((plain >> 15) | (plain << 17)) & 0xFFFFFFFF
         assert masked == (turned + 0xA282EAD8) & 0xFFFFFFFF
     assert len(frame(numpy.zeros((3, 5), "<u2"))) == 3 * (8 + 4 + 10 + 4)
 
 
 def letters_of(tokens):
-    """Tokens as a string, to look for one in another."""
+    """Encode tokens as a string, for substring search."""
     return "".join(map(chr, (1000 + token for token in tokens)))
 
 
 def segments_of(row):
-    """The text of a row's segments as it was before masking, without special tokens."""
+    """Return the segments of a row before masking, without special tokens."""
     tokens = list(row["input_ids"])
     for place in range(row["count"][0]):
         tokens[row["positions"][place]] = row["ids"][place]
@@ -185,13 +187,13 @@ def segments_of(row):
 
 
 def check_content(tokenizer, pairs):
-    """What is in the records, put back together, is the text, document by document."""
+    """The records contain the whole text, document by document."""
     paths, folder = text_files(), WORK / pairs
     manifest = records.write(paths, tokenizer, plan_of(pairs=pairs), str(folder), "key", 1, PIECE)
     assert records.load(str(folder), "key") == manifest
     assert records.load(str(folder), "another key") is None
     texts = [
-        letters_of(token for one in document for token in tokenizer.encode(one).ids)
+        letters_of(token for sentence in document for token in tokenizer.encode(sentence).ids)
         for path in paths
         for document in documents(files.lines(path))
     ]
@@ -203,7 +205,7 @@ def check_content(tokenizer, pairs):
     assert counts["predictions"] == sum(row["count"][0] for row in rows["files"])
     assert counts["documents"] + counts["held_out_documents"] == len(texts) == 300
     assert counts["sentences"] == sum(
-        len(one) for path in paths for one in documents(files.lines(path))
+        len(document) for path in paths for document in documents(files.lines(path))
     )
 
     covered = [set() for _ in texts]
@@ -229,32 +231,32 @@ def check_content(tokenizer, pairs):
             if len(parts) == len(parts_of_own) == 1 or (pairs == "nsp" and len(parts) == 2):
                 for n, _ in parts:
                     kinds[n].add(kind)
-    # Everything but a rest of a few tokens, and no document in training and evaluation.
+    # All tokens except a short rest are covered; no document is in training and evaluation.
     for text, tokens in zip(texts, covered, strict=True):
         missing = set(range(len(text))) - tokens
         assert min(missing, default=len(text)) > len(text) - 8, (sorted(missing), len(text))
-    assert not any(len(one) > 1 for one in kinds)
-    apart = sum(one == {"held_out"} for one in kinds)
-    assert apart <= counts["held_out_documents"] <= 12
+    assert not any(len(document_kinds) > 1 for document_kinds in kinds)
+    held_out = sum(document_kinds == {"held_out"} for document_kinds in kinds)
+    assert held_out <= counts["held_out_documents"] <= 12
     labels = [row["label"][0] for row in rows["files"]]
     expected = 0 if pairs == "none" else 0.5
     assert abs(sum(labels) / len(labels) - expected) <= (2 / len(labels) ** 0.5) * (expected > 0)
 
-    shown = {}
+    maskings = {}
     for row in rows["files"]:
-        shown.setdefault(segments_of(row), []).append(tuple(row["input_ids"]))
-    again = [one for one in shown.values() if len(one) > 1]
+        maskings.setdefault(segments_of(row), []).append(tuple(row["input_ids"]))
+    again = [variants for variants in maskings.values() if len(variants) > 1]
     if pairs == "none":
-        assert len(again) > 0.4 * len(shown)
-    assert sum(len(set(one)) > 1 for one in again) > 0.9 * len(again)
+        assert len(again) > 0.4 * len(maskings)
+    assert sum(len(set(variant)) > 1 for variant in again) > 0.9 * len(again)
 
 
 def check_masking(tokenizer):
-    """80, 10, 10 percent, and words are hidden whole."""
+    """80, 10, 10 percent, and whole words are masked."""
     folder = WORK / "masking"
     plan = plan_of(sequence_length=64, predictions=10, duplication=4)
     manifest = records.write(text_files(), tokenizer, plan, str(folder), "key", 1)
-    goes_on = Encoder(tokenizer.to_str()).goes_on
+    is_continuation = Encoder(tokenizer.to_str()).is_continuation
     kinds = Counter()
     budget = 0
     for row in rows_of(folder, manifest):
@@ -265,23 +267,25 @@ def check_masking(tokenizer):
         assert not {0, first - 1, total - 1} & set(places) and all(n < total for n in places)
         tokens = list(row["input_ids"])
         for place, token in zip(places, row["ids"], strict=False):
-            shown = tokens[place]
-            kinds["hidden" if shown == 4 else "left" if shown == token else "changed"] += 1
-            assert shown == token or shown >= 4
+            token_shown = tokens[place]
+            kinds[
+                "hidden" if token_shown == 4 else "left" if token_shown == token else "changed"
+            ] += 1
+            assert token_shown == token or token_shown >= 4
             tokens[place] = token
-        wanted = min(10, max(1, round(0.15 * (total - 3))))
-        assert count <= wanted
-        budget += wanted
+        limit = min(10, max(1, round(0.15 * (total - 3))))
+        assert count <= limit
+        budget += limit
         for n in range(1, total - 1):
-            # What goes on with a word is hidden if, and only if, what it goes on with is.
-            if goes_on[tokens[n]] and n - 1 not in (0, first - 1):
+            # A continuation is masked if and only if the piece before it is.
+            if is_continuation[tokens[n]] and n - 1 not in (0, first - 1):
                 assert (n in places) == (n - 1 in places), (n, places)
-    chosen = sum(kinds.values())
-    assert 0.95 * budget < chosen <= budget, (chosen, budget)
-    deviation = 4 * (0.16 / chosen) ** 0.5
-    assert abs(kinds["hidden"] / chosen - 0.8) < deviation, kinds
-    # One changed token in two thousand is by chance the same.
-    assert abs(kinds["changed"] / chosen - 0.1) < deviation, kinds
+    predicted = sum(kinds.values())
+    assert 0.95 * budget < predicted <= budget, (predicted, budget)
+    deviation = 4 * (0.16 / predicted) ** 0.5
+    assert abs(kinds["hidden"] / predicted - 0.8) < deviation, kinds
+    # One random token in two thousand equals the original by chance.
+    assert abs(kinds["changed"] / predicted - 0.1) < deviation, kinds
 
     single = plan_of(whole_words=False)
     manifest = records.write(text_files(), tokenizer, single, str(folder), "another", 1)
@@ -290,21 +294,21 @@ def check_masking(tokenizer):
         places = row["positions"][: row["count"][0]]
         assert len(places) == min(5, max(1, round(0.15 * (row["total"][0] - 3))))
         parted += any(
-            goes_on[token] and place - 1 not in places and place > 1
+            is_continuation[token] and place - 1 not in places and place > 1
             for place, token in zip(places, row["ids"], strict=False)
         )
     assert parted
 
 
 def check_processes(tokenizer):
-    """The files are the same bytes whatever the number of processes, and others for a seed."""
-    made = {}
+    """The files do not depend on the number of processes, but on the seed."""
+    results = {}
     for processes in (1, 2, 3):
         folder = WORK / f"processes-{processes}"
         records.write(text_files(), tokenizer, plan_of(), str(folder), "key", processes, PIECE)
-        made[processes] = contents(folder)
-    assert len(made[1]) > 6 and made[1] == made[2] == made[3]
-    # What is left of another text or plan goes away.
+        results[processes] = contents(folder)
+    assert len(results[1]) > 6 and results[1] == results[2] == results[3]
+    # Files of another text or plan are removed.
     folder = str(WORK / "processes-2")
     records.write(text_files(), tokenizer, plan_of(seed=8, shards=2), folder, "other", 1, PIECE)
     others = contents(folder)
@@ -314,13 +318,13 @@ def check_processes(tokenizer):
 
 
 def check_interrupted(tokenizer):
-    """After a kill in the middle what was finished stays, and in the end the bytes are the same."""
+    """After a kill, complete shards are kept, and the final files are identical."""
     tokenizer.save(str(WORK / "tokenizer.json"))
     folder = WORK / "killed"
     note = folder / "unfinished.json"
     killed = subprocess.Popen([sys.executable, __file__, WORK, "write"], stderr=subprocess.DEVNULL)
     while not files.read_json(str(note)).get("done"):
-        assert killed.poll() is None, "it was done before it could be killed"
+        assert killed.poll() is None, "finished before the kill"
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
@@ -339,22 +343,22 @@ def check_interrupted(tokenizer):
 
 
 def write_slowly():
-    """Write the records with a rest after each piece, so that there is time for a kill."""
+    """Write the records with a pause after each piece, so that there is time for a kill."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(WORK / "tokenizer.json"))
-    add = records.Written.add
+    add = records.RecordWriter.add
 
     def add_slowly(self, piece):
         add(self, piece)
         time.sleep(0.2)
 
-    records.Written.add = add_slowly
+    records.RecordWriter.add = add_slowly
     records.write(text_files(), tokenizer, plan_of(), str(WORK / "killed"), "key", 2, PIECE)
 
 
 def check_broken(tokenizer):
-    """Broken input is skipped and counted, and a text of nothing but that makes empty files."""
+    """Broken input is skipped and counted; a text of broken input only yields empty files."""
     path = WORK / "broken.txt"
     good = "\n".join(["가 나 다 라 마 바 사 아 자 차."] * 3)
     path.write_bytes(f"{good}\n\n".encode() * 8 + b"\xff\xfe\n" + b"x" * 200_000 + b"\n\x01\n")
@@ -365,7 +369,7 @@ def check_broken(tokenizer):
     path.write_bytes(b"\xff\n" * 10)
     manifest = records.write([str(path)], tokenizer, plan_of(), str(WORK / "broken"), "other", 1)
     assert (
-        manifest["counts"]["sequences"] == 0 == sum(one["sequences"] for one in manifest["files"])
+        manifest["counts"]["sequences"] == 0 == sum(item["sequences"] for item in manifest["files"])
     )
 
 

@@ -1,6 +1,6 @@
 """Checks of a training step, on one device and on several; run by a Python with TensorFlow.
 
-XLA's own lines about what it compiled go to standard error: see `check_compiles_once`.
+XLA logs what it compiled to standard error: see `check_compiles_once`.
 """
 
 import os
@@ -36,7 +36,7 @@ generator = np.random.default_rng(3)
 
 
 def random_batches(count: int) -> dict[str, np.ndarray]:
-    """Sequences whose number of predictions differs, so that means of means would be wrong."""
+    """Return sequences with different numbers of predictions, so means of means are wrong."""
     size = count * BATCH
     used = generator.integers(0, PREDICTIONS + 1, size)
     used[0] = PREDICTIONS
@@ -62,7 +62,7 @@ FIRST = {name: tf.constant(value[:BATCH]) for name, value in ROWS.items()}
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
     if replicas == 1:
         return tf.distribute.OneDeviceStrategy("CPU:0")
-    # The default way of summing can have one number of devices in a process; 2 here.
+    # The default reduction supports one number of devices per process: 2 here.
     sums = None if replicas == 2 else tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(replicas)], sums)
 
@@ -71,7 +71,7 @@ KEPT = []  # deleting the input of several devices can wait a minute for tf.data
 
 
 class Training:
-    """A network and a step on some replicas, fed with ROWS."""
+    """A network and a step on a number of replicas, with ROWS as input."""
 
     def __init__(self, replicas=1, parts=1, dropout=0.0, optimizer=None, clip_norm=1e9, **more):
         strategy = strategy_of(replicas)
@@ -82,7 +82,7 @@ class Training:
                 "smallest", VOCABULARY, LENGTH, dropout, pairs=more.pop("pairs", True), seed=7
             )
             self.variables = self.network.trainable_variables
-            if optimizer is None:  # shows the gradients as they are
+            if optimizer is None:  # plain gradients
                 self.optimizer = tf_keras.optimizers.SGD(0.5)
                 self.optimizer.build(self.variables)
             else:
@@ -117,10 +117,10 @@ def alone() -> Training:
     return Training(parts=2, dropout=0.1, optimizer="adamw")
 
 
-def check_replicas_and_parts_change_nothing() -> None:
+def check_result_is_independent_of_replicas_and_parts() -> None:
     whole = Training()
     first = [whole.take(1) for _ in range(3)]
-    # Against the network as it is, one batch at a time and without any of the step's sums.
+    # Compare with the network, one batch at a time and without the step's sums.
     fresh = Training().network
     words, pairs = pretraining_logits(fresh, FIRST, training=False)
     weights = FIRST["masked_lm_weights"].numpy()
@@ -143,26 +143,29 @@ def check_replicas_and_parts_change_nothing() -> None:
             other = divided.take(1)
             for name in MEASURES:
                 assert abs(other[name] - row[name]) < 1e-4, (replicas, parts, name, other, row)
-        for one, two in zip(whole.weights(), divided.weights(), strict=True):
-            np.testing.assert_allclose(two, one, atol=2e-5)
+        for expected_weight, two in zip(whole.weights(), divided.weights(), strict=True):
+            np.testing.assert_allclose(two, expected_weight, atol=2e-5)
     assert first[0]["mlm_loss"] != first[1]["mlm_loss"]
 
 
-def check_clipping_is_of_the_whole_gradient() -> None:
+def check_clipping_uses_global_norm() -> None:
     free, clipped = Training(), Training(parts=2, clip_norm=0.25)
     before = free.weights()
     norm = free.take(1)["gradient_norm"]
     assert abs(clipped.take(1)["gradient_norm"] - norm) < 1e-4 and norm > 0.25
     moves = [
         np.sqrt(
-            sum(((new - old) ** 2).sum() for new, old in zip(one.weights(), before, strict=True))
+            sum(
+                ((new - old) ** 2).sum()
+                for new, old in zip(training.weights(), before, strict=True)
+            )
         )
-        for one in (free, clipped)
+        for training in (free, clipped)
     ]
     np.testing.assert_allclose(moves, [0.5 * norm, 0.5 * 0.25], rtol=1e-3)
 
 
-def check_masks_follow_from_the_place_alone() -> None:
+def check_masks_depend_on_step_layer_and_replica_only() -> None:
     network = dropping().network
     layer = network.bert.embeddings.dropout
     other = network.bert.encoder.layer[0].attention.dense_output.dropout
@@ -177,20 +180,20 @@ def check_masks_follow_from_the_place_alone() -> None:
     share = (here == 0).mean()
     assert 0.25 < share < 0.35 and np.allclose(here[here > 0], 1 / 0.7)
     others = [mask(layer, 6, 1), mask(layer, 5, 0), mask(other, 5, 1), mask(layer, 5 + 2**32, 1)]
-    for number, one in enumerate(others):
+    for number, mask_of in enumerate(others):
         for two in [here, *others[:number]]:
-            agree = (one == two).mean()  # 0.58 by chance
+            agree = (mask_of == two).mean()  # 0.58 by chance
             assert agree < 0.65, agree
     assert (layer(ones, training=False) == ones).numpy().all()
     try:
         layer(ones, training=True)
     except LookupError:
         return
-    raise AssertionError("dropped without a place")
+    raise AssertionError("dropout worked outside masks_of")
 
 
 def check_masks_of_replicas_differ() -> None:
-    # The same sequence everywhere: without dropout its loss would be the same on both.
+    # The same sequence everywhere: without dropout, both losses would be equal.
     same = {name: tf.repeat(value[:1], BATCH, 0) for name, value in FIRST.items()}
     strategy = dropping().choice.strategy
     shares = strategy.experimental_distribute_values_from_function(lambda _: same)
@@ -200,20 +203,20 @@ def check_masks_of_replicas_differ() -> None:
         return dropping().step.part(share, 1.0, 0, number)[0][0]
 
     losses = tf.function(lambda: dropping().choice.run(on_one, (shares,)))()
-    one, two = map(float, strategy.experimental_local_results(losses))
-    assert one != two and abs(one / two - 1) < 0.5, (one, two)
+    first, two = map(float, strategy.experimental_local_results(losses))
+    assert first != two and abs(first / two - 1) < 0.5, (first, two)
 
 
 def check_masks_of_parts_differ() -> None:
     same = {name: tf.repeat(value[:1], BATCH, 0) for name, value in FIRST.items()}
     half = {name: value[: BATCH // 2] for name, value in same.items()}
     step = alone().step
-    one, two = (step.part(half, 1.0, number, 0)[0][0].numpy() for number in (0, 1))
-    assert one != two
-    np.testing.assert_allclose(step._share(same, 1.0, 0)[0][0], one + two, rtol=1e-5)
+    first, two = (step.part(half, 1.0, number, 0)[0][0].numpy() for number in (0, 1))
+    assert first != two
+    np.testing.assert_allclose(step._share(same, 1.0, 0)[0][0], first + two, rtol=1e-5)
 
 
-def check_going_on_is_exact() -> None:
+def check_resume_is_exact() -> None:
     training = dropping()
     training.take(2)
     checkpoint = tf.train.Checkpoint(model=training.network, optimizer=training.optimizer)
@@ -221,22 +224,22 @@ def check_going_on_is_exact() -> None:
     training.take(4)
     whole = training.weights()
     checkpoint.read(path).assert_consumed()
-    assert any((one != two).any() for one, two in zip(whole, training.weights(), strict=True))
+    assert any((old != two).any() for old, two in zip(whole, training.weights(), strict=True))
     training.feed(2)
     training.take(1)
     training.take(3)
-    assert all((one == two).all() for one, two in zip(whole, training.weights(), strict=True))
+    assert all((old == two).all() for old, two in zip(whole, training.weights(), strict=True))
     assert training.loop.experimental_get_tracing_count() == 1
 
 
 def dynamic_shapes(function) -> int:
-    """Count the bounded dimensions in what XLA is given of a function of a batch."""
+    """Count the bounded dimensions in the HLO of a function of a batch."""
     part = tf.function(function, jit_compile=True)
     arguments = (FIRST, tf.constant(9.0), tf.constant(4, tf.int64), tf.constant(0))
     return part.experimental_get_compiler_ir(*arguments)(stage="hlo").count("<=")
 
 
-def check_nothing_is_dynamic() -> None:
+def check_shapes_are_static() -> None:
     training = alone()
     assert dynamic_shapes(training.step._part) == 0
 
@@ -255,22 +258,27 @@ def check_nothing_is_dynamic() -> None:
 
 
 def random_state(function) -> set[str]:
-    """Return the operations of a traced function, and of those it calls, that draw from a state."""
+    """Return the stateful random operations of a traced function, including those it calls."""
     graph = function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    nodes = [
+        *graph.node,
+        *(node for function in graph.library.function for node in function.node_def),
+    ]
     drawing = re.compile("Random|Rng|Multinomial|TruncatedNormal|Dropout")
     return {node.op for node in nodes if drawing.search(node.op) and "Stateless" not in node.op}
 
 
-def check_nothing_random_has_a_state() -> None:
+def check_randomness_is_stateless() -> None:
     training = alone()
     traced = training.loop.get_concrete_function(training.rows, tf.TensorSpec([], tf.int32))
     assert random_state(traced) == set()
     nodes = [
-        node.op for one in traced.graph.as_graph_def().library.function for node in one.node_def
+        node.op
+        for function in traced.graph.as_graph_def().library.function
+        for node in function.node_def
     ]
     assert any(name.startswith("StatelessRandom") for name in nodes)
-    # With Keras' own layer in place of ours it would be found.
+    # Keras' dropout layer would be detected.
     training.network.bert.embeddings.dropout = tf_keras.layers.Dropout(0.1)
     loop = several_steps(training.choice, training.step)
     traced = loop.get_concrete_function(training.rows, tf.TensorSpec([], tf.int32))
@@ -282,24 +290,24 @@ def check_compiles_once() -> None:
     assert not hasattr(fast.network, "nsp")
     before = LOG.stat().st_size
     for steps in (1, 3, 2):
-        one, two = plain.take(steps), fast.take(steps)
+        first, two = plain.take(steps), fast.take(steps)
         for name in MEASURES:
-            assert abs(one[name] - two[name]) < 1e-3, (name, one, two)
+            assert abs(first[name] - two[name]) < 1e-3, (name, first, two)
     assert fast.loop.experimental_get_tracing_count() == 1
-    said = LOG.read_bytes()[before:].decode("utf-8", "replace")
-    counts = re.findall(r"Compiled (\S+) (\d+) times", said)
+    log = LOG.read_bytes()[before:].decode("utf-8", "replace")
+    counts = re.findall(r"Compiled (\S+) (\d+) times", log)
     assert len(counts) == 1 and "part" in counts[0][0] and counts[0][1] == "1", counts
 
 
 CHECKS = [
-    check_replicas_and_parts_change_nothing,
-    check_clipping_is_of_the_whole_gradient,
-    check_masks_follow_from_the_place_alone,
+    check_result_is_independent_of_replicas_and_parts,
+    check_clipping_uses_global_norm,
+    check_masks_depend_on_step_layer_and_replica_only,
     check_masks_of_replicas_differ,
     check_masks_of_parts_differ,
-    check_going_on_is_exact,
-    check_nothing_is_dynamic,
-    check_nothing_random_has_a_state,
+    check_resume_is_exact,
+    check_shapes_are_static,
+    check_randomness_is_stateless,
     check_compiles_once,
 ]
 for check in CHECKS:

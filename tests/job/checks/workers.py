@@ -1,4 +1,4 @@
-"""Checks of work shared out to processes; a script, as spawned processes import it anew."""
+"""Checks of the worker pool; a script, as spawned processes import the main module again."""
 
 import os
 import signal
@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from corpus.workers import AHEAD, Workers
+from corpus.workers import ITEMS_AHEAD, Workers
 from errors import JobError
 
 
 def doubling(slowest: float) -> Callable[[int], int]:
     def double(item: int) -> int:
-        time.sleep(slowest * (item * 7 % 5) / 5)  # the last in line are often the first done
+        time.sleep(slowest * (item * 7 % 5) / 5)  # later items often finish first
         return 2 * item
 
     return double
@@ -47,42 +47,42 @@ def check_order() -> None:
 
 def check_bounds() -> None:
     for processes in (1, 2):
-        taken = 0
+        produced = 0
 
         def items() -> Iterator[int]:
-            nonlocal taken
+            nonlocal produced
             for item in range(100):
-                taken += 1
+                produced += 1
                 yield item
 
         with Workers(processes, doubling, 0.0) as workers:
-            for given, _ in enumerate(workers.map(items()), 1):
-                assert taken <= given + processes * (1 + AHEAD), (taken, given)
+            for consumed, _ in enumerate(workers.map(items()), 1):
+                assert produced <= consumed + processes * (1 + ITEMS_AHEAD), (produced, consumed)
 
 
 def check_failures() -> None:
-    for processes, kind, error, told in [
+    for processes, kind, error, message in [
         (1, "make", JobError, "no such thing"),
         (2, "make", JobError, "no such thing"),
         (1, "raise", ValueError, "item 5"),
         (2, "raise", ValueError, "item 5"),
         (2, "die", JobError, "try fewer --processes"),
     ]:
-        given = []
+        results = []
         try:
             with Workers(processes, failing, kind) as workers:
                 for item in workers.map(range(20)):
-                    given.append(item)
+                    results.append(item)
         except error as raised:
-            assert told in str(raised), raised
+            assert message in str(raised), raised
             assert getattr(raised, "exit_code", 2) == (1 if kind == "die" else 2)
         else:
             raise AssertionError(kind)
-        assert given == list(range(len(given))) and len(given) <= 5
+        assert results == list(range(len(results))) and len(results) <= 5
 
 
-def check_lightness() -> None:
-    # A worker has what its function needs and not, like a fork, all that the caller has imported.
+def check_workers_import_only_what_they_need() -> None:
+    # A worker imports only what its function needs, unlike a fork.
     import sqlite3
 
     with Workers(2, importing, 0) as workers:
@@ -90,7 +90,7 @@ def check_lightness() -> None:
 
 
 def check_interruption() -> None:
-    """Ctrl-C reaches every process of a terminal's group; the caller alone tells of it."""
+    """Ctrl-C reaches every process in the terminal's group; only the caller reports it."""
     with subprocess.Popen(
         [sys.executable, __file__, "endless"],
         stdout=subprocess.PIPE,
@@ -124,6 +124,6 @@ if __name__ == "__main__":
     check_order()
     check_bounds()
     check_failures()
-    check_lightness()
+    check_workers_import_only_what_they_need()
     check_interruption()
     print("checked")

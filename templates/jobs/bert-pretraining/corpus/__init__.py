@@ -1,1 +1,1 @@
-"""Text becomes records: every stage of the data, without a model."""
+"""Data preparation: every stage from text to records, independent of the model."""

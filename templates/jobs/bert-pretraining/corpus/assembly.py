@@ -1,4 +1,4 @@
-"""Examples become arrays: a row of token ids for each, with the special tokens in place."""
+"""Examples as arrays: one row of token ids for each, with the special tokens in place."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Assembled", "assemble"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """N sequences of L tokens, nothing hidden: [CLS] first [SEP], and second [SEP] of a pair."""
+    """N unmasked sequences of L tokens: [CLS] first [SEP], then second [SEP] for a pair."""
 
     tokens: Any  # int32 [N, L], padded
-    total: Any  # int32 [N]: tokens, special ones included
-    first: Any  # int32 [N]: of these, those of the first segment, with [CLS] and its [SEP]
+    total: Any  # int32 [N]: tokens, including special ones
+    first: Any  # int32 [N]: tokens of the first segment, including [CLS] and its [SEP]
     label: Any  # int32 [N]
     candidates: Any  # bool [N, L]: tokens of text
-    starts: Any  # bool [N, L]: candidates at which a word begins; what a segment cuts off is one
+    starts: Any  # bool [N, L]: candidates that begin a word, or the rest of a word cut by a segment
 
 
 def assemble(
@@ -32,11 +32,11 @@ def assemble(
     examples: Sequence[Example],
     plan: RecordsPlan,
     special: SpecialTokens,
-    goes_on: Any,
+    is_continuation: Any,
 ) -> Assembled:
     """Gather the tokens (int32 [T]) of all examples at once; `goes_on` is bool [V].
 
-    Without whole words each token counts as a word of its own.
+    Without whole words, each token counts as a word.
     """
     table = numpy.array(examples, numpy.int64).reshape(-1, 5)
     begin, end, second, second_end, label = (column[:, None] for column in table.T)
@@ -52,6 +52,6 @@ def assemble(
     rows[:, 0] = special.start
     starts = candidates.copy()
     if plan.whole_words:
-        starts[:, 1:] &= ~(goes_on[rows[:, 1:]] & candidates[:, :-1])
+        starts[:, 1:] &= ~(is_continuation[rows[:, 1:]] & candidates[:, :-1])
     numbers = (values[:, 0].astype(numpy.int32) for values in (total, first, label))
     return Assembled(rows, *numbers, candidates, starts)

@@ -1,7 +1,7 @@
-"""The records stage as an Apache Beam pipeline, for text that is too much for one machine.
+"""The records stage as an Apache Beam pipeline, for text too large for one machine.
 
-The same function turns a piece of text into its share of the records as on one machine
-(`corpus.making`), so the files are the same, byte for byte, wherever the pipeline runs.
+It builds each piece's records with the same function as a single machine
+(`corpus.record_builder`), so the files are identical, byte for byte, wherever the pipeline runs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from tokenizers import Tokenizer
 
-from corpus.making import Made, make_maker
 from corpus.pieces import Text
 from corpus.plan import RecordsPlan
+from corpus.record_builder import PieceRecords, make_builder
 from corpus.records import file_name, kinds_of, manifest_of
 
 __all__ = ["add_records", "read_file", "write_file"]
@@ -35,19 +35,21 @@ def add_records(
     fingerprint: str,
 ) -> Any:
     """Add the steps that write the shards and, last, the manifest to a folder."""
-    made = (
+    piece_records = (
         pipeline
         | "Pieces" >> beam.Create(range(text.pieces))
         | "ShareOut" >> beam.Reshuffle()
         | "Make" >> beam.ParDo(MakePiece(text, tokenizer_json, plan))
     )
     written = (
-        made
+        piece_records
         | "Parts" >> beam.FlatMap(parts_of)
         | "Shards" >> beam.GroupByKey()
         | "Write" >> beam.Map(write_shard, folder=folder, shards=plan.shards)
     )
-    counted = made | "Counts" >> beam.Map(counts_of) | "Sum" >> beam.CombineGlobally(add_up)
+    counted = (
+        piece_records | "Counts" >> beam.Map(counts_of) | "Sum" >> beam.CombineGlobally(sum_counts)
+    )
     return (
         pipeline
         | "Manifest" >> beam.Create([folder])
@@ -64,17 +66,17 @@ def add_records(
 
 
 class MakePiece(beam.DoFn):
-    """Read a piece of the text and make its share of the records."""
+    """Reads a piece of the text and builds its records."""
 
     def __init__(self, text: Text, tokenizer_json: str, plan: RecordsPlan) -> None:
         self.text, self.tokenizer_json, self.plan = text, tokenizer_json, plan
 
     def setup(self) -> None:
-        """Make the tokenizer once for each worker."""
-        self.make = make_maker(self.plan, self.tokenizer_json, self.text.pieces)
+        """Create the tokenizer once per worker."""
+        self.make = make_builder(self.plan, self.tokenizer_json, self.text.pieces)
 
-    def process(self, number: int) -> Iterator[tuple[int, Made]]:
-        """Yield the piece's number and what it becomes."""
+    def process(self, number: int) -> Iterator[tuple[int, PieceRecords]]:
+        """Yield the piece's number and its records."""
         yield number, self.make((number, self.text.piece(number, read_range)))
 
 
@@ -91,7 +93,7 @@ def read_file(path: str) -> str:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Write a file; it has its name only when it is whole."""
+    """Write a file under a temporary name, then rename it."""
     part = f"{path}.part"
     with FileSystems.create(part, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         file.write(content)
@@ -100,9 +102,9 @@ def write_file(path: str, content: bytes) -> None:
     FileSystems.rename([part], [path])
 
 
-def parts_of(item: tuple[int, Made]) -> Iterator[tuple[tuple[str, int], Content]]:
-    number, made = item
-    for part in made.parts:
+def parts_of(item: tuple[int, PieceRecords]) -> Iterator[tuple[tuple[str, int], Content]]:
+    number, records = item
+    for part in records.parts:
         for kind, content, sequences in kinds_of(part):
             yield (kind, part.shard), (number, content, sequences)
 
@@ -110,7 +112,7 @@ def parts_of(item: tuple[int, Made]) -> Iterator[tuple[tuple[str, int], Content]
 def write_shard(
     item: tuple[tuple[str, int], Iterable[Content]], folder: str, shards: int
 ) -> tuple[str, dict[str, Any]]:
-    """Write a file of what the pieces add to it, in order; return its line of the manifest."""
+    """Write a shard's file from its pieces, in order; return its manifest entry."""
     (kind, shard), contents = item
     name = file_name(kind, shard, shards)
     ordered = sorted(contents)
@@ -120,15 +122,15 @@ def write_shard(
     return kind, {"name": name, "sequences": sequences, "bytes": len(content)}
 
 
-def counts_of(item: tuple[int, Made]) -> tuple[Counter[str], Counter[str]]:
+def counts_of(item: tuple[int, PieceRecords]) -> tuple[Counter[str], Counter[str]]:
     return Counter(item[1].counts), Counter(item[1].skipped)
 
 
-def add_up(
-    several: Iterable[tuple[Counter[str], Counter[str]]],
+def sum_counts(
+    counts_of_pieces: Iterable[tuple[Counter[str], Counter[str]]],
 ) -> tuple[Counter[str], Counter[str]]:
     counts, skipped = Counter[str](), Counter[str]()
-    for more_counts, more_skipped in several:
+    for more_counts, more_skipped in counts_of_pieces:
         counts.update(more_counts)
         skipped.update(more_skipped)
     return counts, skipped
@@ -148,9 +150,9 @@ def write_manifest(
         "skipped": {name: count for name, count in skipped.items() if count},
     }
     for kind in ("training", "held_out"):
-        found = (about for of_kind, about in written if of_kind == kind)
-        state[kind] = sorted(found, key=lambda about: about["name"])
+        entries = (entry for entry_kind, entry in written if entry_kind == kind)
+        state[kind] = sorted(entries, key=lambda about: about["name"])
     manifest = manifest_of(plan, Tokenizer.from_str(tokenizer_json), fingerprint, state)
-    told = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True)
-    write_file(f"{folder}/manifest.json", f"{told}\n".encode())
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True)
+    write_file(f"{folder}/manifest.json", f"{text}\n".encode())
     return manifest

@@ -1,4 +1,4 @@
-"""A block of a source becomes documents: the work that the processes of `extract` share."""
+"""Extracts documents from a block of a source; runs in the worker processes of `extract`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ HOLE = re.compile(f"[{FORMULA}\ufffd\ud800-\udfff]")
 
 @dataclass
 class Extracted:
-    """Documents as they are written: UTF-8, a sentence a line, an empty line at the end.
+    """Documents as they are written: UTF-8, one sentence per line, an empty line at the end.
 
-    `head` and `tail` are the rests of pages at the ends of a block of XML: the tail of one block
-    and the head of the next make a page; `has_page` is false when all of a block is its head.
+    `head` and `tail` are partial pages at the ends of a block of XML: the tail of one block and
+    the head of the next form a page; `has_page` is false when the whole block is its head.
     """
 
     documents: list[bytes] = field(default_factory=list)
@@ -36,10 +36,10 @@ class Extracted:
     tail: bytes = b""
     has_page: bool = True
     names: Namespaces | None = None
-    place: int = 0
+    offset: int = 0
 
     def add(self, blocks: Iterable[str]) -> None:
-        """Add a document of these paragraphs, unless no sentence is left of them."""
+        """Add a document of these paragraphs, unless none of their sentences is usable."""
         lines = list(self.usable(blocks))
         if lines:
             self.documents.append(("\n".join(lines) + "\n\n").encode("utf-8"))
@@ -63,43 +63,43 @@ class Extracted:
 
 
 def extractor(column: str) -> Callable[[Block], Extracted]:
-    """Return the function that a worker applies to blocks; `column` is that of JSON lines."""
+    """Return the function that workers apply to blocks; `column` is the text of JSON lines."""
     return partial(extract_block, column)
 
 
 def extract_block(column: str, block: Block) -> Extracted:
-    found = Extracted(names=block.names, place=block.place)
-    if block.form == "rows":
+    extracted = Extracted(names=block.names, offset=block.offset)
+    if block.format == "rows":
         for text in block.content:
-            found.add(text.split("\n"))
-    elif block.form == "text":
-        for document in text_documents(block.content, found.skipped):
-            found.add(document)
-    elif block.form == "json":
-        for text in json_texts(block.content, column, found.skipped):
-            found.add(text.split("\n"))
+            extracted.add(text.split("\n"))
+    elif block.format == "text":
+        for document in text_documents(block.content, extracted.skipped):
+            extracted.add(document)
+    elif block.format == "json":
+        for text in json_texts(block.content, column, extracted.skipped):
+            extracted.add(text.split("\n"))
     else:
-        packed = block.form == "packed"
-        xml = dump.unpack(block.content, found.skipped) if packed else block.content
-        whole_pages(xml, block.names, found)
-    return found
+        packed = block.format == "packed"
+        xml = dump.unpack(block.content, extracted.skipped) if packed else block.content
+        whole_pages(xml, block.names, extracted)
+    return extracted
 
 
-def whole_pages(xml: bytes, names: Namespaces | None, found: Extracted) -> None:
-    """Add the articles of a block of XML, and note what is left at its ends."""
-    found.head, pages, found.tail = dump.split_pages(xml, found.skipped)
-    found.has_page = dump.OPEN in xml
+def whole_pages(xml: bytes, names: Namespaces | None, extracted: Extracted) -> None:
+    """Add the articles of a block of XML, and keep the partial pages at its ends."""
+    extracted.head, pages, extracted.tail = dump.split_pages(xml, extracted.skipped)
+    extracted.has_page = dump.OPEN in xml
     for xml_page in pages:
-        found.counts["pages"] += 1
+        extracted.counts["pages"] += 1
         try:
             page = dump.read_page(xml_page)
         except ValueError:
-            found.skipped["broken page"] += 1
+            extracted.skipped["broken page"] += 1
             continue
         if page.skipped:
-            found.skipped[page.skipped] += 1
+            extracted.skipped[page.skipped] += 1
         else:
-            found.add(paragraphs(page.text, names))
+            extracted.add(paragraphs(page.text, names))
 
 
 def text_documents(content: bytes, skipped: Counter[str]) -> Iterator[list[str]]:

@@ -1,8 +1,8 @@
-"""Wikipedia's XML dumps: blocks of a file become pages, wherever the blocks are cut.
+"""Wikipedia's XML dumps: reads pages from blocks of a file, wherever the blocks are cut.
 
 A dump is one `<mediawiki>` element with a `<page>` for each page (schema:
-https://www.mediawiki.org/xml/export-0.11.xsd). A multistream dump is many bzip2 streams one
-behind the other, mostly of 100 pages each; they can be unpacked apart from each other.
+https://www.mediawiki.org/xml/export-0.11.xsd). A multistream dump is a sequence of bzip2 streams,
+mostly of 100 pages each, that can be unpacked independently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from corpus.markup import Namespaces
 
 __all__ = [
     "OPEN",
-    "READ",
+    "READ_BYTES",
     "Page",
     "namespaces",
     "read_page",
@@ -28,10 +28,10 @@ __all__ = [
     "unpack",
 ]
 
-READ = 1 << 20  # bytes read at once
-FEED = 1 << 16  # bytes unpacked at once; so much is lost around damage
-LONGEST_STREAM = 16 << 20  # packed bytes; a longer stream is unpacked as it is read
-STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # a bzip2 stream that holds something begins so
+READ_BYTES = 1 << 20  # bytes read at once
+FEED_BYTES = 1 << 16  # unpacked at once; up to this much is lost around damage
+MAX_STREAM_BYTES = 16 << 20  # packed; a longer stream is unpacked as it is read
+STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # start of a bzip2 stream that is not empty
 
 OPEN, CLOSE = b"<page>", b"</page>"
 NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
@@ -41,7 +41,7 @@ REDIRECT = re.compile(r"\s*#(?:redirect|넘겨주기)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Page:
-    """A page's title and markup; `skipped` says why it is no article, else it is empty."""
+    """A page's title and markup; `skipped` is the reason it is not an article, or empty."""
 
     title: str
     text: str
@@ -49,53 +49,53 @@ class Page:
 
 
 def streams(file: IO[bytes], skipped: Counter[str]) -> Iterator[tuple[bool, bytes]]:
-    """Yield a bzip2 file in parts, each with whether it is packed still.
+    """Yield a bzip2 file in parts, each with whether it is still packed.
 
-    Packed parts are whole streams, for `unpack`; of a stream too long for that the content comes.
+    Packed parts are whole streams, for `unpack`; a stream too long for that is yielded unpacked.
     """
-    held = b""
-    while block := file.read(READ):
-        held += block
-        cut = last_stream(held)
+    buffer = b""
+    while block := file.read(READ_BYTES):
+        buffer += block
+        cut = last_stream(buffer)
         if cut > 0:
-            yield True, held[:cut]
-            held = held[cut:]
-        elif len(held) >= LONGEST_STREAM:
-            held = yield from long_stream(held, file, skipped)
-    if held:
-        yield True, held
+            yield True, buffer[:cut]
+            buffer = buffer[cut:]
+        elif len(buffer) >= MAX_STREAM_BYTES:
+            buffer = yield from long_stream(buffer, file, skipped)
+    if buffer:
+        yield True, buffer
 
 
 def last_stream(packed: bytes) -> int:
     """Return where the last stream in these bytes begins, or -1."""
-    place = packed.rfind(b"1AY&SY")
-    while place >= 4 and not STREAM.match(packed, place - 4):
-        place = packed.rfind(b"1AY&SY", 0, place)
-    return place - 4 if place >= 4 else -1
+    position = packed.rfind(b"1AY&SY")
+    while position >= 4 and not STREAM.match(packed, position - 4):
+        position = packed.rfind(b"1AY&SY", 0, position)
+    return position - 4 if position >= 4 else -1
 
 
 def long_stream(
-    held: bytes, file: IO[bytes], skipped: Counter[str]
+    buffer: bytes, file: IO[bytes], skipped: Counter[str]
 ) -> Iterator[tuple[bool, bytes]]:
-    """Yield the content of the stream that begins with these bytes; return what is behind it."""
+    """Yield the content of the stream that begins with these bytes; return the bytes after it."""
     decoder = bz2.BZ2Decompressor()
-    rest = memoryview(held)
+    rest = memoryview(buffer)
     content: list[bytes] = []
     size = 0
     while not decoder.eof:
         if not rest:
-            rest = memoryview(file.read(READ))
+            rest = memoryview(file.read(READ_BYTES))
             if not rest:
                 skipped["cut short"] += 1
                 break
-        piece, rest = rest[:FEED], rest[FEED:]
+        piece, rest = rest[:FEED_BYTES], rest[FEED_BYTES:]
         try:
             content.append(decoder.decompress(piece))
         except (OSError, ValueError):
             skipped["damaged stream"] += 1
             break
         size += len(content[-1])
-        if size >= 4 * READ:
+        if size >= 4 * READ_BYTES:
             yield False, b"".join(content)
             content, size = [], 0
     if content:
@@ -105,45 +105,45 @@ def long_stream(
     return next_stream(bytes(rest), file)
 
 
-def next_stream(held: bytes, file: IO[bytes]) -> bytes:
-    """Skip to where the next stream begins; return what was read from there on."""
-    while not (found := STREAM.search(held)):
-        block = file.read(READ)
+def next_stream(buffer: bytes, file: IO[bytes]) -> bytes:
+    """Skip to the start of the next stream; return the bytes read from there on."""
+    while not (match := STREAM.search(buffer)):
+        block = file.read(READ_BYTES)
         if not block:
             return b""
-        held = held[-9:] + block
-    return held[found.start() :]
+        buffer = buffer[-9:] + block
+    return buffer[match.start() :]
 
 
 def unpack(packed: bytes, skipped: Counter[str]) -> bytes:
-    """Return the content of whole bzip2 streams; of a damaged one what comes before the damage."""
+    """Return the content of whole bzip2 streams; of a damaged one, up to the damage."""
     content: list[bytes] = []
     start = 0
     while start < len(packed):
         decoder = bz2.BZ2Decompressor()
-        place = start
+        position = start
         try:
-            while place < len(packed) and not decoder.eof:
-                content.append(decoder.decompress(packed[place : place + FEED]))
-                place += FEED
+            while position < len(packed) and not decoder.eof:
+                content.append(decoder.decompress(packed[position : position + FEED_BYTES]))
+                position += FEED_BYTES
             damage = "" if decoder.eof else "cut short"
         except (OSError, ValueError):
             damage = "damaged stream"
         if not damage:
-            start = min(place, len(packed)) - len(decoder.unused_data)
+            start = min(position, len(packed)) - len(decoder.unused_data)
             if not packed[start:].strip(b"\0"):
                 break
         else:
             skipped[damage] += 1
-            found = STREAM.search(packed, start + 1)
-            start = found.start() if found else len(packed)
+            match = STREAM.search(packed, start + 1)
+            start = match.start() if match else len(packed)
     return b"".join(content)
 
 
 def split_pages(xml: bytes, skipped: Counter[str]) -> tuple[bytes, list[bytes], bytes]:
-    """Return what comes before the first page, the whole pages, and what is behind the last.
+    """Return the bytes before the first page, the whole pages, and the bytes after the last.
 
-    A page without its end is skipped, unless it is the last: its end may be in the next block.
+    An unclosed page is skipped, unless it is the last: its end may be in the next block.
     """
     head, *parts = xml.split(OPEN)
     if not parts:
@@ -151,10 +151,10 @@ def split_pages(xml: bytes, skipped: Counter[str]) -> tuple[bytes, list[bytes], 
     pages: list[bytes] = []
     tail = b""
     for number, part in enumerate(parts):
-        inside, closed, behind = part.partition(CLOSE)
+        inside, closed, after = part.partition(CLOSE)
         if closed:
             pages.append(OPEN + inside + CLOSE)
-            tail = behind
+            tail = after
         elif number == len(parts) - 1:
             tail = OPEN + part
         else:
@@ -163,7 +163,7 @@ def split_pages(xml: bytes, skipped: Counter[str]) -> tuple[bytes, list[bytes], 
 
 
 def read_page(xml: bytes) -> Page:
-    """Read a `<page>` element. Raises ValueError when it is none or its XML is broken."""
+    """Parse a `<page>` element. Raises ValueError if the XML is broken."""
     try:
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
@@ -186,6 +186,6 @@ def read_page(xml: bytes) -> Page:
 
 
 def namespaces(xml: bytes) -> Namespaces:
-    """Return the words for pictures and categories, with those that the dump's head names."""
-    named = {int(key): name.decode("utf-8", "ignore") for key, name in NAMESPACE.findall(xml)}
-    return Namespaces().with_names(named.get(FILES, "file"), named.get(CATEGORIES, "category"))
+    """Return the link prefixes of pictures and categories, including those in the dump's head."""
+    names = {int(key): name.decode("utf-8", "ignore") for key, name in NAMESPACE.findall(xml)}
+    return Namespaces().with_names(names.get(FILES, "file"), names.get(CATEGORIES, "category"))

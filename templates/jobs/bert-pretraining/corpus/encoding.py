@@ -1,4 +1,4 @@
-"""Words become token ids, each word of a language only once."""
+"""Encodes words as token ids, with a cache of words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from corpus.wordpiece import special_tokens
 
 __all__ = ["Encoder"]
 
-MOST_WORDS = 300_000  # that are remembered, about 100 MB; then it begins anew
+MAX_CACHED_WORDS = 300_000  # about 100 MB; then the cache is cleared
 
 
 class Encoder:
-    """A tokenizer that remembers words.
+    """A tokenizer with a cache of words.
 
-    What a word becomes does not depend on its neighbors, as the tokenizer never looks past a
-    space. Text repeats its words, so this is several times as fast as encoding sentences.
+    A word's tokens do not depend on its neighbors, as the tokenizer never looks past a space.
+    Text repeats its words, so this is several times as fast as encoding sentences.
     """
 
     def __init__(self, tokenizer_json: str) -> None:
@@ -29,23 +29,25 @@ class Encoder:
         self.tokenizer.encode_special_tokens = True
         self.special = special_tokens(self.tokenizer)
         self.vocabulary_size = self.tokenizer.get_vocab_size()
-        # bool [V]: the pieces that go on with the word of the piece before them
-        self.goes_on = numpy.zeros(self.vocabulary_size, bool)
+        # bool [V]: the pieces that continue the word of the previous piece
+        self.is_continuation = numpy.zeros(self.vocabulary_size, bool)
         vocabulary = self.tokenizer.get_vocab()
-        self.goes_on[[n for piece, n in vocabulary.items() if piece.startswith("##")]] = True
-        self.known: dict[str, list[int]] = {}
+        self.is_continuation[[n for piece, n in vocabulary.items() if piece.startswith("##")]] = (
+            True
+        )
+        self.cache: dict[str, list[int]] = {}
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Any]:
-        """Return the tokens of all sentences, int32 [T], and each sentence's number of them."""
+        """Return the tokens of all sentences, int32 [T], and the number of tokens of each."""
         words = list(chain.from_iterable(sentences))
-        if len(self.known) > MOST_WORDS:
-            self.known.clear()
-        new = list(set(words).difference(self.known))
+        if len(self.cache) > MAX_CACHED_WORDS:
+            self.cache.clear()
+        new = list(set(words).difference(self.cache))
         encoded = self.tokenizer.encode_batch_fast(new, add_special_tokens=False)
-        self.known.update(zip(new, (one.ids for one in encoded), strict=True))
-        pieces = [self.known[word] for word in words]
+        self.cache.update(zip(new, (encoding.ids for encoding in encoded), strict=True))
+        pieces = [self.cache[word] for word in words]
         tokens = numpy.fromiter(chain.from_iterable(pieces), numpy.int32)
-        # How many tokens there are before each word, and so before each sentence's first one.
+        # The number of tokens before each word, and so before each sentence.
         before = numpy.cumsum([0, *map(len, pieces)])
         ends = numpy.cumsum([0, *map(len, sentences)])
         return tokens, numpy.diff(before[ends])

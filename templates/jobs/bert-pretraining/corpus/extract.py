@@ -1,7 +1,7 @@
-"""The extract stage: sources of any kind become `text/text-00000.txt` and so on.
+"""The extract stage: writes sources of any kind as `text/text-00000.txt` and so on.
 
-Each file is UTF-8 in NFC with one sentence on a line and an empty line behind each document.
-`manifest.json` is written last and says what went in, what came out and what was skipped.
+Each file is UTF-8 in NFC with one sentence per line and an empty line after each document.
+`manifest.json` is written last and lists the sources, the files and what was skipped.
 """
 
 from __future__ import annotations
@@ -24,65 +24,71 @@ from errors import JobError
 
 __all__ = ["ExtractPlan", "extract", "key_of", "load"]
 
-VERSION = 1  # of the rules: another one makes new text of the same sources
+VERSION = 1  # of the extraction rules; part of the fingerprint
 SHARD = re.compile(r"text-\d{5}\.txt")
-LONGEST_PAGE = 64 << 20  # bytes of XML; what goes on longer is no page
+MAX_PAGE_BYTES = 64 << 20  # of XML; anything longer is not a page
 
 # told(bytes of all sources read so far, documents so far)
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class ExtractPlan:
-    """What decides the text, besides the sources: of datasets and JSON lines the column, of
-    datasets the split, and how large a file may become (decimal megabytes)."""
+    """What determines the text, besides the sources: the column of datasets and JSON lines, the
+    split of datasets, and the maximum size of a file in decimal megabytes."""
 
     column: str = "text"
     split: str = "train"
     shard_megabytes: int = 64
 
 
-def key_of(found: list[Source], plan: ExtractPlan) -> str:
-    """Return the fingerprint of a text that these sources give."""
-    return fingerprint("text", VERSION, vars(plan), [sources.identity(one) for one in found])
+def key_of(text_sources: list[Source], plan: ExtractPlan) -> str:
+    """Return the fingerprint of the text extracted from these sources."""
+    return fingerprint(
+        "text", VERSION, vars(plan), [sources.identity(source) for source in text_sources]
+    )
 
 
 def load(folder: str, key: str | None = None) -> dict[str, Any] | None:
-    """Return the manifest of a finished text, of this fingerprint if one is given, else None."""
+    """Return the manifest of a complete text, or None; `key` must match if it is given."""
     manifest = files.read_json(files.join(folder, "manifest.json"))
     is_finished = bool(manifest.get("files"))
     return manifest if is_finished and key in (None, manifest.get("fingerprint")) else None
 
 
 def extract(
-    found: list[Source], plan: ExtractPlan, folder: str, key: str, processes: int, told: Told
+    text_sources: list[Source],
+    plan: ExtractPlan,
+    folder: str,
+    key: str,
+    processes: int,
+    on_progress: OnProgress,
 ) -> dict[str, Any]:
     """Write the text of the sources; return the manifest.
 
-    The files depend on the sources and the plan alone. What an earlier run left is removed when
-    the first document is there to be written, its manifest before all else. Raises JobError when
-    no text comes out.
+    The files depend on the sources and the plan alone. Files of an earlier run are removed before
+    the first document is written, the manifest first. Raises JobError if there is no text.
     """
     shards = Shards(folder, plan.shard_megabytes * 1_000_000)
     parts: list[dict[str, Any]] = []
     read = 0
     with Workers(processes, extractor, plan.column) as workers, closing(shards):
-        for source in found:
+        for source in text_sources:
             total = Extracted()
             blocks = sources.read(source, plan.column, plan.split, total.skipped)
-            for piece in joined(workers.map(blocks)):
+            for piece in join_pages(workers.map(blocks)):
                 for document in piece.documents:
                     shards.write(document)
                 total.counts += piece.counts
                 total.skipped += piece.skipped
-                total.place = piece.place
-                told(read + total.place, shards.documents)
-            read += total.place
+                total.offset = piece.offset
+                on_progress(read + total.offset, shards.documents)
+            read += total.offset
             parts.append(
                 {
                     "path": source.path,
                     "kind": source.kind,
-                    "bytes": total.place,
+                    "bytes": total.offset,
                     **total.counts,
                     "skipped": dict(sorted(total.skipped.items())),
                 }
@@ -93,13 +99,14 @@ def extract(
     }
     skipped = sum((Counter(part["skipped"]) for part in parts), Counter())
     if not counts["documents"]:
-        told_why = ", ".join(f"{count} × {why}" for why, count in sorted(skipped.items()))
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(skipped.items()))
         raise JobError(
-            f"no text came out of {', '.join(one.path for one in found)}: {told_why or 'empty'}", 2
+            f"no text in {', '.join(source.path for source in text_sources)}: {reasons or 'empty'}",
+            2,
         )
     manifest = {
         "fingerprint": key,
-        "format": "UTF-8, NFC, one sentence a line, an empty line behind each document",
+        "format": "UTF-8, NFC, one sentence per line, an empty line after each document",
         "sources": parts,
         "counts": counts,
         "skipped": dict(sorted(skipped.items())),
@@ -109,8 +116,8 @@ def extract(
     return manifest
 
 
-def joined(pieces: Iterator[Extracted]) -> Iterator[Extracted]:
-    """Put pages together that were cut in two where one block ended and the next began."""
+def join_pages(pieces: Iterator[Extracted]) -> Iterator[Extracted]:
+    """Join pages that were split at the border of two blocks."""
     rest = b""
     last = None
     for piece in pieces:
@@ -123,7 +130,7 @@ def joined(pieces: Iterator[Extracted]) -> Iterator[Extracted]:
             rest = piece.tail
         else:
             rest = border.tail or border.head
-            if len(rest) > LONGEST_PAGE:
+            if len(rest) > MAX_PAGE_BYTES:
                 border.skipped["broken page"] += 1
                 rest = b""
         piece.documents[:0] = border.documents
@@ -136,8 +143,8 @@ def joined(pieces: Iterator[Extracted]) -> Iterator[Extracted]:
 
 
 class Shards:
-    """Files that documents are written to one behind the other, none larger than `limit` bytes
-    unless a single document is."""
+    """Files that documents are written to in order, at most `limit` bytes each unless a single
+    document is larger."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder = folder
@@ -152,9 +159,9 @@ class Shards:
         if not self.files:
             clear(self.folder)
         name = f"text-{len(self.files) - (self.file is not None):05d}.txt"
-        with files.writing(files.join(self.folder, name)):
+        with files.write_errors(files.join(self.folder, name)):
             if self.file is None:
-                self.file = files.opened(files.join(self.folder, name), "wb")
+                self.file = files.open_file(files.join(self.folder, name), "wb")
                 self.digest = hashlib.sha256()
                 self.files.append({"name": name, "bytes": 0, "documents": 0})
             self.file.write(document)
@@ -165,7 +172,7 @@ class Shards:
 
     def close(self) -> None:
         if self.file is not None:
-            with files.writing(files.join(self.folder, self.files[-1]["name"])):
+            with files.write_errors(files.join(self.folder, self.files[-1]["name"])):
                 self.file.close()
             self.files[-1]["sha256"] = self.digest.hexdigest()
             self.file = None

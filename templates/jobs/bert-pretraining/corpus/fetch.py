@@ -1,8 +1,8 @@
-"""The fetch stage: a Wikipedia's dump from a mirror into `dump/`.
+"""The fetch stage: downloads a Wikipedia dump from a mirror into `dump/`.
 
-A mirror has a folder for each wiki and in it one for each dump: `kowiki/20251101/`. There
+A mirror has a folder for each wiki with a folder for each dump: `kowiki/20251101/`. Its
 `dumpstatus.json` lists the files with their sizes and checksums; some mirrors have only
-`kowiki-20251101-sha1sums.txt`. `kowiki/latest/` has the same sums of the last complete dump.
+`kowiki-20251101-sha1sums.txt`. `kowiki/latest/` has the checksums of the last complete dump.
 Source: https://meta.wikimedia.org/wiki/Data_dumps
 """
 
@@ -30,7 +30,7 @@ MIRROR = "https://dumps.wikimedia.org"
 LICENSE = "CC BY-SA 4.0 and GFDL, see https://dumps.wikimedia.org/legal.html"
 JOBS = ("articlesmultistreamdump", "articlesdump")
 DATE_LINK = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
-CHECKSUMS = ("sha1", "md5")  # what the dumps come with, the better one first
+CHECKSUMS = ("sha1", "md5")  # in order of preference
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,26 @@ class Dump:
 
 
 def choose(language: str, date: str, mirror: str, client: Client) -> Dump:
-    """Find out which files make up a dump. `date` is YYYYMMDD or "latest".
+    """Return a dump with its files. `date` is YYYYMMDD or "latest".
 
-    "latest" is the newest dump whose articles are complete. Raises JobError when there is none
-    such, naming the dates that there are.
+    "latest" is the newest dump whose articles are complete. Raises JobError if it does not exist,
+    listing the available dates.
     """
     wiki = f"{language.replace('-', '_')}wiki"
     if date != "latest":
-        found = published(wiki, date, mirror, client)
-        if isinstance(found, Dump):
-            return found
-        raise JobError(f"{found}{others(wiki, mirror, client)}", 2)
+        dump = published_dump(wiki, date, mirror, client)
+        if isinstance(dump, Dump):
+            return dump
+        raise JobError(f"{dump}{other_dates(wiki, mirror, client)}", 2)
     for candidate in dates(wiki, mirror, client) or latest_by_sums(wiki, mirror, client):
-        found = published(wiki, candidate, mirror, client)
-        if isinstance(found, Dump):
-            return found
+        dump = published_dump(wiki, candidate, mirror, client)
+        if isinstance(dump, Dump):
+            return dump
     raise JobError(f"{mirror} has no complete dump of {wiki}; is --language {language} right?", 2)
 
 
-def published(wiki: str, date: str, mirror: str, client: Client) -> Dump | str:
-    """Return a dump's files as the mirror lists them, or why there is no dump to be had."""
+def published_dump(wiki: str, date: str, mirror: str, client: Client) -> Dump | str:
+    """Return a dump as the mirror lists it, or the reason it is not available."""
     folder = f"{mirror}/{wiki}/{date}"
     status = client.text(f"{folder}/dumpstatus.json")
     if status is None:
@@ -74,11 +74,11 @@ def published(wiki: str, date: str, mirror: str, client: Client) -> Dump | str:
             if job["status"] != "done":
                 continue
             facts = job.get("files", {})
-            if articles := one_set(wiki, date, facts):
-                found = {name: remote(f"{folder}/{name}", facts[name]) for name in articles}
-                return Dump(wiki, date, found)
+            if articles := article_files(wiki, date, facts):
+                remotes = {name: remote(f"{folder}/{name}", facts[name]) for name in articles}
+                return Dump(wiki, date, remotes)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise JobError(f"{folder}/dumpstatus.json is not as expected: {error!r}") from error
+        raise JobError(f"unexpected format of {folder}/dumpstatus.json: {error!r}") from error
     return f"the dump of {wiki} of {date} is not complete yet"
 
 
@@ -88,69 +88,70 @@ def remote(url: str, facts: dict[str, Any]) -> Remote:
 
 
 def by_sums(wiki: str, date: str, folder: str, client: Client) -> dict[str, Remote]:
-    """Return the files that a list of checksums names, without their sizes."""
+    """Return the files in a list of checksums, without their sizes."""
     for algorithm in CHECKSUMS:
         sums = client.text(f"{folder}/{wiki}-{date}-{algorithm}sums.txt") or ""
         rows = [line.split() for line in sums.splitlines()]
-        named = {row[1].lstrip("*"): row[0].lower() for row in rows if len(row) == 2}
-        if articles := one_set(wiki, date, named):
+        checksums = {row[1].lstrip("*"): row[0].lower() for row in rows if len(row) == 2}
+        if articles := article_files(wiki, date, checksums):
             return {
-                name: Remote(f"{folder}/{name}", None, algorithm, named[name]) for name in articles
+                name: Remote(f"{folder}/{name}", None, algorithm, checksums[name])
+                for name in articles
             }
     return {}
 
 
-def one_set(wiki: str, date: str, names: Iterable[str]) -> list[str]:
-    """Return the files that together have each article once.
+def article_files(wiki: str, date: str, names: Iterable[str]) -> list[str]:
+    """Return the files that together contain each article once.
 
-    Of large wikis there are several files with a range of pages each, and sometimes also one with
-    all of them. Multistream files come first: they are unpacked on all processors.
+    Large wikis have several files with a range of pages each, and sometimes also one with all
+    pages. Multistream files are preferred: they are unpacked on all processors.
     """
     for kind in ("-multistream", ""):
         whole = f"{wiki}-{date}-pages-articles{kind}.xml.bz2"
         part = re.compile(rf"{wiki}-{date}-pages-articles{kind}\d+\.xml-p(\d+)p\d+\.bz2")
-        parts = [(int(found[1]), name) for name in names if (found := part.fullmatch(name))]
+        parts = [(int(match[1]), name) for name in names if (match := part.fullmatch(name))]
         if whole in names or parts:
             return [whole] if whole in names else [name for _, name in sorted(parts)]
     return []
 
 
 def dates(wiki: str, mirror: str, client: Client) -> list[str]:
-    """Return the dates that the mirror's page for a wiki links to, the newest first."""
+    """Return the dates that the mirror's page for a wiki links to, newest first."""
     page = client.text(f"{mirror}/{wiki}/") or ""
     return sorted(set(DATE_LINK.findall(page)), reverse=True)
 
 
 def latest_by_sums(wiki: str, mirror: str, client: Client) -> list[str]:
-    """Return the date of the last complete dump, for mirrors that show no folders."""
+    """Return the date of the last complete dump, for mirrors without folder listings."""
     for algorithm in CHECKSUMS:
         sums = client.text(f"{mirror}/{wiki}/latest/{wiki}-latest-{algorithm}sums.txt") or ""
-        if found := re.search(rf"\b{wiki}-(\d{{8}})-pages-articles", sums):
-            return [found[1]]
+        if match := re.search(rf"\b{wiki}-(\d{{8}})-pages-articles", sums):
+            return [match[1]]
     return []
 
 
-def others(wiki: str, mirror: str, client: Client) -> str:
-    there = dates(wiki, mirror, client)
-    return f"; there are {', '.join(there)}" if there else ""
+def other_dates(wiki: str, mirror: str, client: Client) -> str:
+    available = dates(wiki, mirror, client)
+    return f"; available: {', '.join(available)}" if available else ""
 
 
 def fetch(dump: Dump, folder: str, client: Client) -> dict[str, Any]:
-    """Bring a dump's files into a folder, which may be in a bucket; return the manifest.
+    """Download a dump's files to a folder, which may be in a bucket; return the manifest.
 
-    What is there already is kept when size and checksum agree; what was begun goes on.
+    Existing files with the right size and checksum are kept; partial downloads are resumed.
     """
-    before = files.read_json(files.join(folder, "manifest.json")).get("files", [])
+    previous = files.read_json(files.join(folder, "manifest.json")).get("files", [])
     listed = []
     for name, file in dump.files.items():
-        place = files.join(folder, name)
+        target = files.join(folder, name)
         facts = {"name": name, "url": file.url, file.algorithm: file.checksum}
         if files.is_remote(folder):
-            facts["bytes"] = to_bucket(
-                file, place, facts in [without_size(b) for b in before], client
+            facts["bytes"] = download_to_bucket(
+                file, target, facts in [without_size(b) for b in previous], client
             )
         else:
-            facts["bytes"] = to_disk(file, Path(place), client)
+            facts["bytes"] = download_to_disk(file, Path(target), client)
         listed.append(facts)
     manifest = {
         "wiki": dump.wiki,
@@ -162,44 +163,44 @@ def fetch(dump: Dump, folder: str, client: Client) -> dict[str, Any]:
     return manifest
 
 
-def to_disk(file: Remote, target: Path, client: Client) -> int:
-    """Bring a file to its place; return its size in bytes."""
+def download_to_disk(file: Remote, target: Path, client: Client) -> int:
+    """Download a file to a local folder; return its size in bytes."""
     if target.exists() and is_intact(target, file):
-        client.say(f"fetch: kept {target.name}, {checked(file)}")
+        client.log(f"fetch: kept {target.name}, {checksum_note(file)}")
         return target.stat().st_size
     part = target.with_name(f"{target.name}.part")
-    have = part.stat().st_size if part.exists() else 0
+    downloaded = part.stat().st_size if part.exists() else 0
     began = time.monotonic()
-    progress = Progress("fetch", file.size, have)
+    progress = Progress("fetch", file.size, downloaded)
     try:
         download(file, target, client, progress.show)
     finally:
         progress.end()
     size = target.stat().st_size
-    client.say(
+    client.log(
         f"fetch: {target.name}, {megabytes(size)} in {duration(time.monotonic() - began)}, "
-        f"{checked(file)}"
+        f"{checksum_note(file)}"
     )
     return size
 
 
-def to_bucket(file: Remote, target: str, is_noted: bool, client: Client) -> int:
-    """Bring a file into a bucket by way of the disk for temporary files; return its size."""
-    if is_noted and files.exists(target):
-        client.say(f"fetch: kept {target}")
-        return files.stamp(target)[0]
-    # The same place next time, so that a download that was cut short goes on.
-    place = hashlib.sha256(target.encode("utf-8")).hexdigest()[:16]
-    with_name = Path(tempfile.gettempdir(), f"dump-{place}", PurePosixPath(target).name)
-    size = to_disk(file, with_name, client)
-    files.copy(str(with_name), target)
-    client.say(f"fetch: copied to {target}")
-    shutil.rmtree(with_name.parent)
+def download_to_bucket(file: Remote, target: str, is_recorded: bool, client: Client) -> int:
+    """Download a file to a temporary folder and copy it to a bucket; return its size."""
+    if is_recorded and files.exists(target):
+        client.log(f"fetch: kept {target}")
+        return files.size_and_mtime(target)[0]
+    # The same folder every time, so an interrupted download is resumed.
+    digest = hashlib.sha256(target.encode("utf-8")).hexdigest()[:16]
+    temporary = Path(tempfile.gettempdir(), f"dump-{digest}", PurePosixPath(target).name)
+    size = download_to_disk(file, temporary, client)
+    files.copy(str(temporary), target)
+    client.log(f"fetch: copied to {target}")
+    shutil.rmtree(temporary.parent)
     return size
 
 
-def checked(file: Remote) -> str:
-    return f"{file.algorithm} agrees" if file.checksum else "no checksum was published"
+def checksum_note(file: Remote) -> str:
+    return f"{file.algorithm} verified" if file.checksum else "no published checksum"
 
 
 def without_size(facts: dict[str, Any]) -> dict[str, Any]:

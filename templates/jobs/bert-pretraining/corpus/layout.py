@@ -1,7 +1,7 @@
-"""How a sequence is written: a row of numbers, each field at its place.
+"""The record format of a sequence: a row of numbers with fixed fields.
 
-All numbers have one type, so a batch of records is decoded by one operation and cut into fields.
-That reads several times as fast as a tf.train.Example for each sequence.
+All numbers have the same type, so a batch of records is decoded by one operation and split into
+fields, several times as fast as one tf.train.Example per sequence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy
 
 __all__ = ["BITS", "Layout", "bits"]
 
-BITS = 16  # of a number that are used for marks, whatever its type
+BITS = 16  # used for marks in each number, whatever its type
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Layout:
 
     | field | numbers | |
     |---|---|---|
-    | total | 1 | tokens, special ones included; the rest is padding |
-    | first | 1 | of these, tokens of the first segment, with [CLS] and its [SEP] |
+    | total | 1 | tokens, including special ones; the rest is padding |
+    | first | 1 | tokens of the first segment, including [CLS] and its [SEP] |
     | label | 1 | of the pair |
     | input_ids | L | |
     | count | 1 | static: predictions |
     | positions, ids | P each | static |
-    | words | L / 16 | dynamic: a bit for each token, the lowest first: a word begins here |
+    | words | L / 16 | dynamic: one bit per token, lowest first: whether a word begins here |
     """
 
     sequence_length: int
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def fields(self) -> dict[str, int]:
-        """The fields' names and how many numbers each has."""
+        """The fields' names, each with its count of numbers."""
         common = {"total": 1, "first": 1, "label": 1, "input_ids": self.sequence_length}
         if self.masking == "static":
             return {**common, "count": 1, "positions": self.predictions, "ids": self.predictions}

@@ -1,9 +1,9 @@
-"""Wiki markup becomes paragraphs of plain text.
+"""Converts wiki markup to paragraphs of plain text.
 
-What a reader sees as running text stays: prose, the labels of links, list items that are whole
-sentences. What is not prose goes: templates, tables, footnotes, pictures with their captions,
-categories, headings, galleries, program listings. Broken markup is taken as MediaWiki takes it:
-what is never closed is literal text. Every step takes time in proportion to the text.
+Running text is kept: prose, link labels, list items that are whole sentences. Everything else is
+removed: templates, tables, footnotes, pictures with their captions, categories, headings,
+galleries, program listings. As in MediaWiki, markup that is never closed is literal text. Every
+step takes linear time.
 
 Rules: https://www.mediawiki.org/wiki/Help:Formatting and the pages on links, tables and templates.
 """
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 __all__ = ["FORMULA", "Namespaces", "paragraphs"]
 
-FORMULA = "\ue0ff"  # stands where a formula was; the sentence around it has a hole
+FORMULA = "\ue0ff"  # placeholder of a removed formula; its sentence is incomplete
 
 COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-# Elements that are no prose, with everything in them.
+# Elements removed with their content.
 FORMULAS = ("ce", "chem", "math")
 DROPPED = (
     *FORMULAS,
@@ -39,28 +39,28 @@ TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 BRACES = re.compile(r"(\{\{)|\}\}")
 TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
-# Templates that show some of their arguments, and which; all others are dropped.
-SHOWN = {
+# Templates replaced by some of their arguments, with the arguments' positions; others are removed.
+TEMPLATE_ARGUMENTS = {
     **dict.fromkeys(("lang", "llang"), (2,)),
     **dict.fromkeys(("nobr", "nowrap"), (1,)),
     **dict.fromkeys(("convert", "cvt", "변환"), (1, 2)),  # a number and its unit
 }
-LONGEST_SHOWN = 2000  # characters
+MAX_TEMPLATE_CHARACTERS = 2000
 PIPE = re.compile(r"\|(?![^\[\]]*\]\])")
 NAMED_ARGUMENT = re.compile(r"\s*[\w-]+\s*=")
-DEEPEST = 6  # templates that show templates, and links within captions
+MAX_DEPTH = 6  # of nested templates, and of links within captions
 
 EXTERNAL_LINK = re.compile(
     r"(?<!\[)\[(?:(?:[a-z]+:)?//|mailto:)[^\s\[\]]+[ \t]*([^\[\]\n]*)\]", re.IGNORECASE
 )
 INTERNAL_LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
-# A link with one of these before its colon leads to the article in another language.
-CODES = (
+# A link with one of these prefixes leads to the article in another language.
+LANGUAGE_CODES = (
     "ar arz ast az be bg bn ca ce ceb cs cy da de el en eo es et eu fa fi fr gl he hi hr hu hy id"
     " is it ja ka kk ko la lt lv mk ms nl nn no pl pt ro ru sh simple sk sl sr sv ta te th tr uk"
     " ur uz vi war zh zh-classical zh-min-nan zh-yue"
 )
-LANGUAGES = frozenset(CODES.split())
+LANGUAGES = frozenset(LANGUAGE_CODES.split())
 
 HEADING = re.compile(r"(={1,6})[^\n]+\1")
 LIST_MARK = "*#:;"
@@ -68,8 +68,8 @@ SENTENCE_END = re.compile(r"[.!?。！？][\"'”’」』)\]]*$")
 SWITCH = re.compile(r"__[A-Z가-힣]+__")
 QUOTES = re.compile(r"'{2,}")
 
-# What the removal of a template or a reference leaves behind in brackets and before marks: first
-# all of it in one pattern, as most paragraphs have none.
+# Leftover punctuation of removed templates and references: one pattern finds all of it first, as
+# most paragraphs have none.
 LEFT_BEHIND = re.compile(r"[(（\[]\s?[,;:·、/\s)）\]]|[,;:·、\s][)）]|[,;]\s?[,;]|\s[,.;!?]")
 EMPTY_BRACKETS = re.compile(r"\s?[(（\[]\s?(?:[,;:·、/]\s?)*[)）\]]")
 BRACKET_START = re.compile(r"([(（])\s?(?:[,;:·、]\s?)+")
@@ -78,53 +78,55 @@ BRACKET_END = re.compile(r"(?<![,;:·、\s])(?:\s?[,;:·、])+\s?([)）])")
 REPEATED_COMMA = re.compile(r"([,;])(?:\s?[,;])+")
 SPACE_BEFORE_MARK = re.compile(r"\s([,.;!?](?:\s|$))")
 
-# Markup characters within <nowiki> are set aside while the markup is read.
+# Markup characters within <nowiki> are escaped while the markup is parsed.
 MARKUP = "[]{}'<>|=*#:;_"
-ASIDE = {ord(mark): 0xE000 + n for n, mark in enumerate(MARKUP)}
-BACK = {aside: chr(mark) for mark, aside in ASIDE.items()}
-SET_ASIDE = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}]")
-UNEXPECTED = re.compile(f"[{chr(min(BACK))}-{chr(max(BACK))}{FORMULA}]")
+ESCAPES = {ord(mark): 0xE000 + n for n, mark in enumerate(MARKUP)}
+UNESCAPES = {aside: chr(mark) for mark, aside in ESCAPES.items()}
+ESCAPED = re.compile(f"[{chr(min(UNESCAPES))}-{chr(max(UNESCAPES))}]")
+RESERVED = re.compile(f"[{chr(min(UNESCAPES))}-{chr(max(UNESCAPES))}{FORMULA}]")
 
 
 @dataclass(frozen=True)
 class Namespaces:
-    """The words, in small letters, that make a link a picture or a category."""
+    """The lowercase prefixes of links to pictures and categories."""
 
     files: frozenset[str] = frozenset(("file", "image", "그림", "이미지", "파일"))
     categories: frozenset[str] = frozenset(("category", "분류"))
 
     def with_names(self, files: str, categories: str) -> Namespaces:
-        """Add the names that a wiki says it uses."""
+        """Return a copy with the names used by a wiki added."""
         return Namespaces(self.files | {files.lower()}, self.categories | {categories.lower()})
 
 
 def paragraphs(text: str, namespaces: Namespaces | None = None) -> list[str]:
-    """Return the prose of a page, a string for each paragraph, spaces made single.
+    """Return the paragraphs of a page's prose, with spaces collapsed.
 
-    Where a formula was, the paragraph has the character FORMULA.
+    Each formula is replaced by the character FORMULA.
     """
     names = namespaces or Namespaces()
-    text = COMMENT.sub("", UNEXPECTED.sub("", text))
-    text = replace_elements(text, NOWIKI, lambda name, inner: inner.translate(ASIDE))
+    text = COMMENT.sub("", RESERVED.sub("", text))
+    text = replace_elements(text, NOWIKI, lambda name, inner: inner.translate(ESCAPES))
     text = replace_elements(text, ELEMENT, lambda name, _: FORMULA if name in FORMULAS else "")
     text = drop_templates(text)
     text = drop_spans(text, outermost(text, TABLE))
     text = plain_links(text, names)
     text = TAG.sub("", LINE_TAG.sub("\n\n", text))
     text = QUOTES.sub("", SWITCH.sub("", text))
-    found = (tidy(html.unescape(block)) for block in blocks(text))
-    return [SET_ASIDE.sub(lambda mark: BACK[ord(mark[0])], block) for block in found if block]
+    tidied = (tidy(html.unescape(block)) for block in blocks(text))
+    return [ESCAPED.sub(lambda mark: UNESCAPES[ord(mark[0])], block) for block in tidied if block]
 
 
-def replace_elements(text: str, tags: re.Pattern[str], put: Callable[[str, str], str]) -> str:
-    """Put something else in the place of each element; a tag without its pair is dropped."""
-    found = list(tags.finditer(text))
+def replace_elements(
+    text: str, tags: re.Pattern[str], replacement: Callable[[str, str], str]
+) -> str:
+    """Replace each element; remove tags without a counterpart."""
+    matches = list(tags.finditer(text))
     closing: dict[str, list[int]] = defaultdict(list)
-    for number, tag in enumerate(found):
+    for number, tag in enumerate(matches):
         if tag[1]:
             closing[tag[2].lower()].append(number)
     pieces, done = [], 0
-    for number, tag in enumerate(found):
+    for number, tag in enumerate(matches):
         if tag.start() < done:
             continue
         name, end = tag[2].lower(), tag.end()
@@ -135,17 +137,17 @@ def replace_elements(text: str, tags: re.Pattern[str], put: Callable[[str, str],
                 pieces.append(text[done : tag.start()])
                 done = end
                 continue
-            closer = found[closing[name][later]]
+            closer = matches[closing[name][later]]
             inner, end = text[tag.end() : closer.start()], closer.end()
-        pieces += [text[done : tag.start()], "" if tag[1] else put(name, inner)]
+        pieces += [text[done : tag.start()], "" if tag[1] else replacement(name, inner)]
         done = end
     return "".join([*pieces, text[done:]])
 
 
 def outermost(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Return where pairs of brackets begin and end, without those inside another pair.
+    """Return the spans of the outermost bracket pairs.
 
-    The pattern finds both brackets; its group 1 is there for the opening one.
+    The pattern finds both brackets; its group 1 matches the opening one.
     """
     opened: list[int] = []
     spans: list[tuple[int, int]] = []
@@ -161,41 +163,41 @@ def outermost(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 def drop_spans(
-    text: str, spans: list[tuple[int, int]], put: Callable[[str], str] = lambda _: ""
+    text: str, spans: list[tuple[int, int]], replacement: Callable[[str], str] = lambda _: ""
 ) -> str:
     pieces, done = [], 0
     for start, end in spans:
-        pieces += [text[done:start], put(text[start:end])]
+        pieces += [text[done:start], replacement(text[start:end])]
         done = end
     return "".join([*pieces, text[done:]])
 
 
 def drop_templates(text: str, depth: int = 0) -> str:
-    def shown(template: str) -> str:
+    def expand(template: str) -> str:
         name = template[2:50].partition("|")[0].strip().lower()
-        which = (1,) if name.startswith("lang-") else SHOWN.get(name)
-        if which is None or len(template) > LONGEST_SHOWN or depth == DEEPEST:
+        which = (1,) if name.startswith("lang-") else TEMPLATE_ARGUMENTS.get(name)
+        if which is None or len(template) > MAX_TEMPLATE_CHARACTERS or depth == MAX_DEPTH:
             return ""
         parts = PIPE.split(drop_templates(template[2:-2], depth + 1))
         values = [part for part in parts if not NAMED_ARGUMENT.match(part)]
         return " ".join(values[n].strip() for n in which if n < len(values))
 
-    text = drop_spans(text, outermost(text, BRACES), shown)
+    text = drop_spans(text, outermost(text, BRACES), expand)
     return text.replace("{{", "").replace("}}", "")
 
 
 def plain_links(text: str, names: Namespaces) -> str:
-    """Put the label of each link in its place; pictures and categories have none."""
+    """Replace each link by its label; remove links to pictures and categories."""
 
     def label(link: re.Match[str]) -> str:
-        target, _, shown = link[1].partition("|")
+        target, _, text_part = link[1].partition("|")
         prefix = target.partition(":")[0].strip().lower() if ":" in target else ""
         if prefix in names.files or prefix in names.categories or prefix in LANGUAGES:
             return ""
-        return (shown or target.strip().removeprefix(":")).strip()
+        return (text_part or target.strip().removeprefix(":")).strip()
 
     text = EXTERNAL_LINK.sub(r"\1", text)
-    for _ in range(DEEPEST):  # from the inside outwards
+    for _ in range(MAX_DEPTH):  # from the inside outwards
         text, count = INTERNAL_LINK.subn(label, text)
         if not count:
             break
@@ -203,7 +205,7 @@ def plain_links(text: str, names: Namespaces) -> str:
 
 
 def blocks(text: str) -> list[str]:
-    """Join the lines of each paragraph; headings, rules and remains of tables end one."""
+    """Join the lines of each paragraph; headings, rules and leftovers of tables end one."""
     found: list[str] = []
     lines: list[str] = []
     for whole in [*text.split("\n"), ""]:
@@ -227,7 +229,7 @@ def is_structure(line: str) -> bool:
 
 
 def tidy(text: str) -> str:
-    """Make spaces single and take away what removed markup left behind."""
+    """Collapse spaces and remove leftover punctuation of removed markup."""
     text = " ".join(text.split())
     if not LEFT_BEHIND.search(text):
         return text

@@ -1,10 +1,10 @@
-"""Whole words are hidden: 80 % become [MASK], 10 % other tokens, 10 % stay as they are.
+"""Whole-word masking: 80 % become [MASK], 10 % random tokens, 10 % stay unchanged.
 
-A whole word is what the pre-tokenizer makes of the text: what stands between spaces and
-punctuation. Of a Korean word with its endings (어절) all pieces are hidden together; its full stop
-is a word of its own. In tokens, it is a piece and the pieces behind it that begin with "##".
+A word is what the pre-tokenizer yields: the text between spaces and punctuation. All pieces of a
+Korean word with its endings (어절) are masked together; its full stop is a separate word. In
+tokens, a word is a piece and the following pieces that begin with "##".
 
-All sequences of a piece of text are masked at once, in arrays with a row for each.
+All sequences of a piece of text are masked at once, in arrays with one row for each.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from corpus.plan import MASKED_SHARE
 
 __all__ = ["Masked", "SpecialTokens", "budgets", "choose_tokens", "mask"]
 
-ROUNDS = 3  # of filling up what is left of a sequence's budget with words that still fit
+ROUNDS = 3  # of filling the rest of a sequence's budget with words that still fit
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids that a vocabulary gives to its special tokens."""
+    """The ids of a vocabulary's special tokens."""
 
     padding: int
     unknown: int
@@ -33,7 +33,7 @@ class SpecialTokens:
 
     @property
     def ids(self) -> list[int]:
-        """All of them, rising."""
+        """All ids, ascending."""
         return sorted(vars(self).values())
 
 
@@ -42,8 +42,8 @@ class Masked:
     """N masked sequences of L tokens with up to P predictions each."""
 
     tokens: Any  # int32 [N, L]
-    positions: Any  # int32 [N, P], rising, zeros behind the last
-    ids: Any  # int32 [N, P]: what stood there
+    positions: Any  # int32 [N, P], ascending, padded with zeros
+    ids: Any  # int32 [N, P]: the original tokens
     counts: Any  # int32 [N]
 
 
@@ -56,31 +56,33 @@ def mask(
     vocabulary_size: int,
     generator: Any,
 ) -> Masked:
-    """Hide up to 15 % of each sequence, at most `predictions`; the same for the same generator.
+    """Mask up to 15 % of each sequence, at most `predictions`; deterministic for a generator.
 
-    `tokens` is int32 [N, L]. `candidates` and `starts` are bool [N, L]: what may be hidden, and
-    where among these a word begins; each token a word of its own masks single tokens.
+    `tokens` is int32 [N, L]. `candidates` and `starts` are bool [N, L]: the tokens that may be
+    masked, and those that begin a word. To mask single tokens, make each token a word.
     """
-    chosen = choose_tokens(candidates, starts, budgets(candidates, predictions), generator)
-    rows, columns = numpy.nonzero(chosen)
+    chosen_tokens = choose_tokens(candidates, starts, budgets(candidates, predictions), generator)
+    rows, columns = numpy.nonzero(chosen_tokens)
     counts = numpy.bincount(rows, minlength=len(tokens)).astype(numpy.int32)
-    places = numpy.arange(len(rows)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+    columns_of_predictions = numpy.arange(len(rows)) - numpy.repeat(
+        numpy.cumsum(counts) - counts, counts
+    )
     positions, ids = numpy.zeros((2, len(tokens), predictions), numpy.int32)
-    positions[rows, places] = columns
-    ids[rows, places] = tokens[rows, columns]
+    positions[rows, columns_of_predictions] = columns
+    ids[rows, columns_of_predictions] = tokens[rows, columns]
 
     chances = generator.random(len(rows))
     others = generator.integers(0, vocabulary_size - len(special.ids), len(rows), numpy.int32)
-    for reserved in special.ids:  # rising, so that each steps over the next one
+    for reserved in special.ids:  # ascending: shift random ids past each special token
         others += others >= reserved
-    shown = numpy.where(chances < 0.9, others, tokens[rows, columns])
+    replacements = numpy.where(chances < 0.9, others, tokens[rows, columns])
     hidden = tokens.copy()
-    hidden[rows, columns] = numpy.where(chances < 0.8, special.mask, shown)
+    hidden[rows, columns] = numpy.where(chances < 0.8, special.mask, replacements)
     return Masked(hidden, positions, ids, counts)
 
 
 def budgets(candidates: Any, predictions: int) -> Any:
-    """Return how many tokens of each sequence are to be hidden, int64 [N]."""
+    """Return the number of tokens to mask in each sequence, int64 [N]."""
     share = numpy.rint(MASKED_SHARE * candidates.sum(axis=1)).astype(numpy.int64)
     return numpy.clip(share, 1, predictions)
 
@@ -88,25 +90,25 @@ def budgets(candidates: Any, predictions: int) -> Any:
 def choose_tokens(candidates: Any, starts: Any, budget: Any, generator: Any) -> Any:
     """Choose words in random order as long as they fit into the budget; bool [N, L].
 
-    A word longer than what is left of the budget is passed over, so none is hidden in part.
+    A word that exceeds the remaining budget is skipped, so no word is masked in part.
     """
     flat = numpy.flatnonzero(starts)
     rows = flat // starts.shape[1]
     sizes = numpy.add.reduceat(candidates.ravel(), flat, dtype=numpy.int64)
     order = numpy.lexsort((generator.random(len(flat)), rows))
     rows, sizes = rows[order], sizes[order]
-    taken = numpy.zeros(len(flat), bool)
+    fitting = numpy.zeros(len(flat), bool)
     left = budget.copy()
     for _ in range(ROUNDS):
-        wanted = numpy.where(taken | (sizes > left[rows]), 0, sizes)
-        total = numpy.cumsum(wanted)
+        sizes_tried = numpy.where(fitting | (sizes > left[rows]), 0, sizes)
+        total = numpy.cumsum(sizes_tried)
         before = numpy.searchsorted(rows, numpy.arange(len(left)))  # each row's first word
         total -= numpy.concatenate(([0], total))[before][rows]
-        new = (wanted > 0) & (total <= left[rows])
-        taken |= new
+        new = (sizes_tried > 0) & (total <= left[rows])
+        fitting |= new
         left -= numpy.bincount(rows[new], sizes[new], len(left)).astype(numpy.int64)
-    in_place = numpy.zeros(len(flat), bool)
-    in_place[order] = taken
-    chosen = numpy.zeros(candidates.shape, bool)
-    chosen[candidates] = numpy.repeat(in_place, sizes[numpy.argsort(order)])
-    return chosen
+    in_text_order = numpy.zeros(len(flat), bool)
+    in_text_order[order] = fitting
+    chosen_tokens = numpy.zeros(candidates.shape, bool)
+    chosen_tokens[candidates] = numpy.repeat(in_text_order, sizes[numpy.argsort(order)])
+    return chosen_tokens

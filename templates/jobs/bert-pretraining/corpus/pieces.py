@@ -1,8 +1,8 @@
-"""A text of any size as pieces of about a megabyte that end where a document ends.
+"""Splits a text of any size into pieces of about a megabyte, at document boundaries.
 
-The files, one after the other, are one range of bytes. Piece number k holds the documents that
-begin in its k-th megabyte, so any piece can be found without reading those before it, and the
-pieces are the same whoever reads them.
+The files are treated as one range of bytes. Piece k holds the documents that begin in the k-th
+megabyte, so any piece can be read without those before it, and the pieces are the same for every
+reader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Text:
         return max(1, -(-self.size // self.piece_bytes))
 
     def piece(self, number: int, read: Read) -> bytes:
-        """Return the documents of one piece; an empty line stands between files."""
+        """Return the documents of one piece, with an empty line between files."""
         parts = []
         for path, start, stop in self.ranges(number):
             size = dict(self.files)[path]
@@ -60,29 +60,29 @@ class Text:
             before += size
 
     def document_start(self, path: str, size: int, at: int, read: Read) -> int:
-        """Return where the first document begins behind byte `at`.
+        """Return the offset of the first document that begins after byte `at`.
 
-        When a whole piece has no empty line, the document is cut at the end of a line, and a
-        line as long as that anywhere, so that a piece is never more than two megabytes.
+        If a whole piece has no empty line, the document is cut at the end of a line, or anywhere
+        if the line is that long, so a piece is never more than two megabytes.
         """
         if at == 0 or at >= size:
             return min(at, size)
-        seen = b""
-        while len(seen) < self.piece_bytes:
-            block = read(path, at + len(seen), min(BLOCK_BYTES, self.piece_bytes - len(seen)))
-            searched = max(0, len(seen) - 2)
-            seen += block
-            if border := BORDER.search(seen, searched):
+        buffer = b""
+        while len(buffer) < self.piece_bytes:
+            block = read(path, at + len(buffer), min(BLOCK_BYTES, self.piece_bytes - len(buffer)))
+            searched = max(0, len(buffer) - 2)
+            buffer += block
+            if border := BORDER.search(buffer, searched):
                 return at + border.end()
             if not block:
                 return size
-        return at + seen.find(b"\n") + 1
+        return at + buffer.find(b"\n") + 1
 
 
 def shards_of(piece: int, pieces: int, shards: int) -> range:
-    """Return the shards that a piece fills: one of many pieces' or, of a small text, several.
+    """Return the shards that a piece contributes to: usually one, in a small text several.
 
-    The shards follow the order of the pieces, so each is finished before the next begins.
+    The shards follow the order of the pieces, so each is complete before the next begins.
     """
     first = piece * shards // pieces
     return range(first, max(first + 1, (piece + 1) * shards // pieces))

@@ -10,7 +10,7 @@ __all__ = ["RangeReader"]
 
 
 class RangeReader:
-    """Reads ranges of files, keeping the last file open, as ranges come in order."""
+    """Reads ranges of files; keeps the last file open, as ranges are read in order."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -25,9 +25,9 @@ class RangeReader:
 
     def __call__(self, path: str, start: int, size: int) -> bytes:
         """Return the bytes from start on, fewer than size at the file's end."""
-        with files.reading(path):
+        with files.read_errors(path):
             if self.file is None or path != self.path:
                 self.__exit__()
-                self.path, self.file = path, files.opened(path, "rb")
+                self.path, self.file = path, files.open_file(path, "rb")
             self.file.seek(start)
             return self.file.read(size)

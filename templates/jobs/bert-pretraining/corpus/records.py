@@ -1,8 +1,8 @@
-"""The records stage: a text of any size becomes sharded, compressed files and a manifest.
+"""The records stage: writes a text of any size as sharded, compressed files with a manifest.
 
-The text's pieces go to processes, and what they become is written in order, one shard after the
-other. So memory does not grow with the text, the files are the same however many processes there
-are, and a stage that was cut short goes on behind the last shard that was finished.
+Processes build the records of the text's pieces, and the results are written in order, one shard
+after the other. So memory does not grow with the text, the files do not depend on the number of
+processes, and an interrupted stage resumes after the last complete shard.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tokenizers import Tokenizer
 
 import files
 from corpus import wordpiece
-from corpus.making import Made, Part, make_maker
 from corpus.pieces import PIECE_BYTES, Text, shards_of
 from corpus.plan import RecordsPlan
 from corpus.progress import Progress
 from corpus.ranges import RangeReader
+from corpus.record_builder import Part, PieceRecords, make_builder
 from corpus.text import fingerprint as text_fingerprint
-from corpus.workers import Workers, available
+from corpus.workers import Workers, processor_count
 
 __all__ = [
     "COMPRESSION",
@@ -38,7 +38,7 @@ __all__ = [
 
 COMPRESSION = "GZIP"
 KINDS = {"training": "part", "held_out": "held-out"}
-OURS = re.compile(rf"({'|'.join(KINDS.values())})-\d+-of-\d+\.tfrecord\.gz")
+RECORD_FILE = re.compile(rf"({'|'.join(KINDS.values())})-\d+-of-\d+\.tfrecord\.gz")
 UNFINISHED = "unfinished.json"
 
 
@@ -51,15 +51,15 @@ def write(
     processes: int | None = None,
     piece_bytes: int = PIECE_BYTES,
 ) -> dict[str, Any]:
-    """Write the shards and, last, `manifest.json`; return what the manifest says.
+    """Write the shards and, last, `manifest.json`; return the manifest.
 
-    The files depend on the text, the tokenizer and the plan alone. The fingerprint stands for
-    these: shards that an earlier run finished under the same one are kept.
+    The files depend on the text, the tokenizer and the plan alone, which the fingerprint
+    identifies: complete shards of an earlier run with the same fingerprint are kept.
     """
-    text = Text(tuple((path, files.stamp(path)[0]) for path in paths), piece_bytes)
-    written = Written(folder, fingerprint, plan.shards)
+    text = Text(tuple((path, files.size_and_mtime(path)[0]) for path in paths), piece_bytes)
+    writer = RecordWriter(folder, fingerprint, plan.shards)
     first_shards = [shards_of(n, text.pieces, plan.shards)[0] for n in range(text.pieces)]
-    todo = [n for n, shard in enumerate(first_shards) if shard >= written.done]
+    todo = [n for n, shard in enumerate(first_shards) if shard >= writer.done]
     read = RangeReader()
     progress = Progress("records", text.size, text.piece_bytes * (text.pieces - len(todo)))
     with ExitStack() as stack:
@@ -67,33 +67,33 @@ def write(
         stack.enter_context(read)
         workers = stack.enter_context(
             Workers(
-                min(processes or available(), max(1, len(todo))),
-                make_maker,
+                min(processes or processor_count(), max(1, len(todo))),
+                make_builder,
                 plan,
                 tokenizer.to_str(),
                 text.pieces,
             )
         )
-        stack.enter_context(written)
-        made = workers.map((number, text.piece(number, read)) for number in todo)
-        for number, piece in zip(todo, made, strict=True):
-            written.add(piece)
+        stack.enter_context(writer)
+        results = workers.map((number, text.piece(number, read)) for number in todo)
+        for number, piece in zip(todo, results, strict=True):
+            writer.add(piece)
             progress.show(min(text.size, text.piece_bytes * (number + 1)))
-    manifest = manifest_of(plan, tokenizer, fingerprint, written.state)
+    manifest = manifest_of(plan, tokenizer, fingerprint, writer.state)
     files.write_json(files.join(folder, "manifest.json"), manifest)
     files.remove(files.join(folder, UNFINISHED))
     return manifest
 
 
 def key_of(text_hash: str, tokenizer: Tokenizer, plan: RecordsPlan) -> str:
-    """Return what stands for all that the records depend on, and the format they have."""
+    """Return the fingerprint of everything the records depend on, and of their format."""
     return text_fingerprint(
         "records", 2, text_hash, wordpiece.vocabulary_hash(tokenizer), vars(plan)
     )
 
 
 def load(folder: str, fingerprint: str) -> dict[str, Any] | None:
-    """Return the manifest of the records written under this fingerprint, else None."""
+    """Return the manifest of the records with this fingerprint, or None."""
     manifest = files.read_json(files.join(folder, "manifest.json"))
     return manifest if manifest.get("fingerprint") == fingerprint else None
 
@@ -101,7 +101,7 @@ def load(folder: str, fingerprint: str) -> dict[str, Any] | None:
 def manifest_of(
     plan: RecordsPlan, tokenizer: Tokenizer, fingerprint: str, state: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what a reader has to know of the records."""
+    """Return the manifest, which readers of the records need."""
     return {
         **vars(plan),
         "fingerprint": fingerprint,
@@ -122,12 +122,12 @@ def file_name(kind: str, shard: int, shards: int) -> str:
 
 
 def is_record_file(name: str) -> bool:
-    """Tell whether a file's name is one that this stage gives."""
-    return bool(OURS.fullmatch(name))
+    """Whether a file name is one that this stage writes."""
+    return bool(RECORD_FILE.fullmatch(name))
 
 
-class Written:
-    """The files so far, and the note of them that the next run goes on from."""
+class RecordWriter:
+    """Writes the shards, with a list of complete ones that the next run resumes from."""
 
     def __init__(self, folder: str, fingerprint: str, shards: int) -> None:
         self.folder, self.shards = folder, shards
@@ -145,7 +145,7 @@ class Written:
 
     @property
     def done(self) -> int:
-        """The number of the first shard that is not finished."""
+        """The number of the first incomplete shard."""
         return int(self.state["done"])
 
     def clear(self) -> None:
@@ -155,7 +155,7 @@ class Written:
             if is_record_file(name):
                 files.remove(files.join(self.folder, name))
 
-    def __enter__(self) -> Written:
+    def __enter__(self) -> RecordWriter:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -164,8 +164,8 @@ class Written:
         for file in self.open.values():
             file.close()
 
-    def add(self, piece: Made) -> None:
-        """Write what a piece became, behind what the pieces before it did."""
+    def add(self, piece: PieceRecords) -> None:
+        """Append the records of the next piece."""
         if piece.parts[0].shard != self.shard:
             self.finish(piece.parts[0].shard)
         for part in piece.parts:
@@ -181,15 +181,15 @@ class Written:
         if self.shard is None:
             raise ValueError("no shard is open")
         path = files.join(self.folder, file_name(kind, self.shard, self.shards))
-        with files.writing(path):
+        with files.write_errors(path):
             if kind not in self.open:
-                self.open[kind] = files.opened(path, "wb")
+                self.open[kind] = files.open_file(path, "wb")
             self.open[kind].write(content)
         self.sequences[kind] += sequences
         self.bytes[kind] += len(content)
 
     def finish(self, next_shard: int) -> None:
-        """Close the shard and note that everything before the next one is done."""
+        """Close the shard and record that all shards before `next_shard` are complete."""
         self.close()
         if next_shard > self.done:
             self.state |= {"done": next_shard, "counts": dict(self.counts)}
@@ -199,18 +199,18 @@ class Written:
     def close(self) -> None:
         for kind in list(self.open):
             name = file_name(kind, self.shard or 0, self.shards)
-            with files.writing(files.join(self.folder, name)):
+            with files.write_errors(files.join(self.folder, name)):
                 self.open.pop(kind).close()
-            about = {"name": name, "sequences": self.sequences[kind], "bytes": self.bytes[kind]}
-            self.state[kind].append(about)
+            entry = {"name": name, "sequences": self.sequences[kind], "bytes": self.bytes[kind]}
+            self.state[kind].append(entry)
         self.sequences.clear()
         self.bytes.clear()
 
 
 def kinds_of(part: Part) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the kinds of files that a part adds to, each with what it adds.
+    """Yield the kinds of files that a part adds to, each with its content and sequence count.
 
-    A shard always has a file for training; one that is held out only if there is something.
+    A shard always has a training file, and a held-out file only if it is not empty.
     """
     yield "training", part.training, part.training_sequences
     if part.held_out:

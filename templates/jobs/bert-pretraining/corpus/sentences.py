@@ -1,15 +1,15 @@
-"""A paragraph becomes sentences, by rules for Korean that do no harm to other languages.
+"""Splits paragraphs into sentences, by rules for Korean that do no harm to other languages.
 
-A sentence ends at a full stop, a question or exclamation mark with the quotes and brackets that
-close behind it, when a space follows. It does not end
+A sentence ends at a full stop, a question or exclamation mark, including closing quotes and
+brackets, when a space follows. It does not end
 
-- within quotes or brackets, so that what someone said stays with who said it;
-- before 라고, 하고 and the like, which go on with a sentence behind a quote;
+- within quotes or brackets, so that a quotation stays with its speaker;
+- before 라고, 하고 and the like, which continue a sentence after a quote;
 - after a number in a date or before the text it counts ("2019. 3. 1.", "1. 서론");
 - after an initial or a Latin abbreviation ("J. R. R.", "U.S.", "Dr."), or before a small letter;
 - at an ellipsis.
 
-A space forgotten after 다, 요, 죠 or 까 and the mark is taken as there.
+A missing space after 다, 요, 죠 or 까 and the mark is tolerated.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ __all__ = ["sentences"]
 CLOSING = "\"'”’」』》〉)）\\]"
 END = re.compile(
     rf"(?<![.!?。！？…])[.!?。！？…]+[{CLOSING}]*(?=\s)"  # the usual end
-    r"|(?<=[다요죠까])[.!?](?=[가-힣])"  # a space was forgotten
-    rf"|[。！？]+[{CLOSING}]*"  # wide marks bring their space along
+    r"|(?<=[다요죠까])[.!?](?=[가-힣])"  # a missing space
+    rf"|[。！？]+[{CLOSING}]*"  # full-width marks include their space
 )
-PLAIN_END = re.compile(r"[가-힣]\.\s")  # so most sentences end; the rules are about the others
+PLAIN_END = re.compile(r"[가-힣]\.\s")  # the end of most sentences; the rules are for the others
 CONTINUING = re.compile(
     r"이?라(?:고|는|며|면서|던|지만)|하(?:고|는|며|면서|였|자)|했|(?:고|는|란|든지)(?=\s|$)"
 )
 DATE = re.compile(r"\d\. ?\d{1,2}\. ?\d{1,2}$")
 WORD_BEFORE = re.compile(r"[^\s(（\[“‘\"']+$")
 INITIAL = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
-SHORTENED = (
+ABBREVIATED = (
     "al approx ca cf co corp dept dr ed eds est etc fig gen gov inc jr lt ltd mr mrs ms mt no"
     " nos op pp prof rev sen sr st vol vols vs"
 )
-ABBREVIATIONS = frozenset(SHORTENED.split())
+ABBREVIATIONS = frozenset(ABBREVIATED.split())
 
 BRACKET = re.compile(r"[()（）\[\]“”‘’「」『』《》〈〉\"]")
 PAIRS = dict(zip(")）]”’」』》〉", "(（[“‘「『《〈", strict=True))
-LONGEST_WORD = 30  # characters, of those the rules for full stops look at
-LONGEST_PAIR = 300  # characters; a bracket that closes later was likely never closed
+MAX_WORD_CHARACTERS = 30  # before a full stop
+MAX_PAIR_CHARACTERS = 300  # a bracket that closes later was likely never closed
 
 
 def sentences(paragraph: str) -> Iterator[str]:
-    """Yield the sentences of one paragraph; together they have all its characters but spaces."""
+    """Yield the sentences of a paragraph; together they have all its characters except spaces."""
     spans = pairs(paragraph)
     start = 0
     for end in END.finditer(paragraph):
         if spans and is_inside(end, spans):
             continue
-        if not PLAIN_END.match(paragraph, end.start() - 1) and goes_on(paragraph, start, end):
+        if not PLAIN_END.match(paragraph, end.start() - 1) and continues(paragraph, start, end):
             continue
         if sentence := paragraph[start : end.end()].strip():
             yield sentence
@@ -60,8 +60,8 @@ def sentences(paragraph: str) -> Iterator[str]:
         yield sentence
 
 
-def goes_on(paragraph: str, start: int, end: re.Match[str]) -> bool:
-    """Tell whether the sentence that began at `start` goes on behind this mark."""
+def continues(paragraph: str, start: int, end: re.Match[str]) -> bool:
+    """Whether the sentence that began at `start` continues after this mark."""
     marks = end[0].rstrip("\"'”’」』》〉)）]")
     following = paragraph[end.end() : end.end() + 20].lstrip()
     is_quoted = len(marks) < len(end[0])
@@ -72,7 +72,7 @@ def goes_on(paragraph: str, start: int, end: re.Match[str]) -> bool:
         return True
     if marks != ".":
         return False
-    recent = paragraph[max(start, end.start() - LONGEST_WORD) : end.start()]
+    recent = paragraph[max(start, end.start() - MAX_WORD_CHARACTERS) : end.start()]
     before = WORD_BEFORE.search(recent)
     word = before[0] if before else ""
     if word.isdecimal():
@@ -91,22 +91,22 @@ def is_inside(end: re.Match[str], spans: list[tuple[int, int]]) -> bool:
 
 
 def pairs(paragraph: str) -> list[tuple[int, int]]:
-    """Return where quotes and brackets open and close, without those inside another pair."""
+    """Return the spans of the outermost quotes and brackets."""
     opened: list[tuple[str, int]] = []
     spans: list[tuple[int, int]] = []
     for bracket in BRACKET.finditer(paragraph):
-        mark, place = bracket[0], bracket.start()
+        mark, position = bracket[0], bracket.start()
         partner = PAIRS.get(mark, mark)
-        here = next((n for n in reversed(range(len(opened))) if opened[n][0] == partner), None)
-        if here is None or mark in PAIRS.values():
+        opening = next((n for n in reversed(range(len(opened))) if opened[n][0] == partner), None)
+        if opening is None or mark in PAIRS.values():
             if mark not in PAIRS:
-                opened.append((mark, place))
+                opened.append((mark, position))
                 del opened[:-8]  # deeper than anyone writes
             continue
-        begin = opened[here][1]
-        del opened[here:]
-        if place - begin <= LONGEST_PAIR:
+        begin = opened[opening][1]
+        del opened[opening:]
+        if position - begin <= MAX_PAIR_CHARACTERS:
             while spans and spans[-1][0] > begin:
                 spans.pop()
-            spans.append((begin, place + 1))
+            spans.append((begin, position + 1))
     return spans

@@ -1,6 +1,6 @@
-"""Where text comes from: each source as blocks of some megabytes, in the source's order.
+"""Text sources: each is read as blocks of a few megabytes, in order.
 
-Only reading happens here. What a block says is found out in the workers (corpus/documents.py).
+Blocks are parsed in the workers (corpus/documents.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["Block", "Source", "find", "identity", "read", "size"]
 
 KINDS = {".xml": "dump", ".txt": "text", ".jsonl": "json", ".ndjson": "json"}
 DATASET = "hf:"
-READ = 1 << 20  # bytes
-UNPACKED = 1 << 16  # bytes read at once of a packed file; so much is lost where it is cut short
-LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one of plain text is cut at the end of a line
-HEAD = 1 << 16  # bytes of a dump that hold its <siteinfo>
-ROWS = 256  # of a dataset in one block
+READ_BYTES = 1 << 20
+UNPACKED_BYTES = 1 << 16  # read at once from a packed file; lost if it is truncated
+MAX_DOCUMENT_BYTES = 16 << 20  # a longer plain text document is cut at the end of a line
+HEAD_BYTES = 1 << 16  # of a dump; includes its <siteinfo>
+ROWS_PER_BLOCK = 256  # of a dataset
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file with text, or a dataset's name. `packing` is "", ".gz" or ".bz2"."""
+    """A text file, or the name of a dataset. `packing` is "", ".gz" or ".bz2"."""
 
     path: str
     kind: str
@@ -43,21 +43,21 @@ class Source:
 class Block:
     """A part of a source.
 
-    Its content is bytes as `form` says: "packed" (bzip2 streams of XML), "xml" (both cut
-    anywhere), "text" or "json" (whole documents or lines); or with "rows" a list of texts.
-    `place` is how many bytes of the source, or of a dataset's rows, were read so far.
+    Its content depends on `format`: bytes for "packed" (bzip2 streams of XML) and "xml", both cut
+    anywhere, and "text" and "json" (whole documents or lines); a list of texts for "rows".
+    `offset` is the number of bytes of the source, or of a dataset's rows, read so far.
     """
 
-    form: str
+    format: str
     content: Any
-    place: int
+    offset: int
     names: Namespaces | None = None
 
 
 def find(arguments: list[str]) -> list[Source]:
-    """Return the sources that files, folders and dataset names stand for, in this order.
+    """Return the sources for files, folders and dataset names, in this order.
 
-    Of a folder, the files of known kinds in order of name, without what lies below.
+    A folder stands for its files of known types in order of name, without subfolders.
     """
     found: list[Source] = []
     for argument in arguments:
@@ -71,59 +71,59 @@ def find(arguments: list[str]) -> list[Source]:
             found.append(source)
             continue
         within = [source_of(files.join(argument, name)) for name in files.names(argument)]
-        known = [one for one in within if one is not None]
-        if not known:
+        sources_within = [source for source in within if source is not None]
+        if not sources_within:
             raise JobError(
-                f"no text in {argument}: a source is a file or a folder of files named .xml, .txt "
-                f"or .jsonl (also with .gz or .bz2), or {DATASET}owner/name",
+                f"no text in {argument}: a source is a file or a folder of .xml, .txt or .jsonl "
+                f"files (optionally .gz or .bz2), or {DATASET}owner/name",
                 2,
             )
-        found += known
+        found += sources_within
     return found
 
 
 def source_of(path: str) -> Source | None:
-    """Return what a file's name says about it, or None for a name of no known kind."""
+    """Return the source for a file name, or None if its type is unknown."""
     name = PurePosixPath(path).name
     packing = next((suffix for suffix in (".gz", ".bz2") if name.endswith(suffix)), "")
     kind = KINDS.get(PurePosixPath(name.removesuffix(packing)).suffix)
     # Split dumps are called …-multistream1.xml-p1p82407.bz2.
     if kind is None and ".xml-p" in name:
         kind = "dump"
-    # A dump's index of titles is no text.
+    # A dump's index of titles is not text.
     return None if kind is None or "-multistream-index" in name else Source(path, kind, packing)
 
 
 def identity(source: Source) -> list[Any]:
-    """Return what tells this source from another: changes when its content does.
+    """Return the identity of a source, which changes with its content.
 
-    Of a file in a bucket, which would have to be read whole for that, size and time must do. A
-    dataset is taken to stay as it is.
+    For a file in a bucket it is size and modification time, as hashing would read the whole file.
+    A dataset is assumed not to change.
     """
     if source.kind == "dataset":
         return [source.path]
     name = PurePosixPath(source.path).name
     if files.is_remote(source.path):
-        return [name, *files.stamp(source.path)]
+        return [name, *files.size_and_mtime(source.path)]
     return [name, files.sha256(source.path)]
 
 
-def size(found: list[Source]) -> int | None:
-    """Return the bytes of all files, or None when there is a dataset, whose size nobody knows."""
-    if any(source.kind == "dataset" for source in found):
+def size(text_sources: list[Source]) -> int | None:
+    """Return the total size of all files, or None with a dataset, whose size is unknown."""
+    if any(source.kind == "dataset" for source in text_sources):
         return None
-    return sum(files.stamp(source.path)[0] for source in found)
+    return sum(files.size_and_mtime(source.path)[0] for source in text_sources)
 
 
 def read(source: Source, field: str, split: str, skipped: Counter[str]) -> Iterator[Block]:
-    """Yield the blocks of a source; what cannot be read is counted in `skipped`.
+    """Yield the blocks of a source; unreadable parts are counted in `skipped`.
 
-    `field` and `split` say what to take of a dataset.
+    `field` and `split` select the text of a dataset.
     """
     if source.kind == "dataset":
         yield from dataset_rows(source.path.removeprefix(DATASET), field, split)
         return
-    with files.reading(source.path), files.opened(source.path, "rb") as file:
+    with files.read_errors(source.path), files.open_file(source.path, "rb") as file:
         if source.kind == "dump":
             names = dump.namespaces(dump_head(file, source.packing))
             file.seek(0)
@@ -136,14 +136,14 @@ def read(source: Source, field: str, split: str, skipped: Counter[str]) -> Itera
                 yield Block("packed" if is_packed else "xml", content, file.tell(), names)
         else:
             mark = b"\n\n" if source.kind == "text" else b"\n"
-            for content in cut(blocks(unpacked(file, source.packing), skipped), mark):
+            for content in split_at(blocks(unpacked(file, source.packing), skipped), mark):
                 yield Block(source.kind, content, file.tell())
 
 
 def dump_head(file: IO[bytes], packing: str) -> bytes:
     if packing == ".bz2":
-        return dump.unpack(file.read(dump.READ), Counter())[:HEAD]
-    return next(blocks(unpacked(file, packing), Counter()), b"")[:HEAD]
+        return dump.unpack(file.read(dump.READ_BYTES), Counter())[:HEAD_BYTES]
+    return next(blocks(unpacked(file, packing), Counter()), b"")[:HEAD_BYTES]
 
 
 def unpacked(file: IO[bytes], packing: str) -> IO[bytes] | gzip.GzipFile | bz2.BZ2File:
@@ -153,8 +153,8 @@ def unpacked(file: IO[bytes], packing: str) -> IO[bytes] | gzip.GzipFile | bz2.B
 
 
 def blocks(file: IO[bytes] | gzip.GzipFile | bz2.BZ2File, skipped: Counter[str]) -> Iterator[bytes]:
-    """Yield a file in blocks, up to where it turns out to be cut short or damaged."""
-    size = UNPACKED if isinstance(file, (bz2.BZ2File, gzip.GzipFile)) else READ
+    """Yield a file in blocks, up to the point where it is truncated or damaged."""
+    size = UNPACKED_BYTES if isinstance(file, (bz2.BZ2File, gzip.GzipFile)) else READ_BYTES
     while True:
         try:
             block = file.read(size)
@@ -171,24 +171,24 @@ def blocks(file: IO[bytes] | gzip.GzipFile | bz2.BZ2File, skipped: Counter[str])
         yield block
 
 
-def cut(parts: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
-    """Yield the same bytes, cut behind marks; without one, behind a line or anywhere."""
-    held = b""
+def split_at(parts: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
+    """Yield the same bytes, cut after marks; without one, after a line or anywhere."""
+    buffer = b""
     for part in parts:
-        held += part.replace(b"\r\n", b"\n")
-        place = held.rfind(mark)
-        if place < 0 and len(held) >= LONGEST_DOCUMENT:
-            place = held.rfind(b"\n")
-            place = place if place >= 0 else len(held)
-        if place >= 0:
-            yield held[: place + len(mark)]
-            held = held[place + len(mark) :]
-    if held:
-        yield held
+        buffer += part.replace(b"\r\n", b"\n")
+        position = buffer.rfind(mark)
+        if position < 0 and len(buffer) >= MAX_DOCUMENT_BYTES:
+            position = buffer.rfind(b"\n")
+            position = position if position >= 0 else len(buffer)
+        if position >= 0:
+            yield buffer[: position + len(mark)]
+            buffer = buffer[position + len(mark) :]
+    if buffer:
+        yield buffer
 
 
 def dataset_rows(name: str, field: str, split: str) -> Iterator[Block]:
-    """Yield the texts of a Hugging Face dataset as they arrive; nothing is kept on disk."""
+    """Stream the texts of a Hugging Face dataset; nothing is stored on disk."""
     try:
         import datasets
     except ImportError as error:
@@ -196,10 +196,10 @@ def dataset_rows(name: str, field: str, split: str) -> Iterator[Block]:
             f"{DATASET}{name} needs the package datasets: pip install datasets"
         ) from error
     path, configuration = name, None
-    if not name.startswith((".", "/")):  # a folder of this computer has no configurations
+    if not name.startswith((".", "/")):  # a local folder has no configurations
         path = "/".join(name.split("/")[:2])
         configuration = "/".join(name.split("/")[2:]) or None
-    place = 0
+    offset = 0
     texts: list[str] = []
     try:
         rows = datasets.load_dataset(path, configuration, split=split, streaming=True)
@@ -211,14 +211,14 @@ def dataset_rows(name: str, field: str, split: str) -> Iterator[Block]:
                 )
             text = row[field]
             texts.append(text if isinstance(text, str) else "")
-            place += len(texts[-1].encode("utf-8", "replace"))
-            if len(texts) == ROWS:
-                yield Block("rows", texts, place)
+            offset += len(texts[-1].encode("utf-8", "replace"))
+            if len(texts) == ROWS_PER_BLOCK:
+                yield Block("rows", texts, offset)
                 texts = []
     except JobError:
         raise
-    except Exception as error:  # the package has no common error; the network has many
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        raise JobError(f"cannot read {DATASET}{name}: {told[0]}") from error
+    except Exception as error:  # the package has no base class for its errors
+        message = str(error).strip().splitlines() or [type(error).__name__]
+        raise JobError(f"cannot read {DATASET}{name}: {message[0]}") from error
     if texts:
-        yield Block("rows", texts, place)
+        yield Block("rows", texts, offset)

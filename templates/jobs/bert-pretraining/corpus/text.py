@@ -1,6 +1,6 @@
 """Text files as documents of sentences.
 
-A text file is UTF-8 with one sentence on each line and an empty line between documents.
+A text file is UTF-8 with one sentence per line and an empty line between documents.
 """
 
 from __future__ import annotations
@@ -12,33 +12,32 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["composed", "documents", "fingerprint", "normalize"]
+__all__ = ["compose", "documents", "fingerprint", "normalize"]
 
 
-# Marks that nobody sees: control characters, soft hyphens, byte order and direction marks. The
-# joiners stay, which other scripts and emoji need.
-UNSEEN = re.compile(
+# Invisible characters: control characters, soft hyphens, byte order and direction marks. Joiners
+# are kept: other scripts and emoji need them.
+INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
 )
 
 
 def normalize(line: str) -> str:
-    """Return a line in NFC with single spaces, without marks that nobody sees.
+    """Return a line in NFC with single spaces, without invisible characters.
 
-    NFC puts the letters of a decomposed syllable together, which is how macOS stores Korean. It
-    changes nothing else: NFKC would also turn the free-standing letters of "ㅋㅋ" and "ㅎㅏ"
-    into syllable parts.
+    NFC composes decomposed syllables, which is how macOS stores Korean. It changes nothing else:
+    NFKC would also turn the free-standing letters of "ㅋㅋ" and "ㅎㅏ" into syllable parts.
     """
-    return " ".join(composed(line).split())
+    return " ".join(compose(line).split())
 
 
-def composed(text: str) -> str:
-    """Return a text in NFC, without marks that nobody sees; its lines stay."""
-    return UNSEEN.sub("", unicodedata.normalize("NFC", text))
+def compose(text: str) -> str:
+    """Return a text in NFC, without invisible characters; line breaks are kept."""
+    return INVISIBLE.sub("", unicodedata.normalize("NFC", text))
 
 
 def documents(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield each document as its list of sentences; empty ones are left out."""
+    """Yield each document as its list of sentences; skip empty documents."""
     sentences: list[str] = []
     for line in lines:
         sentence = normalize(line)

@@ -1,8 +1,9 @@
-"""The WordPiece vocabulary: trained once from the text, kept beside the records.
+"""The WordPiece vocabulary: trained once from the text, stored next to the records.
 
-**Normalization** is NFC, then BERT's own cleaning: control characters go, every kind of space is
-a space, Chinese characters stand alone. Case and accents stay: taking accents off would take
-decomposed Korean syllables apart. Words are then parted at spaces and punctuation.
+**Normalization** is NFC, then BERT's cleaning: control characters are removed, every kind of
+space becomes a space, Chinese characters become single words. Case and accents are kept: removing
+accents would take decomposed Korean syllables apart. Words are then split at spaces and
+punctuation.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["SAMPLE_MEGABYTES", "load", "save", "special_tokens", "train", "vocab
 
 PADDING, UNKNOWN, START, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = [PADDING, UNKNOWN, START, SEPARATOR, MASK]
-SAMPLE_MEGABYTES = 200  # of text suffice for a vocabulary; more costs memory, a line's worth each
-COVERED = 0.9999  # of the text's letters are to be in the vocabulary
+SAMPLE_MEGABYTES = 200  # of text are enough for a vocabulary; more only costs memory
+LETTER_COVERAGE = 0.9999  # share of the text's letters that are in the vocabulary
 
 
 def train(
@@ -32,20 +33,20 @@ def train(
 ) -> Tokenizer:
     """Train a cased vocabulary on text files; the same files always give the same vocabulary.
 
-    Of a text larger than the sample, pieces of a megabyte are taken at equal distances, so that
-    memory and time stay bounded. Counting words uses all cores.
+    A text larger than the sample is sampled in pieces of a megabyte at equal distances, so memory
+    and time are bounded. Counting words uses all cores.
     """
-    text = Text(tuple((path, files.stamp(path)[0]) for path in paths))
-    numbers = sampled(text.pieces, sample_megabytes)
+    text = Text(tuple((path, files.size_and_mtime(path)[0]) for path in paths))
+    numbers = sample_numbers(text.pieces, sample_megabytes)
     counts = Counter[str]()
     for lines in sample(text, numbers):
         counts.update("".join(lines))
     letters = alphabet(counts, vocabulary_size // 4)
-    joined = [f"##{letter}" for letter in letters if joins(letter)]
+    joined = [f"##{letter}" for letter in letters if continues_word(letter)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
-        # The trainer breaks ties by the letters' ids, and hands those out in random order. Named
-        # in advance like special tokens, they have the same ids every time.
+        # The trainer breaks ties by the letters' ids, which it assigns in random order. Listed as
+        # special tokens, the letters have the same ids every time.
         special_tokens=[*SPECIAL, *letters, *joined],
         show_progress=False,
     )
@@ -59,39 +60,39 @@ def train(
     return trained
 
 
-def sampled(pieces: int, most: int) -> list[int]:
-    """Return which pieces of a text are taken: all, or as many as asked at equal distances."""
-    taken = min(pieces, most)
-    return [number * pieces // taken for number in range(taken)]
+def sample_numbers(pieces: int, limit: int) -> list[int]:
+    """Return the numbers of the sampled pieces: all, or `limit` of them at equal distances."""
+    count = min(pieces, limit)
+    return [number * pieces // count for number in range(count)]
 
 
 def sample(text: Text, numbers: Iterable[int]) -> Iterator[list[str]]:
-    """Yield the lines of each of these pieces; what is not UTF-8 is left out."""
+    """Yield the lines of each of these pieces; bytes that are not UTF-8 are skipped."""
     with RangeReader() as read:
         for number in numbers:
             piece = text.piece(number, read).decode("utf-8", "ignore")
             yield [line for line in map(normalize, piece.split("\n")) if line]
 
 
-def alphabet(counts: Counter[str], most: int) -> list[str]:
-    """Return the most frequent letters, in order of their codes.
+def alphabet(counts: Counter[str], limit: int) -> list[str]:
+    """Return the most frequent letters, in order of their code points.
 
-    Korean has 11,172 syllables, so the usual limit of 1,000 letters would leave many unknown.
-    Those so rare that all of them together hardly occur would only take the places of words.
+    Korean has 11,172 syllables, so the usual limit of 1,000 letters would leave many unknown. The
+    rarest are left out: they would only take up space of words.
     """
     ranked = sorted(counts.keys() - {" "}, key=lambda letter: (-counts[letter], letter))
-    wanted = COVERED * sum(counts[letter] for letter in ranked)
+    missing = LETTER_COVERAGE * sum(counts[letter] for letter in ranked)
     letters = []
-    for letter in ranked[:most]:
-        if wanted <= 0:
+    for letter in ranked[:limit]:
+        if missing <= 0:
             break
         letters.append(letter)
-        wanted -= counts[letter]
+        missing -= counts[letter]
     return sorted(letters)
 
 
-def joins(letter: str) -> bool:
-    """Tell whether a letter can go on with a word; punctuation and Chinese characters do not."""
+def continues_word(letter: str) -> bool:
+    """Whether a letter can continue a word; punctuation and Chinese characters cannot."""
     tokenizer = empty_tokenizer({})
     normalized = tokenizer.normalizer.normalize_str(f"a{letter}a")
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normalized)) == 1
@@ -128,7 +129,7 @@ def vocabulary_hash(tokenizer: Tokenizer) -> str:
 
 
 def save(tokenizer: Tokenizer, folder: str, fingerprint: str) -> None:
-    """Write the tokenizer so that this job and `transformers` can load it."""
+    """Write the tokenizer in the format that this job and `transformers` load."""
     files.write_text(
         files.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocabulary(tokenizer))
     )
@@ -144,7 +145,7 @@ def save(tokenizer: Tokenizer, folder: str, fingerprint: str) -> None:
         "mask_token": MASK,
     }
     files.write_json(files.join(folder, "tokenizer_config.json"), settings)
-    # Last, so that a stage cut short is done again.
+    # Last, so that an interrupted stage is repeated.
     manifest = {
         "fingerprint": fingerprint,
         "vocabulary_size": tokenizer.get_vocab_size(),
@@ -154,7 +155,7 @@ def save(tokenizer: Tokenizer, folder: str, fingerprint: str) -> None:
 
 
 def load(folder: str, fingerprint: str | None = None) -> Tokenizer | None:
-    """Return the saved tokenizer, or None when there is none or it has another fingerprint."""
+    """Return the saved tokenizer, or None if it is missing or has another fingerprint."""
     manifest = files.read_json(files.join(folder, "manifest.json"))
     if not manifest or fingerprint not in (None, manifest.get("fingerprint")):
         return None

@@ -1,7 +1,7 @@
-"""Work shared out to processes: results in order, memory bounded, nothing left behind.
+"""A pool of worker processes with ordered results, bounded memory and reliable cleanup.
 
 Processes are spawned, not forked: TensorFlow's threads do not survive a fork, and a worker that
-imports only what its function needs starts in a fraction of the seconds TensorFlow takes.
+imports only what its function needs starts much faster than TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Any
 
 from errors import JobError
 
-__all__ = ["Workers", "available"]
+__all__ = ["Workers", "processor_count"]
 
-AHEAD = 2  # items handed out for each process beyond the result that is waited for
+ITEMS_AHEAD = 2  # per process, submitted beyond the result that is waited for
 
-# In a worker: how to make the function, and the function once it is made.
-made: dict[str, Any] = {}
+# In a worker: `make` and its arguments, and the function that it returned.
+state: dict[str, Any] = {}
 
 
 class Workers:
-    """Processes that each make a function once and apply it to items.
+    """Processes that each create a function once and apply it to items.
 
         with Workers(processes, make, *arguments) as workers:
             for result in workers.map(items): ...
 
-    `make(*arguments)` returns the function; `make` and its arguments are sent to each process
-    once, items and results each time, all by pickle, so `make` is a module's function and its
-    module imports no TensorFlow. With one process everything happens in the caller's.
+    `make(*arguments)` returns the function. `make` and its arguments are pickled once per process,
+    items and results every time, so `make` is a module-level function whose module does not import
+    TensorFlow. With one process, everything runs in the caller's process.
 
-    Leaving the block ends the processes; they also end by themselves when the caller's process
-    is killed. Ctrl-C reaches the caller alone.
+    Leaving the block stops the processes; they also exit when the caller's process is killed.
+    Ctrl-C reaches only the caller.
     """
 
     def __init__(self, processes: int, make: Callable[..., Callable[[Any], Any]], *arguments: Any):
@@ -54,7 +54,7 @@ class Workers:
             self.pool = ProcessPoolExecutor(
                 self.processes,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=begin,
+                initializer=initialize,
                 initargs=(self.make, self.arguments),
             )
         return self
@@ -69,31 +69,31 @@ class Workers:
             self.pool.shutdown(wait=True, cancel_futures=True)
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results in the order of the items, whichever process is done first.
+        """Yield the results in the order of the items.
 
-        At most `1 + AHEAD` items for each process are taken before their results are. What the
-        function raises is raised here; a process that dies raises JobError.
+        At most `1 + ITEMS_AHEAD` items per process are taken before their results are consumed.
+        Exceptions of the function are raised here; a process that dies raises JobError.
         """
         if self.pool is None:
             yield from map(self.make(*self.arguments), items)
             return
         source = iter(items)
-        under_way: deque[Future[Any]] = deque()
+        pending: deque[Future[Any]] = deque()
         try:
-            for item in islice(source, self.processes * (1 + AHEAD)):
-                under_way.append(self.submit(self.pool, item))
-            while under_way:
-                result = under_way.popleft().result()
+            for item in islice(source, self.processes * (1 + ITEMS_AHEAD)):
+                pending.append(self.submit(self.pool, item))
+            while pending:
+                result = pending.popleft().result()
                 for item in islice(source, 1):
-                    under_way.append(self.submit(self.pool, item))
+                    pending.append(self.submit(self.pool, item))
                 yield result
         except BrokenProcessPool as error:
             raise JobError(
-                "a worker process died, most likely for want of memory: try fewer --processes"
+                "a worker process died, most likely out of memory: try fewer --processes"
             ) from error
 
     def submit(self, pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
-        # A process started here inherits the blocked signal, so that Ctrl-C is the caller's.
+        # A process started here inherits the blocked signal, so only the caller gets Ctrl-C.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return pool.submit(apply, item)
@@ -101,21 +101,21 @@ class Workers:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def available() -> int:
-    """Return how many processors this process may use."""
+def processor_count() -> int:
+    """Return the number of processors available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def begin(make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Make this process a worker."""
-    made.update(make=make, arguments=arguments)
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+def initialize(make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Initialize a worker process."""
+    state.update(make=make, arguments=arguments)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def leave_with_parent() -> None:
-    """End this process when its parent has ended, even if that was killed."""
+def exit_with_parent() -> None:
+    """Exit this process when its parent exits, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -123,7 +123,7 @@ def leave_with_parent() -> None:
 
 
 def apply(item: Any) -> Any:
-    # Made with the first item, not at the start, so that what it raises reaches the caller.
-    if "function" not in made:
-        made["function"] = made["make"](*made["arguments"])
-    return made["function"](item)
+    # Created for the first item, not at startup, so that exceptions reach the caller.
+    if "function" not in state:
+        state["function"] = state["make"](*state["arguments"])
+    return state["function"](item)

@@ -1,1 +1,1 @@
-"""Records become a model: devices, the network, the loop, what is kept of it."""
+"""Training: devices, the network, the loop, checkpoints and the exported model."""

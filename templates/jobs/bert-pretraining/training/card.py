@@ -1,6 +1,7 @@
-"""The model card: what a model was made from, how, how good it is, and how to load it.
+"""The model card: a model's data, training, evaluation, and how to load it.
 
-Its head is the YAML that the Hugging Face Hub reads (huggingface.co/docs/hub/model-cards).
+Its front matter is the YAML that the Hugging Face Hub reads
+(huggingface.co/docs/hub/model-cards).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ fill_mask = pipeline("fill-mask", model="FOLDER")
 print(fill_mask("… [MASK] …"))
 ```
 
-`AutoModelForMaskedLM` and `AutoTokenizer` load it for PyTorch. For TensorFlow, with `transformers`
-up to 4.57, the last that has TensorFlow models:
+`AutoModelForMaskedLM` and `AutoTokenizer` load it for PyTorch. For TensorFlow, use `transformers`
+4.57 or earlier, the last version with TensorFlow models:
 
 ```python
 model = TFAutoModelForMaskedLM.from_pretrained("FOLDER", use_safetensors=False)
@@ -40,8 +41,8 @@ def model_card(
 ) -> str:
     """Return the card as Markdown.
 
-    `source` says where the text is from, as far as that is known, `training` how it was trained,
-    `records` is their manifest, `evaluation` what was measured on held-out text.
+    `source` describes the text's origin, if known, `training` the training run, `records` is the
+    manifest of the records, `evaluation` has the measures on held-out text.
     """
     korean = is_korean(vocabulary)
     head: dict[str, Any] = {
@@ -54,15 +55,15 @@ def model_card(
         "tags": ["bert", "fill-mask", "pretraining", *(["korean"] if korean else [])],
     }
     counts = records.get("counts", {})
-    masked = f"{records.get('predictions')} tokens at most of each sequence, " + (
+    masked = f"at most {records.get('predictions')} tokens per sequence, " + (
         "whole words" if records.get("whole_words") else "single tokens"
     )
     if records.get("masking") == "dynamic":
-        masked += ", masked anew whenever a sequence is read"
+        masked += ", masked again each time a sequence is read"
     else:
         masked += f", {records.get('duplication')} maskings of each text"
     data = {
-        "source": source.get("name") or "not noted",
+        "source": source.get("name") or "unknown",
         "documents": counts.get("documents"),
         "sentences": counts.get("sentences"),
         "sequences": counts.get("sequences"),
@@ -75,7 +76,7 @@ def model_card(
             "sop": "which of two segments comes first",
         }.get(str(records.get("pairs")), "none"),
     }
-    shown = "\n".join(f"    {line}" for line in examples)
+    quoted_examples = "\n".join(f"    {line}" for line in examples)
     parts = [
         f"---\n{yaml(head)}---",
         f"# BERT {training.get('size', '')}, pretrained from scratch".replace("  ", " "),
@@ -85,30 +86,34 @@ def model_card(
         "## Training\n\n" + table(training),
         "## Evaluation\n\n"
         + (
-            "On documents that training never saw:\n\n" + table(evaluation)
+            "On documents held out from training:\n\n" + table(evaluation)
             if evaluation
             else "No text was held out."
         ),
-        *([f"Words hidden in them, and what the model guesses:\n\n{shown}"] if shown else []),
+        *(
+            [f"Masked words, and the model's guesses:\n\n{quoted_examples}"]
+            if quoted_examples
+            else []
+        ),
         "## Use\n\n" + LOADING,
-        f"Text longer than {records.get('sequence_length')} tokens is cut by the tokenizer: "
-        "positions beyond that were never trained.",
+        f"The tokenizer truncates text to {records.get('sequence_length')} tokens: later positions "
+        "were not trained.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def license_note(source: Mapping[str, Any]) -> str:
-    """Say what is known of the text's license."""
+    """Return a paragraph on the text's license."""
     if source.get("license"):
-        return f"The text is under `{source['license']}`, and the model is published likewise."
+        return f"The text is licensed under `{source['license']}`, and so is the model."
     return (
-        "The license of the text is not noted. Before publishing the model, look it up and put it "
-        "into the head of this file."
+        "The license of the text is unknown. Before publishing the model, look it up and add it to "
+        "the front matter of this file."
     )
 
 
 def is_korean(vocabulary: Iterable[str]) -> bool:
-    """Say whether a vocabulary is one of Korean: by its share of Hangul."""
+    """Whether a vocabulary is Korean, by its share of Hangul."""
     pieces = list(vocabulary)
     hangul = sum(
         any(unicodedata.name(letter, "").startswith("HANGUL") for letter in piece)
@@ -127,13 +132,13 @@ def table(rows: Mapping[str, Any]) -> str:
 
 
 def yaml(values: Mapping[str, Any]) -> str:
-    """Return plain values and lists of them as YAML; every JSON text is YAML."""
+    """Format plain values and lists as YAML; JSON values are valid YAML."""
     lines = []
     for name, value in values.items():
-        shown = value if isinstance(value, list) else [value]
-        quoted = [json.dumps(one, ensure_ascii=False) for one in shown]
+        entries = value if isinstance(value, list) else [value]
+        quoted = [json.dumps(entry, ensure_ascii=False) for entry in entries]
         if isinstance(value, list):
-            lines += [f"{name}:", *(f"- {one}" for one in quoted)]
+            lines += [f"{name}:", *(f"- {text}" for text in quoted)]
         else:
             lines.append(f"{name}: {quoted[0]}")
     return "".join(f"{line}\n" for line in lines)

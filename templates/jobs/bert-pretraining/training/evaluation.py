@@ -1,4 +1,4 @@
-"""How well the network does on text that training never saw."""
+"""Evaluation of the network on held-out text."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 import tensorflow as tf
 
 import files
-from training import reading
+from training import input_pipeline
 from training.model import pretraining_logits, weighted_loss
 from training.strategy import Choice
 
-__all__ = ["MOST_BATCHES", "evaluate"]
+__all__ = ["MAX_BATCHES", "evaluate"]
 
-MOST_BATCHES = 200  # enough for three digits of the loss
+MAX_BATCHES = 200  # enough for three digits of the loss
 SUM = tf.distribute.ReduceOp.SUM
 
 
 def evaluate(
     network: Any, choice: Choice, folder: str, manifest: dict[str, Any], batch: int
 ) -> dict[str, float]:
-    """Return loss, accuracy and perplexity on the held-out records; empty when there are none.
+    """Return loss, accuracy and perplexity on the held-out records; empty if there are none.
 
-    Of many records the first MOST_BATCHES batches count. Rows that only fill the last batch have
-    an `input_mask` of zeros, and count nowhere.
+    At most MAX_BATCHES batches are used. Padding rows of the last batch have an `input_mask` of
+    zeros and are ignored.
     """
-    apart = manifest.get("held_out", ())
-    if not any(one["sequences"] for one in apart):
+    held_out_files = manifest.get("held_out", ())
+    if not any(entry["sequences"] for entry in held_out_files):
         return {}
 
     def add_up(part: dict[str, Any]) -> Any:
@@ -47,18 +47,22 @@ def evaluate(
     def on_replicas(iterator: Any) -> Any:
         return choice.strategy.reduce(SUM, choice.run(step, (next(iterator),)), axis=None)
 
-    # Counted, and next() within the function: a loop from here to the end of a dataset that is
-    # read elsewhere, as on a TPU node, ends with complaints about that end.
-    batches = min(MOST_BATCHES, math.ceil(sum(one["sequences"] for one in apart) / batch))
-    examples = reading.held_out(files.join(folder, "records"), manifest, batch)
+    # A fixed number of batches, with next() inside the function: iterating to the end of a remote
+    # dataset, as on a TPU node, logs errors about its end.
+    batches = min(
+        MAX_BATCHES, math.ceil(sum(entry["sequences"] for entry in held_out_files) / batch)
+    )
+    examples = input_pipeline.held_out(files.join(folder, "records"), manifest, batch)
     iterator = iter(choice.strategy.experimental_distribute_dataset(examples))
     sums = tf.zeros([6], tf.float64)
     for _ in range(batches):
         sums += tf.cast(on_replicas(iterator), tf.float64)
-    loss, right, words, pairs_loss, pairs_right, sequences = (float(one) for one in sums.numpy())
+    loss, right, words, pairs_loss, pairs_right, sequences = (
+        float(value) for value in sums.numpy()
+    )
     if not words:
         return {}
-    found = {
+    measures = {
         "held_out_sequences": round(sequences),
         "held_out_predictions": round(words),
         "held_out_mlm_loss": round(loss / words, 4),
@@ -66,6 +70,6 @@ def evaluate(
         "held_out_perplexity": float(f"{math.exp(min(loss / words, 700.0)):.4g}"),
     }
     if manifest.get("pairs", "none") != "none":
-        found["held_out_nsp_loss"] = round(pairs_loss / sequences, 4)
-        found["held_out_nsp_accuracy"] = round(pairs_right / sequences, 4)
-    return found
+        measures["held_out_nsp_loss"] = round(pairs_loss / sequences, 4)
+        measures["held_out_nsp_accuracy"] = round(pairs_right / sequences, 4)
+    return measures

@@ -1,4 +1,4 @@
-"""The trained network as Hugging Face's libraries load it."""
+"""Exports the trained network in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import files
 
 __all__ = ["HERE", "pytorch_weights", "write_model"]
 
-HERE = "/job:localhost/device:CPU:0"  # also where a TPU or a GPU computes
+HERE = "/job:localhost/device:CPU:0"  # even if a TPU or a GPU trains
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 
 def write_model(network: Any, tokenizer_folder: str, sequence_length: int, target: str) -> None:
     """Write config.json, the weights and the tokenizer's files into a local folder.
 
-    The weights are there twice: in model.safetensors as PyTorch's BERT has them, and in
-    tf_model.h5 as TensorFlow's has. transformers 4.57 cannot load the first in TensorFlow: it
-    tries to iterate over a safetensors file.
+    The weights are written twice: to model.safetensors for PyTorch, and to tf_model.h5 for
+    TensorFlow. transformers 4.57 cannot load the former in TensorFlow: it tries to iterate over a
+    safetensors file.
     """
     with tf.device(HERE):
         plain = plain_copy(network)
@@ -41,13 +41,13 @@ def write_model(network: Any, tokenizer_folder: str, sequence_length: int, targe
         files.copy(files.join(tokenizer_folder, name), files.join(target, name))
     add_template(files.join(target, "tokenizer.json"))
     settings = files.read_json(files.join(target, "tokenizer_config.json"))
-    # Positions beyond what training saw have random weights: longer text is to be cut here.
+    # Positions beyond the training length have random weights: truncate longer text.
     settings["model_max_length"] = sequence_length
     files.write_json(files.join(target, "tokenizer_config.json"), settings)
 
 
 def add_template(path: str) -> None:
-    """Have a tokenizer put [CLS] and [SEP] around text, as records have them."""
+    """Make a tokenizer add [CLS] and [SEP] to text, as in the records."""
     tokenizer = Tokenizer.from_file(path)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -58,10 +58,10 @@ def add_template(path: str) -> None:
 
 
 def plain_copy(network: Any) -> Any:
-    """Return the network as `transformers` makes it, outside any strategy, in float32.
+    """Return a copy of the network in float32, created by `transformers` without a strategy.
 
-    Variables of the trained one may be mirrored, and are named without the model's own name, by
-    which others look for them.
+    Variables of the trained network may be mirrored, and their names lack the model's name, which
+    loaders expect.
     """
     plain = type(network)(copy.deepcopy(network.config))
     plain(plain.dummy_inputs)
@@ -73,16 +73,16 @@ def plain_copy(network: Any) -> Any:
 
 
 def pytorch_weights(network: Any) -> dict[str, np.ndarray]:
-    """Return the weights by PyTorch's names, kernels turned as PyTorch has them.
+    """Return the weights by their PyTorch names, with kernels transposed for PyTorch.
 
-    The vocabulary head's matrix is the word embeddings' and is not there twice.
+    The vocabulary head shares its matrix with the word embeddings, so it is not included.
     """
-    found = {}
+    weights = {}
     for variable in network.weights:
         name, turn = convert_tf_weight_name_to_pt_weight_name(
             variable.name, tf_weight_shape=variable.shape
         )
         weight = apply_transpose(turn, variable.numpy(), pt_to_tf=False)
-        # safetensors writes the memory as it lies, which a transposed view has not moved.
-        found[name] = np.ascontiguousarray(weight)
-    return found
+        # safetensors writes the memory layout, which a transposed view does not change.
+        weights[name] = np.ascontiguousarray(weight)
+    return weights

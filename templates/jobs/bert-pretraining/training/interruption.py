@@ -1,8 +1,8 @@
-"""When a run is asked to end: it goes on to a place where it can be taken up again.
+"""Graceful interruption: the run saves a checkpoint before it exits.
 
-Two things ask. A signal does, as Ctrl-C, `tpuctl stop` and a machine that goes down send it. And
-Google says on the machine's metadata server that it will take the machine away, up to half a
-minute before the signal (docs.cloud.google.com/compute/docs/instances/preemptible).
+A run is stopped by a signal, sent by Ctrl-C, `tpuctl stop` or a machine that shuts down, or by a
+preemption notice on the metadata server, up to half a minute before the signal
+(docs.cloud.google.com/compute/docs/instances/preemptible).
 """
 
 from __future__ import annotations
@@ -21,53 +21,52 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from training.checkpoints import Checkpoints
 
-__all__ = ["Stop", "listen", "metadata_host", "watch"]
+__all__ = ["Stop", "listen", "metadata_host", "watch_metadata"]
 
-PATIENCE = 300.0  # seconds for which the metadata server is asked to hold an answer back
-PAUSE = 5.0  # seconds before it is asked again after it could not answer
+LONG_POLL_SECONDS = 300.0  # for which the metadata server may delay its response
+RETRY_SECONDS = 5.0  # after a failed request
 
 
 class Stop:
-    """Remembers what asked the run to end; a second signal ends it at once."""
+    """The state of a requested stop; a second signal exits immediately."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self.deferred = False
-        self.is_noticed = False  # the machine will be taken away
-        self._told = threading.Event()
+        self.is_preempted = False
+        self._signaled = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._asked)
+            signal.signal(number, self._handle_signal)
 
     @property
     def reason(self) -> str:
-        """What asked, in words; nothing when nothing has."""
-        if self.is_noticed:
+        """The reason for the stop, or an empty text."""
+        if self.is_preempted:
             return "preemption notice"
         return signal.Signals(self.signal).name if self.signal is not None else ""
 
-    def notice(self) -> None:
-        """End the run as SIGTERM would: the machine will send it in a moment."""
-        self.is_noticed = True
+    def preempt(self) -> None:
+        """Stop the run like SIGTERM, which the machine will send soon."""
+        self.is_preempted = True
         if self.signal is None:
             self.signal = signal.SIGTERM
 
-    def leave(self, patience: float) -> int:
-        """Return the exit code, after a notice not before the signal that follows it.
+    def wait_for_exit_code(self, timeout: float) -> int:
+        """Return the exit code; after a preemption notice, wait for the signal first.
 
-        A job that ended before would look to those who watch it like one that failed by itself.
-        Not for ever, though: `patience` is in seconds.
+        A job that exits before the signal looks like a failed job. `timeout` is in seconds.
         """
-        deadline = time.monotonic() + patience
-        # In short waits, between which Python calls the signal's handler.
-        while self.is_noticed and not self._told.is_set() and time.monotonic() < deadline:
-            self._told.wait(0.2)
+        deadline = time.monotonic() + timeout
+        # Python calls the signal handler between short waits.
+        while self.is_preempted and not self._signaled.is_set() and time.monotonic() < deadline:
+            self._signaled.wait(0.2)
         return 128 + (self.signal or signal.SIGTERM)
 
-    def _asked(self, number: int, frame: Any) -> None:
-        if not self.deferred or self._told.is_set():
+    def _handle_signal(self, number: int, frame: Any) -> None:
+        if not self.deferred or self._signaled.is_set():
             sys.exit(128 + number)
-        # Nothing is printed here: the signal may have come in the middle of a print.
-        self._told.set()
+        # No printing: the signal may have interrupted a print.
+        self._signaled.set()
         if self.signal is None:
             self.signal = number
 
@@ -75,7 +74,7 @@ class Stop:
 def metadata_host(
     environment: Mapping[str, str] = os.environ, vendor: Path = Path("/sys/class/dmi/id/sys_vendor")
 ) -> str | None:
-    """Return where this machine's metadata server is, or None where there is none to ask."""
+    """Return the host of this machine's metadata server, or None if it has none."""
     if host := environment.get("GCE_METADATA_HOST"):
         return host
     try:
@@ -84,54 +83,54 @@ def metadata_host(
         return None
 
 
-def watch(stop: Stop, checkpoints: Checkpoints) -> None:
-    """Let notices of the machine's metadata server have an effect, where there is one.
+def watch_metadata(stop: Stop, checkpoints: Checkpoints) -> None:
+    """React to notices of the machine's metadata server, if it has one.
 
-    A machine that will be taken away: the run saves and ends. One that will be maintained: it
-    saves and goes on, for many a machine lives through that.
+    On preemption the run saves and exits. On maintenance it saves and continues, as many machines
+    survive it.
     """
 
     def preempted(value: str) -> None:
         if value == "TRUE":
-            stop.notice()
+            stop.preempt()
 
     def maintained(value: str) -> None:
         if value.endswith("_ON_HOST_MAINTENANCE"):
-            checkpoints.ask(f"maintenance notice, {value}")
+            checkpoints.request_save(f"maintenance notice, {value}")
 
     if host := metadata_host():
-        for key, heard in (("preempted", preempted), ("maintenance-event", maintained)):
-            threading.Thread(target=listen, args=(host, key, heard), daemon=True).start()
+        for key, callback in (("preempted", preempted), ("maintenance-event", maintained)):
+            threading.Thread(target=listen, args=(host, key, callback), daemon=True).start()
 
 
-def listen(host: str, key: str, heard: Callable[[str], None]) -> None:
-    """Hand over the value of `instance/KEY`, then each other value as it comes, without end.
+def listen(host: str, key: str, callback: Callable[[str], None]) -> None:
+    """Pass the value of `instance/KEY`, and every new value, to the callback; never returns.
 
-    The server holds its answer back until there is another value (cloud.google.com/compute/docs/
+    The server delays its response until the value changes (cloud.google.com/compute/docs/
     metadata/querying-metadata, wait_for_change), so this costs next to nothing.
     """
-    # The metadata server is on the machine's own link: a proxy could not reach it.
+    # The metadata server is link-local: a proxy could not reach it.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    seen, tag = None, "0"  # which no value has, so the first answer comes at once
+    last_value, tag = None, "0"  # matches no value, so the first response is immediate
     while True:
         address = (
             f"http://{host}/computeMetadata/v1/instance/{key}"
-            f"?wait_for_change=true&timeout_sec={PATIENCE:.0f}&last_etag={tag}"
+            f"?wait_for_change=true&timeout_sec={LONG_POLL_SECONDS:.0f}&last_etag={tag}"
         )
-        asked = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
+        request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
         try:
-            with opener.open(asked, timeout=PATIENCE + 60) as answer:
+            with opener.open(request, timeout=LONG_POLL_SECONDS + 60) as answer:
                 value, tag = answer.read().decode().strip(), answer.headers.get("ETag", "0")
         except (OSError, ValueError, http.client.HTTPException) as error:
             if (
                 isinstance(error, urllib.error.HTTPError)
                 and error.code == http.HTTPStatus.NOT_FOUND
             ):
-                return  # there is no such key here
-            time.sleep(PAUSE)
+                return  # the server does not have this key
+            time.sleep(RETRY_SECONDS)
             continue
-        if value != seen:
-            heard(value)
+        if value != last_value:
+            callback(value)
         elif tag == "0":
-            time.sleep(PAUSE)  # this server does not hold answers back
-        seen = value
+            time.sleep(RETRY_SECONDS)  # this server does not support wait_for_change
+        last_value = value

@@ -1,4 +1,4 @@
-"""The training loop: many steps for each call of the host, and a line of the log for each."""
+"""The training loop: many steps per host call, and one log line per call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import tensorflow as tf
 
 import files
 from training.checkpoints import Checkpoints
+from training.input_pipeline import dataset
 from training.interruption import Stop
 from training.model import build_network, set_seed
 from training.optimizers import Schedule, build_optimizer
 from training.precision import precision_on
-from training.reading import dataset
 from training.step import MEASURES, Step, several_steps
 from training.strategy import Choice
 from training.summaries import Summaries
@@ -28,9 +28,9 @@ __all__ = ["Trainer"]
 class Trainer:
     """One model under one strategy, with its optimizer, checkpoints and compiled loop.
 
-    The optimizer's count of steps is the only place in the run: the batch, the learning rate and
-    the masks of dropout follow from it and the seed. So a checkpoint of the network and the
-    optimizer is all that going on takes.
+    The optimizer's step count is the only position in the run: the batch, the learning rate and
+    the dropout masks follow from it and the seed. So a checkpoint of the network and the optimizer
+    is enough to resume.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Trainer:
         self.checkpoints = Checkpoints(
             files.join(options.output, "checkpoints"),
             tf.train.Checkpoint(model=self.network, optimizer=self.optimizer),
-            of={
+            identity={
                 "size": options.size,
                 "optimizer": options.optimizer,
                 "batch": options.batch,
@@ -89,11 +89,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """The number of steps taken since the weights were random, earlier attempts included."""
+        """The number of steps since initialization, including earlier attempts."""
         return int(self.optimizer.iterations.numpy())
 
     def compile(self) -> None:
-        """Trace the loop, its input placed at the current step."""
+        """Trace the loop, with the input positioned at the current step."""
         examples = dataset(
             files.join(self.options.data, "records"),
             self.manifest,
@@ -102,19 +102,19 @@ class Trainer:
             self.step,
         )
         self.iterator = iter(self.choice.strategy.experimental_distribute_dataset(examples))
-        # No steps: the graph is built and optimized without anything being trained.
+        # Zero steps: builds and optimizes the graph without training.
         self.loop(self.iterator, tf.constant(0))
 
     def run(self) -> dict[str, float]:
-        """Train, once compiled, to the last step or until a signal; return what a summary needs.
+        """Train to the last step or until a signal, after `compile`; return a summary.
 
-        Raises JobError when the loss or the gradient is no longer a number; the weights may then
-        be none either, so nothing is saved.
+        Raises JobError if the loss or the gradient is not finite; the weights may not be finite
+        either, so nothing is saved.
         """
         first: dict[str, float] | None = None
         row: dict[str, float] = {}
         began, started_at = time.monotonic(), self.step
-        self.checkpoints.begin(started_at)
+        self.checkpoints.restart_interval(started_at)
         folder = files.join(self.options.output, "tensorboard")
         with closing(Summaries(folder, started_at)) as summaries:
             while self.step < self.options.steps and self.stop.signal is None:
@@ -122,7 +122,7 @@ class Trainer:
                 first = first or row
                 print(json.dumps(row), flush=True)
                 summaries.add(self.step, {name: row[name] for name in row if name != "step"})
-                if self.checkpoints.are_due(self.step):
+                if self.checkpoints.is_due(self.step):
                     summaries.flush()
                     self.checkpoints.save(self.step)
         seconds = time.monotonic() - began
@@ -136,11 +136,11 @@ class Trainer:
         }
 
     def _next_steps(self) -> int:
-        """Return how many steps to take in one call: a first one alone, then up to the next line.
+        """Return the number of steps of the next call: one at first, then up to the next line.
 
-        The first loss of a new model is then the one of random weights, the vocabulary's logarithm.
-        Where the calls end depends on the step alone, so a run that was taken up again prints
-        the lines of one that was not interrupted.
+        So the first loss of a new model is that of random weights, the vocabulary's logarithm.
+        The ends of calls depend on the step alone, so a resumed run prints the same lines as an
+        uninterrupted one.
         """
         if self.step == 0:
             return 1
@@ -148,7 +148,7 @@ class Trainer:
         return min(until_line, self.options.steps - self.step)
 
     def _call(self, steps: int) -> dict[str, float]:
-        """Take some steps in one call; return their line of the log: means over these steps."""
+        """Run some steps in one call; return their log line, with means over these steps."""
         began = time.monotonic()
         sums = self.loop(self.iterator, tf.constant(steps)).numpy()
         seconds = time.monotonic() - began
@@ -157,11 +157,11 @@ class Trainer:
         for name, value in (("loss", loss), ("gradient's norm", means["gradient_norm"])):
             if not math.isfinite(value):
                 raise self.checkpoints.not_finite(self.step, f"the {name} is {value}")
-        shown = MEASURES if self.pairs else ("mlm_accuracy", "gradient_norm")
+        logged = MEASURES if self.pairs else ("mlm_accuracy", "gradient_norm")
         return {
             "step": self.step,
             "loss": round(loss, 4),
-            **{name: round(means[name], 4) for name in shown},
+            **{name: round(means[name], 4) for name in logged},
             "tokens_per_second": round(self._tokens(steps) / seconds),
             "learning_rate": float(f"{float(self.schedule(self.step - 1)):.3g}"),
         }
@@ -170,10 +170,10 @@ class Trainer:
         return steps * self.options.batch * int(self.manifest["sequence_length"])
 
 
-def uses_xla(kind: str, wanted: str) -> bool:
-    """Say whether to ask for XLA on a kind of device: tpu, gpu or cpu.
+def uses_xla(kind: str, setting: str) -> bool:
+    """Whether to enable XLA on a kind of device: tpu, gpu or cpu.
 
-    A TPU compiles everything with XLA unasked. On a CPU it gains nothing here and costs the time
-    of compiling; on a GPU it joins the many small operations between the matrix products.
+    A TPU always compiles with XLA. On a CPU it only costs compile time here; on a GPU it fuses the
+    many small operations between the matrix products.
     """
-    return kind != "tpu" and (wanted == "on" or (wanted == "auto" and kind == "gpu"))
+    return kind != "tpu" and (setting == "on" or (setting == "auto" and kind == "gpu"))

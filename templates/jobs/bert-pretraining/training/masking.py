@@ -1,7 +1,7 @@
-"""Masking while reading: what `corpus.masking` does, as operations of tf.data on whole batches.
+"""Dynamic masking: `corpus.masking` as tf.data operations on whole batches.
 
-Nothing here has a shape that depends on the data, and nothing is Python when it runs, so it works
-where the input pipeline is far from this process, as on a TPU node.
+All shapes are static and no Python code runs in the pipeline, so it also works in a remote
+process, as on a TPU node.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def mask(
     vocabulary_size: int,
     seed: Any,
 ) -> dict[str, Any]:
-    """Hide up to 15 % of each sequence; the same for the same seed.
+    """Mask up to 15 % of each sequence; deterministic for a seed.
 
-    `tokens` is int32 [B, L]; `candidates` and `starts`, bool [B, L], tell what may be hidden and
-    where among these a word begins; `seed` is int64 [2]. Returns `input_ids` [B, L] and
+    `tokens` is int32 [B, L]; `candidates` and `starts` are bool [B, L]: the tokens that may be
+    masked, and those that begin a word; `seed` is int64 [2]. Returns `input_ids` [B, L] and
     `masked_lm_positions`, `masked_lm_ids`, `masked_lm_weights` [B, P].
     """
     rows, length = tokens.shape
-    chosen = choose_tokens(candidates, starts, predictions, seed)
-    # The positions that were chosen, rising: the largest distances from the end.
-    distances = tf.where(chosen, length - tf.range(length), 0)
+    chosen_tokens = choose_tokens(candidates, starts, predictions, seed)
+    # The chosen positions, ascending: the largest distances from the end.
+    distances = tf.where(chosen_tokens, length - tf.range(length), 0)
     largest = tf.math.top_k(distances, predictions).values
     used = largest > 0
     positions = tf.where(used, length - largest, 0)
@@ -46,14 +46,14 @@ def mask(
     others = tf.random.stateless_uniform(
         [rows, predictions], tf.add(seed, (2, 0)), 0, vocabulary_size - len(reserved), tf.int32
     )
-    for token in reserved:  # rising, so that each steps over the next one
+    for token in reserved:  # ascending: shift random ids past each special token
         others += tf.cast(others >= token, tf.int32)
-    shown = tf.where(chances < 0.8, special["mask"], tf.where(chances < 0.9, others, ids))
-    # Places that are not used write what stands at position zero anyway.
-    shown = tf.where(used, shown, ids)
+    replacements = tf.where(chances < 0.8, special["mask"], tf.where(chances < 0.9, others, ids))
+    # Unused predictions write the original token of position zero.
+    replacements = tf.where(used, replacements, ids)
     places = tf.stack([tf.repeat(tf.range(rows), predictions), tf.reshape(positions, [-1])], 1)
     return {
-        "input_ids": tf.tensor_scatter_nd_update(tokens, places, tf.reshape(shown, [-1])),
+        "input_ids": tf.tensor_scatter_nd_update(tokens, places, tf.reshape(replacements, [-1])),
         "masked_lm_positions": positions,
         "masked_lm_ids": tf.where(used, ids, 0),
         "masked_lm_weights": tf.cast(used, tf.float32),
@@ -66,7 +66,7 @@ def choose_tokens(candidates: Any, starts: Any, predictions: int, seed: Any) -> 
     share = tf.round(MASKED_SHARE * tf.reduce_sum(tf.cast(candidates, tf.float64), 1))
     left = tf.clip_by_value(tf.cast(share, tf.int32), 1, predictions)[:, None]
 
-    # Which word a token belongs to, and how many tokens a word has, both by the word's number.
+    # The word that each token belongs to, and the number of tokens of each word.
     word = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     flat = tf.reshape(word + length * tf.range(rows)[:, None], [-1])
     sizes = tf.math.unsorted_segment_sum(
@@ -74,16 +74,16 @@ def choose_tokens(candidates: Any, starts: Any, predictions: int, seed: Any) -> 
     )
     sizes = tf.reshape(sizes, [rows, length])
 
-    # Twice as many words as there are predictions: enough to pass over long ones.
+    # Twice as many words as predictions: enough to skip long ones.
     chances = tf.random.stateless_uniform([rows, length], seed)
     order = tf.math.top_k(tf.where(sizes > 0, chances, -1.0), min(length, 2 * predictions)).indices
     sizes = tf.gather(sizes, order, batch_dims=1)
-    taken = tf.zeros_like(sizes, tf.bool)
+    fitting = tf.zeros_like(sizes, tf.bool)
     for _ in range(ROUNDS):
-        wanted = tf.where(taken | (sizes > left), 0, sizes)
-        new = (wanted > 0) & (tf.cumsum(wanted, axis=1) <= left)
-        taken |= new
+        sizes_tried = tf.where(fitting | (sizes > left), 0, sizes)
+        new = (sizes_tried > 0) & (tf.cumsum(sizes_tried, axis=1) <= left)
+        fitting |= new
         left -= tf.reduce_sum(tf.where(new, sizes, 0), axis=1, keepdims=True)
     places = tf.stack([tf.repeat(tf.range(rows), order.shape[1]), tf.reshape(order, [-1])], 1)
-    by_word = tf.scatter_nd(places, tf.cast(tf.reshape(taken, [-1]), tf.int32), [rows, length])
+    by_word = tf.scatter_nd(places, tf.cast(tf.reshape(fitting, [-1]), tf.int32), [rows, length])
     return candidates & (tf.gather(by_word, word, batch_dims=1) > 0)

@@ -1,4 +1,4 @@
-"""BERT with its pretraining heads, every shape fixed."""
+"""BERT with its pretraining heads; all shapes are static."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers.models.bert.modeling_tf_bert import TFBertForMaskedLM, TFBertF
 
 from options import SIZES
 from training.dropout import make_stateless
-from training.precision import computing_in
+from training.precision import compute_precision
 
 __all__ = [
     "build_network",
@@ -22,14 +22,14 @@ __all__ = [
     "set_seed",
 ]
 
-POSITIONS = 512  # BERT's own, so that longer sequences can be trained later
+POSITIONS = 512  # as in BERT, so that longer sequences can be trained later
 
 
 def set_seed(seed: int) -> None:
-    """Make the first weights the same for a seed.
+    """Make the initial weights deterministic for a seed.
 
-    tf_keras.utils.set_random_seed would do so too, but makes TF-Keras 2.18 ask Python for a random
-    number up to a float, which Python 3.12 refuses.
+    Not tf_keras.utils.set_random_seed: with it, TF-Keras 2.18 requests a random integer up to a
+    float, which Python 3.12 rejects.
     """
     random.seed(seed)
     tf.random.set_seed(seed)
@@ -47,12 +47,12 @@ def build_network(
 ) -> TFBertForMaskedLM | TFBertForPreTraining:
     """Return a new network with random weights; call it within the strategy's scope.
 
-    With `pairs` it has the head that judges two segments, else neither that nor the pooler below.
-    `seed` is that of the dropout masks; the weights follow from `set_seed`.
+    With `pairs` it has a head for segment pairs, otherwise neither that nor the pooler. `seed` is
+    for the dropout masks; the weights follow from `set_seed`.
     """
     layers, hidden, heads = SIZES[size]
     kind = TFBertForPreTraining if pairs else TFBertForMaskedLM
-    with computing_in(precision):
+    with compute_precision(precision):
         network = kind(
             BertConfig(
                 vocab_size=vocabulary_size,
@@ -76,8 +76,8 @@ def pretraining_logits(
     """Return float32 scores: [batch, predictions, vocabulary] for the masked positions only, and
     [batch, 2] for the segments, or None from a network without that head.
 
-    The vocabulary head is the dearest part of a small BERT: it need not see the other positions.
-    While training, call it within `dropout.masks_of`.
+    The vocabulary head is the most expensive part of a small BERT, so it skips other positions.
+    When training, call it within `dropout.masks_of`.
     """
     output = network.bert(
         batch["input_ids"],
@@ -100,16 +100,15 @@ def masked_logits(network: Any, batch: dict[str, Any], training: bool) -> Any:
 
 
 def masked_loss(logits: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the summed loss of the masked positions and the number of right guesses.
+    """Return the summed loss of the masked positions and the number of correct predictions.
 
-    Unused places count through their weight of zero: leaving them out with a boolean mask would
-    make the shapes dynamic.
+    Unused predictions have weight zero: a boolean mask would make the shapes dynamic.
     """
     return weighted_loss(logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
 
 
 def pairs_loss(logits: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the summed loss of the segments' label, 0 or 1, and the number of right guesses."""
+    """Return the summed loss of the segments' labels and the number of correct predictions."""
     labels = batch["next_sentence_labels"]
     return weighted_loss(logits, labels, tf.ones(labels.shape))
 

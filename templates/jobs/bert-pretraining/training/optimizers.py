@@ -11,7 +11,7 @@ from training.schedule import learning_rate
 
 __all__ = ["LAMB", "Schedule", "build_optimizer"]
 
-UNDECAYED = ("LayerNorm", "bias")  # parts of the names of weights that do not decay
+UNDECAYED = ("LayerNorm", "bias")  # parts of the names of weights without weight decay
 EPSILON = 1e-6
 
 
@@ -41,11 +41,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class LAMB(keras.optimizers.Optimizer):
-    """Adam whose step, decay included, has in each weight matrix the length of the weights.
+    """LAMB: Adam with each matrix's update scaled to the norm of its weights.
 
     You et al., Large Batch Optimization for Deep Learning, arXiv:1904.00962, algorithm 2, with the
-    identity as the scaling function. As in its authors' own program, weights that do not decay are
-    not rescaled either.
+    identity as the scaling function. As in the authors' code, weights without weight decay are not
+    rescaled either.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LAMB(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = EPSILON,
     ) -> None:
-        # The base class would decay apart from the step.
+        # The base class would apply weight decay separately from the update.
         super().__init__(name="LAMB", weight_decay=None, jit_compile=False)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.share, self.beta_1, self.beta_2, self.epsilon = weight_decay, beta_1, beta_2, epsilon
 
     def build(self, variables: list[Any]) -> None:
-        """Make both moments of every weight."""
+        """Create both moments of every weight."""
         super().build(variables)
         if not hasattr(self, "moments"):
             self.moments = [
@@ -71,7 +71,7 @@ class LAMB(keras.optimizers.Optimizer):
             ]
 
     def update_step(self, gradient: Any, variable: Any) -> None:
-        """Change one weight by its gradient, which is dense."""
+        """Update one weight with its dense gradient."""
         number = self._index_dict[self._var_key(variable)]
         mean, square = (moments[number] for moments in self.moments)
         steps = tf.cast(self.iterations + 1, tf.float32)
@@ -83,7 +83,7 @@ class LAMB(keras.optimizers.Optimizer):
         rate = tf.cast(self.learning_rate, tf.float32)
         if decays(variable):
             change += self.share * variable
-            rate = rate * trust(variable, change)
+            rate = rate * trust_ratio(variable, change)
         variable.assign_sub(rate * change)
 
     def get_config(self) -> dict[str, Any]:
@@ -97,9 +97,9 @@ class LAMB(keras.optimizers.Optimizer):
         }
 
 
-def trust(weights: Any, change: Any) -> Any:
-    """Return the weights' length over the change's; 1 where either is zero."""
-    # The squares' sum in one pass, without their squares in memory.
+def trust_ratio(weights: Any, change: Any) -> Any:
+    """Return the norm of the weights divided by the norm of the change; 1 if either is zero."""
+    # l2_loss sums the squares in one pass, without storing them.
     lengths = tf.sqrt(
         tf.stack([tf.nn.l2_loss(tf.convert_to_tensor(weights)), tf.nn.l2_loss(change)])
     )
@@ -113,10 +113,10 @@ def decays(variable: Any) -> bool:
 def build_optimizer(
     name: str, variables: list[Any], schedule: Schedule, weight_decay: float
 ) -> keras.optimizers.Optimizer:
-    """Return an optimizer with its state made; biases and normalizations do not decay.
+    """Return an optimizer with its state created; biases and normalizations have no weight decay.
 
-    `name` is adamw (Loshchilov and Hutter, arXiv:1711.05101) or lamb. Gradients are to be dense,
-    clipped, and summed over the replicas before. Call it within the strategy's scope.
+    `name` is adamw (Loshchilov and Hutter, arXiv:1711.05101) or lamb. Gradients must be dense,
+    clipped, and summed over the replicas. Call it within the strategy's scope.
     """
     if name == "lamb":
         optimizer = LAMB(schedule, weight_decay)

@@ -1,4 +1,4 @@
-"""In which precision the network computes; its weights and its loss are float32 either way."""
+"""The precision of the network's computation; weights and loss are always float32."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import tensorflow as tf
 
 from training.keras2 import keras
 
-__all__ = ["computing_in", "precision_on"]
+__all__ = ["compute_precision", "precision_on"]
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-AMPERE = (8, 0)  # the first of NVIDIA's compute capabilities whose tensor cores know bfloat16
+AMPERE = (8, 0)  # the first compute capability of NVIDIA with bfloat16 tensor cores
 
 
-def precision_on(kind: str, wanted: str = "auto") -> str:
-    """Return the precision for a kind of device (tpu, gpu or cpu): what is wanted, or the best.
+def precision_on(kind: str, requested: str = "auto") -> str:
+    """Return the precision for a kind of device (tpu, gpu or cpu): the requested or the best one.
 
-    bfloat16 has the range of float32, so no loss needs scaling. TPUs multiply in it in any case;
-    stored in it, what lies between the layers takes half the memory.
+    bfloat16 has the range of float32, so no loss scaling is needed. TPUs always multiply in it;
+    activations stored in it take half the memory.
     """
-    if wanted != "auto":
-        return wanted
-    return "bfloat16" if kind == "tpu" or (kind == "gpu" and gpus_know_it()) else "float32"
+    if requested != "auto":
+        return requested
+    return "bfloat16" if kind == "tpu" or (kind == "gpu" and gpus_support_bfloat16()) else "float32"
 
 
-def gpus_know_it() -> bool:
+def gpus_support_bfloat16() -> bool:
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
     return all(detail.get("compute_capability", (0, 0)) >= AMPERE for detail in details)
 
 
 @contextmanager
-def computing_in(precision: str) -> Iterator[None]:
-    """Let the layers that are made within compute in a precision, float32 or bfloat16."""
+def compute_precision(precision: str) -> Iterator[None]:
+    """Create layers within the context with a compute precision, float32 or bfloat16."""
     before = keras.mixed_precision.global_policy()
     keras.mixed_precision.set_global_policy(POLICIES[precision])
     try:

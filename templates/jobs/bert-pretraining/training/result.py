@@ -1,4 +1,4 @@
-"""What a training leaves behind: an evaluation, and the model for Hugging Face's libraries."""
+"""The result of training: an evaluation, and the model in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ import tensorflow as tf
 from transformers import AutoTokenizer, TFAutoModelForMaskedLM
 
 import files
-from training import reading
+from training import input_pipeline
 from training.card import model_card
 from training.evaluation import evaluate
 from training.examples import fill_mask, sentences
 from training.export import HERE, write_model
 from training.loop import Trainer
 
-__all__ = ["is_there", "leave_result"]
+__all__ = ["is_complete", "write_result"]
 
-FOLDER, LAST = "model", "training.json"  # LAST is written last, and names the step
+FOLDER, MARKER = "model", "training.json"  # MARKER is written last, with the step
 WIKIPEDIA_LICENSE = "cc-by-sa-4.0"  # as the Hub calls it
-SEARCHED = 50  # batches, for sentences to show
+SEARCHED_BATCHES = 50  # for example sentences
 
 
-def is_there(output: str, step: int) -> bool:
-    """Say whether the result of a step has been written, to its end."""
-    return files.read_json(files.join(output, FOLDER, LAST)).get("step") == step
+def is_complete(output: str, step: int) -> bool:
+    """Whether the result of a step is completely written."""
+    return files.read_json(files.join(output, FOLDER, MARKER)).get("step") == step
 
 
-def leave_result(trainer: Trainer, summary: dict[str, float], say: Callable[[str], None]) -> None:
-    """Evaluate, export, try the exported model and write its card, all for the present weights.
+def write_result(trainer: Trainer, summary: dict[str, float], log: Callable[[str], None]) -> None:
+    """Evaluate and export the current weights, test the exported model and write its card.
 
-    `summary` is that of the training just done, empty when there was none. The model is put
-    together on this machine, loaded from there as anybody would load it, and then copied to
-    `model/` of the output folder.
+    `summary` is that of this run's training, or empty. The model is written to a local folder,
+    loaded from there, and copied to `model/` in the output folder.
     """
     options, manifest = trainer.options, trainer.manifest
-    figures = figures_of(trainer, summary)
+    figures = training_figures(trainer, summary)
     evaluation = evaluate(trainer.network, trainer.choice, options.data, manifest, options.batch)
     if evaluation:
         evaluation = {"step": trainer.step, **evaluation}
-        say(json.dumps(evaluation))
+        log(json.dumps(evaluation))
         files.write_json(files.join(options.output, "evaluation.json"), evaluation)
     target = files.join(options.output, FOLDER)
-    files.remove(files.join(target, LAST))
+    files.remove(files.join(target, MARKER))
     tokenizer_folder = files.join(options.data, "tokenizer")
     with tempfile.TemporaryDirectory(prefix="model-") as here:
         write_model(trainer.network, tokenizer_folder, manifest["sequence_length"], here)
-        examples = tried(here, trainer)
+        examples = example_guesses(here, trainer)
         for line in examples:
-            say(f"example: {line}")
+            log(f"example: {line}")
         card = model_card(
-            source=source_of(options),
+            source=text_source(options),
             training=figures,
             records=manifest,
             evaluation=evaluation,
@@ -64,12 +63,12 @@ def leave_result(trainer: Trainer, summary: dict[str, float], say: Callable[[str
         files.write_text(files.join(here, "README.md"), card)
         for name in files.names(here):
             files.copy(files.join(here, name), files.join(target, name))
-    files.write_json(files.join(target, LAST), {**figures, **evaluation, "step": trainer.step})
-    say(f"model: {target}, for transformers' from_pretrained")
+    files.write_json(files.join(target, MARKER), {**figures, **evaluation, "step": trainer.step})
+    log(f"model: {target}, load it with from_pretrained of transformers")
 
 
-def source_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the name of the text's source, and its license where that is known."""
+def text_source(options: argparse.Namespace) -> dict[str, str]:
+    """Return the name of the text's source, and its license if known."""
     if not options.is_prepared:
         return {"name": f"text files in `{options.text.rstrip('/').rpartition('/')[2]}`"}
     sources = files.read_json(files.join(options.data, "text", "manifest.json")).get("sources", [])
@@ -80,8 +79,8 @@ def source_of(options: argparse.Namespace) -> dict[str, str]:
     return {"name": ", ".join(names)}
 
 
-def figures_of(trainer: Trainer, summary: dict[str, float]) -> dict[str, Any]:
-    """Return what is worth knowing later of how the model was trained."""
+def training_figures(trainer: Trainer, summary: dict[str, float]) -> dict[str, Any]:
+    """Return the settings and figures of the training for the model card."""
     options = trainer.options
     return {
         "size": options.size,
@@ -101,17 +100,19 @@ def figures_of(trainer: Trainer, summary: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def tried(folder: str, trainer: Trainer) -> list[str]:
-    """Return a few guesses of the exported model, for held-out text where there is some."""
+def example_guesses(folder: str, trainer: Trainer) -> list[str]:
+    """Return a few guesses of the exported model, for held-out text if there is some."""
     options, manifest = trainer.options, trainer.manifest
     records = files.join(options.data, "records")
-    apart = any(item["sequences"] for item in manifest.get("held_out", ()))
+    has_held_out = any(item["sequences"] for item in manifest.get("held_out", ()))
     with tf.device(HERE):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = TFAutoModelForMaskedLM.from_pretrained(folder, use_safetensors=False)
         examples = (
-            reading.held_out(records, manifest, options.batch)
-            if apart
-            else reading.dataset(records, manifest, options.batch, options.seed, 0)
+            input_pipeline.held_out(records, manifest, options.batch)
+            if has_held_out
+            else input_pipeline.dataset(records, manifest, options.batch, options.seed, 0)
         )
-        return list(fill_mask(model, tokenizer, sentences(tokenizer, examples.take(SEARCHED))))
+        return list(
+            fill_mask(model, tokenizer, sentences(tokenizer, examples.take(SEARCHED_BATCHES)))
+        )

@@ -1,4 +1,4 @@
-"""The learning rate over the steps."""
+"""The learning rate schedule."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def learning_rate(
     maximum: Callable[[Any, Any], Any] = max,
     cosine: Callable[[Any], Any] = math.cos,
 ) -> Any:
-    """Return the rate of a step (the first is 0): up to `peak` in a line, then down by `decay`.
+    """Return the rate of a step (the first is 0): linear warmup to `peak`, then `decay`.
 
     It is zero from `total_steps` on, unless the decay is constant. The first step's rate is above
-    zero, and the one at `warmup_steps` is the peak. Works on plain numbers, and on tensors when
-    given TensorFlow's minimum, maximum and cosine.
+    zero, and the one at `warmup_steps` is the peak. Works on plain numbers, and on tensors with
+    TensorFlow's minimum, maximum and cosine.
     """
     rising = (step + 1.0) / (warmup_steps + 1.0)
     left = (total_steps - step) / max(total_steps - warmup_steps, 1.0)

@@ -1,4 +1,4 @@
-"""What one replica does in one step: gradients of its share of the batch, then the same update."""
+"""One training step of a replica: gradients of its share of the batch, then the common update."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MEASURES = ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "gradient_no
 class Step:
     """One step of training on a replica; call it with the replica's share of the batch.
 
-    Losses are divided by what the whole batch weighs, so sums over replicas and over the parts of
-    a share are exact: the result depends on the batch, not on how it is divided.
+    Losses are divided by the weight of the whole batch, so sums over replicas and parts are exact:
+    the result depends on the batch, not on how it is split.
 
-    Nothing random has a state: masks of dropout follow from the seed, the optimizer's count of
-    steps, the part, the layer and the replica.
+    There is no random state: dropout masks follow from the seed, the optimizer's step count, the
+    part, the layer and the replica.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Step:
         clip_norm: float,
         xla: bool = False,
     ) -> None:
-        """`batch` is over all replicas; each takes its share in so many `parts`, one after another.
+        """`batch` is over all replicas; each splits its share into `parts`, computed in sequence.
 
-        `xla` compiles the gradients with XLA; on a TPU all is compiled in any case.
+        `xla` compiles the gradients with XLA; a TPU always compiles everything.
         """
         self.network, self.optimizer, self.variables = (
             network,
@@ -49,7 +49,7 @@ class Step:
         self.part = tf.function(self._part, jit_compile=True) if xla else self._part
 
     def __call__(self, share: dict[str, Any]) -> Any:
-        """Update the weights; return the MEASURES, to be summed over the replicas."""
+        """Update the weights; return the MEASURES, which callers sum over the replicas."""
         context = tf.distribute.get_replica_context()
         weight = context.all_reduce(SUM, tf.reduce_sum(share["masked_lm_weights"]))
         measures, gradients = self._share(
@@ -64,7 +64,7 @@ class Step:
         return tf.concat([measures, [norm / context.num_replicas_in_sync]], 0)
 
     def _share(self, share: dict[str, Any], weight: Any, replica: Any) -> tuple[Any, list[Any]]:
-        """Return the measures and gradients of a share, the sums over its parts."""
+        """Return the measures and gradients of a share, summed over its parts."""
         first = self.optimizer.iterations * self.parts
         if self.parts == 1:
             return self.part(share, weight, first, replica)
@@ -75,9 +75,13 @@ class Step:
 
         def add(number: Any, measures: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any]]:
             part = {name: tf.gather(value, number) for name, value in parts.items()}
-            more, further = self.part(part, weight, first + tf.cast(number, first.dtype), replica)
-            sums = [one + other for one, other in zip(gradients, further, strict=True)]
-            return number + 1, measures + more, sums
+            more_measures, more_gradients = self.part(
+                part, weight, first + tf.cast(number, first.dtype), replica
+            )
+            sums = [
+                gradient + other for gradient, other in zip(gradients, more_gradients, strict=True)
+            ]
+            return number + 1, measures + more_measures, sums
 
         zeros = [tf.zeros(variable.shape) for variable in self.variables]
         _, measures, gradients = tf.while_loop(
@@ -91,7 +95,7 @@ class Step:
     def _part(
         self, part: dict[str, Any], weight: Any, number: Any, replica: Any
     ) -> tuple[Any, list[Any]]:
-        """Return what a part adds to the measures and to the gradients of the whole batch."""
+        """Return a part's contribution to the measures and gradients of the batch."""
         with tf.GradientTape() as tape, masks_of(number, replica):
             words, pairs = pretraining_logits(self.network, part, training=True)
             loss, right = (value / weight for value in masked_loss(words, part))
@@ -100,18 +104,18 @@ class Step:
                 pairs_measures = tuple(value / self.batch for value in pairs_loss(pairs, part))
                 total = loss + pairs_measures[0]
         gradients = tape.gradient(total, self.variables)
-        # Embedding gradients come as slices; making them unique has a dynamic shape.
+        # Embedding gradients are sparse slices; deduplicating them would have a dynamic shape.
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return tf.stack([loss, right, *pairs_measures]), dense
 
 
 def several_steps(choice: Choice, step: Step) -> Any:
-    """Return a compiled function of an iterator over batches and a number of steps to take.
+    """Return a compiled function of an iterator over batches and a number of steps.
 
-    It returns the sums of the steps' MEASURES. The number is to be a tensor: each new plain number
-    would be traced and compiled anew.
+    It returns the sums of the steps' MEASURES. The number must be a tensor: each new Python number
+    would be traced and compiled again.
     """
-    # The network has no Python control flow on tensors: not converting it halves the tracing.
+    # The network has no Python control flow on tensors: skipping AutoGraph halves tracing time.
     replica_step = tf.autograph.experimental.do_not_convert(step)
 
     @tf.function

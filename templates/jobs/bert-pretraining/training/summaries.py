@@ -1,4 +1,4 @@
-"""The log's lines as scalars for TensorBoard, each step once however often a run is resumed."""
+"""Writes the log lines as TensorBoard scalars; each step once, even if a run is resumed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Event = tf.compat.v1.Event
 class Summaries:
     """Writes event files into a folder, which may be in a bucket.
 
-    The files are written without TensorFlow's summary operations: those would run on a TPU node
-    where one is used, and the folder may be on this machine.
+    The files are written without TensorFlow's summary operations: those would run on the TPU node,
+    while the folder may be on this machine.
     """
 
     def __init__(self, folder: str, step: int) -> None:
-        """Go on after `step`: what an earlier run told of later steps is removed."""
-        self.every = BUCKET_SECONDS if folder.startswith("gs://") else 0.0
+        """Continue after `step`: events of later steps from an earlier run are removed."""
+        self.flush_interval = BUCKET_SECONDS if folder.startswith("gs://") else 0.0
         tf.io.gfile.makedirs(folder)
         for path in tf.io.gfile.glob(files.join(folder, "events.out.tfevents.*")):
-            forget_after(path, step)
+            truncate_after(path, step)
         now = time.time()
         name = f"events.out.tfevents.{now:.6f}.{socket.gethostname()}.{os.getpid()}"
         self.writer = tf.io.TFRecordWriter(files.join(folder, name))
@@ -45,40 +45,40 @@ class Summaries:
             ]
         )
         self._write(Event(wall_time=time.time(), step=step, summary=summary))
-        if time.monotonic() - self.flushed >= self.every:
+        if time.monotonic() - self.flushed >= self.flush_interval:
             self.flush()
 
     def flush(self) -> None:
-        """Make sure that all that was added can be read."""
+        """Make all added scalars readable."""
         self.writer.flush()
         self.flushed = time.monotonic()
 
     def close(self) -> None:
-        """Write what is left; nothing can be added afterwards."""
+        """Flush and close the file."""
         self.writer.close()
 
     def _write(self, event: Event) -> None:
         self.writer.write(event.SerializeToString())
 
 
-def forget_after(path: str, step: int) -> None:
-    """Take the events after a step, and a half-written end, out of a file."""
-    kept, whole = [], True
+def truncate_after(path: str, step: int) -> None:
+    """Remove the events after a step, and a truncated end, from a file."""
+    records, is_complete = [], True
     try:
-        # Reads on this machine too, which a dataset would not do where a TPU node is used.
+        # Reads on this machine, unlike a dataset when a TPU node is used.
         for event in tf.compat.v1.train.summary_iterator(path):
             if event.step <= step:
-                kept.append(event.SerializeToString())
+                records.append(event.SerializeToString())
             else:
-                whole = False
+                is_complete = False
     except tf.errors.DataLossError:
-        whole = False
-    if whole:
+        is_complete = False
+    if is_complete:
         return
-    if len(kept) <= 1:  # nothing but the version
+    if len(records) <= 1:  # only the version
         tf.io.gfile.remove(path)
         return
     with tf.io.TFRecordWriter(f"{path}.new") as writer:
-        for record in kept:
+        for record in records:
             writer.write(record)
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)

@@ -1,4 +1,4 @@
-"""Where TensorFlow's versions differ, for all that this job needs of them."""
+"""Differences between TensorFlow versions that matter for this job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["Names", "names_in"]
 
 
 class Names(NamedTuple):
-    """How one TensorFlow calls what drives its replicas."""
+    """The names of a TensorFlow version for running replicas."""
 
-    tpu_strategy: Any  # the class, made with the resolver alone
+    tpu_strategy: Any  # the class, constructed with the resolver alone
     run: str  # the method of every strategy: (fn, args=…) on each replica
 
 
 def names_in(tensorflow: Any) -> Names:
-    """Return the names of a TensorFlow, given as its module.
+    """Return the names of a TensorFlow module.
 
-    The stable TPUStrategy came with 2.3, and `run` in place of `experimental_run_v2` with 2.2.
-    All else that `strategy.py` calls is called the same from 2.1 on.
+    TPUStrategy became stable in 2.3, and `run` replaced `experimental_run_v2` in 2.2. Everything
+    else that `strategy.py` uses has the same name since 2.1.
     """
     distribute = tensorflow.distribute
     stable = hasattr(distribute, "TPUStrategy")

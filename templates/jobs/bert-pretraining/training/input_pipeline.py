@@ -1,7 +1,7 @@
-"""The records as datasets of batches: an endless one that can begin at any step, and the held-out.
+"""The records as datasets of batches: an endless one that starts at any step, and the held-out one.
 
-Every operation is one of tf.data's own, so the pipeline also runs where there is no Python of
-ours: on the host of a TPU node, which reads the files from the bucket itself.
+Every operation is a tf.data operation, so the pipeline also runs without Python: on the host of a
+TPU node, which reads the files from the bucket.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["damaged_file", "dataset", "held_out"]
 
 SHUFFLE_BUFFER = 100_000  # records
 FILES_AT_ONCE = 16
-BLOCK = 32  # records from one file before the next one's turn
+BLOCK = 32  # consecutive records from one file
 GZIP = "GZIP"
 
 
 def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: int) -> Any:
-    """Return an endless tf.data.Dataset of batches that begins at the batch of a step.
+    """Return an endless tf.data.Dataset of batches that starts at the batch of a step.
 
     Batches are dicts: `input_ids, input_mask, segment_ids` int32 [B, L], `masked_lm_positions,
     masked_lm_ids` int32 [B, P], `masked_lm_weights` float32 [B, P], `next_sentence_labels`
     int32 [B].
 
     The order of an epoch depends on the seed and the epoch's number alone, and dynamic masks on
-    the seed and the step, so what follows a step is the same whether or not the run was
-    interrupted there. What was seen before it is passed over without being decoded.
+    the seed and the step, so a resumed run sees the same batches as an uninterrupted one. Earlier
+    records are skipped without being decoded.
     """
     check(folder, manifest["files"])
     names = [files.join(folder, item["name"]) for item in manifest["files"] if item["sequences"]]
@@ -43,7 +43,7 @@ def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: 
     at_once = min(len(names), FILES_AT_ONCE)
 
     def epoch(number: Any) -> Any:
-        # Apart for each epoch of each seed: neighboring seeds share no epochs.
+        # Different for each epoch of each seed: neighboring seeds share no epochs.
         shuffle_seed = number + 1_000_003 * seed
         paths = tf.data.Dataset.from_tensor_slices(names)
         paths = paths.shuffle(len(names), seed=shuffle_seed, reshuffle_each_iteration=False)
@@ -53,18 +53,20 @@ def dataset(folder: str, manifest: dict[str, Any], batch: int, seed: int, step: 
         )
 
     def decode(number: Any, records: Any) -> dict[str, Any]:
-        return decoded(records, layout_of(manifest, manifest["masking"]), manifest, (seed, number))
+        return decode_batch(
+            records, layout_of(manifest, manifest["masking"]), manifest, (seed, number)
+        )
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).skip(done).batch(batch, drop_remainder=True)
     batches = batches.enumerate(step).map(decode, num_parallel_calls=tf.data.experimental.AUTOTUNE)
-    return batches.prefetch(tf.data.experimental.AUTOTUNE).with_options(sharing())
+    return batches.prefetch(tf.data.experimental.AUTOTUNE).with_options(sharding_options())
 
 
 def held_out(folder: str, manifest: dict[str, Any], batch: int) -> Any:
-    """Return a tf.data.Dataset of what training never sees: once, in the same order every time.
+    """Return a tf.data.Dataset of the held-out records: one pass, always in the same order.
 
-    The last batch is filled up with rows whose masks, weights and labels are all zero.
+    The last batch is padded with rows whose masks, weights and labels are all zero.
     """
     check(folder, manifest["held_out"])
     layout = layout_of(manifest, "static")
@@ -74,7 +76,9 @@ def held_out(folder: str, manifest: dict[str, Any], batch: int) -> Any:
     records = tf.data.Dataset.from_tensor_slices(tf.constant(names, tf.string)).flat_map(read)
     records = records.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
     batches = records.batch(batch, drop_remainder=True)
-    return batches.map(lambda one: decoded(one, layout, manifest, (0, 0))).with_options(sharing())
+    return batches.map(
+        lambda records: decode_batch(records, layout, manifest, (0, 0))
+    ).with_options(sharding_options())
 
 
 def layout_of(manifest: dict[str, Any], masking: str) -> Layout:
@@ -87,15 +91,15 @@ def read(path: Any) -> Any:
     return tf.data.TFRecordDataset(path, GZIP)
 
 
-def sharing() -> Any:
-    """Return the options by which every host reads all files and keeps its share of a batch."""
+def sharding_options() -> Any:
+    """Return the options that make every host read all files and keep its share of a batch."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return options
 
 
-@tf.autograph.experimental.do_not_convert  # which in TensorFlow 2.12 knows no strict zip
-def decoded(
+@tf.autograph.experimental.do_not_convert  # in TensorFlow 2.12 it does not support strict zip
+def decode_batch(
     records: Any, layout: Layout, manifest: dict[str, Any], place: tuple[Any, Any]
 ) -> dict[str, Any]:
     """Return a batch of records, strings [B], as the model's inputs."""
@@ -130,33 +134,33 @@ def decoded(
         layout.predictions,
         manifest["special_tokens"],
         layout.vocabulary_size,
-        # The first number leaves room for the masking's own draws beside it.
+        # The first number leaves room for the offsets that masking adds.
         tf.stack([tf.cast(8 * place[0], tf.int64), tf.cast(place[1], tf.int64)]),
     )
     return {**batch, **masked}
 
 
 def check(folder: str, items: Sequence[dict[str, Any]]) -> None:
-    """Raise JobError when a file is missing or has not the size that the manifest says."""
+    """Raise JobError if a file is missing or its size differs from the manifest."""
 
-    def told(item: dict[str, Any]) -> str | None:
+    def problem(item: dict[str, Any]) -> str | None:
         path = files.join(folder, item["name"])
         if not files.exists(path):
             return f"{path} is missing"
-        size = files.stamp(path)[0]
+        size = files.size_and_mtime(path)[0]
         if size != item["bytes"]:
             return f"{path} has {size:,} bytes instead of {item['bytes']:,}"
         return None
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        found = [one for one in pool.map(told, items) if one]
-    if found:
-        more = f", and {len(found) - 1} more files are damaged" if len(found) > 1 else ""
-        raise JobError(f"{found[0]}{more}: {again(folder)}", 2)
+        problems = [line for line in pool.map(problem, items) if line]
+    if problems:
+        more = f", and {len(problems) - 1} more files are damaged" if len(problems) > 1 else ""
+        raise JobError(f"{problems[0]}{more}: {rebuild_hint(folder)}", 2)
 
 
 def damaged_file(error: Exception, folder: str, manifest: dict[str, Any]) -> JobError | None:
-    """Return an error that names the damaged file when that is why reading failed, else None."""
+    """Return an error with the damaged file if that made reading fail, else None."""
     if not isinstance(error, tf.errors.DataLossError):
         return None
     for item in [*manifest["files"], *manifest["held_out"]]:
@@ -165,9 +169,9 @@ def damaged_file(error: Exception, folder: str, manifest: dict[str, Any]) -> Job
             for _ in read(path):
                 pass
         except tf.errors.DataLossError:
-            return JobError(f"{path} is damaged: {again(folder)}", 2)
+            return JobError(f"{path} is damaged: {rebuild_hint(folder)}", 2)
     return None
 
 
-def again(folder: str) -> str:
-    return f"remove {folder}/manifest.json and make the records again"
+def rebuild_hint(folder: str) -> str:
+    return f"delete {folder}/manifest.json and recreate the records"

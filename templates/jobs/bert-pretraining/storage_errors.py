@@ -1,4 +1,4 @@
-"""Why Cloud Storage refused, and what puts it right: from the text of its answer alone."""
+"""Explains Cloud Storage access errors, and how to fix them, from the text of the response."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ READ, WRITE = "roles/storage.objectViewer", "roles/storage.objectAdmin"
 
 
 def explain(path: str, text: str, *, is_written: bool) -> str | None:
-    """Return in one line what a refusal of gs://BUCKET/… means, or None when it is none.
+    """Return a one-line explanation of an access error for gs://BUCKET/…, or None.
 
-    The account and the permission are named where the answer names them, in its own words: those
-    who watch the job look for them.
+    The account and the permission are quoted from the response if it has them: tpuctl searches
+    the job's log for them.
     """
     bucket = "/".join(path.split("/")[:3])
     if ANONYMOUS.search(text):
         return (
-            f"{bucket} wants to know who asks, and there are no credentials here: "
+            f"{bucket} requires authentication, but no credentials were found: "
             "gcloud auth application-default login"
         )
     if DENIED.search(text):
         role = WRITE if is_written else READ
         match = ACCESS.search(text)
         account = match[1] if match else "the account of this machine"
-        said = f"{account} does not have {match[2]} access" if match else f"{account} is not let in"
+        problem = (
+            f"{account} does not have {match[2]} access" if match else f"{account} has no access"
+        )
         kind = "serviceAccount" if account.endswith("gserviceaccount.com") else "user"
         member = f"{kind}:{account}" if match else "serviceAccount:ACCOUNT"
         return (
-            f"{said} to {bucket}; it needs {role}: gcloud storage buckets add-iam-policy-binding "
+            f"{problem} to {bucket}; grant {role}: gcloud storage buckets add-iam-policy-binding "
             f"{bucket} --member={member} --role={role}"
         )
     if NO_BUCKET.search(text):
-        return f"there is no bucket {bucket}"
+        return f"bucket {bucket} not found"
     return None

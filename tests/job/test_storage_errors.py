@@ -64,28 +64,32 @@ ANONYMOUS = """Error executing an HTTP request: HTTP response code 401 with body
     ],
 )
 @pytest.mark.parametrize("is_written", [True, False])
-def test_who_lacks_what_and_the_command_that_grants_it(
+def test_access_error_names_account_permission_and_fix(
     job: SimpleNamespace, text: str, account: str, permission: str, is_written: bool
 ) -> None:
-    said = job.refusal.explain(PATH, text, is_written=is_written)
+    explanation = job.storage_errors.explain(PATH, text, is_written=is_written)
     role = "roles/storage.objectAdmin" if is_written else "roles/storage.objectViewer"
-    # As tpuctl's supervisor and `tpuctl explain` look for it.
-    assert said.startswith(f"{account.partition(':')[2]} does not have {permission} access to ")
-    assert "\n" not in said
-    assert said.endswith(f"{GRANT} --member={account} --role={role}")
+    # tpuctl's supervisor and `tpuctl explain` search for these words.
+    assert explanation.startswith(
+        f"{account.partition(':')[2]} does not have {permission} access to "
+    )
+    assert "\n" not in explanation
+    assert explanation.endswith(f"{GRANT} --member={account} --role={role}")
 
 
-def test_an_account_that_is_not_named_is_not_made_up(job: SimpleNamespace) -> None:
-    said = job.refusal.explain(PATH, WITHOUT_WORDS, is_written=True)
-    assert said.startswith("the account of this machine is not let in to gs://my-bucket; ")
-    assert "--member=serviceAccount:ACCOUNT " in said
+def test_unknown_account_is_not_guessed(job: SimpleNamespace) -> None:
+    explanation = job.storage_errors.explain(PATH, WITHOUT_WORDS, is_written=True)
+    assert explanation.startswith("the account of this machine has no access to gs://my-bucket; ")
+    assert "--member=serviceAccount:ACCOUNT " in explanation
 
 
-def test_other_reasons(job: SimpleNamespace) -> None:
-    said = job.refusal.explain(PATH, ANONYMOUS, is_written=False)
-    assert said.startswith("gs://my-bucket wants to know who asks")
+def test_other_storage_errors(job: SimpleNamespace) -> None:
+    explanation = job.storage_errors.explain(PATH, ANONYMOUS, is_written=False)
+    assert explanation.startswith("gs://my-bucket requires authentication")
     text = 'Error executing an HTTP request: HTTP response code 404 with body \'{"error": {'
     text += '"code": 404, "message": "The specified bucket does not exist."}}\''
-    assert job.refusal.explain(PATH, text, is_written=True) == "there is no bucket gs://my-bucket"
+    assert (
+        job.storage_errors.explain(PATH, text, is_written=True) == "bucket gs://my-bucket not found"
+    )
     text = "Error executing an HTTP request: HTTP response code 503 with body ''"
-    assert job.refusal.explain(PATH, text, is_written=True) is None
+    assert job.storage_errors.explain(PATH, text, is_written=True) is None
