@@ -154,8 +154,7 @@ async def test_who_may_not_tunnel_is_told_before_anything_is_made(
     (told,) = [
         one.diagnostic
         for one in bench.events
-        if isinstance(one, WarningIssued)
-        and one.diagnostic.summary == "IAP may not let you through"
+        if isinstance(one, WarningIssued) and one.diagnostic.summary == "IAP may deny access"
     ]
     assert "--role=roles/iap.tunnelResourceAccessor" in told.hint
     bench.events.clear()

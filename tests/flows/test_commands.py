@@ -236,9 +236,9 @@ def test_jobs_where_nothing_is_yet(
     shell = Shell(make_stack())
     for command in ("logs", "wait", "stop"):
         code, _, told = shell.run(command)
-        assert (code, told.splitlines()[0]) == (1, "error: No job yet")
+        assert (code, told.splitlines()[0]) == (1, "error: No jobs")
         code, _, told = shell.run(command, "otter")
-        assert (code, told.splitlines()[0]) == (1, "error: No such job")
+        assert (code, told.splitlines()[0]) == (1, "error: Job not found")
 
 
 @pytest.mark.soak

@@ -130,7 +130,7 @@ def test_an_api_that_may_not_be_enabled(ready: Pipeline, cloud: LocalCloud, aske
     code, checks, following = asked(caller=ANN)
     assert code == 77
     assert following == f"gcloud services enable tpu.googleapis.com --project={ready.project}"
-    assert "you may not enable" in checks["APIs"]["message"]
+    assert "no permission to enable" in checks["APIs"]["message"]
 
 
 def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
@@ -197,7 +197,7 @@ def test_a_project_that_up_makes(project: Project) -> None:
     code, out, _ = bench.type("doctor", "--json")
     checks = {one["check"]: one for one in json.loads(out)["data"]["checks"]}
     assert code == 0
-    assert checks["project"]["message"] == f"`up` makes {project.id}"
+    assert checks["project"]["message"] == f"`up` creates {project.id}"
     assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
 
 

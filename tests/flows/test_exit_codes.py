@@ -115,7 +115,7 @@ async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyP
     [ended] = [one for one in events if isinstance(one, JobEnded)]
     assert (ended.state, ended.exit_code, ended.is_job_exit_code) == ("lost", 69, False)
     told = [one.text for one in events if isinstance(one, Note)]
-    assert sum("what the cloud says of its node" in one for one in told) == 1
+    assert sum("Checking the node's state" in one for one in told) == 1
 
 
 def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> None:

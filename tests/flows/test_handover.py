@@ -127,7 +127,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     assert not [one for one in events if isinstance(one, WarningIssued)]
     record = await watched.submit(script)
     told = [one.because for one in events if isinstance(one, StepFinished)]
-    assert [one for one in told if f"controller goes on with {record.id}" in one]
+    assert [one for one in told if f"controller recovers {record.id}" in one]
     await started(watched, record)
 
     first = await running(watched, record)
@@ -274,7 +274,7 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
         (await there.run(["sh", "-c", away])).check("breaking it")
     record = await watched.submit(script)
     warned = [one.diagnostic for one in events if isinstance(one, WarningIssued)]
-    assert [one.summary for one in warned] == ["Controller does not watch over the job"]
+    assert [one.summary for one in warned] == ["Controller does not recover the job"]
     assert "Jobs run" in warned[0].detail
     assert warned[0].hint
     await started(watched, record)

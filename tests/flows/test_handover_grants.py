@@ -127,7 +127,7 @@ async def taken_away(there: Controller, gone: str) -> None:
     )
     try:
         # Where no list may be seen, nothing is on it.
-        told = "No node" if gone == "tpu.nodes.list" else gone.replace(".", r"\.")
+        told = "Node not found" if gone == "tpu.nodes.list" else gone.replace(".", r"\.")
         with pytest.raises(TpuctlError, match=told):
             await there.work()
     finally:

@@ -178,7 +178,7 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
             assert (await one.run(["true"])).exit_code == 0
             await one.close()
         warnings = [each.diagnostic.summary for each in events if isinstance(each, WarningIssued)]
-        assert warnings == ["Host key taken on trust"], "the first time alone"
+        assert warnings == ["Host key trusted on first use"], "the first time alone"
 
         kept = one.address.pinned_keys_file
         assert kept is not None

@@ -159,7 +159,7 @@ async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
     ]
     bucket = f"gs://{bench.store.name}"
     assert uploads[0].endswith(f" kB to {bucket}")
-    assert uploads[1:] == [f"{bucket} had all of it already"]
+    assert uploads[1:] == [f"already in {bucket}"]
     assert first.bundle == second.bundle
     assert await bench.follow(first) == await bench.follow(second) == 0
 

@@ -99,7 +99,7 @@ def test_where_nothing_fits_up_says_what_to_install(run: Run, tmp_path: Path) ->
     assert run("local", "up", "--pace", "instant").returncode == 0
     up = run("up", "--yes")
     assert up.returncode == 1
-    assert "No image for the machines" in up.stderr
+    assert "No machine image available" in up.stderr
     assert (
         f"TensorFlow 2.18.0 needs Python {NOWHERE}. This is Python {current().minor}" in up.stderr
     )

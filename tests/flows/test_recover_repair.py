@@ -120,7 +120,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     assert (await stack.node()).id != before
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.why.kind, attempt.why.name) == ("infrastructure", "worker-gone")
-    assert "does not answer: it is made anew" in notes(events)
+    assert "not reachable: recreating it" in notes(events)
     await taken_down(stack)
 
 
@@ -140,8 +140,8 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
     refused = await befall(faults, "key-refused", node=node, times="unlimited")
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(
-        lambda: "trying to reach the workers again" in notes(events),
-        "trying to reach the workers again",
+        lambda: "reconnecting to the workers" in notes(events),
+        "reconnecting to the workers",
     )
     await asyncio.to_thread(remote_control.remove_fault, faults, refused)
     assert await asyncio.wait_for(following, 120) == 0
@@ -242,7 +242,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     again = await stack.submit(script(stack, FOR_EVER))
     await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    with pytest.raises(NoCapacity, match=rf"job {again.id} waits for a node"):
+    with pytest.raises(NoCapacity, match=rf"job {again.id} is waiting for a node"):
         await asyncio.wait_for(stack.follow(again), 120)
     await asyncio.to_thread(remote_control.remove_all_faults, faults)
     await taken_down(stack)
@@ -321,7 +321,7 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     with pytest.raises(asyncio.CancelledError):
         await following
     assert f"tpuctl wait {record.id}" in notes(events)
-    assert "does not run now" in notes(events)
+    assert "is not running" in notes(events)
     await asyncio.to_thread(remote_control.remove_fault, faults, held)
     assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
     assert len(await read_attempts(stack.store, record)) == 1
@@ -400,7 +400,7 @@ async def test_the_end_of_maintenance_is_waited_for(
         assert (await stack.node()).id == before
         (attempt,) = await read_attempts(stack.store, record)
         assert attempt.why.kind == "infrastructure"
-        assert (attempt.why.name == "maintenance") == ("waiting for its end" in notes(events))
+        assert (attempt.why.name == "maintenance") == ("waiting for it to end" in notes(events))
     finally:
         await asyncio.to_thread(remote_control.change_settings, faults, pace="instant")
     await taken_down(stack)
@@ -432,7 +432,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.why.kind, attempt.why.name) == ("preemption", "preempted")
-    assert "ending what waits for it" in notes(events)
+    assert "stopping the job that waits for it" in notes(events)
     assert (await stack.transports())[0].address == controller, "the controller stays"
     await taken_down(stack)
 

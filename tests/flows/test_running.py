@@ -134,7 +134,7 @@ def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=90)
     assert running.returncode == 143, told
-    assert "it has 5 seconds to end by itself" in told
+    assert "it has 5 seconds to exit" in told
     assert left_of(stack) == []
     take_away(stack)
 
@@ -154,7 +154,7 @@ def test_a_stack_that_cannot_be_taken_down_is_told(
         running.send_signal(signal.SIGINT)  # as some systems do, one after the other
         _, told = running.communicate(timeout=90)
     assert running.returncode == 143, told
-    assert "error: Stack could not be taken down" in told
+    assert "error: Cannot take the stack down" in told
     assert "tpuctl down" in told
     assert left_of(stack) != []
     job = script(stack, "print('well done')\n")

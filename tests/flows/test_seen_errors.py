@@ -186,7 +186,7 @@ def test_without_a_job_explain_tells_how_the_stack_is(stopped: Bench, played: Pl
     bench = played.project.stack()
     code, out, told = bench.type("explain")
     assert (code, out) == (1, "")
-    assert "No job yet" in told
+    assert "No jobs" in told
     assert "Nothing of it exists" in told
     assert "    tpuctl up\n" in told
     assert "tpuctl explain --error" in told

@@ -123,7 +123,7 @@ async def test_host_keys_are_asked_for_again_before_one_is_trusted(
     assert transport.address == bench.direct.address
     assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
     warnings = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
-    assert "Host key taken on trust" not in warnings
+    assert "Host key trusted on first use" not in warnings
 
 
 @pytest.mark.soak

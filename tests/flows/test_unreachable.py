@@ -162,7 +162,7 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
     planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
     record = await submit(planned, broken, transports, events.append)
     told = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
-    assert told == ["Bucket could not be reached"]
+    assert told == ["Bucket not reachable"]
     assert await asyncio.wait_for(follow(record, None, transports, events.append), 60) == 0
     log = b"".join(event.data for event in events if isinstance(event, LogChunk))
     assert log.decode() == "안녕\n"

@@ -120,11 +120,11 @@ async def test_a_compiler_answers_one_question_after_another(folder: Path) -> No
     ("type_name", "batch", "summary"),
     [
         (None, None, "No TPU type to compile for"),
-        ("v3-9", None, "No such TPU type"),
-        ("tpu7x-8", None, "The compiler does not know this type"),
-        ("v3-8", 12, "Not a batch for this type"),
-        ("v3-8", 0, "Not a batch for this type"),
-        ("v3-8", -8, "Not a batch for this type"),
+        ("v3-9", None, "Unknown TPU type"),
+        ("tpu7x-8", None, "TPU type not supported by the compiler"),
+        ("v3-8", 12, "Invalid batch size"),
+        ("v3-8", 0, "Invalid batch size"),
+        ("v3-8", -8, "Invalid batch size"),
     ],
 )
 async def test_what_cannot_be_asked_is_told_before_anything_is_made(

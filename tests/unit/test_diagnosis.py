@@ -116,7 +116,7 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
         "permissions",
         CheckState.PROBLEM,
         "missing " + " ".join(f"word{number}" for number in range(30)),
-        "Somebody who may grants you with a rather long sentence that has to be wrapped\n"
+        "Ask an administrator to grant it with a rather long sentence that has to be wrapped\n"
         f"    {command}",
     )
     lines = shown(finding, 80).splitlines()
@@ -139,7 +139,7 @@ def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     found = machine_finding(None)
     assert found.state in (CheckState.OK, CheckState.WARNING)
-    assert "made when it is first needed" in found.told
+    assert "created on first use" in found.told
     assert not (tmp_path / "config").exists(), "nothing is changed"
     (tmp_path / "file").write_text("", "utf-8")
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "file" / "below"))

@@ -1,6 +1,6 @@
-"""The small Python interface: what the command line does, for programs. Wires everything, lazily.
+"""The Python API: what the command line does, for programs. Imports are lazy.
 
-For example:
+Example:
 
     import asyncio
     from tpuctl import Tpuctl

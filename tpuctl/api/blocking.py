@@ -1,4 +1,4 @@
-"""The interface without asyncio: for scripts, and for notebooks, where a loop runs already."""
+"""The API without asyncio, for scripts and for notebooks, which already run an event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def print_log(event: Event) -> None:
-    """Show a job's log on stdout as it comes, and what there is to say besides on stderr."""
+    """Print a job's log to stdout, and notes and warnings to stderr."""
     if isinstance(event, LogChunk):
         print(event.data.decode(errors="replace"), end="", flush=True)
     elif isinstance(event, Note):
@@ -37,14 +37,14 @@ def print_log(event: Event) -> None:
 
 
 class BlockingTpuctl:
-    """One stack, as `Tpuctl` has it; each call returns when it is done.
+    """One stack, like `Tpuctl`, with blocking methods.
 
     with BlockingTpuctl("tpuctl.yaml", cloud="local") as stack:
         stack.up()
         code = stack.run("train.py")
         stack.down()
 
-    Calls may come from any thread, one after the other. Ctrl-C ends the call, not the job.
+    Calls may come from any thread, one at a time. Ctrl-C ends the call, not the job.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class BlockingTpuctl:
         self.close()
 
     def close(self) -> None:
-        """Nothing can be asked after it; the stack stays as it is."""
+        """Stop the event loop; the stack is not changed. No method may be called afterwards."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of any coroutine of `api`."""
+        """Run a coroutine of `api` and return its result."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -86,15 +86,15 @@ class BlockingTpuctl:
             raise
 
     def plan(self) -> Prepared:
-        """What `up` would do, changing nothing."""
+        """What `up` would do. Changes nothing."""
         return self.wait_for(self.api.plan())
 
     def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
-        """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
+        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel."""
         return self.wait_for(self.api.up(confirm))
 
     def status(self) -> StackStatus:
-        """What exists, asked of the cloud."""
+        """What exists in the cloud now."""
         return self.wait_for(self.api.status())
 
     def run(
@@ -105,35 +105,34 @@ class BlockingTpuctl:
         up: bool = False,
         down: bool = False,
     ) -> int:
-        """Submit a script and follow it to its end; the job's exit code.
+        """Submit a script, follow it to its end and return the job's exit code.
 
-        With `up` the stack is brought up first; with `down` it is taken down afterwards, whatever
-        happened.
+        `up` brings the stack up first; `down` takes it down afterwards, even after an error.
         """
         return self.wait_for(self.api.run(script, arguments, up=up, down=down))
 
     def submit(self, script: str | Path, arguments: Sequence[str] = ()) -> JobRecord:
-        """Submit a script, which goes on by itself."""
+        """Submit a script and return while it runs."""
         return self.wait_for(self.api.submit(script, arguments))
 
     def follow(self, record: JobRecord) -> int:
-        """Emit the job's log until it has ended; its exit code."""
+        """Emit the job's log until it ends; return its exit code."""
         return self.wait_for(self.api.follow(record))
 
     def job(self, name: str = "") -> JobRecord:
-        """A job by its id or its last word; the latest when none is given."""
+        """A job by its id or the last word of it; the latest job by default."""
         return self.wait_for(self.api.job(name))
 
     def jobs(self) -> list[JobSummary]:
-        """All jobs of the stack, the latest first."""
+        """All jobs of the stack, latest first."""
         return self.wait_for(self.api.jobs())
 
     def log(self, record: JobRecord) -> None:
-        """Emit what the job has logged until now."""
+        """Emit what the job has logged so far."""
         self.wait_for(self.api.log(record))
 
     def stop(self, record: JobRecord) -> JobStatus:
-        """End the job on every worker."""
+        """Stop the job on every worker."""
         return self.wait_for(self.api.stop(record))
 
     def explain(self, record: JobRecord) -> Explanation:
@@ -141,9 +140,9 @@ class BlockingTpuctl:
         return self.wait_for(self.api.explain(record))
 
     def report(self, record: JobRecord) -> RunReport:
-        """All that is known of the job: attempts, cost, curves."""
+        """Everything known about the job: attempts, cost, metrics."""
         return self.wait_for(self.api.report(record))
 
     def down(self, *, delete_bucket: bool = False) -> Down:
-        """Take the stack away; what is left of it."""
+        """Take the stack down; return what remains of it."""
         return self.wait_for(self.api.down(delete_bucket=delete_bucket))

@@ -1,4 +1,4 @@
-"""A script's step compiled by the TPU's own compiler: what that needs, put together."""
+"""Compile a script's training step with the TPU compiler on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_script"]
 
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")  # that the compiler knows
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")  # supported by the compiler
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 
 
@@ -44,12 +44,11 @@ async def compile_script(
 ) -> CompileReport:
     """Compile the script's training step for one core of the stack's type, or of `type_name`.
 
-    The script runs, unmodified, up to its first step; nothing of it is sent anywhere. `batch` is
-    over all replicas: it alone is asked about then. `variables` are added to the script's own,
-    `samples` put into the local cloud, which serves gs:// where the script speaks of it. The
-    environments are made where they are missing. Raises Usage for what cannot be asked,
-    Refused for a machine on which it cannot be, OperationFailed where the script does not come to
-    its step.
+    The script runs unmodified up to its first step; nothing leaves this machine. `batch` is the
+    global batch size, over all replicas; without it several are tried. `variables` are added to
+    the script's environment, `samples` uploaded to the local cloud, which serves the script's
+    gs:// paths. Missing environments are created. Raises Usage for invalid options, Refused on an
+    unsupported machine, OperationFailed if the script does not reach its first step.
     """
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import COMPILER, Environments, require_machine
@@ -62,7 +61,7 @@ async def compile_script(
     environments = Environments()
     packages = await _packages(environments, script, stack, emit)
     compiler = await _ensure_environment(environments, COMPILER, emit)
-    # A socket's path may have a hundred letters at most.
+    # The path of a Unix socket is limited to about 100 characters.
     base = "/tmp" if Path("/tmp").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
         folder = Path(name)
@@ -93,31 +92,31 @@ def _compile_request(
     if type_name is None and stack is None:
         raise Usage(
             "No TPU type to compile for",
-            "there is no stack file, and no type was named",
-            hint="Name one:\n    tpuctl rehearse --compile --type v3-8 SCRIPT",
+            "no stack file and no --type",
+            hint="Specify a type:\n    tpuctl rehearse --compile --type v3-8 SCRIPT",
             where="--type",
         )
     name = type_name or (stack.accelerator.name if stack is not None else "")
     accelerator = accelerator_type(name)
     if accelerator is None:
         like = nearest(name, accelerator_types())
-        hint = f"Did you mean {', '.join(like)}?" if like else "All of them:\n    tpuctl types"
-        raise Usage("No such TPU type", name, hint=hint, where="--type")
+        hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
+        raise Usage("Unknown TPU type", name, hint=hint, where="--type")
     if accelerator.generation not in GENERATIONS:
         raise Usage(
-            "The compiler does not know this type",
-            f"{name} is a {accelerator.generation}; it knows {', '.join(GENERATIONS)}",
+            "TPU type not supported by the compiler",
+            f"{name} is a {accelerator.generation}; supported are {', '.join(GENERATIONS)}",
             where="--type",
-            hint="Name a type of one of these generations; they are listed by\n    tpuctl types",
+            hint="Choose a type of one of these generations:\n    tpuctl types",
         )
     is_stack_type = stack is not None and name == stack.accelerator.name
     nodes = len(stack.nodes) if is_stack_type and stack is not None else 1
     replicas = accelerator.devices * nodes
     if batch is not None and (batch < 1 or batch % replicas):
         raise Usage(
-            "Not a batch for this type",
-            f"{batch} over {replicas} replicas of {name}: each has to take as many as the others",
-            hint=f"Take a multiple of {replicas}.",
+            "Invalid batch size",
+            f"{batch} is not divisible by the {replicas} replicas of {name}",
+            hint=f"Use a multiple of {replicas}.",
             where="--batch",
         )
     runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
@@ -125,10 +124,10 @@ def _compile_request(
     notes = []
     if version is not None and version != LOWERED_WITH:
         notes.append(
-            f"the runtime has TensorFlow {version}: its operations, and its compiler, may differ"
+            f"the runtime has TensorFlow {version}: its operations and compiler may differ"
         )
     if stack is not None and stack.file.job.setup:
-        notes.append("job.setup, which changes a machine, was not run")
+        notes.append("job.setup was not run: it changes the machine")
     return Wanted(
         script=script.name,
         type=name,
@@ -150,7 +149,7 @@ async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit
 async def _packages(
     environments: Environments, script: Path, stack: Stack | None, emit: Emit
 ) -> Packages:
-    """The environment that lowers, with what the job installs above it."""
+    """The environment that lowers the step, with the job's packages on top."""
     from tpuctl.jobs.installation import read_installation
     from tpuctl.model.schema import JobSection
     from tpuctl.preflight.compile.environments import LOWERING
@@ -169,9 +168,9 @@ async def _packages(
         return Packages(image)
     if installation.project is not None:
         raise Refused(
-            "A package of the folder is not installed here",
-            f"job.requirements: {installation.project} would be built into its own folder",
-            hint="Name a requirements file for this.",
+            "Local package not supported here",
+            f"job.requirements: building {installation.project} would write into its folder",
+            hint="Use a requirements file instead.",
             where="job.requirements",
         )
     home = private_folder(environments.cache / "compile" / "jobs")
@@ -201,8 +200,8 @@ async def _local_cloud(
     samples: Sequence[Sample],
     emit: Emit,
 ) -> Mapping[str, str | None]:
-    """What leads the script to the local cloud, with the buckets that it names; nothing where it
-    names none."""
+    """The variables that point the script at the local cloud, with the buckets it names created;
+    empty if it names none."""
     from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
     from tpuctl.jobs.file_selection import selected
 
@@ -225,11 +224,11 @@ async def _local_cloud(
 def _job_variables(
     stack: Stack | None, request: Wanted, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """As on the first worker, as far as there is a stack."""
+    """The variables of the first worker, as far as a stack defines them."""
     job = {
-        # The import would wait for minutes for a TPU.
+        # Importing TensorFlow would wait minutes for a TPU.
         "TPU_LIBRARY_PATH": "/nonexistent",
-        # transformers does not know the package of a TPU's TensorFlow.
+        # transformers does not recognize the TensorFlow package built for TPUs.
         "FORCE_TF_AVAILABLE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TPU_NAME": "local",
@@ -237,7 +236,7 @@ def _job_variables(
         "TPUCTL_WORKERS": "1",
     }
     if request.runtime is not None and _version_numbers(request.runtime) < KERAS_3:
-        job["TF_USE_LEGACY_KERAS"] = "1"  # as the runtime's tf.keras is
+        job["TF_USE_LEGACY_KERAS"] = "1"  # the runtime's tf.keras is Keras 2
     if stack is not None:
         job["TPUCTL_BUCKET"] = stack.bucket
         job["TPUCTL_OUTPUT"] = f"gs://{stack.bucket}/tpuctl/compile/output"
@@ -252,7 +251,7 @@ def _environment(
     settings: Path,
     folder: Path,
 ) -> dict[str, str]:
-    """The script's variables: a worker's, and none that lead away from here."""
+    """The script's environment: that of a worker, with no variable that points to Google."""
     from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
     home = folder / "home"

@@ -1,4 +1,4 @@
-"""`doctor`: the checks of the cloud, and those of this machine that stand beside them."""
+"""`doctor`: checks of the project, the stack file, the local cloud and this machine."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnose", "role_of"]
 
-IMAGE_BYTES = 3 * 2**30  # an image with TensorFlow, and what pip needs meanwhile
-MACHINE_BYTES = 2**28  # what machines write, at the least
+IMAGE_BYTES = 3 * 2**30  # an image with TensorFlow, and pip's temporary files
+MACHINE_BYTES = 2**28  # the least that machines write
 LOCAL, FILE = "local cloud", "stack file"
 PLACEHOLDER = "my-project"
 
 
 async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[Diagnosis, bool]:
-    """Ask for all that `up` and `run` need; and say whether the stack is up already.
+    """Check everything that `up` and `run` need; also return whether the stack is already up.
 
-    Nothing is changed, but that the local cloud is started where it is the one to be asked.
-    Without a stack file a plain TPU VM is looked for, in the project that `tpuctl` names if any.
+    Changes nothing, except that the local cloud is started if it is the one in use. Without a
+    stack file, checks for a plain TPU VM in the project of `tpuctl`, if it has one.
     """
     from tpuctl.cloud.clients import Cloud
     from tpuctl.flows.doctor import Check, ProjectChecks, machine_finding, run_checks
@@ -47,7 +47,7 @@ async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[D
     if tpuctl.cloud_name == "local":
         checks.append(Check(LOCAL, check_local_cloud))
     checks.append(Check(FILE, check_file))
-    if stack is None:  # who calls can be told all the same
+    if stack is None:  # the caller's identity can be checked without a stack
         placeholder = minimal_stack("any", PLACEHOLDER)
         project_checks = ProjectChecks(
             placeholder, lambda: Cloud(tpuctl.endpoint, ""), has_file=False
@@ -62,7 +62,7 @@ async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[D
 
 
 def role_of(tpuctl: Tpuctl) -> CustomRole:
-    """The custom role for whoever brings the stack up and takes it down. Asks no cloud."""
+    """The custom role needed to bring the stack up and take it down. Sends no request."""
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import GOOGLE
     from tpuctl.flows.role import custom_role
@@ -72,21 +72,22 @@ def role_of(tpuctl: Tpuctl) -> CustomRole:
 
 
 def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
-    """The stack to ask about, if there is one, and what is to be said of its file."""
+    """The stack to check, if any, and the finding about its file."""
     path = tpuctl.stack_file
     if tpuctl.bare is not None:
-        detail = f"left out: a plain TPU VM in {tpuctl.project} is looked into"
-        return tpuctl.stack, Finding(FILE, CheckState.UNASKED, detail, "Write one\n    tpuctl init")
+        detail = f"not used: checking for a plain TPU VM in {tpuctl.project}"
+        hint = "Create one:\n    tpuctl init"
+        return tpuctl.stack, Finding(FILE, CheckState.UNASKED, detail, hint)
     if not path.exists():
-        hint = "Write one\n    tpuctl init\nor look at a project alone\n"
+        hint = "Create one:\n    tpuctl init\nor check a project only:\n"
         hint += "    tpuctl doctor --project PROJECT"
-        return None, Finding(FILE, CheckState.PROBLEM, f"there is no {path}", hint, exit_code=2)
+        return None, Finding(FILE, CheckState.PROBLEM, f"{path} not found", hint, exit_code=2)
     try:
         stack = tpuctl.stack
         stack.require_valid()
     except InvalidStack as error:
         finding = failed(FILE, error)
-        hint = f"{finding.hint}\nAll that is wrong with it:\n    tpuctl check".strip()
+        hint = f"{finding.hint}\nSee all problems:\n    tpuctl check".strip()
         return None, Finding(FILE, CheckState.PROBLEM, finding.told, hint, error.exit_code)
     tpu = stack.file.tpu
     nodes = f"{len(stack.nodes)} x " if len(stack.nodes) > 1 else ""
@@ -95,21 +96,21 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
 
 
 def _public_keys(tpuctl: Tpuctl) -> str:
-    """As `up` would give them to machines; nothing where the key is still to be made."""
+    """The public keys that `up` would install; empty while there is no key yet."""
     return tpuctl.keys.public_lines() if tpuctl.keys.exists else ""
 
 
 def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
-    """It runs, keeps machines apart, and has room and an image for those of the stack."""
+    """It runs, isolates machines, and has disk space and an image for the stack's machines."""
     import shutil
 
     from tpuctl.emulator.client import server_process
     from tpuctl.emulator.machines.images import ImageStore, NoImage
 
-    endpoint = tpuctl.endpoint  # which starts it
+    endpoint = tpuctl.endpoint  # starts it
     running = server_process.status(server_process.default_home())
     isolation = server_process.report(running)["isolation"] if running is not None else ""
-    facts = [f"runs at {endpoint.url}"]
+    facts = [f"running at {endpoint.url}"]
     tensorflow = stack.runtime.tensorflow if stack is not None else None
     images = ImageStore()
     try:
@@ -127,18 +128,18 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
             LOCAL,
             CheckState.PROBLEM,
             f"{free / 2**30:.1f} GiB are free at {folder}, {needed / 2**30:.1f} are needed",
-            "Make room, or keep images elsewhere:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
+            "Free disk space, or move the image cache:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
             exit_code=1,
         )
     if not is_made:
-        facts.append("the machines' image is made at the first `up`")
+        facts.append("the first `up` builds the machine image")
     if isolation.startswith("none") and "no machines" not in isolation:
         return Finding(
             LOCAL,
             CheckState.WARNING,
-            f"{'; '.join(facts)}; machines are not kept apart from this computer "
-            f"({isolation.partition(': ')[2]}), so that startup scripts are refused",
-            "On Linux, user namespaces are allowed with\n"
+            f"{'; '.join(facts)}; machines are not isolated from this computer "
+            f"({isolation.partition(': ')[2]}), so startup scripts are rejected",
+            "On Linux, allow user namespaces:\n"
             "    sudo sysctl -w kernel.unprivileged_userns_clone=1",
         )
     return Finding(LOCAL, CheckState.OK, "; ".join(facts))

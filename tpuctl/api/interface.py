@@ -1,4 +1,4 @@
-"""`Tpuctl`: one stack, as programs handle it. Each method calls one flow with the context."""
+"""`Tpuctl`: the Python API for one stack. Each method calls one flow with the context."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ __all__ = ["Tpuctl"]
 
 
 class Tpuctl:
-    """One stack, seen from this machine. Every method may be repeated at any time.
+    """One stack. Every method may be called again at any time.
 
-    Without a stack file, from its name and its project's id alone, a stack can be looked at and
-    taken away: `Tpuctl(name="bert", project="my-project")`.
+    Without a stack file, the name and project id are enough to inspect a stack and take it down:
+    `Tpuctl(name="bert", project="my-project")`.
     """
 
-    # Whether lines of several workers' logs carry their names. Who reads events needs none.
+    # Whether log lines of several workers are prefixed with the worker. Event readers turn it off.
     names_workers: bool = True
 
     def __init__(
@@ -61,16 +61,16 @@ class Tpuctl:
         self.bare = (name, project) if name or project else None
         self.cloud_name = cloud
         self.emit = emit
-        # Asked whether uv may download a Python that the local cloud's machines need.
+        # Decides whether uv may download a Python that the local cloud's machines need.
         self.may_install: Callable[[str], bool] = lambda question: False
 
-    # The context, made when it is first needed ---------------------------------------------
+    # The context, created on first use -----------------------------------------------------
 
     @cached_property
     def stack(self) -> Stack:
-        """The stack file, read. What makes something of it has it checked: `require_valid`.
+        """The stack read from its file; methods that create resources also `require_valid` it.
 
-        Raises InvalidStack for a file that does not say what a stack is.
+        Raises InvalidStack for an invalid file.
         """
         from tpuctl.model.stack import minimal_stack, read_stack
 
@@ -78,7 +78,7 @@ class Tpuctl:
 
     @cached_property
     def project(self) -> str:
-        """The project's id; of a program that named no stack too. Raises Usage, InvalidStack."""
+        """The project id, also if only a project was given. Raises Usage, InvalidStack."""
         from tpuctl.model.stack import minimal_stack
 
         if self.bare and not self.bare[0]:
@@ -87,7 +87,7 @@ class Tpuctl:
 
     @cached_property
     def endpoint(self) -> Endpoint:
-        """Where the APIs are; the local cloud is started when it does not run."""
+        """The API endpoint; starts the local cloud if it is not running."""
         from tpuctl.api.local_cloud import endpoint_of
 
         return endpoint_of(self.cloud_name, self.emit)
@@ -109,12 +109,12 @@ class Tpuctl:
 
     @property
     def key(self) -> KeyPair:
-        """The SSH key: the one that the stack file names, else tpuctl's own, made when missing."""
+        """The SSH key named in the stack file, otherwise tpuctl's own, created if missing."""
         return self.keys.pair
 
     @property
     def context(self) -> Context:
-        """What flows are handed. Starts the local cloud where that is spoken to."""
+        """The context passed to flows. Starts the local cloud if it is the one in use."""
         from tpuctl.api.local_cloud import prepare_image
         from tpuctl.flows.context import Context, controller_name, job_cloud
 
@@ -137,7 +137,7 @@ class Tpuctl:
         return self.context.store
 
     def with_worker_names(self, part: LogRange | None) -> LogRange:
-        """A part of a log, or all of it, with the names of workers or without."""
+        """The range of a log, or all of it, with `names_workers` applied."""
         from tpuctl.model.log_range import WHOLE_LOG
 
         return replace(part or WHOLE_LOG, is_named=self.names_workers)
@@ -145,43 +145,42 @@ class Tpuctl:
     # The stack -----------------------------------------------------------------------------
 
     async def plan(self, zone: str | None = None) -> Prepared:
-        """What `up` would do, asking the cloud but changing nothing. Raises InvalidStack."""
+        """What `up` would do. Reads the cloud, changes nothing. Raises InvalidStack."""
         from tpuctl.flows.plan import plan
 
-        self.stack.require_valid()  # before a local cloud is started for it
+        self.stack.require_valid()  # before starting the local cloud
         return await plan(self.context, zone)
 
     async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
-        """Bring the stack up. `confirm` sees the plan first and raises to refuse it."""
+        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel."""
         from tpuctl.flows.up import up
 
-        self.stack.require_valid()  # before a local cloud is started for it
+        self.stack.require_valid()  # before starting the local cloud
         return await up(self.context, confirm)
 
     async def provision(self, prepared: Prepared) -> Prepared:
-        """Carry a plan out. The machines may not answer yet after it. Raises Conflict, with
-        everything taken away again, when the stack was taken down meanwhile."""
+        """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with
+        everything deleted again, if the stack was taken down at the same time."""
         from tpuctl.flows.up import provision
 
         return await provision(self.context, prepared)
 
     async def status(self) -> StackStatus:
-        """What exists, asked of the cloud."""
+        """What exists in the cloud now."""
         from tpuctl.flows.status import status
 
         return await status(self.context)
 
     async def snapshot(self) -> Snapshot:
-        """The stack and its jobs as they are now, asked of the cloud and the bucket."""
+        """The stack and its jobs now, read from the cloud and the bucket."""
         from tpuctl.flows.status import take_snapshot
 
         return await take_snapshot(self.context)
 
     def watch(self, seconds: float) -> AsyncIterator[Snapshot]:
-        """The same every so many seconds, without an end, with news from the machines themselves.
+        """Yield a snapshot every `seconds`, forever, with log progress read from the machines.
 
-        Raises what keeps the first look from telling anything; later problems are told with what
-        was seen last.
+        The first snapshot raises its errors; later ones report them next to the last good state.
         """
         from tpuctl.flows.status import watch
 
@@ -193,13 +192,13 @@ class Tpuctl:
         delete_bucket: bool = False,
         confirm: Callable[[Teardown], None] | None = None,
     ) -> Down:
-        """Take the stack away, then ask the cloud what is left of it."""
+        """Take the stack down, then check what remains of it."""
         from tpuctl.flows.down import down
 
         return await down(self.context, delete_bucket=delete_bucket, confirm=confirm)
 
     async def orphans(self) -> list[InventoryItem]:
-        """Everything in the project that any stack made, in every zone."""
+        """Everything in the project that any stack created, in every zone."""
         from tpuctl.flows.orphans import orphans
 
         return await orphans(self.cloud, self.emit)
@@ -209,9 +208,9 @@ class Tpuctl:
     def check(
         self, script: str | Path, *, form: Form = "script", folder: Path | None = None
     ) -> Report:
-        """What the static check finds in a script or module, for the stack's TPU.
+        """Check a script or module statically for the stack's TPU.
 
-        Nothing of it is run; no network. `errors` of the report are what `submission` refuses.
+        Runs no code and uses no network. `submission` rejects a script with `errors`.
         """
         from tpuctl.flows.check import check
 
@@ -228,13 +227,13 @@ class Tpuctl:
         timeout: float | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Submission:
-        """What would be submitted, without any network. Raises Usage or Refused where the check
-        finds that it cannot run.
+        """Prepare a submission, without network access. Raises Usage, or Refused if the check
+        finds errors.
 
-        `script` is the path of a script, else as `form` says a module's name or a command's first
-        word; those are of `folder`, which is shipped: the current one by default. After `timeout`
-        seconds the machines end it, all its attempts taken together. `secrets` tells where further
-        ones come from, by name, as `job.secrets` of the stack file does: {"HF_TOKEN": "env"}.
+        `script` is the path of a script or, depending on `form`, a module name or the first word
+        of a command, run in `folder`, which is uploaded (default: the current folder). The job is
+        stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets
+        to their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
         """
         from tpuctl.flows.run import prepare
 
@@ -260,20 +259,20 @@ class Tpuctl:
         folder: Path | None = None,
         check: bool = True,
     ) -> JobRecord:
-        """Check it, bundle its folder, ship that, start it on its workers; see `submission`."""
+        """Check the script, upload its folder and start it on the workers; see `submission`."""
         return await self.start(
             self.submission(script, arguments, form=form, folder=folder, check=check)
         )
 
     async def start(self, submission: Submission) -> JobRecord:
-        """Bundle and ship what `submission` made, start it on its workers."""
+        """Upload a submission and start it on the workers."""
         from tpuctl.flows.run import start
 
         return await start(self.context, submission)
 
     async def wait_until_running(self, record: JobRecord) -> int | None:
-        """Wait until the job runs on all its workers. Where it has failed on one instead, its log
-        and what went wrong are emitted, and its exit code is the answer."""
+        """Wait until the job runs on all its workers. If it fails on one, emit that worker's log
+        and the error, and return the exit code."""
         from tpuctl.flows.run import wait_until_running
 
         return await wait_until_running(self.context, record)
@@ -286,12 +285,12 @@ class Tpuctl:
         part: LogRange | None = None,
         show: bool = True,
     ) -> int:
-        """Emit the job's log until it has ended; its exit code.
+        """Emit the job's log until it ends; return its exit code.
 
-        The log of the first worker byte for byte, or of all workers, line by line with their
-        names, or a `part` of it; of the record's attempt and of all that follow it: where machines
-        failed, or were taken away, another is started here within the job's retries, on a stack
-        brought up anew if need be. Cancelling leaves the job alone.
+        Emits the log of the first worker byte for byte, or of all workers line by line with their
+        names, or a `part` of it, for the record's attempt and all later ones. After a preemption
+        or machine failure the next attempt is started here, within the job's retries, on a
+        recreated stack if necessary. Cancelling does not stop the job.
         """
         from tpuctl.flows.recover import follow_to_end
 
@@ -311,14 +310,14 @@ class Tpuctl:
         up: bool = False,
         down: bool = False,
     ) -> int:
-        """Submit a script and follow it to its end; the job's exit code.
+        """Submit a script, follow it to its end and return the job's exit code.
 
-        With `up` the stack is brought up first; with `down` it is taken down afterwards, whatever
-        happened. Raises Conflict when the job succeeded and something that costs money is left.
+        `up` brings the stack up first; `down` takes it down afterwards, even after an error.
+        Raises Conflict if the job succeeded but billable resources remain.
         """
         from tpuctl.flows.run import run
 
-        submission = self.submission(script, arguments)  # refused before a local cloud is started
+        submission = self.submission(script, arguments)  # rejected before starting the local cloud
         return await run(
             self.context, submission, up=up, down=down, part=self.with_worker_names(None)
         )
@@ -326,7 +325,7 @@ class Tpuctl:
     async def log(
         self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None
     ) -> None:
-        """Emit what an attempt has logged until now, or a part of it."""
+        """Emit what an attempt has logged so far, or a part of it."""
         from tpuctl.flows.log_output import emit_log
 
         await emit_log(
@@ -334,34 +333,34 @@ class Tpuctl:
         )
 
     async def job(self, name: str = "", attempt: int | None = None) -> JobRecord:
-        """A job by its id or its word; the latest when none is given. Raises NotFound.
+        """A job by its id or the last word of it; the latest job by default. Raises NotFound.
 
-        As its last attempt runs it, or that of this number. Raises Usage when there is none.
+        The record is of the last attempt, or of attempt number `attempt`; Usage if it is unknown.
         """
         from tpuctl.flows.jobs import find_job
 
         return await find_job(self.context, name, attempt)
 
     async def jobs(self) -> list[JobSummary]:
-        """All jobs of the stack, the latest first; none where there is no bucket."""
+        """All jobs of the stack, latest first; empty if the bucket does not exist."""
         from tpuctl.flows.jobs import jobs
 
         return await jobs(self.context)
 
     async def stop(self, record: JobRecord, *, grace: float = 30.0) -> JobStatus:
-        """End the job on every worker: SIGTERM, then SIGKILL after so many seconds."""
+        """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds."""
         from tpuctl.flows.follow import stop_job
 
         return await stop_job(self.context, record, grace=grace)
 
     async def explain(self, record: JobRecord) -> Explanation:
-        """Why the job, as an attempt of it ran it, ended; also after its machines are gone."""
+        """Why the record's attempt ended; works after its machines are gone."""
         from tpuctl.flows.explain import explain
 
         return await explain(self.context, record)
 
     async def report(self, record: JobRecord) -> RunReport:
-        """All that is known of the job: attempts, cost, curves; from its bucket."""
+        """Everything known about the job: attempts, cost, metrics; read from the bucket."""
         from tpuctl.flows.report import report
 
         return await report(self.context, record)
@@ -369,13 +368,13 @@ class Tpuctl:
     # Machines ------------------------------------------------------------------------------
 
     async def node(self) -> NodeStatus:
-        """The stack's node, the first of several. Raises NotFound when there is none."""
+        """The stack's node, the first of several. Raises NotFound."""
         from tpuctl.flows.workers import nodes_of
 
         return (await nodes_of(self.stack, self.cloud))[0]
 
     async def transports(self) -> dict[int, SshTransport]:
-        """A connection to each worker, made when first used; numbered through all nodes."""
+        """A connection to each worker, opened on first use; workers are numbered across nodes."""
         from tpuctl.flows.workers import transports
 
         return await transports(self.context)
@@ -383,13 +382,13 @@ class Tpuctl:
     def connections(
         self, *, required: bool = True
     ) -> AbstractAsyncContextManager[dict[int, SshTransport]]:
-        """Transports to the node's workers, closed at the end; none where there is no node."""
+        """Connections to the workers, closed on exit; empty without a node, unless `required`."""
         from tpuctl.flows.workers import connections
 
         return connections(self.context, required=required)
 
     async def ssh_command(self, worker: int, line: str = "") -> list[str]:
-        """The command line of the `ssh` program that opens a shell on a worker, or runs a line."""
+        """The `ssh` command line that opens a shell on a worker, or runs a shell command there."""
         from tpuctl.api import tunnel
         from tpuctl.flows.ssh import ssh_command
 
@@ -397,9 +396,9 @@ class Tpuctl:
         return await ssh_command(self.context, worker, line, tunnel=through)
 
     async def run_on_workers(self, line: str, worker: int | None = None) -> list[CommandResult]:
-        """Run a shell's line on every worker at once, or on one; how it ended, the first first.
+        """Run a shell command on all workers in parallel, or on one; results in order of finish.
 
-        What it writes is emitted. A worker that cannot be reached is told, and the others go on.
+        Its output is emitted. An unreachable worker is reported, and the others continue.
         """
         from tpuctl.flows.workers import connect_selected, run_on_workers
 
@@ -407,7 +406,7 @@ class Tpuctl:
             return await run_on_workers(line, transports, self.emit)
 
     async def copy(self, request: CopyRequest, *, recursive: bool = False) -> list[CopyResult]:
-        """Copy between this machine and workers, whole files or none; what each one was sent."""
+        """Copy files between this machine and workers, atomically per file; results per worker."""
         from tpuctl.flows.cp import copy
         from tpuctl.flows.workers import connect_selected
 
@@ -418,7 +417,7 @@ class Tpuctl:
     async def forward_ports(
         self, ports: Sequence[PortMapping], worker: int = 0
     ) -> AsyncIterator[None]:
-        """Within, connections to ports of this machine's loopback lead to the worker's ports."""
+        """Forward ports of this machine's loopback to the worker's ports while in the block."""
         from tpuctl.flows.forward import forward_ports
         from tpuctl.flows.workers import connect_selected
 

@@ -1,9 +1,9 @@
-"""Buckets of the local cloud for programs of this machine: made when missing, filled from here."""
+"""Buckets of the local cloud for programs on this machine: created and filled as needed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?=[/\s'\"`,;)]|$)")
-Sample = tuple[Path, str, str]  # a folder here, a bucket, a prefix without slashes at its ends
-MAX_FILES_READ = 200  # of a project, for the buckets that they name
+Sample = tuple[Path, str, str]  # local path, bucket, prefix without leading or trailing slash
+MAX_FILES_READ = 200  # source files searched for bucket names
 
 
 def parse_sample(text: str) -> Sample:
@@ -35,25 +35,25 @@ def parse_sample(text: str) -> Sample:
     match = re.fullmatch(r"gs://([^/]+)/?(.*)", uri)
     if not equals or match is None:
         raise Usage(
-            "Not a sample",
-            f"{text} does not say which folder goes where",
-            hint="For example\n    tpuctl rehearse --sample data=gs://my-bucket/data train.py",
+            "Invalid sample",
+            f"{text} is not of the form FOLDER=gs://BUCKET/PATH",
+            hint="For example:\n    tpuctl rehearse --sample data=gs://my-bucket/data train.py",
             where="--sample",
         )
     path = Path(folder).expanduser()
     if not path.exists():
         raise Usage(
-            "No such sample",
+            "Sample not found",
             f"{folder} does not exist",
             where="--sample",
-            hint="Name a file or folder that is there:\n"
+            hint="Specify an existing file or folder:\n"
             "    tpuctl rehearse --sample FOLDER=gs://BUCKET/PATH SCRIPT",
         )
     return path, match[1], match[2].strip("/")
 
 
 def bucket_names(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]:
-    """The names of buckets that stand in these texts and files."""
+    """The names of buckets in gs:// URIs in these texts and files."""
     names = {name for text in texts for name in BUCKET.findall(text)}
     for _, path in zip(range(MAX_FILES_READ), sources, strict=False):
         with suppress(OSError):
@@ -65,9 +65,9 @@ def bucket_names(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]
 async def prepare_local_cloud(
     buckets: Iterable[str], samples: Sequence[Sample], emit: Emit, *, location: str
 ) -> dict[str, str | None]:
-    """The local cloud with these buckets and samples, started if need be.
+    """Start the local cloud if necessary, and create these buckets with these samples.
 
-    The answer are the variables that lead a script there; None means to unset one.
+    Returns the variables that point a script at it; None means to unset one.
     """
     import os
 
@@ -82,22 +82,22 @@ async def prepare_local_cloud(
     running = server_process.status(server_process.default_home())
     if running is None:
         raise Unreachable(
-            "The local cloud did not answer",
-            "it went away just now",
-            hint="Start it again, which keeps what it has, then repeat the command:\n"
+            "Local cloud not reachable",
+            "it stopped just now",
+            hint="Start it again (its state is kept), then repeat the command:\n"
             "    tpuctl local up",
         )
     cloud = Cloud(endpoint, DEFAULT_PROJECT)
     await create_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
     for sample in samples:
         with step(emit, f"gs://{sample[1]}/{sample[2]}", "copy") as progress:
-            counts = await upload_sample(cloud, sample, progress.report)
-            progress.result = f"{counts['sent']} files, {counts['there']} there already"
+            uploaded, unchanged = await upload_sample(cloud, sample, progress.report)
+            progress.result = f"{uploaded} files uploaded, {unchanged} up to date"
     return environment_for(running, shell_variables(os.environ))
 
 
 async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
-    """Make those that are not there; their names."""
+    """Create the buckets that do not exist; return the names of those created."""
     from tpuctl.cloud.errors import convert, is_foreign
     from tpuctl.cloud.threads import in_thread
     from tpuctl.errors import Conflict
@@ -119,15 +119,15 @@ async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> l
             if not is_foreign(error):
                 raise
             converted = convert(error, f"gs://{name}")
-            if not isinstance(converted, Conflict):  # made by somebody else meanwhile
+            if not isinstance(converted, Conflict):  # created concurrently
                 raise converted from error
     return created
 
 
 async def upload_sample(
     cloud: Cloud, sample: Sample, report: Callable[[str, float | None], None]
-) -> Mapping[str, int]:
-    """Upload a folder's files, or one file; how many were sent, and how many were there."""
+) -> tuple[int, int]:
+    """Upload a folder's files, or one file; return the numbers of uploaded and unchanged files."""
     from tpuctl.cloud.objects import ObjectStore
 
     path, bucket, prefix = sample
@@ -138,9 +138,9 @@ async def upload_sample(
     if not files:
         raise Usage(
             "Sample is empty",
-            f"there is no file in {path}",
+            f"no files in {path}",
             where="--sample",
-            hint="Put into it some of the data that the script reads, then repeat the command.",
+            hint="Add some of the data that the script reads, then repeat the command.",
         )
     existing = {info.name: info for info in await store.list(prefix)}
     uploaded = 0
@@ -153,4 +153,4 @@ async def upload_sample(
             continue
         await store.put_file(name, file, if_absent=False)
         uploaded += 1
-    return {"sent": uploaded, "there": len(files) - uploaded}
+    return uploaded, len(files) - uploaded

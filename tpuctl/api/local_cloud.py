@@ -1,4 +1,4 @@
-"""What `--cloud local` needs of this machine: the server running, the machines' image made."""
+"""What `--cloud local` needs: a running server and an image for its machines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
 
 
 def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
-    """Where the APIs of `google` or `local` are; the local cloud is started when it does not run.
+    """The endpoint of `google` or `local`; starts the local cloud if it is not running.
 
-    Raises Usage in a shell whose way to Google was led to the local cloud.
+    Raises Usage for Google in a shell whose environment points at the local cloud.
     """
     from tpuctl.cloud.endpoints import GOOGLE
 
@@ -36,23 +36,23 @@ def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
 
 
 def _require_google() -> None:
-    """Raises Usage in a shell whose way to Google was led to the local cloud."""
+    """Raises Usage in a shell whose environment points at the local cloud."""
     import os
 
     from tpuctl.emulator.client.shell_record import RECORD
 
     if RECORD in os.environ:
         raise Usage(
-            "This shell is pointed at the local cloud",
-            "what speaks to Google from here reaches the local cloud instead",
-            hint='Undo that first:\n    eval "$(tpuctl local env --unset)"',
+            "This shell points at the local cloud",
+            "requests to Google from this shell go to the local cloud",
+            hint='Reset the shell first:\n    eval "$(tpuctl local env --unset)"',
         )
 
 
 def running_endpoint(emit: Emit) -> Endpoint:
-    """Where the local cloud is; it is started when it does not run.
+    """The endpoint of the local cloud; starts it if it is not running.
 
-    Its owner is who calls, unless TPUCTL_LOCAL_CALLER names another member.
+    Requests are made as its owner, unless TPUCTL_LOCAL_CALLER names another member.
     """
     import os
 
@@ -72,10 +72,10 @@ def running_endpoint(emit: Emit) -> Endpoint:
 async def prepare_image(
     tensorflow: str | None, emit: Emit, may_install: Callable[[str], bool]
 ) -> None:
-    """Make the machines' image before a node waits for it: of the nearest TensorFlow if need be.
+    """Build the machine image before a node needs it, with the nearest TensorFlow available.
 
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
-    TpuctlError where no image can be made.
+    TpuctlError if no image can be built.
     """
     from tpuctl.emulator.machines.images import ImageStore, NoImage
     from tpuctl.emulator.machines.interface import MachineError
@@ -95,15 +95,14 @@ async def prepare_image(
             await images.ensure(choice.tensorflow, progress.report, progress.report_bytes)
     except NoImage as error:
         hint = f"{error.hint}\nThen repeat the command."
-        raise TpuctlError("No image for the machines", str(error), hint=hint) from error
+        raise TpuctlError("No machine image available", str(error), hint=hint) from error
     except MachineError as error:
         raise TpuctlError(
-            "Image cannot be made",
+            "Cannot build the machine image",
             str(error),
             hint=(
-                "See whether there is room on the disk and a way to the package "
-                "index; another folder for\n"
-                "images is named by TPUCTL_IMAGE_CACHE. Then repeat the command."
+                "Check the free disk space and the connection to the package index; to store\n"
+                "images in another folder, set TPUCTL_IMAGE_CACHE. Then repeat the command."
             ),
         ) from error
 
@@ -111,9 +110,9 @@ async def prepare_image(
 async def install_interpreter(
     tensorflow: str, emit: Emit, may_install: Callable[[str], bool]
 ) -> None:
-    """Have uv download a Python that this TensorFlow has wheels for, if uv is there and may.
+    """Download a Python that this TensorFlow has wheels for, if uv is installed and allowed to.
 
-    A failed download is reported as a failed step and does not raise.
+    A failed download is reported as a failed step, not raised.
     """
     from tpuctl import interpreters
     from tpuctl.emulator.machines.images import ImageStore
@@ -121,7 +120,7 @@ async def install_interpreter(
     minors = ImageStore().interpreters(tensorflow)
     minor, needed = minors[0], interpreters.or_list(minors)
     question = (
-        f"TensorFlow {tensorflow} needs Python {needed}, and none was found. "
+        f"TensorFlow {tensorflow} needs Python {needed}, which is not installed. "
         f"Download Python {minor} with uv?"
     )
     if interpreters.uv() is None or not may_install(question):
@@ -134,7 +133,7 @@ async def install_interpreter(
         problem = await interpreters.install(minor, progress.report)
         if problem is not None:
             raise OperationFailed(
-                "uv could not install it",
+                "uv could not install Python",
                 problem,
                 hint="Install it another way, with pyenv or your system's packages.",
             )

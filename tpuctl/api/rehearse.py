@@ -1,4 +1,4 @@
-"""Rehearsals: a script run for a few steps on this machine, as the stack's workers would run it."""
+"""Rehearsals: run a script for a few steps on this machine as the stack's workers would."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ __all__ = [
 STEPS = 8
 TIMEOUT_SECONDS = 600.0  # for each pass
 Report = Callable[[str, float | None], None]
-GRACE_SECONDS = 20.0  # seconds that a script may take for saving, asked to end
-SECOND_PASS_STEPS = 3  # steps of the second run, which is to show that it begins, and goes on
-MAX_REPLICAS = 8  # logical devices: more say nothing new, and take this machine's time
+GRACE_SECONDS = 20.0  # for a script to save after SIGTERM
+SECOND_PASS_STEPS = 3  # enough to show that the second pass starts and continues
+MAX_REPLICAS = 8  # logical devices: more only take longer
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class RehearsalOptions:
     steps: int = STEPS
     seconds: float = TIMEOUT_SECONDS
     samples: tuple[Sample, ...] = ()
-    tensorflow: str | None = None  # another version than the runtime's
+    tensorflow: str | None = None  # overrides the runtime's version
     is_verbose: bool = False
 
 
 async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOptions) -> Rehearsal:
-    """Run what was submitted twice for some steps on this machine, and judge what was seen.
+    """Run the submission twice for a few steps on this machine and report what would fail.
 
-    Nothing of it reaches Google: gs:// is the local cloud's, which is started if need be. Ctrl-C
-    ends it with what was found until then. Raises Refused for what is not Python, and for a
-    TensorFlow that this Python has no image of.
+    Nothing reaches Google: gs:// paths go to the local cloud, which is started if necessary.
+    After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
+    Python, and for a TensorFlow version without an image.
     """
     from tpuctl.flows.rehearsals import content_of, rehearsals
     from tpuctl.flows.submit import make_bundle
@@ -74,11 +74,11 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     if submission.form == "shell":
         raise Refused(
             "Only Python can be rehearsed",
-            f"{submission.program} is a command, in which nothing can be observed",
-            hint="Rehearse the script that it starts:\n    tpuctl rehearse SCRIPT",
+            f"{submission.program} is a command, which cannot be observed",
+            hint="Rehearse the script that it runs:\n    tpuctl rehearse SCRIPT",
         )
     if submission.script is not None and not submission.script.is_file():
-        raise Usage("No such script", str(submission.script), hint="Name a file that exists.")
+        raise Usage("Script not found", str(submission.script), hint="Specify an existing file.")
     stack = tpuctl.stack
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
@@ -109,7 +109,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         run.limitations,
         any(each.stopped == "interrupted" for each in passes),
     )
-    for program in run.folder.glob("*/*.hlo"):  # large, and counted by now
+    for program in run.folder.glob("*/*.hlo"):  # large, and already counted
         program.unlink(missing_ok=True)
     if not rehearsal.is_interrupted:
         outcome = {"errors": rehearsal.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
@@ -142,7 +142,7 @@ def _target(stack: Stack) -> Target:
 
 
 async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool) -> None:
-    """Raise Refused where no image has exactly this TensorFlow: another may behave otherwise."""
+    """Raise Refused unless an image has exactly this TensorFlow: another may behave differently."""
     from tpuctl.api.local_cloud import install_interpreter
     from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.interpreters import install_hint, or_list
@@ -160,17 +160,17 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
     detail = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
     hints = []
     if minors:
-        detail += f" needs Python {or_list(minors)}, and none was found on PATH, in pyenv or in uv"
+        detail += f" needs Python {or_list(minors)}, not found on PATH, in pyenv or in uv"
         hints.append(install_hint(minors[0]))
     else:
-        detail += f". There are {', '.join(images.locks())}"
+        detail += f". Available: {', '.join(images.locks())}"
     if nearest is not None:
         hints.append(
-            "Rehearse with another version, which may behave differently:\n"
+            "Rehearse with another version (it may behave differently):\n"
             f"    tpuctl rehearse --tensorflow {nearest} SCRIPT"
         )
     raise Refused(
-        "No image of this TensorFlow",
+        "No image for this TensorFlow version",
         detail,
         hint="\n".join(hints),
         where="--tensorflow" if is_asked else "tpu.runtime",
@@ -178,7 +178,7 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
 
 
 def _operations(first: Pass) -> float | None:
-    """The arithmetic of the training step, where that could be counted."""
+    """Floating-point operations of the training step, if they could be counted."""
     from tpuctl.preflight.rehearsal.flop_count import operations_of
 
     step = first.training_step
@@ -192,7 +192,7 @@ def _operations(first: Pass) -> float | None:
 
 
 class RehearsalRun:
-    """One rehearsal under way."""
+    """A rehearsal in progress."""
 
     def __init__(
         self,
@@ -229,19 +229,22 @@ class RehearsalRun:
     def limitations(self) -> tuple[str, ...]:
         notes = []
         if self.submission.installation.setup:
-            notes.append("job.setup, which changes a machine, was not run")
+            notes.append("job.setup was not run: it changes the machine")
         for name in self.submission.secrets.references:
             notes.append(
-                f"{name} is not set: it is in Secret Manager, which was not asked; "
-                f"--secret {name} takes it from here"
+                f"{name} is not set: rehearsals do not read Secret Manager; "
+                f"pass --secret {name} to use the variable of this shell"
             )
         version = self.options.tensorflow
         if version and version != self.stack.runtime.tensorflow:
-            notes.append(f"with TensorFlow {version}, which {self.stack.runtime.version} has not")
+            runtime = self.stack.runtime
+            notes.append(
+                f"rehearsed with TensorFlow {version}; {runtime.version} has {runtime.tensorflow}"
+            )
         return tuple(notes)
 
     async def prepare(self) -> None:
-        """The runtime's Python with what the job installs, and the local cloud with its buckets."""
+        """Install the job's packages for the runtime's Python, and create the local buckets."""
         from tpuctl.api.local_cloud import prepare_image
         from tpuctl.emulator.machines.images import ImageStore
 
@@ -287,7 +290,7 @@ class RehearsalRun:
         if installation.project is not None or any(
             dependency.startswith("./") for dependency in installation.dependencies
         ):
-            code = self.scratch / "project"  # building one writes into its folder
+            code = self.scratch / "project"  # a build writes into its folder
             await in_thread(self._copy, code)
         text, settings = await in_thread(pip_configuration)
         config = self.scratch / "pip.conf"
@@ -324,7 +327,7 @@ class RehearsalRun:
                 shutil.copy2(entry.path, destination)
 
     async def run(self) -> list[Pass]:
-        """The first pass, and where that went well the second one."""
+        """Run the first pass, and the second one if the first succeeded."""
         steps = self.options.steps
         first = await self._pass("xla", 1, steps)
         if not first.steps or first.has_failed or first.stopped == "interrupted":
@@ -420,7 +423,7 @@ class RehearsalRun:
 
 
 def job_variables(submission: Submission, name: str, program: str, output: str) -> dict[str, str]:
-    """As the supervisor of the first worker sets them."""
+    """The variables that the supervisor of the first worker sets."""
     from tpuctl.flows.submission import worker_environment
     from tpuctl.model.job import JobRecord
 
@@ -446,12 +449,12 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
 
 
 def output_uri(bucket: str, name: str) -> str:
-    """Where what a rehearsal of this name saves goes."""
+    """The URI for the output of the rehearsal of this name."""
     return f"gs://{bucket}/tpuctl/rehearsals/{name}/output"
 
 
 class _PassDisplay:
-    """How far a pass is, and its output if requested."""
+    """Shows the progress of a pass, and its log if verbose."""
 
     def __init__(
         self, folder: Path, steps: int, is_verbose: bool, report: Report, emit: Emit

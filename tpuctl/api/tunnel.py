@@ -1,4 +1,4 @@
-"""A machine's SSH server at this program's input and output: what `ssh` is told as ProxyCommand.
+"""ProxyCommand for `ssh`: connects stdin and stdout to a machine's SSH server through IAP.
 
 python -m tpuctl.api.tunnel CLOUD PROJECT ZONE INSTANCE
 """
@@ -16,8 +16,8 @@ CHUNK = 1 << 16
 
 
 def command(cloud: str) -> list[str]:
-    """The command line of this program, before project, zone and instance."""
-    # -P: what lies in the folder where `ssh` is typed is not taken for a module.
+    """The command line of this program, without project, zone and instance."""
+    # -P: do not import modules from the current folder.
     return [sys.executable, "-P", "-m", __spec__.name, cloud]
 
 
@@ -33,7 +33,7 @@ async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> Non
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    # A protocol with flow control, whose reader is not used.
+    # A protocol with flow control; its reader is not used.
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
     transport, _ = await loop.connect_write_pipe(lambda: protocol, sys.stdout.buffer)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
@@ -46,7 +46,7 @@ async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> Non
 
 
 def main(words: Sequence[str]) -> int:
-    """The exit code; what went wrong is told to people, by way of `ssh`."""
+    """Run the tunnel; return the exit code. Errors go to stderr, which `ssh` shows."""
     from tpuctl.errors import TpuctlError
 
     try:

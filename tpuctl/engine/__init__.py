@@ -1,3 +1,3 @@
-"""Plans and the concurrent walk of a graph, knowing nothing of clouds."""
+"""Plans, and the concurrent walk of a dependency graph; independent of any cloud."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Carries out a plan, telling what happens."""
+"""Apply a plan, reporting progress as events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["apply"]
 async def apply(
     plan: Plan, resources: Sequence[Resource], emit: Emit, clock: Clock | None = None
 ) -> dict[str, Result]:
-    """Walk the plan, told beforehand. Expected failures end in the results; bugs come out as
-    they are."""
+    """Emit the plan, then walk it. A TpuctlError becomes a failed result; any other exception
+    propagates."""
     emit(Planned(tuple(_planned(change, plan) for change in plan)))
     by_address = {resource.address: resource for resource in resources}
 

@@ -1,4 +1,4 @@
-"""The concurrent walk of a dependency graph: each node as soon as what it follows is done."""
+"""Concurrent walk of a dependency graph: each node is visited once its dependencies are done."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Visit = Callable[[str], Awaitable[Result]]
 
 
 def reverse(after: Graph) -> dict[str, frozenset[str]]:
-    """The same graph with every edge turned round."""
+    """The same graph with every edge reversed."""
     return {node: frozenset(other for other in after if node in after[other]) for node in after}
 
 
 def order(after: Graph) -> list[str]:
-    """One legal order. Raises graphlib.CycleError, with the names in it."""
+    """A topological order. Raises graphlib.CycleError, which names the cycle."""
     return list(TopologicalSorter(after).static_order())
 
 
 async def walk(after: Graph, visit: Visit) -> dict[str, Result]:
-    """Visit every node after all that it follows, as many at a time as the graph allows.
+    """Visit every node after its dependencies, as concurrently as the graph allows.
 
-    A visit reports failure by its result. What follows a failed node is not visited: it ends as
-    SKIPPED, because of the address at the root of the failure.
+    A visit reports failure in its result. Dependents of a failed node are not visited: they are
+    SKIPPED, because of the address that failed first.
     """
     tasks: dict[str, asyncio.Task[Result]] = {}
 
@@ -48,6 +48,6 @@ async def walk(after: Graph, visit: Visit) -> dict[str, Result]:
         async with asyncio.TaskGroup() as group:
             for node in order(after):
                 tasks[node] = group.create_task(run(node), name=node)
-    except BaseExceptionGroup as errors:  # a bug in a visit: shown as it is, all others cancelled
+    except BaseExceptionGroup as errors:  # a bug in a visit: re-raised, other visits cancelled
         raise errors.exceptions[0] from None
     return {node: task.result() for node, task in tasks.items()}

@@ -1,4 +1,4 @@
-"""From what was observed to a plan, without asking anybody."""
+"""Observe resources, and compute a plan from the snapshot alone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Snapshot = Mapping[str, Any | None]
 
 
 def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
-    """Edges among these resources; those that lead elsewhere are dropped."""
+    """Edges among these resources; edges to other resources are dropped."""
     addresses = {resource.address for resource in resources}
     return {resource.address: resource.after & addresses for resource in resources}
 
 
 async def observe(resources: Sequence[Resource]) -> Snapshot:
-    """Ask the cloud for everything at once.
+    """Read all resources from the cloud concurrently.
 
-    A refusal about what stands on something absent means that it is absent too: Google says
-    "permission denied" of things in a project that does not exist. Any other failure is raised.
+    Denied on a resource whose dependency is absent means that it is absent too: Google answers
+    "permission denied" for resources of a project that does not exist. Other errors are raised.
     """
     answers = await asyncio.gather(
         *(resource.observe() for resource in resources), return_exceptions=True
@@ -48,7 +48,7 @@ async def observe(resources: Sequence[Resource]) -> Snapshot:
 
 
 def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
-    """What brings the stack to its desired state. Raises Conflict for what is another's."""
+    """The plan to reach the desired state. Raises Conflict for a resource of another owner."""
     after = graph_of(resources)
     by_address = {resource.address: resource for resource in resources}
     return Plan(
@@ -57,7 +57,7 @@ def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
 
 
 def plan_down(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:
-    """What takes the stack away: the same graph, walked from the other end."""
+    """The plan to delete the stack: the same graph in reverse order."""
     after = reverse(graph_of(resources))
     by_address = {resource.address: resource for resource in resources}
     return Plan(

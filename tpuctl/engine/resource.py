@@ -1,4 +1,4 @@
-"""What the engine asks of a resource."""
+"""The interface that a resource implements for the engine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tpuctl.model.plan import Change
 
 __all__ = ["Report", "Resource"]
 
-# Tells what is waited for now, and how far it is (0 to 1) where that is known.
+# Reports what is being waited for, and the completed fraction (0 to 1) if known.
 Report = Callable[[str, float | None], None]
 
 
 class Resource(Protocol):
-    """The whole life of one thing in the cloud.
+    """The lifecycle of one cloud resource.
 
-    `observe` answers None when the thing is not there. `diff` and `removal` decide, without
-    asking anybody, from what was observed. `apply` carries out such a change, is safe to repeat,
-    and adopts or refuses what it finds already made.
+    `observe` returns None if the resource does not exist. `diff` and `removal` compute a change
+    from the observation alone, without a request. `apply` carries out the change; it is
+    idempotent, and adopts or rejects a resource that already exists.
     """
 
     @property
@@ -28,18 +28,18 @@ class Resource(Protocol):
 
     @property
     def after(self) -> frozenset[str]:
-        """Addresses that must exist first; deletion goes the other way."""
+        """Addresses of its dependencies; deletion goes in reverse order."""
         ...
 
     @property
     def is_billable(self) -> bool:
-        """Whether it costs money by merely existing."""
+        """Whether it is charged for as long as it exists."""
         ...
 
     async def observe(self) -> Any | None: ...
 
     def diff(self, observed: Any | None) -> Change:
-        """What `up` would do. Raises Conflict for a thing that is not the stack's."""
+        """What `up` would do. Raises Conflict if the resource does not belong to the stack."""
         ...
 
     def removal(self, observed: Any | None) -> Change:

@@ -1,4 +1,4 @@
-"""One step of the story: its begin, its progress and its end, told as events."""
+"""A step of a command: emits events for its start, progress and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Step", "step"]
 
 
 class Step:
-    """A step under way. `result` is what is to be said of it when it is done."""
+    """A step in progress. `result` is the text that its final event carries."""
 
     def __init__(self, emit: Emit, address: str, clock: Clock) -> None:
         self.address = address
@@ -23,16 +23,16 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken until now."""
+        """Seconds since the step started."""
         return self._clock.now() - self._began
 
     def report(self, text: str, fraction: float | None = None) -> None:
-        """Tell what is waited for now, and how far it is (0 to 1) where that is known."""
+        """Report what is being waited for, and the completed fraction (0 to 1) if known."""
         self._emit(StepProgress(self.address, text, fraction))
 
     def report_bytes(self, done: int, total: int, text: str) -> None:
-        """Tell that so many bytes of all have arrived; `text` says the same in words."""
-        total = max(total, done, 1)  # what is sent may have grown since it was measured
+        """Report `done` of `total` bytes transferred; `text` is the same for people."""
+        total = max(total, done, 1)  # a file may have grown since it was measured
         self._emit(StepProgress(self.address, text, done / total, done, total))
 
 
@@ -40,7 +40,8 @@ class Step:
 def step(
     emit: Emit, address: str, action: str, because: str = "", clock: Clock | None = None
 ) -> Iterator[Step]:
-    """Tell of what is done within. It has failed when an error is raised, which goes on."""
+    """Emit events for the work within the block. An exception marks the step as failed and
+    propagates."""
     started = Step(emit, address, clock or SystemClock())
     emit(StepStarted(address, action, because))
     try:

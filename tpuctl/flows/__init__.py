@@ -1,3 +1,3 @@
-"""The stories: bring a stack up and down, submit a job, follow it."""
+"""Flows: the steps of each command, such as `up`, `run` and `down`."""
 
 __all__: list[str] = []

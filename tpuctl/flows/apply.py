@@ -1,4 +1,4 @@
-"""Carrying a plan out, and of several failures the one to raise."""
+"""Apply a plan, and choose which of several failures to raise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["apply_plan"]
 
 
 async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> dict[str, Result]:
-    """Carry a plan out. After everything has ended the furthest reaching failure is raised."""
+    """Apply a plan. Once all steps have ended, raise the failure with the widest scope, if any."""
     results = await apply.apply(plan, resources, emit)
     errors = {
         result.address: result.error

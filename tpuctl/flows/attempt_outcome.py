@@ -1,4 +1,4 @@
-"""Why an attempt ended: what its workers left, and what the cloud says of its node, weighed."""
+"""Why an attempt ended: classify its worker records, logs and the state of its node."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tpuctl.resources.stack_record import Record
 
 __all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"]
 
-# A machine that was shut down is gone for a moment before its node's state tells why.
+# A machine that was shut down disappears some time before its node's state tells why.
 SETTLE_SECONDS = 90.0
 SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
-CLOCK_SKEW_SECONDS = 30.0  # by which two computers' clocks may differ
+CLOCK_SKEW_SECONDS = 30.0  # the most that two computers' clocks may differ
 ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
 UNCLEAR_FAILURES = ("worker-gone", "restarted", "peer-gone")
 READERS = 16
-# What tells most of several nodes, before what tells less.
+# The first of these that any of several nodes is in is reported.
 STATES_BY_PRIORITY = ("PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING")
 
 
@@ -44,14 +44,14 @@ async def find_failure(
     workers: Mapping[int, WorkerRecord],
     emit: Emit = ignore,
 ) -> Failure | None:
-    """The class of the attempt's failure; None when it succeeded.
+    """Classify the attempt's failure; None if it succeeded.
 
-    May wait until the cloud says what became of machines that do not answer, and tells so.
+    May wait until the cloud reports the state of unreachable machines, and emits a note if so.
     """
     logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, Machines())
     if failure == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
-        return failure  # whatever became of its machines
+        return failure  # independent of the machines' state
     has_reported = False
     deadline = cloud.clock.now() + SETTLE_SECONDS
     for delay in SETTLE.delays():
@@ -63,7 +63,7 @@ async def find_failure(
             return failure
         if not has_reported:
             has_reported = True
-            emit(Note(f"{failure.cause} Seeing for {left:.0f} s what the cloud says of its node."))
+            emit(Note(f"{failure.cause} Checking the node's state for up to {left:.0f} s."))
         await cloud.clock.sleep(min(delay, left))
     raise AssertionError("backoff never ends")
 
@@ -71,7 +71,7 @@ async def find_failure(
 async def read_log_tails(
     store: ObjectStore, record: JobRecord, workers: Mapping[int, WorkerRecord]
 ) -> dict[int, bytes]:
-    """The ends of the logs of workers that failed, as far as the bucket has them."""
+    """The log tails of failed workers, as far as they are in the bucket."""
     semaphore = asyncio.Semaphore(READERS)
 
     async def read_tail(worker: int) -> bytes:
@@ -91,9 +91,9 @@ async def read_log_tails(
 
 
 async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Machines:
-    """What the cloud says of the machines that the attempt was started on.
+    """The state of the machines that the attempt was started on.
 
-    They are known by their ids: others of the same names have been made since.
+    They are identified by id, since machines may have been recreated under the same names.
     """
     resources, contents = await asyncio.gather(
         list_resources(cloud, stack.project, stack=stack.name, include=lambda kind: kind.is_tpu),
@@ -136,9 +136,9 @@ def _state(in_zone: list[InventoryItem], states: list[str], count: int) -> str:
 
 
 def reached_limit(stack: Stack, created: datetime | None) -> str:
-    """The limit that machines made then have reached, if any, or are about to.
+    """The limit that machines created at that time have reached or are about to; "" for none.
 
-    They go by Google's clock, this goes by that of the computer here.
+    The machines use Google's clock, this function the local one.
     """
     if created is None:
         return ""

@@ -1,4 +1,4 @@
-"""A job's attempts as the bucket knows them: read, announced, and given up by whoever stops it."""
+"""A job's attempts in the bucket: read them, claim the next one, request a stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 async def read_attempts(store: ObjectStore, record: JobRecord) -> list[Attempt]:
-    """The second attempt and all after it, in their order."""
+    """All attempts but the first, in order."""
     objects = await store.list(f"{record.prefix}/attempts/")
     numbers = sorted(filter(None, (attempt_number(info.name, record) for info in objects)))
     read = await asyncio.gather(
@@ -41,19 +41,19 @@ async def read_attempts(store: ObjectStore, record: JobRecord) -> list[Attempt]:
 
 
 def attempt_number(name: str, record: JobRecord) -> int | None:
-    """Which attempt an object of the bucket announces; None where it does something else."""
+    """The attempt number if the object is an attempt record, otherwise None."""
     match = re.fullmatch(rf"{re.escape(record.prefix)}/attempts/(\d+)/attempt\.json", name)
     return int(match[1]) if match else None
 
 
 def at_latest_attempt(record: JobRecord, attempts: Iterable[Attempt]) -> JobRecord:
-    """The job as its last attempt runs it."""
+    """The job record as of its last attempt."""
     last = max(attempts, key=lambda attempt: attempt.number, default=None)
     return record if last is None else record.of(last)
 
 
 async def claim_attempt(store: ObjectStore, record: JobRecord, attempt: Attempt) -> bool:
-    """Claim the attempt; False when somebody else has claimed it. One of several gets True."""
+    """Claim the attempt. Of concurrent callers exactly one gets True."""
     name = record.at(attempt.number).attempt_name
     return await _write_once(store, name, attempt) == attempt
 
@@ -61,9 +61,9 @@ async def claim_attempt(store: ObjectStore, record: JobRecord, attempt: Attempt)
 async def record_verdict(
     store: ObjectStore, record: JobRecord, verdict: Verdict | None
 ) -> Verdict | None:
-    """Why the record's attempt is followed by another: what was decided first stays.
+    """Record why the attempt is retried and return the verdict; the first one recorded wins.
 
-    With None only what others have decided.
+    With None, only read it.
     """
     if verdict is None:
         return await _read(store, record.verdict_name, Verdict)
@@ -71,41 +71,41 @@ async def record_verdict(
 
 
 async def request_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
-    """Have no attempt started any more. Whoever has announced one looks here before it starts."""
+    """Request that no further attempt starts. Checked after an attempt is claimed."""
     text = json.dumps({"at": datetime.now(UTC).isoformat(), "by": by}).encode()
     try:
         await store.put_bytes(record.stop_name, text, if_generation=0)
     except Conflict:
-        return  # somebody wanted it before
+        return  # already requested
 
 
 async def is_stop_requested(store: ObjectStore, record: JobRecord) -> bool:
-    """Whether somebody has wanted no further attempt."""
+    """Whether a stop was requested."""
     return await store.exists(record.stop_name)
 
 
 async def _write_once(store: ObjectStore, name: str, value: M) -> M:
-    """What stands there then: this, or what somebody wrote before."""
+    """Create the object; return its content, which is the existing one if it already exists."""
     try:
         await store.put_bytes(name, value.model_dump_json(indent=2).encode(), if_generation=0)
     except Conflict:
         existing = await _read(store, name, type(value))
-        if existing is None:  # taken away again meanwhile: with the bucket
+        if existing is None:  # deleted with the bucket in the meantime
             raise
         return existing
     return value
 
 
 async def read_record(store: ObjectStore, name: str, kind: type[M]) -> M:
-    """What lies there. Raises NotFound, and Conflict where this version cannot read it."""
+    """Read a record. Raises NotFound, or Conflict if this version cannot read it."""
     text = await store.get_bytes(name)
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
         raise Conflict(
-            "Job record cannot be read",
+            "Cannot read job record",
             store.uri(name),
-            hint="A newer tpuctl may have written it: try again with the newest one.",
+            hint="It may have been written by a newer tpuctl. Upgrade tpuctl and try again.",
         ) from error
 
 

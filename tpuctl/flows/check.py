@@ -1,4 +1,4 @@
-"""`check`: what would fail on a TPU, found in a script before it is sent anywhere."""
+"""`check`: find what would fail on a TPU in a script before it is uploaded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["check", "refuse_errors"]
 
 
 def check(stack: Stack, script: str | Path, form: Form, folder: Path | None) -> Report:
-    """What the static check finds in a script or module, for the stack's TPU. Runs nothing."""
+    """Check a script or module statically for the stack's TPU. Runs no code."""
     stack.require_valid()
     return check_wanted(runnable(str(script), form, folder), target_of(stack))
 
 
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
-    """Raise Refused for errors; tell of the rest in short."""
+    """Raise Refused for errors; emit a summary of the other findings."""
     report = check_wanted(program, target_of(stack))
     require_no_errors(report)
     file = as_argument(str(program.file))

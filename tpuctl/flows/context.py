@@ -1,4 +1,4 @@
-"""What a story is handed: a stack, the cloud that it is in, and all else from outside."""
+"""The context passed to flows: a stack, its cloud, and all other external dependencies."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ __all__ = [
     "known_hosts",
 ]
 
-# What a program on a controller is told by its environment.
+# Environment variables set for tpuctl on a controller.
 CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
 
 PrepareImage = Callable[[str | None, Emit], Awaitable[None]]
 
 
 async def _needs_no_image(tensorflow: str | None, emit: Emit) -> None:
-    """Google has its images ready."""
+    """Google provides the images."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Made by the API, handed down from story to helper, never changed.
+    """Created by the API, passed from flow to helper, immutable.
 
-    Opening one asks nothing of the cloud, and reads no key.
+    Creating one sends no request and reads no key.
     """
 
     stack: Stack
     cloud: Cloud
     keys: Keys
     emit: Emit = ignore
-    has_file: bool = True  # else the stack is a name and a project, which must exist
-    controller: str | None = None  # the stack's own, where this program runs on it
-    jobs_cloud: str = "google"  # the name of the cloud that jobs are told they run in
-    prepare_image: PrepareImage = _needs_no_image  # of this cloud's machines, for a TensorFlow
+    has_file: bool = True  # otherwise only a name and a project, which must exist
+    controller: str | None = None  # the stack's controller, if this program runs on it
+    jobs_cloud: str = "google"  # name of the cloud that is passed to jobs
+    prepare_image: PrepareImage = _needs_no_image  # builds the image for a TensorFlow version
 
     @property
     def store(self) -> ObjectStore:
@@ -64,7 +64,7 @@ class Context:
 
 
 class Keys:
-    """The keys of one stack. Nothing is read, or made, before it is needed."""
+    """The SSH keys of one stack, read or created on first use."""
 
     def __init__(self, stack: Stack) -> None:
         self._configured = stack.file.access.ssh_key
@@ -74,7 +74,7 @@ class Keys:
 
     @cached_property
     def pair(self) -> KeyPair:
-        """The key that the stack file names, else tpuctl's own, made when missing."""
+        """The key named in the stack file, otherwise tpuctl's own, created if missing."""
         return (
             default_key()
             if self._configured == "auto"
@@ -83,38 +83,38 @@ class Keys:
 
     @property
     def exists(self) -> bool:
-        """Whether `pair` would make no key."""
+        """Whether `pair` exists; otherwise reading it creates a key."""
         return self._configured != "auto" or (config_home() / "ssh" / "id_ed25519").exists()
 
     def controller_keys(self) -> list[str]:
-        """With which the stack's controller logs in, as far as it is known here."""
+        """The public keys of the stack's controller, if known on this machine."""
         path = self._controller_key_path
         return path.read_text("utf-8").splitlines() if path.exists() else []
 
     def save_controller_key(self, line: str) -> None:
-        """Have the next `up` from here know the controller's key."""
+        """Save the controller's key for the next `up` from this machine."""
         if self.controller_keys() != [line]:
             private_folder(self._controller_key_path.parent)
             self._controller_key_path.write_text(line + "\n", "utf-8")
 
     def public_lines(self) -> str:
-        """The keys that machines let in, a line each."""
+        """The authorized public keys, one per line."""
         return "\n".join([self.pair.public_line, *self.controller_keys()])
 
 
 def known_hosts() -> Path:
-    """The folder of host keys that were taken on trust."""
+    """The folder of host keys that were trusted on first use."""
     return config_home() / "known_hosts"
 
 
 def controller_name(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The controller that this program runs on, working for its stack; None anywhere else."""
+    """The controller that this program runs on; None on other machines."""
     return environment.get(CONTROLLER) or None
 
 
 def job_cloud(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The cloud that jobs are in, for a program that speaks to the one of this name.
+    """The name of the cloud that jobs run in, for a program that uses the cloud `name`.
 
-    On a controller the local cloud goes by Google's name, and answers at Google's addresses.
+    On a controller the local cloud is named google and is reached at Google's addresses.
     """
     return environment.get(CLOUD) or name

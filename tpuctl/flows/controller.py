@@ -1,4 +1,4 @@
-"""A TPU node and its controller: what is known of them, and how the one is told of the other."""
+"""The controller of a TPU node: its status, and the environment that points it at the node."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SOURCE_LINES = (
     "# Where the TPU is, as tpuctl keeps it.\n"
     f'if [ -f "$HOME/{ENVIRONMENT}" ]; then . "$HOME/{ENVIRONMENT}"; fi\n'
 )
-# Read by login shells, and by bash for other shells and for commands over SSH. The last two keep
-# bash from reading the first, where they exist.
+# .profile is read by login shells, .bashrc by other bash shells and by commands over SSH. The last
+# two, if they exist, are read instead of .profile. True: create the file if it is missing.
 PROFILES = {".profile": True, ".bashrc": True, ".bash_profile": False, ".bash_login": False}
 
 
 def controller_status(instance: Any) -> MachineStatus:
-    """Our view of an instance. Its external address is the one to use, where it has one."""
+    """The status of an instance. `address` is the external one if it has one."""
     metadata = {item.key: item.value for item in instance.metadata.items}
     address = inner = ""
     for interface in instance.network_interfaces:
@@ -64,7 +64,7 @@ def controller_status(instance: Any) -> MachineStatus:
 
 
 async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
-    """The stack's controller in the zone in use. Raises NotFound where there is none."""
+    """The stack's controller in its zone. Raises NotFound."""
     name = stack.names.controller
     try:
         instance = await cloud.call(
@@ -76,15 +76,15 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
         )
     except (NotFound, ApiDisabled) as error:
         raise NotFound(
-            "No controller",
+            "Controller not found",
             f"stack {stack.name} has no controller in {stack.zone}",
-            hint="Bring it up with\n    tpuctl up",
+            hint="Create it:\n    tpuctl up",
         ) from error
     return controller_status(instance)
 
 
 async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:
-    """Whether the controller in the zone in use will not answer until it is started again."""
+    """Whether the controller is deleted, stopped or stopping."""
     try:
         controller = await find_controller(stack, cloud)
     except NotFound:
@@ -93,14 +93,14 @@ async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:
 
 
 async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAccess | None:
-    """How long the account of a TPU node may still be refused the bucket it was let into.
+    """How long the service account of a TPU node may still be denied access to the bucket.
 
-    The stack's record tells when that was. Where it cannot be had, or says nothing, a refusal is
-    taken for what it is. A clock that is wrong never makes it longer than from now.
+    Computed from the time of the grant in the stack's record; None if that is unknown, so that
+    a denial is final. A wrong clock never extends the period beyond one counted from now.
     """
     try:
         contents = await Record(stack, cloud).read()
-    except TpuctlError:  # a script can be sent without the bucket
+    except TpuctlError:  # a job can be submitted without the bucket
         return None
     address, member = f"bucket/{stack.bucket}", f"serviceAccount:{node.service_account}"
     grants = contents.on(address) if contents is not None else ()
@@ -112,13 +112,13 @@ async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAcc
 
 
 def node_variables(runtime: str, endpoints: tuple[str, ...]) -> dict[str, str]:
-    """How a program on the controller finds a TPU node without asking an API.
+    """The variables with which a program on the controller finds a TPU node without an API call.
 
-    TensorFlow's TPUClusterResolver takes the first variable before TPU_NAME, as it is made on
-    Kubernetes: addresses with grpc:// in front and commas between, of which nothing is looked up
+    TensorFlow's TPUClusterResolver prefers the first variable to TPU_NAME, as on Kubernetes: a
+    comma-separated list of grpc:// addresses, used without a lookup
     (tensorflow/python/tpu/client/client.py of 2.12: `_get_tpu_name`, `network_endpoints`). The
-    others are PyTorch/XLA's, for a node of one worker (cloud.google.com/tpu/docs, "Run a
-    calculation on a Cloud TPU by using PyTorch", of TPU nodes).
+    others are for PyTorch/XLA, on a node with one worker (cloud.google.com/tpu/docs, "Run a
+    calculation on a Cloud TPU by using PyTorch", section on TPU nodes).
     """
     if not endpoints:
         return {}
@@ -133,7 +133,7 @@ def node_variables(runtime: str, endpoints: tuple[str, ...]) -> dict[str, str]:
 
 
 def shell_variables(stack: Stack, node: NodeStatus, *, cloud: str) -> dict[str, str]:
-    """What every shell on the controller is told: the same as a job, but for what is the job's."""
+    """The variables set in every shell on the controller: those of a job that are not per job."""
     return {
         "TPU_NAME": node.name,
         "TPU_ZONE": node.zone,
@@ -145,10 +145,9 @@ def shell_variables(stack: Stack, node: NodeStatus, *, cloud: str) -> dict[str, 
 
 
 async def write_shell_environment(transport: Transport, variables: dict[str, str]) -> None:
-    """Set these variables in every shell that begins on the machine from now on.
+    """Set these variables in every new shell on the machine.
 
-    Safe to repeat: the variables replace those set before, and what the user's own profiles say
-    stays as it is.
+    Idempotent: replaces variables set before, and keeps the content of the user's profiles.
     """
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     await transport.put("".join(lines).encode(), ENVIRONMENT, mode=0o644)
@@ -163,8 +162,9 @@ async def write_shell_environment(transport: Transport, variables: dict[str, str
 
 
 def with_source_lines(text: str) -> str:
-    """A shell's start file that reads our variables first of all.
+    """The text of a shell profile with the source lines added at the top.
 
-    First, since the usual .bashrc ends at once where nobody types, as in a command over SSH.
+    At the top, since the default .bashrc returns early in non-interactive shells, such as
+    commands over SSH.
     """
     return text if SOURCE_LINES in text else SOURCE_LINES + text

@@ -1,4 +1,4 @@
-"""Making a stack's TPU anew with the few rights that its own controller has."""
+"""Recreate a stack's TPU with the limited permissions of its controller."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = [
     "tpu_resources",
 ]
 
-WAITING = ("wait",)  # what an update names that goes on with what was asked for
+WAITING = ("wait",)  # fields of an update that only continues to wait for an existing request
 
 
 async def recovery_plan(
     stack: Stack, cloud: Cloud, public_keys: Callable[[], str]
 ) -> tuple[Plan, list[Resource]]:
-    """The part of a plan for `up` that makes the TPU, in the controller's zone; its resources.
+    """The plan to create the TPU in the controller's zone, with its resources.
 
-    Everything else is there and stays as it is; changes of a TPU that is there are its owner's.
+    Everything else exists and is not changed, nor is an existing TPU.
     """
     resources = tpu_resources(stack, cloud, public_keys)
     whole = plan_up(resources, await observe(resources))
@@ -34,7 +34,7 @@ async def recovery_plan(
 def tpu_resources(
     stack: Stack, cloud: Cloud, public_keys: Callable[[], str] = str
 ) -> list[Resource]:
-    """The stack's TPU alone, which is all that its controller may make and take away."""
+    """The stack's TPU resources: all that its controller may create and delete."""
     everything = resources_of(stack, cloud, public_key=public_keys)
     return [resource for resource in everything if kind_of(resource.address).is_tpu]
 
@@ -42,4 +42,4 @@ def tpu_resources(
 def _creation_only(change: Change) -> Change:
     if change.action is not Action.UPDATE or change.fields == WAITING:
         return change
-    return Change(change.address, Action.NOTHING, f"it is there; left as it is: {change.because}")
+    return Change(change.address, Action.NOTHING, f"exists; not changed: {change.because}")

@@ -1,4 +1,4 @@
-"""Copying files and folders between this machine and workers, one or all of them."""
+"""Copy files and folders between this machine and one or all workers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["CopyResult", "copy"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
-WORKERS, FILES = 8, 8  # at a time, the latter on each worker: they bound the memory
+WORKERS, FILES = 8, 8  # in parallel, FILES per worker: bounds the memory used
 MAX_TRIES, RETRY_BACKOFF = 6, Backoff(initial=0.2, maximum=5.0, multiplier=2.0)
-CLEANUP_SECONDS = 5.0  # for what is left of a file that will not be whole
-REPORT_SECONDS = 0.2  # between two words about how far it is
+CLEANUP_SECONDS = 5.0  # to delete a partial file
+REPORT_SECONDS = 0.2  # between progress reports
 
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What one worker was sent, or sent."""
+    """What was copied to or from one worker."""
 
     worker: int
     files: int
@@ -46,14 +46,14 @@ class _Totals:
 
 @dataclass(frozen=True)
 class _Item:
-    """Something named to be copied, with all that is below it."""
+    """A file or folder to copy, with everything below it."""
 
     root: Entry
     inside: tuple[Entry, ...]
 
     @property
     def name(self) -> bytes:
-        """Its own name; empty where only what is in it is to be copied, as of `.`."""
+        """Its base name; empty if only its content is to be copied, as for `.`."""
         last = posixpath.basename(self.root.path.rstrip(b"/"))
         return b"" if last in (b"", b".", b"..") else last
 
@@ -69,12 +69,12 @@ async def copy(
     recursive: bool = False,
     clock: Clock | None = None,
 ) -> list[CopyResult]:
-    """Copy to or from each of these workers; what was copied, by worker.
+    """Copy to or from each of these workers; return what was copied, by worker.
 
-    What comes from several workers lands in a folder `worker-N` for each. Modes and times are
-    kept, links stay links below a folder. A dropped connection is made anew and the file begun
-    again; a file is in its place only whole. Raises the first worker's failure once all have
-    ended, and tells the others.
+    Downloads from several workers go to one folder `worker-N` each. Modes and times are
+    preserved, and so are links below a folder. A file is retried after a dropped connection, and
+    replaced atomically. Once all workers have ended, the first failure is raised and the others
+    are emitted.
     """
     clock = clock or SystemClock()
     local_tree = LocalTree()
@@ -145,7 +145,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
     if root.kind == "folder":
         if not recursive:
             raise Usage(
-                "It is a folder", tree.display(root.path), hint="Copy it whole with -r.", where="-r"
+                "Is a folder", tree.display(root.path), hint="Copy folders with -r.", where="-r"
             )
         inside = await tree.walk(root.path)
         for entry in inside:
@@ -154,24 +154,24 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
                     WarningIssued(
                         Diagnostic(
                             "Not copied",
-                            f"{tree.display(entry.path)} is no file, folder or link",
-                            hint="Devices, sockets and pipes are left out; all else was copied.",
+                            f"{tree.display(entry.path)} is not a file, folder or link",
+                            hint="Devices, sockets and pipes are skipped; all else is copied.",
                         )
                     )
                 )
         return _Item(root, tuple(inside))
     if root.kind != "file":
         raise Usage(
-            "It is no file",
+            "Not a file",
             tree.display(root.path),
-            hint="Name a file, a folder or a link: devices, sockets and pipes are not copied.",
+            hint="Specify a file, folder or link: devices, sockets and pipes are not copied.",
         )
     return _Item(root, ())
 
 
 @dataclass
 class _Transfer:
-    """The way from one tree to another."""
+    """A transfer from one file tree to another."""
 
     source: Tree
     target: Tree
@@ -206,16 +206,17 @@ class _Transfer:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         for parcel, path in destinations:
-            # Links last: nothing is written through one. Then folders, which may be read-only.
+            # Links after files: nothing is written through a link. Folders last, since their modes
+            # may be read-only.
             for link in parcel.of_kind("link"):
                 await self._retry(self._link, link, _below(path, link))
             for folder in reversed(parcel.of_kind("folder")):
-                if parcel.name or folder.name:  # what was there before stays as it was
+                if parcel.name or folder.name:  # an existing target folder keeps its mode
                     await self._retry(self.target.set_attributes, _below(path, folder), folder)
         return _Totals(len(files), progress.done)
 
     async def _destination(self, item: _Item, target: bytes, is_among_several: bool) -> bytes:
-        """Where it is to be: in the target if that is a folder, else in its place."""
+        """The destination path: inside the target if that is a folder, otherwise the target."""
         existing = await self.target.stat(target)
         if existing is not None and existing.kind == "folder":
             return posixpath.join(target, item.name)
@@ -226,20 +227,21 @@ class _Transfer:
             raise Usage(
                 "Not a folder",
                 self.target.display(target),
-                hint="End it with / to have the folder made.",
+                hint="Append / to create the folder.",
             )
         if existing is not None and item.root.kind == "folder":
             raise Usage(
-                "A file is where a folder is to be",
+                "Target is a file",
                 self.target.display(target),
-                hint="Copy to another place, or delete or rename that file first.",
+                hint="A folder cannot replace a file. Choose another target, or delete or rename "
+                "the file first.",
             )
         if parent := posixpath.dirname(target):
             await self.target.make_folder(parent)
         return target
 
     async def _file(self, file: Entry, path: bytes, progress: _Progress) -> None:
-        # A name of the same length for all, since the longest that can be may be taken up.
+        # A name of fixed length: the file's name may already have the maximum length.
         temporary_name = b".tpuctl-" + hashlib.sha256(path).hexdigest()[:16].encode()
         partial = posixpath.join(posixpath.dirname(path), temporary_name)
         count = progress.of_file(file)
@@ -249,11 +251,10 @@ class _Transfer:
             if written is None or written.size != size:
                 has = "nothing" if written is None else f"{written.size} bytes"
                 raise RemoteFailed(
-                    "Copy is not whole",
-                    f"{self.target.display(path)}: {has} arrived of {size} bytes",
+                    "Incomplete copy",
+                    f"{self.target.display(path)}: {has} of {size} bytes arrived",
                     hint=(
-                        "Repeat the command: what was copied whole is not sent again. "
-                        "Whether the disk is full:\n"
+                        "Check the free disk space, then repeat the command:\n"
                         "    tpuctl ssh --all-workers -- df -h"
                     ),
                 )
@@ -277,7 +278,7 @@ class _Transfer:
 
 
 class _Progress:
-    """Tells now and then how much has arrived, and how fast."""
+    """Reports at intervals how much has been copied, and the transfer rate."""
 
     def __init__(self, total: int, report: Callable[[int, int, str], None], clock: Clock) -> None:
         self.done = 0
@@ -287,7 +288,7 @@ class _Progress:
         self._began = self._last_report = clock.now()
 
     def of_file(self, file: Entry) -> Callable[[int], None]:
-        """To be told how much of one file has arrived; another one begins it again."""
+        """A callback for the bytes of one file; a retry starts again from 0."""
         arrived = 0
 
         def count(done: int) -> None:
@@ -308,7 +309,7 @@ class _Progress:
 async def _retry(
     clock: Clock, function: Callable[P, Awaitable[T]], *args: P.args, **more: P.kwargs
 ) -> T:
-    """Once more, and once more, while the connection drops."""
+    """Call the function, retrying with backoff after dropped connections."""
     delays = RETRY_BACKOFF.delays()
     for _ in range(MAX_TRIES - 1):
         try:

@@ -1,4 +1,4 @@
-"""`down`: take the stack away, in every zone, and prove what is left of it."""
+"""`down`: delete the stack in every zone, and verify what remains."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tpuctl.resources.stack_record import Record
 
 __all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
 
-MAX_OBJECTS = 20_000  # looked at to find a bucket's size: 20 pages
+MAX_OBJECTS = 20_000  # listed to measure a bucket: 20 pages
 PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
 class Teardown:
-    """What `down` is about to do, with everything of the stack in zones it no longer names."""
+    """The plan of `down`, including resources in zones that the stack file no longer names."""
 
     stack: Stack
     plan: Plan
@@ -45,10 +45,10 @@ async def down(
     delete_bucket: bool = False,
     confirm: Callable[[Teardown], None] | None = None,
 ) -> Down:
-    """Take the stack away, then ask the cloud what is left of it.
+    """Delete the stack, then check what remains of it.
 
-    `confirm` sees the plan first and raises to refuse it. Raises NotFound where neither a stack
-    file nor the project is there.
+    `confirm` receives the plan first; it may raise to cancel. Raises NotFound if there is neither
+    a stack file nor a project.
     """
     stack, cloud = context.stack, context.cloud
     teardown = await prepare_down(
@@ -57,7 +57,7 @@ async def down(
     if not teardown.plan.is_empty:
         if confirm is not None:
             confirm(teardown)
-        with suppress(NotFound):  # without a bucket nobody can be told
+        with suppress(NotFound):  # without a bucket there is no record
             await Record(stack, cloud).update(lambda contents: contents.with_down())
         await apply_plan(teardown.plan, teardown.resources, context.emit)
     return Down(await verify_down(teardown, cloud))
@@ -66,9 +66,9 @@ async def down(
 async def prepare_down(
     stack: Stack, cloud: Cloud, *, delete_bucket: bool = False, must_exist: bool = False
 ) -> Teardown:
-    """What is to be taken away, after a look through the whole project for what is the stack's.
+    """Plan the deletion of everything in the project that belongs to the stack.
 
-    Raises NotFound where the project is not there and `must_exist`.
+    Raises NotFound if the project does not exist and `must_exist`.
     """
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
     project_resources = await list_resources(
@@ -82,10 +82,10 @@ async def prepare_down(
 
 
 async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
-    """Ask the cloud again for everything that was to go, and say what is still there.
+    """Read everything from the cloud again and report what still exists.
 
-    The project is looked through once more: what came into being meanwhile is told too. A bucket
-    of the stack that is still there is told with its size and what it costs a month.
+    The project is listed once more, so resources created in the meantime are included. A
+    remaining bucket is reported with its size and monthly cost.
     """
     stack = teardown.stack
     snapshot: Snapshot = await observe(teardown.resources)
@@ -95,7 +95,7 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     for leftover in existing:
         if leftover.address not in addresses and _home_address(leftover, stack) not in addresses:
             checked.append(
-                Remaining(leftover.address, "remains", "it is there", leftover.is_billable)
+                Remaining(leftover.address, "remains", "still exists", leftover.is_billable)
             )
     buckets = {resource.address: resource for resource in existing if resource.kind == "bucket"}
     return tuple(
@@ -113,7 +113,7 @@ async def _with_bucket_size(
         return remaining
     try:
         holding = await measure_bucket(cloud, bucket.name)
-    except TpuctlError:  # it may not be looked into, or has gone: that it was there is told
+    except TpuctlError:  # denied or deleted meanwhile: reported without its size
         return remaining
     per_hour = storage_cost(bucket.detail, holding.bytes).per_hour
     per_month = None if per_hour is None else per_hour * HOURS_PER_MONTH
@@ -147,7 +147,7 @@ def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
 async def measure_bucket(
     cloud: Cloud, bucket: str, *, max_objects: int = MAX_OBJECTS, page_size: int = PAGE_SIZE
 ) -> Holding:
-    """How much a bucket holds, as far as so many objects tell. Raises what asking raises."""
+    """The size of a bucket, from up to `max_objects` objects. Raises TpuctlError."""
 
     def sizes(**options: Any) -> tuple[int, int, bool]:
         listing = cloud.client("storage").list_blobs(

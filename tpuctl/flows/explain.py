@@ -1,4 +1,4 @@
-"""Why a job ended: what is left of it in the bucket, and what the cloud says of its machines."""
+"""`explain`: why a job ended, from its records in the bucket and the state of its machines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["explain"]
 
 
 async def explain(context: Context, record: JobRecord) -> Explanation:
-    """Why the attempt ended; without a failure where it runs or did well.
+    """Explain why the attempt ended; no failure if it is running or succeeded.
 
-    Nothing is asked of the machines themselves, which may be gone. Workers that seem to run on
-    machines that are gone are lost.
+    Does not connect to the machines, which may be gone. Workers recorded as running on machines
+    that are gone count as lost.
     """
     store = context.store
     workers = await worker_records(store, record)
@@ -48,7 +48,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
 
 
 async def _machines(context: Context, record: JobRecord) -> Machines | None:
-    """None where the cloud does not tell: that keeps nobody from reading the log."""
+    """None if the cloud cannot be read; the log is explained anyway."""
     try:
         return await inspect_machines(context.stack, context.cloud, record)
     except TpuctlError:

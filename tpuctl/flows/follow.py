@@ -1,4 +1,4 @@
-"""Following jobs, stopping them, and finding them again from any machine."""
+"""Follow an attempt of a job, and stop jobs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,13 @@ __all__ = [
     "stop_job",
 ]
 
-NOT_SHOWN = 1 << 62  # an offset past any log: the end is awaited, and no byte is sent
+NOT_SHOWN = 1 << 62  # an offset past any log: waits for the end without reading the log
 READERS = 16
-JOB_CAUSES = ("script", "signal", "command")  # of a worker's record: its exit code is the job's own
+JOB_CAUSES = (
+    "script",
+    "signal",
+    "command",
+)  # causes in a worker's record for which its exit code is the job's own
 
 
 async def follow(
@@ -51,12 +55,12 @@ async def follow(
     is_gone: Callable[[], Awaitable[bool]] | None = None,
     timeout: float = GIVE_UP_SECONDS,
 ) -> int:
-    """Emit the logs of the `shown` workers (the first, by default) until the job has ended.
+    """Emit the logs of `shown_workers` (default: the first) until the job ends.
 
-    Each byte is emitted once, in order per worker, from `from_offsets` on. A worker without a
-    transport is followed through the bucket, and one that does not answer is after `patience`
-    seconds. When one worker fails the others are stopped.
-    Returns the job's exit code. Cancelling leaves the job alone.
+    Each byte is emitted once, in order per worker, starting at `from_offsets`. A worker without a
+    transport, or unreachable for `timeout` seconds, is followed through the bucket. When one
+    worker fails the others are stopped. Returns the job's exit code. Cancelling does not stop the
+    job.
     """
     result = await follow_attempt(
         record,
@@ -73,12 +77,12 @@ async def follow(
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """How one attempt ended."""
+    """The result of one attempt."""
 
     record: JobRecord
     status: JobStatus
     workers: Mapping[int, WorkerRecord]
-    offsets: Mapping[int, int]  # how far the log of each worker shown was emitted
+    offsets: Mapping[int, int]  # end of the emitted log, by worker
 
     @property
     def exit_code(self) -> int:
@@ -97,7 +101,7 @@ async def follow_attempt(
     is_gone: Callable[[], Awaitable[bool]] | None = None,
     timeout: float = GIVE_UP_SECONDS,
 ) -> AttemptResult:
-    """As `follow`, without a word of how it ended."""
+    """Like `follow`, but return the result instead of emitting it."""
     offsets = dict(from_offsets or {})
     shown_workers = record.workers[:1] if shown_workers is None else shown_workers
     records: dict[int, WorkerRecord] = {}
@@ -148,7 +152,7 @@ async def follow_attempt(
 
 
 def report_result(result: AttemptResult, emit: Emit) -> int:
-    """Say how the job ended, and why it did not succeed, where it did not; its exit code."""
+    """Emit how the job ended, and an error if it did not succeed; return its exit code."""
     status = result.status
     decisive = None if status.worker is None else result.workers.get(status.worker)
     is_own = status.state == "succeeded" or (
@@ -183,14 +187,14 @@ def _diagnostic(result: AttemptResult) -> Diagnostic:
     return Diagnostic(
         summaries[status.state],
         f"{job}: {where}{status.detail}",
-        hint=f"Read its whole log again with\n    tpuctl logs {job}",
+        hint=f"See the whole log:\n    tpuctl logs {job}",
     )
 
 
 async def stop_job(
     context: Context, record: JobRecord, *, grace: float = launch.GRACE_SECONDS
 ) -> JobStatus:
-    """End the job on every worker: SIGTERM, then SIGKILL after so many seconds."""
+    """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds."""
     async with connections(context, required=False) as transports:
         return await stop(record, context.store, transports, context.emit, grace=grace)
 
@@ -203,13 +207,13 @@ async def stop(
     *,
     grace: float = launch.GRACE_SECONDS,
 ) -> JobStatus:
-    """End the job on every worker for good, and return how it stands then.
+    """Stop the job on every worker and prevent further attempts; return its status.
 
-    Workers that cannot be reached are asked through the bucket, where their supervisors look
-    every few seconds. A job that has ended stays as it ended; no further attempt is started.
+    Unreachable workers are stopped through the bucket, which their supervisors poll every few
+    seconds. A job that has ended keeps its status.
     """
     await request_stop(store, record, user_at_host())
-    # Whoever announces an attempt from now on finds that out before it starts.
+    # An attempt that is claimed after this sees the request before it starts.
     record = at_latest_attempt(record, await read_attempts(store, record))
     records = dict(await worker_records(store, record))
     running = [w for w in record.workers if w not in records or not records[w].has_ended]
@@ -219,5 +223,5 @@ async def stop(
     if unreachable:
         await launch.stop_through_bucket(record, store)
         names = ", ".join(map(str, unreachable))
-        emit(Note(f"worker {names} could not be reached; it is asked through the bucket"))
+        emit(Note(f"worker {names} not reachable; requested the stop through the bucket"))
     return mark_stopped(job_status(record, records))

@@ -1,4 +1,4 @@
-"""Ports of a worker, reached at ports of this machine's loopback for as long as it is wanted."""
+"""Forward ports of this machine's loopback interface to ports of a worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tpuctl.remote.ssh import SshTransport
 __all__ = ["PortMapping", "forward_ports"]
 
 LOOPBACK = "127.0.0.1"
-MAX_CONNECTIONS = 256  # connections at a time to one port; a port that leads to itself ends there
-MAX_PORT_TRIES = 20  # ports tried after the one that is taken
-FIRST_UNPRIVILEGED_PORT = 1024  # below, a port may be for administrators alone
+MAX_CONNECTIONS = 256  # concurrent, per port; also ends the loop of a port forwarded to itself
+MAX_PORT_TRIES = 20  # local ports tried if the first is in use
+FIRST_UNPRIVILEGED_PORT = 1024  # lower ports may require root
 
 
 @dataclass(frozen=True)
 class PortMapping:
-    """A port of the worker, and the one here: None for the same, or the next that is free."""
+    """A worker's port and the local one; None means the same number or the next free port."""
 
     remote: int
     local: int | None = None
@@ -37,12 +37,12 @@ async def forward_ports(
     *,
     shares_loopback: bool = False,
 ) -> AsyncIterator[None]:
-    """Connections to the ports here lead to the worker's own loopback, which may be this
-    machine's own as well: a port is then not chosen to lead to itself.
+    """Forward local ports to the worker's loopback interface while in the block.
 
-    Raises Unreachable when the worker does not answer at first, Usage when a port is taken.
-    After a drop, the next connection to a port here makes a new one to the worker. What cannot
-    be reached there is told once, until it could be.
+    With `shares_loopback` (a machine of the local cloud) no port is forwarded to itself. Raises
+    Unreachable if the worker cannot be reached, Usage if a port is in use. After a dropped
+    connection the next client reconnects to the worker. A failing port is reported once, until it
+    works again.
     """
     await transport.connect()
     servers: list[asyncio.Server] = []
@@ -73,11 +73,11 @@ async def _listen(
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             if mapping.local is not None:
-                reason = "is in use" if error.errno == errno.EADDRINUSE else "is not yours to use"
+                reason = "is in use" if error.errno == errno.EADDRINUSE else "requires root"
                 raise Usage(
-                    "Port cannot be had",
+                    "Port not available",
                     f"port {port} of this machine {reason}",
-                    hint="Give another one after the colon, or none for the next free one:\n"
+                    hint="Specify another local port, or none to use the next free one:\n"
                     f"    tpuctl forward {mapping.remote}",
                     where=f"{mapping.remote}:{mapping.local}",
                 ) from error
@@ -95,7 +95,7 @@ def _candidate_ports(mapping: PortMapping, shares_loopback: bool) -> Iterator[in
 
 
 class _PortForwarder:
-    """The connections to one port."""
+    """Serves the connections to one port."""
 
     def __init__(self, port: int, transport: SshTransport, emit: Emit) -> None:
         self._port = port
@@ -112,7 +112,7 @@ class _PortForwarder:
                 Diagnostic(
                     "Too many connections",
                     detail,
-                    hint="Close some, or forward another port beside it:\n    tpuctl forward PORT",
+                    hint="Close some, or forward another port:\n    tpuctl forward PORT",
                 )
             )
             writer.close()

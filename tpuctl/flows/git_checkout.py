@@ -1,4 +1,4 @@
-"""The repository around a folder, as far as its files tell: its root and where it is hosted."""
+"""The git repository that contains a folder: its root, remote and branch, read from its files."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ REMOTE = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^@/]+@)?([\w.-]+)(?::\d+)?/|(?:[^@/\s]+@)([\w.-]+):)"
     r"([\w.~-]+(?:/[\w.~-]+)+)/?"
 )
-# Of the names that git allows, those without quotes, dollars and the like: commands name it.
+# Branch names that need no quoting in shell commands.
 BRANCH = re.compile(r"ref: refs/heads/([\w./@+=#,-]+)\n?")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """`inside` is the folder's place below the root, with slashes; empty for the root itself."""
+    """`inside` is the folder's POSIX path relative to the root; empty for the root itself."""
 
     root: Path
     inside: str = ""
-    host: str = ""  # such as github.com; empty where it is not known
+    host: str = ""  # such as github.com; empty if unknown
     repository: str = ""  # such as owner/name
     branch: str = ""
 
 
 def checkout_of(folder: Path) -> Checkout:
-    """Of the repository that the folder is in; of the folder alone where it is in none."""
+    """The repository that contains the folder; without one, the folder itself as the root."""
     folder = folder.resolve()
     for root in (folder, *folder.parents):
         if (root / ".git").exists():
@@ -48,7 +48,7 @@ def checkout_of(folder: Path) -> Checkout:
 
 
 def _remote(config: Path) -> tuple[str, str]:
-    """The host and the path of `origin`, else of the first remote."""
+    """Host and path of the remote `origin`, otherwise of the first remote."""
     name, urls = "", dict[str, str]()
     for line in _read(config).splitlines():
         section = SECTION.match(line.strip())
@@ -66,5 +66,5 @@ def _remote(config: Path) -> tuple[str, str]:
 def _read(file: Path) -> str:
     try:
         return file.read_text("utf-8", "replace")
-    except OSError:  # of a worktree, whose .git is a file
+    except OSError:  # in a worktree .git is a file
         return ""

@@ -1,8 +1,7 @@
-"""Handing a job to the stack's controller, which goes on with it when nobody is there.
+"""Hand a job over to the stack's controller, which recovers it unattended.
 
-The controller runs what anybody else would run, `tpuctl wait JOB`: this very tpuctl, with a stack
-file of its own in which nothing is left to choose. `jobs/shipped/recoverer.py` keeps it running
-there.
+The controller runs `tpuctl wait JOB` with the same version of tpuctl and a stack file in which
+every automatic choice is fixed. `jobs/shipped/recoverer.py` keeps it running there.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from tpuctl.resources.network import Network
 
 __all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]
 
-TOOLS = ".tpuctl/controller"  # on the controller, as all of these
+TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
 CONFIG = ".tpuctl/config"
 PROGRAMS = ".tpuctl/programs"
 JOBS = ".tpuctl/recover"
 STARTUP = "startup-script"
 NO_PYTHON = 4  # exit code of `installer.py`
-LAST_LINES = 3  # of what it says when it fails
+LAST_LINES = 3  # of its output, shown when it fails
 UNPACK = 'umask 077 && mkdir -p "$1" && tar -xf - -C "$1"'
 LOOK = (
     f'{UNPACK} && python3 -S -I "$1/installer.py" find "$2" "$3"'
@@ -52,18 +51,18 @@ START = f'{UNPACK} && python3 -S -I "$1/recoverer.py" start "$1"'
 
 @dataclass(frozen=True)
 class _ControllerSetup:
-    """What the controller has, once it may recover jobs."""
+    """What is set up on the controller to recover jobs."""
 
     program: str  # the path of its tpuctl
-    ssh_keys: str  # of the machines that it is to make, as metadata has them
-    node_range: str  # where the stack's TPU node is; empty where that is nobody's to know
+    ssh_keys: str  # metadata value with the authorized keys for machines that it creates
+    node_range: str  # address range of the stack's TPU node; empty if there is none
 
 
 async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
-    """Have the controller ready for jobs, where it is to go on with them. Warns, never raises."""
+    """Set up the controller to recover jobs, if the stack wants that. Errors become warnings."""
     if not stack.has_recovery:
         return
-    because = "it goes on with jobs when their machines are taken away"
+    because = "it recovers jobs after a preemption"
     try:
         transport = await _transport(stack, cloud, keys, emit)
         try:
@@ -83,16 +82,16 @@ async def hand_over(
     keys: Keys,
     emit: Emit,
 ) -> bool:
-    """Have the controller go on with the job; whether it does. Warns, never raises.
+    """Have the controller recover the job; return whether it will. Errors become warnings.
 
-    Values of the job's environment, and of secrets that come from this one, go over SSH into files
-    that the controller's user alone may read, and that go when the job has ended.
+    The job's environment, and secrets read from this one, are sent over SSH to files that only
+    the controller's user may read; they are deleted when the job has ended.
     """
     if not stack.has_recovery:
         return False
     in_zone = stack.in_zone(record.zone)
     name = in_zone.names.controller
-    because = f"{name} recovers it without you"
+    because = f"{name} recovers it unattended"
     try:
         transport = await _transport(in_zone, cloud, keys, emit)
         try:
@@ -111,26 +110,24 @@ async def hand_over(
                 }
                 file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
                 files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
-                # The order last: what is there without it is not looked at.
+                # order.json last: a folder without it is ignored.
                 archive = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
                 done = await transport.run(argv, input=archive)
-                done.check(f"controller {name}: starting what recovers the job")
-                progress.result = (
-                    f"{name} goes on with {record.id} when its machines are taken away"
-                )
+                done.check(f"controller {name}: starting job recovery")
+                progress.result = f"{name} recovers {record.id} after a preemption"
         finally:
             await transport.close()
     except TpuctlError as error:
-        emit(WarningIssued(_warning("Controller does not watch over the job", error)))
+        emit(WarningIssued(_warning("Controller does not recover the job", error)))
         return False
     return True
 
 
 def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> dict[str, Any]:
-    """The stack file for the controller: the same stack with everything chosen.
+    """The stack file for the controller: the same stack with every automatic choice fixed.
 
-    The machines that it makes let in whom they let in before.
+    Machines that it creates authorize the same SSH keys as before.
     """
     content: dict[str, Any] = stack.file.model_dump(mode="json", exclude_defaults=True)
     for section in ("bucket", "network", "access"):
@@ -142,7 +139,7 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     if stack.file.tpu.startup_script is not None:
         content["tpu"]["startup_script"] = STARTUP
     content["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
-    content["bucket"]["allow_egress"] = True  # where it is was accepted when it was made
+    content["bucket"]["allow_egress"] = True  # its location was accepted when it was created
     content["network"]["name"] = network
     if node_range and stack.file.network.node_range == "auto":
         content["network"]["node_range"] = node_range
@@ -158,7 +155,7 @@ def _command(program: str, record: JobRecord) -> list[str]:
 
 
 def _secret_variables(record: JobRecord) -> dict[str, str]:
-    """Those of this machine's variables in which the job's secrets are."""
+    """The variables of this machine that hold the job's secrets."""
     sources = [source_of(name, text, record.project) for name, text in record.secrets.items()]
     variables = {source.variable for source in sources if source.variable}
     return {name: os.environ[name] for name in sorted(variables) if name in os.environ}
@@ -182,11 +179,11 @@ async def _transport(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> SshT
 async def _install(
     stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, progress: Step
 ) -> _ControllerSetup:
-    """Give the controller this tpuctl, and a key that the stack's machines let in."""
+    """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = own_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
     done = await transport.run(argv, input=parcel(["installer.py", "recoverer.py"], {}))
-    done.check("looking for tpuctl on the controller")
+    done.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in done.stdout.splitlines())
     if program["program"] is None:
         progress.report("installing this tpuctl on the controller")
@@ -195,7 +192,7 @@ async def _install(
         program = install_result(
             await transport.run([*installer, "make", wheel.version, wheel.digest]), stack
         )
-    # The next `up` from here knows the controller's key as well.
+    # The next `up` from this machine needs the controller's key as well.
     keys.save_controller_key(public["key"])
     lines = "\n".join([keys.pair.public_line, public["key"]])
     return _ControllerSetup(
@@ -204,21 +201,21 @@ async def _install(
 
 
 def install_result(done: Result, stack: Stack) -> dict[str, Any]:
-    """What `installer.py` answered. Raises RemoteFailed with what kept it from installing."""
+    """The answer of `installer.py`. Raises RemoteFailed if the installation failed."""
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     last = "; ".join(line.strip() for line in lines[-LAST_LINES:])
     if done.exit_code == NO_PYTHON:
         raise RemoteFailed(
-            "Controller's Python is too old",
+            "Python on the controller is too old",
             f"controller {stack.names.controller}: {lines[-1]}",
-            hint="Choose an image with Python 3.11 or newer, then bring the stack up anew:\n"
+            hint="Choose an image with Python 3.11 or newer, then recreate the stack:\n"
             f"    controller: {{image: {USUAL}}}",
         )
     if done.exit_code != 0:
         raise RemoteFailed(
-            "tpuctl cannot be installed on the controller",
+            "Cannot install tpuctl on the controller",
             f"{stack.names.controller}: {last}",
-            hint="It needs a way to a package index, or an image that has this tpuctl. Then\n"
+            hint="It needs access to a package index, or an image with this tpuctl. Then run\n"
             "    tpuctl up",
         )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -226,7 +223,8 @@ def install_result(done: Result, stack: Stack) -> dict[str, Any]:
 
 
 async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step) -> tuple[str, str]:
-    """Have the machines that run jobs let these keys in; what the controller is to keep of them."""
+    """Authorize these keys on the machines that run jobs; return all authorized keys and the node
+    range, for the controller's stack file."""
     resources = [
         each
         for each in resources_of(stack, cloud, public_key=lambda: keys)
@@ -235,7 +233,7 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
     snapshot = await observe(resources)
     changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
     if changes:
-        progress.report("letting the controller's key in")
+        progress.report("authorizing the controller's SSH key")
     by_address = {each.address: each for each in resources}
     await gather_all(by_address[each.address].apply(each, progress.report) for each in changes)
     observed = list(snapshot.values())
@@ -246,7 +244,7 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
 
 
 def _authorized_keys(observed: Sequence[Any]) -> str:
-    """Whom the stack's TPU VMs let in."""
+    """The metadata value with the SSH keys authorized on the stack's TPU VMs."""
     for each in observed:
         nodes = list(getattr(each, "nodes", {}).values()) or [each]
         metadata: Any = getattr(nodes[0], "metadata", None)
@@ -256,16 +254,16 @@ def _authorized_keys(observed: Sequence[Any]) -> str:
 
 
 def _node_range(observed: Sequence[Any]) -> str:
-    """Where a TPU node of API v1 is."""
+    """The address range of a TPU node (API v1)."""
     return next((each.cidr_block for each in observed if hasattr(each, "cidr_block")), "")
 
 
 def _warning(summary: str, error: TpuctlError) -> Diagnostic:
-    """The problem with what it means: the job itself is well."""
+    """A warning with the error and its effect on jobs."""
     diagnostic = error.diagnostics[0]
     return Diagnostic(
         summary,
         f"{diagnostic.summary}: {diagnostic.detail}. Jobs still run, but after a preemption they "
         "wait until you follow them again",
-        hint=diagnostic.hint or "Bring it up to date with\n    tpuctl up",
+        hint=diagnostic.hint or "Update it:\n    tpuctl up",
     )

@@ -1,4 +1,4 @@
-"""Writes a stack file and a job to start from, out of the templates."""
+"""`init`: create a stack file and a sample job from a template."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
     "write",
 ]
 
-SCRIPTS = ("pretrain.py", "train.py")  # what is to be run first, of a template's job
-LOCAL_PROJECT = "local-project"  # a fresh local cloud has it
+SCRIPTS = ("pretrain.py", "train.py")  # the script to run in a template's job
+LOCAL_PROJECT = "local-project"  # exists in a new local cloud
 
 
 @dataclass(frozen=True)
 class CreatedFiles:
-    """The files made, the job's folder among them, and the script to run."""
+    """The created files, the folder of the job, and the script to run."""
 
     files: tuple[Path, ...]
     stack_file: Path
@@ -41,15 +41,14 @@ def list_templates() -> list[str]:
 
 
 def describe_templates() -> dict[str, str]:
-    """What each template is for, in a sentence: the first of its stack file."""
+    """A sentence about each template: the first line of its stack file."""
     folder = assets.templates() / "stacks"
     texts = {name: (folder / f"{name}.yaml").read_text("utf-8") for name in list_templates()}
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
 
 
 def guess_script(stack_file: Path) -> str:
-    """The script that stands beside a stack file, as a shell wants it; `SCRIPT` where none does,
-    or several do."""
+    """The script next to a stack file, quoted for a shell; `SCRIPT` if there is not exactly one."""
     folder = stack_file.parent
     scripts = [folder / name for name in SCRIPTS if (folder / name).is_file()]
     scripts = scripts or [path for name in SCRIPTS for path in sorted(folder.glob(f"*/{name}"))]
@@ -57,48 +56,47 @@ def guess_script(stack_file: Path) -> str:
 
 
 def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> CreatedFiles:
-    """Copy a template. Nothing is overwritten: what is in the way is named first."""
+    """Copy a template. Raises Conflict rather than overwrite a file."""
     templates = list_templates()
     if template not in templates:
         like = nearest(template, templates) or templates
         raise Usage(
             "Unknown template",
-            f"there is no template {template}",
-            hint=f"Did you mean {', '.join(like)}? See what each is for with\n"
-            "    tpuctl init --list",
+            f"template {template} not found",
+            hint=f"Did you mean {', '.join(like)}? List all templates:\n    tpuctl init --list",
         )
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if local:
         project = project or LOCAL_PROJECT
     if not project:
         raise Usage(
-            "No project",
-            "the stack file needs the id of a Google Cloud project",
-            hint="Name it with\n    tpuctl init --project my-project\n"
-            "or rehearse without an account:\n    tpuctl --cloud local init",
+            "No project specified",
+            "the stack file needs a Google Cloud project id",
+            hint="Specify it:\n    tpuctl init --project my-project\n"
+            "or try tpuctl without an account:\n    tpuctl --cloud local init",
             where="--project",
         )
     name = name or slug(folder.resolve().name)
-    minimal_stack(name, project, option="--name")  # which refuses what neither can be called
+    minimal_stack(name, project, option="--name")  # rejects invalid names
     stack_file = folder / "tpuctl.yaml"
     source = assets.templates() / "jobs" / template
     target = folder / template
     for path in (stack_file, target):
         if path.exists():
             raise Conflict(
-                "Nothing is overwritten",
-                f"{path} exists",
-                hint="Bring up what is there already:\n    tpuctl up\n"
-                f"or write to another place:\n    tpuctl init {template} --folder {template}-2",
+                "File already exists",
+                f"{path} exists and is not overwritten",
+                hint="Use the existing stack file:\n    tpuctl up\n"
+                f"or choose another folder:\n    tpuctl init {template} --folder {template}-2",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return _write(template, stack_file, source, target, name, project)
     except OSError as error:
         raise TpuctlError(
-            "Cannot write here",
+            "Cannot write files",
             f"{error.filename or folder}: {error.strerror}",
-            hint="Choose another place with --folder.",
+            hint="Choose another folder with --folder.",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Following a job while somebody may press Ctrl-C: once leaves the job, a second one stops it."""
+"""Follow a job interactively: Ctrl-C detaches from the job, a second one stops it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,32 @@ from tpuctl.model.log_range import WHOLE_LOG, LogRange
 __all__ = ["FollowResult", "follow_interactive", "resume_flags"]
 
 INTERRUPTED, STOPPED, TIMED_OUT = 130, 143, 124
-CONFIRM_SECONDS = 3.0  # seconds in which another Ctrl-C stops the job
-GRACE_SECONDS = 30.0  # seconds that a stopped job has to end by itself
-URGENT_GRACE_SECONDS = (
-    5.0  # seconds that a job has to end by itself where whoever sent SIGTERM is about to kill
-)
-LATE_SECONDS = 60.0  # seconds that a job's own machines may be late to end it at its time limit
+CONFIRM_SECONDS = 3.0  # within which a second Ctrl-C stops the job
+GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
+URGENT_GRACE_SECONDS = 5.0  # the same when this process is about to be killed itself
+LATE_SECONDS = 60.0  # that the machines may take to stop a job after its timeout
 
-STOPPING = "Stopping job {}: it has {:.0f} seconds to end by itself."
+STOPPING = "Stopping job {}; it has {:.0f} seconds to exit."
 DETACHED = """
-Job {job} goes on. Come back to it with
+Job {job} keeps running. Follow it again with
     tpuctl logs -f {job}{more}
-Ctrl-C again within {seconds:.0f} seconds stops it."""
+Press Ctrl-C again within {seconds:.0f} seconds to stop it."""
 DETACHED_STACK_STAYS = """
-Job {job} goes on, and the stack stays up for it, and is charged. Come back to it with
+Job {job} keeps running. The stack stays up for it and is charged. Follow the job again with
     tpuctl logs -f {job}{more}
 and take the stack down once it has ended:
     tpuctl wait {job}
     tpuctl down
-Ctrl-C again within {seconds:.0f} seconds stops it and takes the stack down now."""
+Press Ctrl-C again within {seconds:.0f} seconds to stop the job and take the stack down now."""
 
 
 @dataclass(frozen=True)
 class FollowResult:
-    """How following ended."""
+    """The result of following a job."""
 
     exit_code: int
-    still_running: bool = False  # the job does: it was only left
-    is_urgent: bool = False  # whoever ended it gives little time for what is left to do
+    still_running: bool = False  # detached from the job
+    is_urgent: bool = False  # this process is about to be killed: hurry
 
 
 async def follow_interactive(
@@ -56,11 +54,11 @@ async def follow_interactive(
     seconds: float | None = None,
     takes_down: bool = False,
 ) -> FollowResult:
-    """The job's log until it ends, or until Ctrl-C: the job goes on, unless there are two.
+    """Emit the job's log until it ends or Ctrl-C, which detaches; a second Ctrl-C stops the job.
 
-    After `seconds` the job is stopped, if its machines did not end it by then. `goes_down` says
-    that the stack is taken down afterwards; then one Ctrl-C without a terminal, as cancelled CI
-    jobs are sent, ends the job as SIGTERM does.
+    After `seconds` the job is stopped, if its machines have not done so. `takes_down` means that
+    the stack is taken down afterwards; then a single SIGINT without a terminal, as CI systems send
+    to cancelled jobs, stops the job like SIGTERM.
     """
     return await _InteractiveFollow(context, record, signals, all_workers, part, takes_down).run(
         seconds
@@ -68,7 +66,7 @@ async def follow_interactive(
 
 
 class _InteractiveFollow:
-    """One job being followed, and what is done about it when keys are pressed."""
+    """A job being followed, and how signals are handled meanwhile."""
 
     def __init__(
         self,
@@ -85,12 +83,12 @@ class _InteractiveFollow:
         self.signals = signals
         self.all_workers = all_workers
         self.part = part
-        self.shown_offset: int | None = None  # up to this byte
+        self.shown_offset: int | None = None  # end of the emitted log
         self.attempt = record.attempt
         self.takes_down = takes_down
 
     def track_offset(self, event: Event) -> None:
-        """Know where the log has to go on."""
+        """Emit the event, and remember the offset to resume from."""
         if isinstance(event, LogChunk):
             self.shown_offset = event.offset + len(event.data)
             self.attempt = event.attempt
@@ -106,7 +104,7 @@ class _InteractiveFollow:
                 await self.signals.run(work, seconds=timeout, on_signal=self._announce_detach)
             )
         except TimeoutError:
-            self.emit(Note(f"Job {self.record.id} did not end at its time limit."))
+            self.emit(Note(f"Job {self.record.id} did not stop at its time limit."))
             await self._stop()
             return FollowResult(TIMED_OUT)
         except SignalReceived as interrupted:
@@ -124,12 +122,12 @@ class _InteractiveFollow:
         if self._is_final(interrupted):
             return
         flags = resume_flags(self.part, self.shown_offset, all_workers=self.all_workers)
-        flags += f" --attempt {self.attempt}"  # another one's bytes are counted anew
+        flags += f" --attempt {self.attempt}"  # offsets are per attempt
         text = DETACHED_STACK_STAYS if self.takes_down else DETACHED
         self.emit(Note(text.format(job=self.record.id, more=flags, seconds=CONFIRM_SECONDS)))
 
     async def _stop(self, *, is_urgent: bool = False) -> FollowResult:
-        """End the job; another Ctrl-C does not wait for it."""
+        """Stop the job; another Ctrl-C returns without waiting for it."""
         grace = URGENT_GRACE_SECONDS if is_urgent else GRACE_SECONDS
         self.emit(Note(STOPPING.format(self.record.id, grace)))
         work = stop_job(self.context, self.record, grace=grace)
@@ -143,7 +141,7 @@ class _InteractiveFollow:
 
 
 def resume_flags(part: LogRange | None, shown_offset: int | None, *, all_workers: bool) -> str:
-    """The flags with which `logs -f` goes on at byte `shown`, or, without one, where it began."""
+    """The flags for `logs -f` to resume at `shown_offset`, or by default from the start again."""
     part = part or WHOLE_LOG
     words = []
     if all_workers:

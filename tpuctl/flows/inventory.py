@@ -1,4 +1,4 @@
-"""Looking through a whole project for what stacks made, in every zone and of every kind."""
+"""List the resources of stacks in a project, in every zone and of every kind."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ async def list_resources(
     must_exist: bool = False,
     on_denied: Callable[[TpuctlError], None] | None = None,
 ) -> list[InventoryItem]:
-    """Everything of one stack, or of all; `of` all kinds, or of some. One round of calls, at once.
+    """List the resources of one stack or all stacks, of the kinds that `include` accepts.
 
-    With `others` also the project's further nodes and requests, whoever made them: they count
-    against the same quota. What belongs to an API that is not enabled is not there; nor is what
-    belongs to a project that is not there, unless it `must_exist`: NotFound then. Raises Denied
-    where something may not be looked at; `unseen` is told instead if it costs nothing anyway.
+    All kinds are listed in parallel. `other_nodes` adds nodes and requests that no stack created:
+    they use the same quota. A disabled API counts as an empty list, and so does a missing project
+    unless it `must_exist`, which raises NotFound. Raises Denied if a kind may not be listed, or
+    passes the error to `on_denied` for kinds that are not billable.
     """
     kinds = [kind for kind in KINDS if not kind.unlisted and (include is None or include(kind))]
     answers = await _list_kinds(cloud, project, stack, kinds)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
-        # One that was being created was denied to the listings that came too early.
+        # In a project that is just being created, early listings were denied: list those again.
         denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
         answers |= await _list_kinds(cloud, project, stack, denied)
         for kind, answer in answers.items():
@@ -48,9 +48,9 @@ async def list_resources(
                 on_denied(answer)
     elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
-            "No such project",
-            f"there is no project {project}, or nothing of it may be seen",
-            hint="See which there are with\n    gcloud projects list",
+            "Project not found",
+            f"project {project} does not exist, or you have no access to it",
+            hint="List your projects:\n    gcloud projects list",
         )
     return [
         resource
@@ -80,8 +80,8 @@ async def _list_kinds(
 async def _list_kind(
     cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind]
 ) -> list[InventoryItem] | TpuctlError:
-    """What there is of a kind. An error for a refusal, of which the other kinds tell whether it
-    means that the project is absent: Google denies what is not there in the same words."""
+    """List one kind. Returns the error if it may mean that the project does not exist, which only
+    the answers for the other kinds can tell: Google answers both with the same message."""
 
     def list_kind(**options: Any) -> list[InventoryItem]:
         return list(kind.list_all(Query(cloud, project, stack, options)))

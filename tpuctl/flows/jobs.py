@@ -1,4 +1,4 @@
-"""The jobs of a stack as its bucket knows them: found again from any machine, and how they fare."""
+"""The jobs of a stack and their status, read from its bucket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READERS = 16
 
 
 async def jobs(context: Context) -> list[JobSummary]:
-    """All jobs of the stack, the latest first; none where there is no bucket."""
+    """All jobs of the stack, latest first; empty if the bucket does not exist."""
     try:
         return await list_jobs(context.store)
     except NotFound:
@@ -44,9 +44,9 @@ async def jobs(context: Context) -> list[JobSummary]:
 
 
 async def find_job(context: Context, name: str = "", attempt: int | None = None) -> JobRecord:
-    """A job by its id or its word; the latest when none is given. Raises NotFound.
+    """A job by its id or the last word of it; the latest job by default. Raises NotFound.
 
-    As its last attempt runs it, or that of this number. Raises Usage when there is none.
+    The record is of the last attempt, or of attempt number `attempt`; Usage if it is unknown.
     """
     store = context.store
     try:
@@ -54,24 +54,24 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
     except NotFound:  # the job, or a bucket to look for it in
         if name:
             raise NotFound(
-                "No such job",
+                "Job not found",
                 f"{name} is not in gs://{store.name}",
-                hint="See them with\n    tpuctl jobs",
+                hint="List jobs:\n    tpuctl jobs",
             ) from None
         record = None
     if record is None:
         raise NotFound(
-            "No job yet",
-            f"nothing was submitted to stack {context.stack.name}",
-            hint="Submit something with\n    tpuctl run SCRIPT",
+            "No jobs",
+            f"no job was submitted to stack {context.stack.name}",
+            hint="Submit one:\n    tpuctl run SCRIPT",
         )
     return record
 
 
 async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
-    """The record of a job by its id, or by its word when only one job has it.
+    """The record of a job by its id, or by the last word of it if that is unique.
 
-    As the last attempt runs it, or the attempt of that number.
+    The record is of the last attempt, or of attempt number `attempt`.
     """
     try:
         return await _at_attempt(store, await _read(store, job), attempt)
@@ -80,14 +80,14 @@ async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> 
     if len(ids) == 1:
         return await _at_attempt(store, await _read(store, ids[0]), attempt)
     if ids:
-        raise Conflict("Several jobs of that name", ", ".join(ids), hint="Give the whole id.")
+        raise Conflict("Ambiguous job name", ", ".join(ids), hint="Use the full id.")
     raise NotFound(
-        "No such job", f"{job} is not in gs://{store.name}", hint="See them with\n    tpuctl jobs"
+        "Job not found", f"{job} is not in gs://{store.name}", hint="List jobs:\n    tpuctl jobs"
     )
 
 
 async def latest_job(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
-    """The job submitted last; None when there is none."""
+    """The job submitted last; None if there are no jobs."""
     ids = await _ids(store)
     if not ids:
         return None
@@ -103,16 +103,16 @@ async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None)
     matching = [attempt for attempt in attempts if attempt.number == number]
     if not matching:
         raise Usage(
-            "No such attempt",
-            f"job {record.id} has made {len(attempts) + 1}",
-            hint=f"Read the last one's log with\n    tpuctl logs {record.id}",
+            "Attempt not found",
+            f"attempts of job {record.id}: {len(attempts) + 1}",
+            hint=f"See the log of the last attempt:\n    tpuctl logs {record.id}",
             where="--attempt",
         )
     return record.of(matching[0])
 
 
 async def list_jobs(store: ObjectStore) -> list[JobSummary]:
-    """All jobs of the bucket, the latest first."""
+    """All jobs in the bucket, latest first."""
     semaphore = asyncio.Semaphore(READERS)
 
     async def summarize(job: str) -> JobSummary:
@@ -127,15 +127,15 @@ async def list_jobs(store: ObjectStore) -> list[JobSummary]:
 
 
 async def read_status(store: ObjectStore, record: JobRecord) -> JobStatus:
-    """How the attempt fares as far as the bucket knows."""
+    """The attempt's status according to the bucket."""
     return await reconcile_status(
         store, record, job_status(record, await worker_records(store, record))
     )
 
 
 async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobStatus) -> JobStatus:
-    """What its workers said last, unless the bucket knows better: they went with the stack, or
-    nobody will try again what was lost."""
+    """The status from the worker records, corrected by what else is in the bucket: the stack was
+    taken down, or a stop was requested."""
     if status.exit_code is None and await _is_taken_down(store, record):
         status = replace(
             status, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down"
@@ -145,7 +145,7 @@ async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobSta
 
 
 async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
-    """Whether there was a `down` since the attempt began, or is one under way."""
+    """Whether `down` has run, or is running, since the attempt started."""
     if record.footing is None:
         return False
     contents = await read_contents(store, record.stack)
@@ -153,14 +153,14 @@ async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
 
 
 def mark_stopped(status: JobStatus) -> JobStatus:
-    """How a job stands that is not tried again: nobody will hear of what was lost."""
+    """The status of a job whose stop was requested: no further attempt will start."""
     if status.state not in ("submitted", "lost"):
         return status
     return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
 
 
 async def _ids(store: ObjectStore) -> list[str]:
-    """Ids of all jobs; they sort by time."""
+    """The ids of all jobs, sorted, which is by time."""
     objects = await store.list(f"{JOBS}/")
     return sorted(
         entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/")

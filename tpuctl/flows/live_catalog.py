@@ -1,4 +1,4 @@
-"""What Cloud TPU offers now: its zones, and the types and versions that each of them lists."""
+"""The live catalog of Cloud TPU: zones, and the types and versions that each zone lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE_SIZE = 1000
 
 @dataclass(frozen=True)
 class _ListMethod:
-    """A listing method of a client, and what of each row is its name."""
+    """A list method of an API client, and the name in each of its rows."""
 
     client: str
     method: str
@@ -40,7 +40,7 @@ LIST_METHODS: Mapping[CatalogList, _ListMethod] = {
 
 
 async def list_zones(cloud: Cloud) -> tuple[str, ...]:
-    """Every zone that Cloud TPU knows, whatever it offers there. Raises TpuctlError."""
+    """All zones of Cloud TPU, whatever they offer. Raises TpuctlError."""
     client = cloud.client("tpu")
     found: list[str] = []
     token = ""
@@ -58,9 +58,9 @@ async def list_zones(cloud: Cloud) -> tuple[str, ...]:
 async def list_in_zones(
     cloud: Cloud, listing: CatalogList, zones: Iterable[str], emit: Emit
 ) -> Listed:
-    """The names that each zone lists; the zones are asked several at a time.
+    """The names that each zone lists; zones are queried in parallel.
 
-    A zone that refuses is told of in `unread`. Raises TpuctlError where none would answer.
+    A zone that fails is reported in `unread`. Raises TpuctlError if all zones fail.
     """
     zone_names = tuple(zones)
     semaphore = asyncio.Semaphore(MAX_PARALLEL)
@@ -72,7 +72,7 @@ async def list_in_zones(
             async with semaphore:
                 try:
                     answers[zone] = await _list_zone(cloud, LIST_METHODS[listing], listing, zone)
-                except TpuctlError as error:  # some zones are closed to some projects
+                except TpuctlError as error:  # some zones are not open to every project
                     answers[zone] = error
             done = len(answers)
             progress.report(f"{done} of {len(zone_names)} zones", done / len(zone_names))

@@ -1,4 +1,4 @@
-"""Noticing that the local cloud, on which something waits, has ended."""
+"""Detect that the local cloud has stopped while waiting for it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tpuctl.errors import Unreachable
 __all__ = ["run_while_alive"]
 
 T = TypeVar("T")
-GONE_SECONDS = 60.0  # without a listener, after which a local cloud is not waited for
+GONE_SECONDS = 60.0  # without a listener before the local cloud counts as stopped
 POLL_SECONDS = 2.0
 
 
 async def run_while_alive(work: Coroutine[Any, Any, T], endpoint: Endpoint, repeat: str) -> T:
-    """What `work` returns, as long as a local cloud runs.
+    """Run `work`, and cancel it if the local cloud stops.
 
-    Once nothing has listened at its address for GONE_SECONDS, `work` is cancelled and Unreachable
-    raised, which names the command line `repeat` to go on with. One that is started again before
-    that is met by the retries of `work`. Google is not watched: its failures pass by themselves.
+    Once nothing has listened at its address for GONE_SECONDS, raises Unreachable with the command
+    line `repeat` to continue with. If it is restarted before that, the retries of `work` succeed.
+    Google is not watched: its outages are temporary.
     """
     if not endpoint.is_local:
         return await work
@@ -33,10 +33,9 @@ async def run_while_alive(work: Coroutine[Any, Any, T], endpoint: Endpoint, repe
         if task.done():
             return task.result()
         raise Unreachable(
-            "Local cloud is gone",
-            f"nothing has listened at {endpoint.authority} for {GONE_SECONDS:.0f} s: its process "
-            "has ended",
-            hint=f"Start it, then go on:\n    tpuctl local up\n    {repeat}",
+            "Local cloud stopped",
+            f"nothing has listened on {endpoint.authority} for {GONE_SECONDS:.0f} s",
+            hint=f"Start it, then continue:\n    tpuctl local up\n    {repeat}",
         )
     finally:
         for each in (task, watcher):
@@ -45,9 +44,9 @@ async def run_while_alive(work: Coroutine[Any, Any, T], endpoint: Endpoint, repe
 
 
 async def _until_gone(endpoint: Endpoint) -> None:
-    """Return once connections have been refused for so long.
+    """Return once connections have been refused for GONE_SECONDS.
 
-    A port that nothing listens at refuses at once; one that is slow to answer is no sign.
+    A port without a listener refuses immediately; slow answers do not count.
     """
     host, _, port = endpoint.authority.rpartition(":")
     refused_since: float | None = None

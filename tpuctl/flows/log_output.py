@@ -1,4 +1,4 @@
-"""Logs as they are shown: a part of them, only some lines, with the names of several workers."""
+"""Emit logs: a range of them, filtered by a pattern, prefixed with the worker's name."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from tpuctl.remote.transport import Transport
 
 __all__ = ["emit_log", "emit_worker_logs", "filter_lines", "start_offsets"]
 
-PARTIAL_LINE_SECONDS = (
-    0.3  # seconds until a line of several workers' that has no end is shown without
-)
+PARTIAL_LINE_SECONDS = 0.3  # before an incomplete line of one of several workers is shown
 
 
 async def start_offsets(
@@ -33,7 +31,7 @@ async def start_offsets(
     store: ObjectStore,
     transports: Mapping[int, Transport],
 ) -> dict[int, int]:
-    """The byte of each worker's log at which the part begins."""
+    """The offset at which the range starts in each worker's log."""
     offsets = await gather_all(
         first_byte(part, record, worker, transports.get(worker), store) for worker in workers
     )
@@ -43,7 +41,7 @@ async def start_offsets(
 async def emit_log(
     context: Context, record: JobRecord, *, all_workers: bool = False, part: LogRange = WHOLE_LOG
 ) -> None:
-    """Emit what an attempt has logged until now on the first worker, or on all; or a part of it."""
+    """Emit what an attempt has logged so far on the first worker or on all, or a range of it."""
     workers = record.workers if all_workers else record.workers[:1]
     async with connections(context, required=False) as transports:
         await emit_worker_logs(record, workers, context.store, transports, context.emit, part=part)
@@ -58,7 +56,7 @@ async def emit_worker_logs(
     *,
     part: LogRange = WHOLE_LOG,
 ) -> None:
-    """Emit what these workers have logged until now, one after the other."""
+    """Emit what these workers have logged so far, one worker after the other."""
     begins = await start_offsets(part, record, workers, store, transports)
     with filter_lines(emit, workers, part) as emit_lines:
         for worker in workers:
@@ -76,8 +74,8 @@ async def emit_worker_logs(
 
 @contextmanager
 def filter_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Iterator[Emit]:
-    """`emit` for the lines of the part alone, and with the worker's name before each where there
-    are several workers and the part wants it. Otherwise bytes pass as they are."""
+    """An `emit` that keeps the lines matching the range's pattern, and prefixes them with the
+    worker if the range asks for it and there are several. Otherwise bytes pass unchanged."""
     several = workers if part.is_named else ()
     with (
         _prefix_lines(emit, several) as prefixed,
@@ -100,7 +98,7 @@ def _matching_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Itera
             return
         ends[event.worker] = event.offset + len(event.data)
         if data := filters[event.worker].feed(event.data):
-            # Whoever comes back later comes back to what was not looked at yet.
+            # The offset to resume from excludes the incomplete line.
             end = ends[event.worker] - filters[event.worker].held
             emit(replace(event, data=data, offset=end - len(data)))
 

@@ -1,4 +1,4 @@
-"""`orphans`: everything in a project that stacks made, whichever they are."""
+"""`orphans`: list everything in a project that was created by any stack."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["orphans"]
 
 
 async def orphans(cloud: Cloud, emit: Emit) -> list[InventoryItem]:
-    """What any stack made in the cloud's project, in every zone.
+    """List everything that any stack created in the cloud's project, in every zone.
 
-    What may not be looked at, and costs nothing, is warned of.
+    Emits a warning for kinds that may not be listed and are not billable.
     """
 
     def warn(error: TpuctlError) -> None:

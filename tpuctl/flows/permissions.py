@@ -1,6 +1,6 @@
-"""What the caller may not do, found out before anything is begun and told as one list.
+"""Check the caller's permissions before making changes, and report all missing ones at once.
 
-What each kind of resource needs stands with it.
+The permissions that a resource needs are declared with its kind.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = [
     "required_permissions",
 ]
 
-VIEW = "look"  # what a plan is made from
+VIEW = "look"  # the action for permissions that planning needs
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
 BILLING = "billing.resourceAssociations.create"
 
-# Where both are to be given, the one is enough.
+# Roles that are included in a broader one: only the latter is suggested if both are missing.
 BROADER_ROLES = {
     "roles/compute.viewer": "roles/compute.instanceAdmin.v1",
     "roles/secretmanager.viewer": "roles/secretmanager.admin",
@@ -45,16 +45,16 @@ BROADER_ROLES = {
 
 @dataclass(frozen=True)
 class Permission:
-    """A permission with what it is for, and the predefined role that has it."""
+    """A permission, the change that needs it, and the predefined role that contains it."""
 
     kind: str
     action: str
-    fields: frozenset[str]  # of an update: any of these; empty for any at all
+    fields: frozenset[str]  # of an update: needed if any of these change; empty: for every update
     role: str
     name: str
 
     def is_for(self, plan: Plan) -> bool:
-        """Whether a plan does what it is for. A plan that could be made needs no more looks."""
+        """Whether a plan makes a change that needs it. A complete plan needs no view permission."""
         return any(
             change.address.partition("/")[0] == self.kind
             and change.action.value == self.action
@@ -65,14 +65,14 @@ class Permission:
 
 @dataclass(frozen=True)
 class Missing:
-    """A permission that the caller has not got; `on` is what it is needed on."""
+    """A permission that the caller lacks on the resource `on`."""
 
     permission: Permission
     on: str
 
 
 class HasPlan(Protocol):
-    """Anything with a plan in it."""
+    """Any object with a plan."""
 
     @property
     def plan(self) -> Plan: ...
@@ -82,7 +82,7 @@ P = TypeVar("P", bound=HasPlan)
 
 
 def required_permissions(kinds: Iterable[type[CloudKind]]) -> list[Permission]:
-    """All that bringing up resources of these kinds may need."""
+    """All permissions that creating and updating resources of these kinds may need."""
     return [
         Permission(kind.kind, *_action(verb), f"roles/{role}", name)
         for kind in sorted(kinds, key=lambda kind: (GROUPS.index(kind.group), KINDS.index(kind)))
@@ -97,10 +97,10 @@ def _action(text: str) -> tuple[str, frozenset[str]]:
 
 
 async def require_permissions(stack: Stack, cloud: Cloud, work: Awaitable[P]) -> P:
-    """The plan that `work` makes, when its maker may also carry it out.
+    """Await `work`, a plan, and check concurrently that the caller may apply it.
 
-    Raises Denied with everything that is missing: of what the plan does, or, where not even a
-    plan could be made, of all that the stack may need. Asked while the plan is being made.
+    Raises Denied with all permissions that the plan needs and the caller lacks or, if planning
+    itself was denied, with all that the stack may need.
     """
     prepared, missing = await asyncio.gather(
         work, missing_permissions(stack, cloud), return_exceptions=True
@@ -122,18 +122,18 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
     if permission.kind == "network" and any(
         "compute.googleapis.com" in change.fields for change in plan
     ):
-        return False  # enabling Compute Engine makes the network `default`
+        return False  # enabling Compute Engine creates the network `default`
     return permission.is_for(plan)
 
 
 def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
-    """The kinds of all that a stack needs permissions for: its resources, and the way to them."""
+    """The kinds that a stack needs permissions for: its resources, and IAP if it is used."""
     kinds = {kind_of(resource.address) for resource in resources_of(stack, cloud)}
     return kinds | ({IapTunnel} if stack.file.network.ssh == "iap" else set())
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
-    """What the caller lacks of all that bringing this stack up may need. One call, as a rule."""
+    """The permissions for this stack that the caller lacks. Usually a single request."""
     required = required_permissions(kinds_of(stack, cloud))
     on = f"project {stack.project}"
     request = {
@@ -143,7 +143,7 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     client = cloud.client("projects")
     try:
         answer = await cloud.call(on, client.test_iam_permissions, request)
-    except (NotFound, Denied):  # there is none, or none to be seen
+    except (NotFound, Denied):  # missing, or not visible to the caller
         if stack.file.project.create:
             return [
                 *await _to_create_project(stack, cloud),
@@ -168,7 +168,7 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
 
 
 async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
-    """Acting as an account may be granted on that account alone."""
+    """Permissions to act as the service account, which may be granted on the account itself."""
     request = {
         "resource": f"projects/-/serviceAccounts/{stack.service_account}",
         "permissions": [ACT_AS],
@@ -176,30 +176,30 @@ async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
     client = cloud.client("iam")
     try:
         answer = await cloud.call(stack.service_account, client.test_iam_permissions, request)
-    except TpuctlError:  # it is not there yet
+    except TpuctlError:  # does not exist yet
         return set()
     return {*answer.permissions}
 
 
 async def _on_bucket(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
-    """A bucket that is there already may grant more than its project does."""
+    """Permissions granted on the bucket itself."""
     bucket = cloud.client("storage").bucket(stack.bucket)
     try:
         answer = await cloud.call(bucket.name, bucket.test_iam_permissions, list(names))
-    except TpuctlError:  # it is not there yet
+    except TpuctlError:  # does not exist yet
         return set()
     return {*answer}
 
 
 async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
-    """Secrets may be another project's, and each may grant more than its project does."""
+    """Permissions held on every one of the stack's secrets, which may be in other projects."""
 
     async def test_secret(secret: str) -> set[str]:
         request = ("POST", "secretmanager", f"/v1/{secret}:testIamPermissions")
         body = {"permissions": list(names)}
         try:
             answer = await cloud.call(secret, cloud.client("rest").call, *request, body=body)
-        except NotFound:  # which the plan tells
+        except NotFound:  # reported by the plan
             return {*names}
         except TpuctlError:
             return set()
@@ -209,7 +209,8 @@ async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[s
 
 
 async def _to_create_project(stack: Stack, cloud: Cloud) -> list[Missing]:
-    """Whoever makes a project owns it: nothing else has to be asked, nor can be without parent."""
+    """The permission to create the project, whose creator then owns it. Without a parent it cannot
+    be tested."""
     parent = stack.file.project.parent
     if parent is None:
         return []
@@ -241,13 +242,12 @@ async def _to_link_billing(stack: Stack, cloud: Cloud, action: str) -> list[Miss
 
 
 def _denied(missing: Sequence[Missing]) -> Denied:
-    """One error for all of them, by thing and role."""
+    """One error for all missing permissions, grouped by resource and role."""
     lines, commands = describe_missing(missing)
     error = Denied(
         "Permissions missing",
-        "\n".join(["you may not do all that this stack needs; these roles would let you", *lines]),
-        hint="Somebody who may grants them with\n"
-        + "\n".join(f"    {command}" for command in commands),
+        "\n".join(["this stack needs permissions that you lack; they are in these roles", *lines]),
+        hint="Ask an administrator to run\n" + "\n".join(f"    {command}" for command in commands),
     )
     error.scope = Scope.PROJECT
     return error
@@ -256,7 +256,7 @@ def _denied(missing: Sequence[Missing]) -> Denied:
 def describe_missing(
     missing: Sequence[Missing], member: str = "user:YOU"
 ) -> tuple[list[str], list[str]]:
-    """What is missing, a line for each thing and role; and the commands that grant it."""
+    """The missing permissions, a line per resource and role, and the commands that grant them."""
     roles = {(entry.on, entry.permission.role) for entry in missing}
     grouped: dict[tuple[str, str], set[str]] = {}
     for item in missing:

@@ -1,4 +1,4 @@
-"""What has to be done once for a pipeline: commands that are shown, and that nobody runs here."""
+"""The one-time setup of a pipeline, as commands for the user to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GITHUB = "https://token.actions.githubusercontent.com"
 
 @dataclass(frozen=True)
 class SetupStep:
-    """Commands for a shell, one a line (those that go on end with a backslash), and what for."""
+    """Shell commands, one per line (continued lines end with a backslash), and their purpose."""
 
     title: str
     commands: tuple[str, ...]
@@ -24,7 +24,7 @@ class SetupStep:
 def setup_steps(
     pipeline: Pipeline, checkout: Checkout, options: PipelineOptions, file: str, typed: str
 ) -> list[SetupStep]:
-    """In order. They share shell variables, so that one paste does all of them."""
+    """The steps in order. They share shell variables, so paste them into one shell."""
     name = pipeline.system.name
     steps = [_names(pipeline)]
     steps.append(_account(pipeline))
@@ -34,7 +34,7 @@ def setup_steps(
     steps.append(_trust(pipeline, checkout))
     if "PROJECT_NUMBER" in pipeline.placeholders:
         fill = f'perl -pi -e "s/PROJECT_NUMBER/$NUMBER/" {shlex.quote(file)}'
-        steps.append(SetupStep("Its number, into the pipeline", (fill,)))
+        steps.append(SetupStep("Insert the project number into the pipeline", (fill,)))
     if name == "gitlab":
         steps.append(_gitlab(pipeline, checkout))
     return steps
@@ -42,7 +42,7 @@ def setup_steps(
 
 def _names(pipeline: Pipeline) -> SetupStep:
     return SetupStep(
-        "Names that the commands below share",
+        "Variables for the commands below",
         (
             f"PROJECT={pipeline.stack.project}",
             f"ACCOUNT={pipeline.account}",
@@ -56,7 +56,7 @@ def _account(pipeline: Pipeline) -> SetupStep:
     if pipeline.system.name == "cloudbuild":
         apis = "iam cloudbuild cloudresourcemanager serviceusage"
     return SetupStep(
-        "An account for the pipeline",
+        "Create a service account for the pipeline",
         (
             "gcloud services enable --project=$PROJECT \\",
             f"  {{{','.join(apis.split())}}}.googleapis.com",
@@ -68,7 +68,7 @@ def _account(pipeline: Pipeline) -> SetupStep:
 def _role(pipeline: Pipeline, typed: str) -> SetupStep:
     role = f"tpuctl_{pipeline.stack.name.replace('-', '_')}"
     return SetupStep(
-        "What it may do, and no more",
+        "Grant it exactly the permissions it needs",
         (
             f"{typed} doctor --role > tpuctl-ci-role.yaml",
             f"gcloud iam roles create {role} --project=$PROJECT \\",
@@ -81,7 +81,7 @@ def _role(pipeline: Pipeline, typed: str) -> SetupStep:
 
 
 def _trust(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
-    """In one branch of the repository, and in no pull request: anybody may write those."""
+    """Trust one branch of the repository, but no pull requests: anyone can open those."""
     is_github = pipeline.system.name == "github"
     pool, provider = pipeline.provider.split("/")[5], pipeline.provider.split("/")[7]
     host, repository = _hosted(checkout, "github" if is_github else "gitlab")
@@ -95,7 +95,7 @@ def _trust(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
         condition = f"assertion.ref_path == 'refs/heads/{branch}'"
     pools = "gcloud iam workload-identity-pools"
     return SetupStep(
-        f"Trust in {repository}, branch {branch}",
+        f"Trust {repository}, branch {branch}",
         (
             f"REPOSITORY={shlex.quote(repository)}",
             f"POOL=projects/$NUMBER/locations/global/workloadIdentityPools/{pool}",
@@ -118,8 +118,8 @@ def _trust(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
 
 
 def _hosted(checkout: Checkout, system: str) -> tuple[str, str]:
-    """Where the pipeline will run, and the repository's name there: what to write in its place
-    where git does not know, or knows another system's."""
+    """The host that runs the pipeline, and the repository's name there; placeholders if git does
+    not know it or the repository is hosted elsewhere."""
     others = {"github.com", "gitlab.com", "bitbucket.org"} - {f"{system}.com"}
     if not checkout.repository or checkout.host in others:
         return f"{system}.com", "OWNER/NAME" if system == "github" else "GROUP/PROJECT"
@@ -130,7 +130,7 @@ def _gitlab(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
     host, repository = _hosted(checkout, "gitlab")
     path = repository.replace("/", "%2F")
     return SetupStep(
-        "One pipeline after the other (after the first run, with a token of yours)",
+        "Run pipelines one at a time (after the first run, with your own token)",
         (
             'curl --fail --request PUT --header "PRIVATE-TOKEN: $GITLAB_TOKEN" \\',
             "  --data process_mode=oldest_first \\",
@@ -143,7 +143,7 @@ def _gitlab(pipeline: Pipeline, checkout: Checkout) -> SetupStep:
 def _cloudbuild(checkout: Checkout, options: PipelineOptions, file: str) -> list[SetupStep]:
     owner, _, name = (checkout.repository or "OWNER/NAME").rpartition("/")
     logs = SetupStep(
-        "Its log, and the source that `gcloud builds submit` stages",
+        "Allow it to write logs and read the source that `gcloud builds submit` stages",
         tuple(
             line
             for role in ("roles/logging.logWriter", "roles/storage.objectViewer")
@@ -158,7 +158,7 @@ def _cloudbuild(checkout: Checkout, options: PipelineOptions, file: str) -> list
     if not options.push:
         return [logs, start]
     trigger = SetupStep(
-        f"Train at each push to {options.push}, once somebody approves",
+        f"Train on every push to {options.push}, after approval",
         (
             "gcloud builds triggers create github --project=$PROJECT --name=tpuctl \\",
             f"  --repo-owner={shlex.quote(owner)} --repo-name={shlex.quote(name)} \\",

@@ -1,6 +1,6 @@
-"""The text of a pipeline, out of its templates: `templates/ci`.
+"""The text of a pipeline, rendered from the templates in `templates/ci`.
 
-A placeholder is a word between two @; one alone on its line may become several lines, or none.
+A placeholder is a word between two @; one alone on its line may expand to several lines or none.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from tpuctl.model.stack import Stack
 
 __all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"]
 
-SLACK_HOURS = 0.25  # hours that the end of a job may take beside its own
+SLACK_HOURS = 0.25  # added to the job's own hours for its shutdown
 PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 WHOLE_LINE = re.compile(r"( *(?:- )?)@([a-z_]+)@")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CRON = re.compile(r"\S+( \S+){4}")
-# GitHub's tokens are good for an hour: no step follows for longer. The first job has to bring the
-# TPU up as well, within the 6 hours that GitHub gives a job.
+# GitHub's tokens expire after an hour, so no step follows the log for longer. The first job must
+# also bring the TPU up, within GitHub's limit of 6 hours per job.
 PART_MINUTES, FIRST_JOB_PARTS, JOB_PARTS = 50, 5, 6
 QUEUED_FIRST_JOB_PARTS, QUEUED_WAIT_MINUTES, WAIT_MINUTES = 1, 240, 60
-GITLAB_PART_MINUTES = 150  # minutes of the three hours for which GitLab's token is good
-MAX_BUILD_HOURS = 24.0  # of Cloud Build, at most
+GITLAB_PART_MINUTES = 150  # GitLab's token expires after three hours
+MAX_BUILD_HOURS = 24.0  # limit of Cloud Build
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a pipeline says, before it is put into words. `values` are those of placeholders."""
+    """The content of a pipeline. `values` are those of the placeholders."""
 
     stack: Stack
-    stack_file: str  # as it is typed
+    stack_file: str  # as typed by the user
     values: Mapping[str, str]
-    check_arguments: str  # the arguments of `check` for what is run; empty: only the stack file is
+    check_arguments: str  # for `tpuctl check`; empty to check only the stack file
     hours: float
-    push: str = ""  # a branch whose pushes train
+    push: str = ""  # branch that triggers training
     schedule: str = ""
-    is_included: bool = False  # another file includes it, whose stages it needs
+    is_included: bool = False  # included by another file, which defines the stages
 
 
 def text_of(system: str, draft: Draft) -> str:
-    """The file's text. Raises Usage for what no pipeline can say."""
+    """Render the file. Raises Usage for values that a pipeline cannot contain."""
     filler = {"github": _github, "gitlab": _gitlab, "cloudbuild": _cloudbuild}[system]
     return filler(draft) + "\n"
 
 
 def require_plain(text: str, where: str) -> str:
-    """The same. Raises Usage where it has what no line can have."""
+    """Return the text unchanged. Raises Usage if it contains control characters."""
     if CONTROL.search(text):
         raise Usage(
-            "Not for a pipeline",
-            f"{text!r} has a character that no line of a pipeline can have",
-            hint="Write it into a file of the repository, and name that.",
+            "Invalid character",
+            f"{text!r} contains a control character, which a pipeline cannot contain",
+            hint="Put it into a file in the repository and use that.",
             where=where,
         )
     return text
@@ -114,7 +114,7 @@ def _github(draft: Draft) -> str:
 
 
 def _follow_steps(count: int, job: str, start: str) -> str:
-    """So many steps that follow the job, each with a token of its own; skipped at its end."""
+    """`count` steps that follow the job, each with its own token; skipped after the job's end."""
     steps = []
     for number in range(1, count + 1):
         before = f"steps.follow-{number - 1}.outputs"
@@ -141,7 +141,7 @@ def _expression(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """What GitHub would take for an expression, as it stands."""
+    """Escape text that GitHub would evaluate as an expression."""
     return text.replace("${{", "${{ '${{' }}")
 
 
@@ -214,13 +214,13 @@ def _cloudbuild(draft: Draft) -> str:
 def _final_steps(
     system: str, suffix: str, values: Mapping[str, str], stack: Stack, between: str = ""
 ) -> str:
-    """The stack goes first, since it costs; unless its bucket goes too, with all records."""
+    """`down` first, since the stack costs money, unless it deletes the bucket with the records."""
     names = ["down", "report"] if stack.file.bucket.keep else ["report", "down"]
     return f"\n{between}".join(_fill(f"{system}/{name}{suffix}", values) for name in names)
 
 
 def _fill(name: str, values: Mapping[str, str]) -> str:
-    """A template with its placeholders filled, without the empty line after one that is none."""
+    """Fill a template's placeholders; an empty one is removed with the blank line after it."""
     lines: list[str] = []
     for line in (assets.templates() / "ci" / name).read_text("utf-8").splitlines():
         whole_line = WHOLE_LINE.fullmatch(line)
@@ -232,7 +232,7 @@ def _fill(name: str, values: Mapping[str, str]) -> str:
             lines.append(whole_line[1] + value_lines[0])
             lines += [f"{margin}{extra}" if extra else "" for extra in value_lines[1:]]
         elif not lines or not lines[-1]:
-            lines.append("@")  # with the empty line after it, this one goes
+            lines.append("@")  # removed below, with the blank line after it
     remaining = [
         line for line, before in zip(lines, ["", *lines], strict=False) if line or before != "@"
     ]
@@ -240,7 +240,7 @@ def _fill(name: str, values: Mapping[str, str]) -> str:
 
 
 def yaml_scalar(text: str) -> str:
-    """As YAML writes it: as it is, where that is safe."""
+    """A YAML scalar: unquoted if that is safe."""
     is_plain = re.fullmatch(r"[A-Za-z./][\w./-]*", text) and text.lower() not in ("true", "no")
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
@@ -249,8 +249,8 @@ def _cron(text: str) -> str:
     if not CRON.fullmatch(text) or not re.fullmatch(r"[\w*/,\- ]+", text):
         raise Usage(
             "Invalid value",
-            f"--schedule cannot be {text}",
-            hint="Minute, hour, day, month and day of the week, in UTC:\n"
+            f"--schedule: {text} is not a cron expression",
+            hint="Use five fields (minute, hour, day, month, day of the week), in UTC:\n"
             '    --schedule "0 3 * * 1"',
             where="--schedule",
         )

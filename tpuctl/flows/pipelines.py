@@ -1,7 +1,6 @@
-"""Writes a pipeline for GitHub Actions, GitLab CI or Cloud Build, out of the templates.
+"""`ci`: generate a pipeline for GitHub Actions, GitLab CI or Cloud Build from templates.
 
-It says what is typed by hand in the folder where it is written: that folder, the stack file and
-the script are named in it as they are here.
+The pipeline runs the same commands as a user in the current folder, with the same paths.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tpuctl.version import __version__
 
 __all__ = ["SYSTEMS", "Pipeline", "PipelineOptions", "System", "output_path", "render", "write"]
 
-SCRIPT_PLACEHOLDER = "SCRIPT.py"  # what stands where no script can be guessed
+SCRIPT_PLACEHOLDER = "SCRIPT.py"  # used if no script is found
 GUESSES = ("pretrain.py", "train.py", "main.py")
 DEFAULT_HOURS = 4.0
 ACCOUNT = re.compile(r"[\w.-]+@[\w.-]+")
@@ -31,7 +30,7 @@ PROVIDER = re.compile(rf"{POOL}/providers/[\w-]+")
 
 @dataclass(frozen=True)
 class System:
-    """Where a pipeline of it lies, and under which other name where that is taken."""
+    """A CI system, with the path of its pipeline and another path if that exists."""
 
     name: str
     title: str
@@ -51,13 +50,13 @@ SYSTEMS = {
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What was asked for; what was not is guessed."""
+    """Options of `ci`; unset ones get defaults."""
 
-    run_arguments: tuple[str, ...] = ()  # after `tpuctl run`: a script with --, or -m, or -- alone
+    run_arguments: tuple[str, ...] = ()  # of `tpuctl run`
     account: str = ""
     provider: str = ""
-    push: str = ""  # a branch whose pushes train
-    schedule: str = ""  # five fields of cron, in UTC
+    push: str = ""  # branch that triggers training
+    schedule: str = ""  # cron expression, in UTC
     hours: float | None = None
     install: str = ""
     hash: str = ""
@@ -65,14 +64,14 @@ class PipelineOptions:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A rendered pipeline, and what its author has to know."""
+    """A rendered pipeline, and what the user must know about it."""
 
     system: System
     stack: Stack
     text: str
     account: str
     provider: str
-    placeholders: Mapping[str, str]  # what stands in it for something unknown, and what that is
+    placeholders: Mapping[str, str]  # left to the user to fill in, with a description each
     hours: float
 
 
@@ -80,7 +79,7 @@ class Pipeline:
 
 
 def output_path(system: System, checkout: Checkout, output: Path | None) -> Path:
-    """The file to write. Raises Conflict where it is there already."""
+    """The file to write. Raises Conflict if it exists."""
     names = [system.file, *filter(None, [system.fallback_file])]
     files = [output] if output is not None else [checkout.root / name for name in names]
     free = [file for file in files if not (file.exists() or file.is_symlink())]
@@ -92,31 +91,31 @@ def output_path(system: System, checkout: Checkout, output: Path | None) -> Path
         "cloudbuild": "--output cloudbuild-tpu.yaml",
     }[system.name]
     raise Conflict(
-        "Nothing is overwritten",
-        f"{_display_path(files[-1])} exists",
-        hint="Write it elsewhere, or see what would be written:\n"
+        "File already exists",
+        f"{_display_path(files[-1])} exists and is not overwritten",
+        hint="Write to another file, or print the pipeline:\n"
         f"    tpuctl ci {system.name} {alternative}\n    tpuctl ci {system.name} --print",
         where="--output" if output is not None else "",
     )
 
 
 def write(file: Path, text: str) -> None:
-    """A new file, with the folders above it."""
+    """Write a new file, creating its parent folders."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise Conflict(
-            "Nothing is overwritten",
-            f"{_display_path(file)} exists",
-            hint="Move it away first, or write to another place with --output.",
+            "File already exists",
+            f"{_display_path(file)} exists and is not overwritten",
+            hint="Move it first, or write to another file with --output.",
         ) from None
     except OSError as error:
         raise TpuctlError(
-            "Cannot write here",
+            "Cannot write the file",
             f"{error.filename or file}: {error.strerror}",
-            hint="Choose another place with --output.",
+            hint="Write to another file with --output.",
         ) from error
 
 
@@ -136,7 +135,7 @@ def render(
     *,
     is_included: bool,
 ) -> Pipeline:
-    """The pipeline's text. `is_apart` says that another file includes it. Raises Usage."""
+    """Render the pipeline. `is_included`: another file includes it. Raises Usage."""
     stack = load_stack(stack_file)
     _require_name(stack, stack_file)
     hours = _hours(options, stack, system)
@@ -172,28 +171,28 @@ def render(
     if "PROJECT_NUMBER" in provider and system.name != "cloudbuild":
         placeholders["PROJECT_NUMBER"] = f"the number of project {stack.project}"
     if not is_known:
-        placeholders[SCRIPT_PLACEHOLDER] = "the script to run; tpuctl ci takes it as an argument"
+        placeholders[SCRIPT_PLACEHOLDER] = "the script to run (pass it to tpuctl ci to set it)"
     return Pipeline(system, stack, text, account, provider, placeholders, hours)
 
 
 def _require_name(stack: Stack, file: Path) -> None:
     if stack.file.stack is None:
         raise Usage(
-            "Stack without a name",
-            f"{file} leaves it to the folder's name, which is another one on a build machine",
-            hint=f"Write it down, at the top of {file}:\n    stack: {stack.name}",
+            "Stack has no name",
+            f"{file} sets no name, and the default, the folder's name, differs on a build machine",
+            hint=f"Set the name at the top of {file}:\n    stack: {stack.name}",
             where=str(file),
         )
 
 
 def _relative(stack_file: Path, checkout: Checkout) -> str:
-    """The stack file's place seen from here, as it is in any checkout."""
+    """The stack file's path relative to the current folder, the same in every checkout."""
     absolute = stack_file.resolve()
     if not absolute.is_relative_to(checkout.root):
         raise Usage(
-            "Not in the repository",
-            f"{stack_file} is not below {checkout.root}",
-            hint="Pipelines see what is committed: put it there.",
+            "Stack file not in the repository",
+            f"{stack_file} is not in {checkout.root}",
+            hint="Move it into the repository and commit it, so that the pipeline has it.",
             where="--stack-file",
         )
     relative = Path(os.path.relpath(absolute, Path.cwd())).as_posix()
@@ -205,14 +204,14 @@ def _hours(options: PipelineOptions, stack: Stack, system: System) -> float:
     hours = options.hours or min(stack.file.limits.max_hours or DEFAULT_HOURS, max_hours)
     if not 0 < hours <= max_hours:
         because = (
-            f"a build ends after {MAX_BUILD_HOURS:g}"
+            f"builds end after {MAX_BUILD_HOURS:g} hours"
             if max_hours < MAX_BUILD_HOURS
-            else "that is long"
+            else "too long"
         )
         raise Usage(
             "Invalid value",
-            f"--hours cannot be {hours:g}: {because}",
-            hint=f"At most {max_hours:g}. For longer, start the job by hand with\n"
+            f"--hours {hours:g}: {because}",
+            hint=f"Use up to {max_hours:g}. For longer jobs, start the job yourself:\n"
             "    tpuctl run --detach",
             where="--hours",
         )
@@ -224,8 +223,8 @@ def _account(options: PipelineOptions, stack: Stack) -> str:
     if not ACCOUNT.fullmatch(account):
         raise Usage(
             "Invalid value",
-            f"--service-account cannot be {account}",
-            hint=f"It is an e-mail, such as\n    tpuctl-ci@{stack.project}.iam.gserviceaccount.com",
+            f"--service-account: {account} is not an email address",
+            hint=f"For example:\n    tpuctl-ci@{stack.project}.iam.gserviceaccount.com",
             where="--service-account",
         )
     return account
@@ -237,8 +236,8 @@ def _provider(options: PipelineOptions, stack: Stack, system: System) -> str:
     if not PROVIDER.fullmatch(provider):
         raise Usage(
             "Invalid value",
-            f"--provider cannot be {provider}",
-            hint="Its whole name is told by\n    gcloud iam workload-identity-pools providers "
+            f"--provider: {provider} is not the full name of a provider",
+            hint="List the full names:\n    gcloud iam workload-identity-pools providers "
             "list \\\n      --location global --workload-identity-pool POOL --format 'value(name)'",
             where="--provider",
         )
@@ -246,7 +245,8 @@ def _provider(options: PipelineOptions, stack: Stack, system: System) -> str:
 
 
 def _guess_script() -> tuple[tuple[str, ...], bool]:
-    """The one script in this folder, or in one right below, that looks like a training."""
+    """The training script in this folder or a direct subfolder, if there is exactly one, and
+    whether it was found."""
     for name in GUESSES:
         scripts = sorted(path for path in (*Path().glob(name), *Path().glob(f"*/{name}")))
         if len(scripts) == 1:
@@ -255,7 +255,7 @@ def _guess_script() -> tuple[tuple[str, ...], bool]:
 
 
 def _check_arguments(words: Sequence[str]) -> str:
-    """The arguments of `check` for what is run; empty where only the stack file can be checked."""
+    """The arguments of `tpuctl check` for this run; empty if only the stack file can be checked."""
     program_words = words[: words.index("--")] if "--" in words else words
     return shlex.join(program_words)
 
@@ -265,7 +265,8 @@ def _limit(hours: float) -> str:
 
 
 def _pip(options: PipelineOptions) -> str:
-    """Its own dependencies have their hashes in it; its own can only come from outside."""
+    """The commands that install tpuctl. Its package contains the hashes of its dependencies; its
+    own hash must come from the user."""
     requirement = require_plain(options.install or f"tpuctl=={__version__}", "--install")
     lock = "from tpuctl import assets; print(assets.runtime_lock())"
     lines = []
@@ -273,8 +274,8 @@ def _pip(options: PipelineOptions) -> str:
         if not re.fullmatch(r"sha256:[0-9a-f]{64}", options.hash):
             raise Usage(
                 "Invalid value",
-                f"--hash cannot be {options.hash}",
-                hint="It is that of the wheel, as sha256: and 64 digits. See it with\n"
+                f"--hash: {options.hash} is not a SHA-256 hash",
+                hint="Use the wheel's hash, sha256: and 64 hexadecimal digits:\n"
                 "    pip hash tpuctl-*.whl",
                 where="--hash",
             )

@@ -1,4 +1,4 @@
-"""`plan`: what `up` would do, in which zone, what it costs and the quota it needs."""
+"""`plan`: what `up` would do, in which zone, what it costs, and the quota it needs."""
 
 from __future__ import annotations
 
@@ -39,28 +39,26 @@ ROLE = "roles/iap.tunnelResourceAccessor"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan for `up` with what it needs to be carried out. `stack` is in the zone in use."""
+    """A plan for `up` with what is needed to apply it. `stack` is set to the plan's zone."""
 
     stack: Stack
     plan: Plan
     resources: Sequence[Resource]
-    quota: QuotaReport = field(
-        default_factory=QuotaReport
-    )  # empty where a zone was tried after another
+    quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
 
     @property
     def cost(self) -> Cost:
-        """What the stack costs when it is up."""
+        """What the stack costs while it is up."""
         return cost_of(self.stack)
 
     @property
     def costs_elsewhere(self) -> dict[str, Cost]:
-        """By zone, where `up` goes when this one refuses."""
+        """The cost in each zone that `up` tries if this one fails."""
         return costs_elsewhere(self.stack)
 
     @property
     def creates_tpu_node(self) -> bool:
-        """Whether a TPU node is to be made, which Google does for few projects any more."""
+        """Whether the plan creates a TPU node, which Google no longer allows for most projects."""
         return any(
             change.action is Action.CREATE and change.address.startswith("tpu/")
             for change in self.plan
@@ -68,10 +66,10 @@ class Prepared:
 
 
 async def plan(context: Context, zone: str | None = None) -> Prepared:
-    """What `up` would do, asking the cloud but changing nothing. Raises InvalidStack, Denied.
+    """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
 
-    In this zone, else where the stack is already. On the stack's controller no more than making
-    the TPU, which is all that it may do.
+    Plans for `zone`, by default for the zone where the stack is. On the stack's controller the
+    plan only creates the TPU, since the controller may do nothing else.
     """
     stack, cloud, keys = context.stack, context.cloud, context.keys
     stack.require_valid()
@@ -96,9 +94,9 @@ async def prepare_up(
     public_key: Callable[[], str],
     zone: str | None = None,
 ) -> Prepared:
-    """Ask the cloud, then decide: in this zone, else where the stack is already.
+    """Read the cloud and plan for `zone`, by default for the zone where the stack is.
 
-    What the stack has in other zones is from tries that were given up, and goes.
+    Resources of the stack in other zones are left over from failed tries and are deleted.
     """
 
     def may_have(kind: type[ResourceKind]) -> bool:
@@ -134,13 +132,14 @@ async def prepare_up(
     finally:
         for task in (limits, region):
             if task is not None:
-                task.cancel()  # where it has not ended, nobody needs its answer any more
+                task.cancel()  # no longer needed if still running
 
 
 async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
-    """The address ranges that the stack's firewall rule lets in.
+    """The source ranges that the stack's firewall rule allows.
 
-    The ranges that the file names, else this machine's own address; with IAP its relay's alone.
+    With IAP, those of IAP; otherwise the ranges in the stack file, by default this machine's
+    address.
     """
     network = stack.file.network
     if network.ssh == "iap":
@@ -149,7 +148,7 @@ async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
 
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
-    """What a plan that makes machines without external addresses should be known to mean."""
+    """Warnings for a plan that creates machines without external addresses."""
     makes = any(
         change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
     )
@@ -165,9 +164,9 @@ def _without_addresses(stack: Stack) -> Diagnostic:
     network = "default" if stack.file.network.name == "auto" else stack.file.network.name
     return Diagnostic(
         "Machines without external addresses",
-        "they reach the bucket and Google's APIs, and nothing else unless the network has "
-        "Cloud NAT: no PyPI, no downloads of data",
-        "Bring packages along (job: {wheels: wheels}), or make Cloud NAT, which costs by the hour:"
+        "without Cloud NAT in the network they reach only the bucket and Google's APIs: no PyPI, "
+        "no downloads of data",
+        "Upload packages with the job (job: {wheels: wheels}), or create Cloud NAT, billed hourly:"
         f"\n    gcloud compute routers create nat --project={stack.project} "
         f"--network={network} --region={stack.region}"
         f"\n    gcloud compute routers nats create nat --project={stack.project} --router=nat "
@@ -176,7 +175,7 @@ def _without_addresses(stack: Stack) -> Diagnostic:
 
 
 async def _may_tunnel(stack: Stack, cloud: Cloud) -> bool:
-    """Whether the project grants it. Where that cannot be asked, nothing is claimed."""
+    """Whether the project grants the permission; True if that cannot be tested."""
     request = {"resource": f"projects/{stack.project}", "permissions": [TUNNEL]}
     client = cloud.client("projects")
     try:
@@ -188,9 +187,9 @@ async def _may_tunnel(stack: Stack, cloud: Cloud) -> bool:
 
 def _without_role(stack: Stack) -> Diagnostic:
     return Diagnostic(
-        "IAP may not let you through",
+        "IAP may deny access",
         f"project {stack.project} does not grant you {TUNNEL}; "
-        "it may be granted on machines, or under a condition",
-        f"Somebody who may grants it with\n    gcloud projects add-iam-policy-binding "
+        "it may still be granted on single machines or by a conditional binding",
+        f"Ask an administrator to run\n    gcloud projects add-iam-policy-binding "
         f"{stack.project} --member=user:YOU --role={ROLE}",
     )

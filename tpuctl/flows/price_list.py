@@ -1,4 +1,4 @@
-"""Google's list of prices, read from the Cloud Billing Catalog."""
+"""Google's price list, read from the Cloud Billing Catalog API."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tpuctl.model.price_list import PriceList, Sku
 
 __all__ = ["read_price_list"]
 
-PAGE_SIZE = 5000  # the most that it gives at once
+PAGE_SIZE = 5000  # the maximum of the API
 TIMEOUT_SECONDS = 60.0
 GROUP = "TPU"
 
 
 async def read_price_list(cloud: Cloud, services: Iterable[str], emit: Emit) -> PriceList:
-    """The SKUs of TPUs of these services, in US dollars. Raises TpuctlError.
+    """The TPU SKUs of these services, in US dollars. Raises TpuctlError.
 
-    Compute Engine's list is long, some tens of thousands: it takes a few pages and seconds.
+    Compute Engine has tens of thousands of SKUs: listing them takes some pages and seconds.
     """
     client = cloud.client("catalog")
     found: list[Sku] = []
     count = 0
-    with step(emit, "Google's list of prices", "read") as progress:
+    with step(emit, "Google's price list", "read") as progress:
         for service in sorted(set(services)):
             token = ""
             while True:
@@ -37,16 +37,16 @@ async def read_price_list(cloud: Cloud, services: Iterable[str], emit: Emit) -> 
                     "page_token": token,
                 }
                 page = await cloud.call(
-                    "the list of prices", client.list_skus, request=request, timeout=TIMEOUT_SECONDS
+                    "the price list", client.list_skus, request=request, timeout=TIMEOUT_SECONDS
                 )
                 rows = list(page.skus)
                 found += (_sku(service, row) for row in rows if _is_tpu(row))
                 count += len(rows)
-                progress.report(f"{count:,} rows, {len(found):,} of TPUs")
+                progress.report(f"{count:,} SKUs read, {len(found):,} for TPUs")
                 token = page.next_page_token
                 if not token:
                     break
-        progress.result = f"{len(found):,} rows of TPUs"
+        progress.result = f"{len(found):,} TPU SKUs"
     return PriceList(found, datetime.now(UTC).date().isoformat())
 
 

@@ -1,9 +1,9 @@
-"""How much a project may have: asked of Service Usage and of Compute Engine, one call each.
+"""The quota of a project, read from Service Usage and Compute Engine, one request each.
 
 The limits of Cloud TPU are read from Service Usage v1beta1 (consumerQuotaMetrics), which has no
-official client. It knows a limit by its metric, `tpu.googleapis.com/tpu-v5s-litepod-preemptible`,
-not by the id that refusals name, TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI: the two are
-taken for one when they are made of the same words.
+official client. It names a limit by its metric, `tpu.googleapis.com/tpu-v5s-litepod-preemptible`,
+not by the id in quota errors, TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI: the two are
+matched by the words that they consist of.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "report_of",
 ]
 
-TIMEOUT_SECONDS = 15.0  # a plan waits no longer for what only informs
+TIMEOUT_SECONDS = 15.0  # short, since the report is only informative
 MAX_PAGES = 20
 PREEMPTIBLE_CAPACITY = ("spot", "preemptible", "flex-start")
 UNLIMITED = -1
@@ -49,25 +49,25 @@ LIMIT = re.compile(r"TPU(\w+)PerProjectPer(?:Zone|Region)ForTPUAPI")
 
 @dataclass(frozen=True)
 class Limits:
-    """What Service Usage told, by the id of the limit and the place; or why it did not."""
+    """Limits from Service Usage, by limit id and location; or why they could not be read."""
 
     allowed: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
     problem: str = ""
 
 
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
-    """The limits that the stack's nodes count against in each of its zones. Raises nothing."""
+    """The limits that apply to the stack's nodes in each of its zones. Never raises."""
     limits = quota_limits(stack.accelerator, stack.file.tpu.capacity in PREEMPTIBLE_CAPACITY)
     try:
         return Limits(await _limits(cloud, stack.project, limits, stack.zones))
     except TpuctlError as error:
-        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
+        return Limits(problem=f"cannot read Cloud TPU quota: {_reason(error)}")
 
 
 async def _limits(
     cloud: Cloud, project: str, limits: Iterable[QuotaLimit], zones: Iterable[str]
 ) -> dict[tuple[str, str], float | None]:
-    """How much is allowed, by the id of the limit and the place. Raises TpuctlError."""
+    """The allowed amounts by limit id and location. Raises TpuctlError."""
     path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com"
 
     def list_metrics(**options: Any) -> list[Any]:
@@ -85,14 +85,13 @@ async def _limits(
 
     try:
         metrics = await cloud.call("the quota of Cloud TPU", list_metrics, timeout=TIMEOUT_SECONDS)
-    except Conflict as error:  # Service Usage says it by a status of its own
+    except Conflict as error:  # Service Usage reports it with another status
         if "is not enabled" not in str(error):
             raise
         raise ApiDisabled(
             "API not enabled",
             f"the quota of Cloud TPU: tpu.googleapis.com is not enabled in project {project}",
-            hint="Enable it; then there is a quota to look at:\n"
-            f"    gcloud services enable tpu.googleapis.com --project={project}",
+            hint=f"Enable it:\n    gcloud services enable tpu.googleapis.com --project={project}",
         ) from error
     return dict(_allowed(metrics, limits, tuple(zones)))
 
@@ -100,9 +99,10 @@ async def _limits(
 async def read_room(
     cloud: Cloud, accelerator: AcceleratorType, zones: Iterable[str], emit: Emit
 ) -> tuple[tuple[Room, ...], str]:
-    """How many nodes of a type each zone has quota for; and why addresses are not counted in it.
+    """How many nodes of a type each zone has quota for, and why addresses are not considered, if
+    so.
 
-    Raises TpuctlError where the limits of Cloud TPU, or what counts against them, may not be read.
+    Raises TpuctlError if the limits or the usage of Cloud TPU cannot be read.
     """
     places = tuple(zones)
     limits = [limit for spot in (False, True) for limit in quota_limits(accelerator, spot)]
@@ -124,7 +124,7 @@ async def read_room(
 
 
 async def _regions(cloud: Cloud) -> dict[str, Region] | str:
-    """What Compute Engine allows in every region, or why it does not say. Raises nothing."""
+    """Compute Engine quota of every region, or why it could not be read. Never raises."""
 
     def list_regions(**options: Any) -> list[Any]:
         return list(cloud.client("regions").list(project=cloud.project, **options))
@@ -134,7 +134,7 @@ async def _regions(cloud: Cloud) -> dict[str, Region] | str:
             "the quota of every region", list_regions, timeout=TIMEOUT_SECONDS
         )
     except TpuctlError as error:
-        return f"quota of Compute Engine could not be read: {_reason(error)}"
+        return f"cannot read Compute Engine quota: {_reason(error)}"
     return {
         region.name: Region(
             region.name, {each.metric: (each.limit, each.usage) for each in region.quotas}
@@ -144,7 +144,7 @@ async def _regions(cloud: Cloud) -> dict[str, Region] | str:
 
 
 async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
-    """What Compute Engine allows in the region in use, or why it does not say. Raises nothing."""
+    """Compute Engine quota of the stack's region, or why it could not be read. Never raises."""
     client = cloud.client("regions")
     try:
         region = await cloud.call(
@@ -155,7 +155,7 @@ async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
             timeout=TIMEOUT_SECONDS,
         )
     except TpuctlError as error:
-        return f"quota of Compute Engine could not be read: {_reason(error)}"
+        return f"cannot read Compute Engine quota: {_reason(error)}"
     return Region(
         stack.region, {quota.metric: (quota.limit, quota.usage) for quota in region.quotas}
     )
@@ -168,7 +168,7 @@ def report_of(
     limits: Limits,
     region: Region | str,
 ) -> QuotaReport:
-    """What the plan counts against. `found` has every node and request of the project."""
+    """The quota that the plan uses. `resources` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
     adds = adds_nodes(plan)
     lines = list(tpu_lines(stack, plan, resources, limits.allowed, adds_nodes=adds))
@@ -180,12 +180,12 @@ def report_of(
 
 
 def adds_nodes(plan: Plan) -> bool:
-    """Whether the plan makes nodes, or asks for some."""
+    """Whether the plan creates or requests nodes."""
     return any(change.action is Action.CREATE and kind_of(change.address).is_tpu for change in plan)
 
 
 def name_words(name: str) -> frozenset[str]:
-    """What a limit's id or a metric's name is made of, in whatever order."""
+    """The words in a limit id or a metric name, in any order."""
     match = LIMIT.fullmatch(name)
     if match is not None:
         return frozenset(word.lower() for word in WORD.findall(match[1]))
@@ -209,7 +209,8 @@ def _allowed(
 
 
 def _effective(buckets: Iterable[Any], scope: str, place: str) -> int | None:
-    """Of the bucket for the place, else of the one for everywhere. What is left out is zero."""
+    """The limit of the quota bucket for this location, otherwise of the default bucket. An omitted
+    limit is zero."""
     general = None
     for bucket in buckets:
         dimensions = bucket.get("dimensions", {})
@@ -222,5 +223,5 @@ def _effective(buckets: Iterable[Any], scope: str, place: str) -> int | None:
 
 def _reason(error: TpuctlError) -> str:
     if isinstance(error, ApiDisabled | NotFound) or "is not enabled" in str(error):
-        return "its API is not enabled yet"
+        return "the API is not enabled yet"
     return error.diagnostics[0].summary[:1].lower() + error.diagnostics[0].summary[1:]

@@ -1,7 +1,7 @@
-"""Following a job through its attempts: what ended one is weighed, and another is started.
+"""Follow a job through its attempts: when one fails, decide whether to retry and start the next.
 
-Everything that has to be known for that is in the bucket, so any machine goes on where another
-was interrupted, and of several that go on at the same time one starts each attempt.
+All state is in the bucket, so any machine can continue where another was interrupted, and of
+several that do so at the same time exactly one starts each attempt.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ __all__ = [
 
 RETRY_BACKOFF = Backoff(
     initial=5.0, maximum=300.0, multiplier=4.0
-)  # before another try of what is broken
-UNREACHABLE_SECONDS = GIVE_UP_SECONDS  # with machines that do not answer
-START_SECONDS = 120.0  # after which an attempt that was announced has begun, or never will
-NODE_POLL_SECONDS = 30.0  # between looks at a TPU node, whose end no machine tells
+)  # before a retry after an infrastructure failure
+UNREACHABLE_SECONDS = GIVE_UP_SECONDS  # before machines are followed through the bucket
+START_SECONDS = 120.0  # for a claimed attempt to start; after that it never will
+NODE_POLL_SECONDS = 30.0  # between polls of a TPU node: no machine reports its end
 GONE_STATES = ("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING", "SUSPENDED")
-MAX_RECONNECTS = 20  # how often machines are found again without a word of the job in between
-CAPACITY_SECONDS = 6 * 3600.0  # for so long a node is asked for again where there is none
+MAX_RECONNECTS = 20  # without news of the job in between
+CAPACITY_SECONDS = 6 * 3600.0  # retry creating a node for this long without capacity
 CAPACITY_BACKOFF = Backoff(initial=30.0, maximum=600.0, multiplier=1.6)
-MAINTENANCE_SECONDS = 2 * 3600.0  # of maintenance
+MAINTENANCE_SECONDS = 2 * 3600.0  # the longest wait for maintenance to end
 MAINTENANCE_BACKOFF = Backoff(initial=1.0, maximum=30.0, multiplier=1.5)
 REPAIR_FAILED = "UNKNOWN"  # "unknown state after a failed repair"
 
@@ -72,14 +72,14 @@ async def follow_to_end(
     show: bool = True,
     part: LogRange = WHOLE_LOG,
 ) -> int:
-    """Emit the job's log from the record's attempt on, and of all that follow it.
+    """Emit the job's log from the record's attempt on, through all later attempts.
 
-    The log of the first worker byte for byte, or of all, line by line with their names; of the
-    record's attempt, where the part begins, and of all, only the lines that it wants.
+    Emits the log of the first worker byte for byte, or of all workers line by line with their
+    names. The start of `part` applies to the record's attempt, its pattern to all attempts.
 
-    An attempt that ended other than well is followed by another while the job's retries allow, on
-    a stack brought up anew if need be. The exit code is the last attempt's; 75 when the budget of
-    preemptions is spent. Cancelling leaves the job, and what the cloud was asked for, alone.
+    A failed attempt is followed by another within the job's retries, on a recreated stack if
+    necessary. The exit code is the last attempt's, or 75 when the preemption retries are used up.
+    Cancelling stops neither the job nor pending requests for nodes.
     """
     workers = record.workers if all_workers else record.workers[:1]
     recovery = _Recovery(context, workers, show, part).run(record)
@@ -94,11 +94,11 @@ class _Recovery:
         self.workers = workers
         self.show = show
         self.part = part
-        self.started_here: set[int] = set()  # the attempts that were started here
+        self.started_here: set[int] = set()  # attempts started by this process
         self.reconnects = 0
 
     async def run(self, record: JobRecord) -> int:
-        offsets: Mapping[int, int] | None = None  # where the part begins
+        offsets: Mapping[int, int] | None = None  # None: where `part` starts
         while True:
             result = await self._follow(record, offsets)
             if result.status.state == "succeeded":
@@ -154,7 +154,7 @@ class _Recovery:
                     await watcher
 
     async def _wait_for_start(self, record: JobRecord) -> None:
-        """Wait for an attempt of somebody else's; one that was left before it began is ended."""
+        """Wait for another client's attempt to start; mark it as not started after a timeout."""
         store = self.context.store
 
         async def probe() -> bool | None:
@@ -169,12 +169,12 @@ class _Recovery:
                 clock=self.context.clock,
             )
         except TpuctlError:
-            await record_not_started(store, record, "whoever announced it was interrupted")
+            await record_not_started(store, record, "the client that claimed it was interrupted")
 
     async def _watch_node(self, record: JobRecord, transports: Mapping[int, Transport]) -> None:
-        """End what waits for a TPU node that is gone: its script may do so for ever.
+        """Stop the job when its TPU node is gone: the script might wait for the node forever.
 
-        Through the connections there are: the controller answers still, as no node does.
+        Uses the existing connections to the controller, which still answers.
         """
         context = self.context
         if not context.stack.is_node:
@@ -185,7 +185,7 @@ class _Recovery:
                 machines = await inspect_machines(context.stack, context.cloud, record)
                 if machines.state in ("PREEMPTED", "TERMINATED"):
                     context.emit(
-                        Note(f"The TPU node is {machines.state}: ending what waits for it.")
+                        Note(f"TPU node is {machines.state}: stopping the job that waits for it.")
                     )
                     if not await launch.stop(record, transports, because_of=record.workers[0]):
                         await launch.stop_through_bucket(record, context.store)
@@ -194,7 +194,7 @@ class _Recovery:
     # Between attempts ----------------------------------------------------------------------
 
     async def _next_attempt(self, result: AttemptResult) -> JobRecord | AttemptResult:
-        """The attempt to follow now, or how the job ended where there will be none."""
+        """The next attempt to follow, or the job's result if there is none."""
         context, record = self.context, result.record
         if not record.bundle_name:  # no bucket could be reached
             return result
@@ -205,9 +205,7 @@ class _Recovery:
         except TpuctlError as error:
             if result.status.state != "failed":
                 raise
-            context.emit(
-                WarningIssued(error.diagnostics[0])
-            )  # its own exit code is known all the same
+            context.emit(WarningIssued(error.diagnostics[0]))  # the exit code is known anyway
             return result
         return (
             await self._start_next(record, decided, left)
@@ -218,12 +216,14 @@ class _Recovery:
     async def _decide(
         self, result: AttemptResult, attempts: Sequence[Attempt], left: Mapping[Retry, int]
     ) -> Verdict | JobRecord | AttemptResult:
-        """Why another attempt is to be started; else as `_after`."""
+        """A verdict if another attempt is to be started, otherwise like `_next_attempt`."""
         context, record = self.context, result.record
         for attempt in attempts:
             if attempt.number == record.attempt + 1:
                 context.emit(
-                    Note(f"{_describe_end(record, attempt.why)}\nAttempt {attempt.number} follows.")
+                    Note(
+                        f"{_describe_end(record, attempt.why)}\nFollowing attempt {attempt.number}."
+                    )
                 )
                 return record.of(attempt)
         if await self._was_stopped(result):
@@ -250,7 +250,9 @@ class _Recovery:
             return _final_result(result, failure)
         if left[failure.kind] == 0:
             return _exhausted_result(result, failure)
-        submission_of(context, record)  # raises what is in the way, before anything is decided
+        submission_of(
+            context, record
+        )  # raises what prevents a retry before the verdict is recorded
         verdict = Verdict(
             kind=failure.kind,
             name=failure.name,
@@ -268,7 +270,7 @@ class _Recovery:
     async def _start_next(
         self, record: JobRecord, verdict: Verdict, left: Mapping[Retry, int]
     ) -> JobRecord:
-        """The next attempt, started here or by somebody quicker."""
+        """Start the next attempt, or return the one that another client started first."""
         context = self.context
         submission = submission_of(context, record)
         after = {kind: count - (kind == verdict.kind) for kind, count in left.items()}
@@ -288,9 +290,9 @@ class _Recovery:
         except asyncio.CancelledError:
             context.emit(
                 Note(
-                    f"Job {record.id} does not run now: it waits for its attempt "
-                    f"{record.attempt + 1}. The cloud goes on with what it was asked for. Go on, "
-                    f"here or on another machine, with\n    tpuctl wait {record.id}"
+                    f"Job {record.id} is not running: attempt {record.attempt + 1} was not "
+                    "started. Pending requests for nodes continue. To resume, here or on another "
+                    f"machine, run\n    tpuctl wait {record.id}"
                 )
             )
             raise
@@ -299,20 +301,20 @@ class _Recovery:
         return following
 
     async def _back_off(self, before: int) -> None:
-        """Longer with each try: what is broken may need a while."""
+        """Wait before a retry, longer each time."""
         for number, seconds in enumerate(RETRY_BACKOFF.delays()):
             if number >= before:
-                self.context.emit(Note(f"Trying again in {seconds:.0f} s."))
+                self.context.emit(Note(f"Retrying in {seconds:.0f} s."))
                 await self.context.clock.sleep(seconds)
                 return
 
     async def _is_reachable_again(self, ending: AttemptResult) -> bool:
-        """Whether the machines that fell silent answer again, and the attempt is still there.
+        """Whether machines that stopped answering are reachable again and still have the attempt.
 
-        This machine's address may have changed: `up` lets the new one in.
+        Runs `up` first, which allows this machine's current address in the firewall.
         """
         context, record = self.context, ending.record
-        # One whose own supervisor calls it lost has answered: there is nothing to find again.
+        # A worker that its own supervisor reported as lost is reachable already.
         silent = [
             worker
             for worker in ending.workers.values()
@@ -322,7 +324,7 @@ class _Recovery:
         machines = await inspect_machines(context.stack, context.cloud, record)
         if not lost or machines.state != "READY" or self.reconnects >= MAX_RECONNECTS:
             return False
-        context.emit(Note("Its node is READY: trying to reach the workers again."))
+        context.emit(Note("Node is READY: reconnecting to the workers."))
         try:
             await up(context)
             async with connections(context, required=True) as transports:
@@ -350,7 +352,7 @@ def _describe_end(record: JobRecord, verdict: Verdict) -> str:
 
 
 def _final_result(result: AttemptResult, failure: Failure) -> AttemptResult:
-    """What somebody or a limit wanted is how the job ended."""
+    """The result of a job that was stopped, or ended by a limit."""
     status = result.status
     if failure.name == "limit":
         status = replace(status, state="timed_out", exit_code=EXIT_TIMED_OUT)
@@ -359,42 +361,42 @@ def _final_result(result: AttemptResult, failure: Failure) -> AttemptResult:
 
 
 def _exhausted_result(result: AttemptResult, failure: Failure) -> AttemptResult:
-    """The exit code says what to do: later may be better, or nothing helps but looking."""
+    """The result once retries are used up; the exit code tells whether trying later may help."""
     retries, status = result.record.retries, result.status
     detail = failure.cause + (f"\n    {failure.detail}" if failure.detail else "")
     if failure.kind == "preemption":
-        detail += f"\nAll {retries.preemption} of job.retries.preemption were used"
+        detail += f"\nNo retries left (job.retries.preemption: {retries.preemption})"
         final = replace(status, state="lost", exit_code=NoCapacity.exit_code, detail=detail)
         return replace(result, status=final)
     if failure.kind == "infrastructure":
-        detail += f"\nAll {retries.infrastructure} of job.retries.infrastructure were used"
+        detail += f"\nNo retries left (job.retries.infrastructure: {retries.infrastructure})"
         return replace(result, status=replace(status, exit_code=EXIT_LOST, detail=detail))
     return result
 
 
-MAX_CONFLICTS, CONFLICT_POLL_SECONDS = 300, 2.0  # looks at a node that somebody else replaces
+MAX_CONFLICTS, CONFLICT_POLL_SECONDS = 300, 2.0  # polls while another client replaces the node
 
 
 class RecoveryAborted(Exception):
-    """Somebody wants no further attempt: the job was stopped, or its stack taken down."""
+    """No further attempt: the job was stopped, or its stack taken down."""
 
 
 def submission_of(context: Context, record: JobRecord) -> Submission:
-    """What the next attempt is started with. Raises what is in its way, before anything is done."""
+    """The submission for the next attempt. Raises TpuctlError if it cannot be started."""
     if not record.bundle_name:
         raise NotFound(
-            "Bundle is not in the bucket",
-            f"job {record.id} was sent over SSH, and went with its machines",
-            hint="Submit it anew with\n    tpuctl run",
+            "Bundle not found",
+            f"job {record.id} was uploaded over SSH and lost with its machines",
+            hint="Submit it again:\n    tpuctl run",
         )
     return Submission.for_retry(record, context.stack, cloud=context.jobs_cloud)
 
 
 async def restore_stack(context: Context, record: JobRecord) -> None:
-    """See that the stack's machines are ready for jobs, made anew where they are gone.
+    """Get the stack's machines ready for jobs, recreating those that are gone.
 
-    Where there is no capacity it is asked for again, for a while. Raises RecoveryAborted
-    when the job was stopped or the stack taken down meanwhile.
+    Without capacity the request is retried for CAPACITY_SECONDS. Raises RecoveryAborted if the
+    job is stopped or the stack taken down.
     """
     clock = context.clock
     deadline = clock.now() + CAPACITY_SECONDS
@@ -417,9 +419,9 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
             if left <= 0:
                 raise NoCapacity(
                     "No capacity",
-                    f"job {record.id} waits for a node: asked for "
+                    f"job {record.id} is waiting for a node: no capacity for "
                     f"{CAPACITY_SECONDS / 3600:g} hours. {error.diagnostics[0].detail}",
-                    hint=f"Go on whenever there may be some with\n    tpuctl wait {record.id}",
+                    hint=f"Try again later:\n    tpuctl wait {record.id}",
                 ) from error
             delay = min(next(delays), left)
             if not is_reported:
@@ -427,7 +429,7 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
                 end = datetime.now(UTC) + timedelta(seconds=left)
                 context.emit(
                     Note(
-                        f"{error.diagnostics[0].summary}: asking again until "
+                        f"{error.diagnostics[0].summary}: retrying until "
                         f"{end:%Y-%m-%d %H:%M} UTC, next in {delay:.0f} s"
                     )
                 )
@@ -435,13 +437,13 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
 
 
 async def _is_being_replaced(context: Context, record: JobRecord) -> bool:
-    """Whether somebody else who recovers the job is at it, and the node is in between for now."""
+    """Whether another client that recovers the job is replacing the node."""
     machines = await inspect_machines(context.stack, context.cloud, record)
     return machines.state in ("DELETING", "") or machines.is_replaced
 
 
 async def _bring_up(context: Context, record: JobRecord) -> None:
-    """As `up`, and with new machines in the place of some that nobody reaches."""
+    """Run `up`; replace machines that are READY but unreachable and not running the job."""
     prepared = await plan(context)
     before = await _log_generations(context, record)
     try:
@@ -453,24 +455,24 @@ async def _bring_up(context: Context, record: JobRecord) -> None:
             raise
         if await _log_generations(context, record) != before:
             raise Unreachable(
-                "Worker cannot be reached from here",
-                f"job {record.id} goes on: its log in gs://{record.bucket} grows",
-                hint="See that SSH gets out of this network, then\n    tpuctl logs -f",
+                "Worker not reachable from here",
+                f"job {record.id} is running: its log in gs://{record.bucket} is growing",
+                hint="Check that this network allows outgoing SSH, then run\n    tpuctl logs -f",
             ) from None
-    context.emit(Note(f"Node {record.node} is READY but does not answer: it is made anew."))
+    context.emit(Note(f"Node {record.node} is READY but not reachable: recreating it."))
     await launch.stop_through_bucket(record, context.store)
     await remove_nodes(await plan(context), context.emit)
     await up(context)
 
 
 async def _log_generations(context: Context, record: JobRecord) -> dict[str, int]:
-    """Which versions the bucket has of the attempt's logs and records: of one that runs, newer."""
+    """The generations of the attempt's logs and records; they change while it runs."""
     objects = await context.store.list(f"{record.attempt_prefix}/worker-")
     return {info.name: info.generation for info in objects}
 
 
 async def remove_nodes(prepared: Prepared, emit: Emit) -> None:
-    """Delete the nodes of a plan, or their request."""
+    """Delete the nodes of a plan, or the request for them."""
     tpus = [resource for resource in prepared.resources if kind_of(resource.address).is_tpu]
     plan = plan_down(tpus, await observe(tpus))
     if not plan.is_empty:
@@ -478,7 +480,7 @@ async def remove_nodes(prepared: Prepared, emit: Emit) -> None:
 
 
 async def _wait_for_maintenance(context: Context, record: JobRecord) -> None:
-    """Wait for the end of maintenance; a node whose repair has failed is taken away."""
+    """Wait for the end of maintenance; delete a node whose repair has failed."""
     is_reported = False
 
     async def probe() -> str | None:
@@ -488,7 +490,7 @@ async def _wait_for_maintenance(context: Context, record: JobRecord) -> None:
             return machines.state
         if not is_reported:
             is_reported = True
-            context.emit(Note(f"Node {record.node} is maintained by Google: waiting for its end."))
+            context.emit(Note(f"Node {record.node} is in maintenance: waiting for it to end."))
         await _require_not_aborted(context, record)
         return None
 
@@ -513,9 +515,10 @@ async def _require_not_aborted(context: Context, record: JobRecord) -> None:
 async def start_next_attempt(
     context: Context, record: JobRecord, submission: Submission, verdict: Verdict
 ) -> tuple[JobRecord, bool]:
-    """The job at the attempt after the record's, and whether it was started here.
+    """Start the attempt after the record's; return it and whether it was started here.
 
-    Whoever announces it starts it; where somebody else has, theirs is returned.
+    The client that claims the attempt starts it; if another client has claimed it, its attempt is
+    returned.
     """
     async with connections(context, required=True) as transports:
         nodes = await nodes_of(context.stack, context.cloud)
@@ -524,7 +527,7 @@ async def start_next_attempt(
         job_transports = {worker: transports[worker] for worker in record.workers}
         before = set(record.footing.node_ids) if record.footing is not None else set()
         if not before or before & set(submission.footing.node_ids):
-            await launch.stop(record, job_transports)  # what is left of it holds the chips
+            await launch.stop(record, job_transports)  # leftover processes would hold the chips
         attempt = Attempt(
             number=record.attempt + 1,
             footing=submission.footing,
@@ -541,7 +544,7 @@ async def start_next_attempt(
             raise RecoveryAborted("the job was stopped")
         try:
             await start_attempt(submission, following, context.store, job_transports, context.emit)
-        except TpuctlError as error:  # one more that failed, for whoever weighs it
+        except TpuctlError as error:  # counts as a failed attempt
             context.emit(WarningIssued(error.diagnostics[0]))
         if await is_stop_requested(context.store, record):
             await launch.stop(following, job_transports)
@@ -553,10 +556,10 @@ async def _read_next_attempt(store: ObjectStore, record: JobRecord) -> JobRecord
         if attempt.number == record.attempt + 1:
             return record.of(attempt)
     raise Conflict(
-        "Attempt vanished",
+        "Attempt not found",
         f"attempt {record.attempt + 1} of job {record.id}",
         hint=(
-            "Somebody else deletes the job's record. See what is left, then submit it again:\n"
+            "The job's record is being deleted. Check the jobs, then submit it again:\n"
             "    tpuctl jobs\n    tpuctl run SCRIPT"
         ),
     )

@@ -1,4 +1,4 @@
-"""Which content was rehearsed on this machine, and so need not be offered to be."""
+"""The history of rehearsals on this machine: suggest a rehearsal only for new content."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["content_of", "rehearsals", "rehearsed_before", "was_rehearsed"]
 
 
 def rehearsals() -> Rehearsed:
-    """Where rehearsals are kept."""
+    """The history of rehearsals."""
     return Rehearsed(cache_home() / "rehearsals")
 
 
 def content_of(stack: Stack, digest: str, program: str) -> Content:
-    """What a rehearsal of this bundle, for this stack, is remembered by."""
+    """The history key for a rehearsal of this bundle for this stack."""
     kind = stack.file.tpu.kind
     return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
 
 
 def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
-    """Whether what the record names was rehearsed here, with the same content, for this stack."""
+    """Whether the job was rehearsed on this machine with the same content for this stack."""
     return rehearsals().has(content_of(stack, record.bundle, record.script))
 
 
 def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
-    """Whether there is no reason to offer a rehearsal: it was done, or there is nothing to see."""
+    """Whether not to suggest a rehearsal: it was done, or this job cannot be rehearsed."""
     if record.form == "shell" or stack.runtime.tensorflow is None:
         return True
     return was_rehearsed(stack, record)

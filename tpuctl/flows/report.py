@@ -1,4 +1,4 @@
-"""Reading a whole run back out of the bucket: attempts, cost, and the numbers in its logs."""
+"""`report`: read a run from the bucket: attempts, cost, and the metrics in its logs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tpuctl.model.stack_cost import cost_of
 
 __all__ = ["report"]
 
-LOG_TAIL_BYTES = 1 << 14  # bytes of the last log that are shown
+LOG_TAIL_BYTES = 1 << 14  # end of the last log
 LOG_LINES = 40
 
 
 async def report(context: Context, record: JobRecord) -> RunReport:
-    """All that is known of a job, from its bucket; machines are asked for nothing but whether
-    they are there. Curves are those of each attempt's first worker, one after the other.
+    """Everything known about a job, from its bucket and the state of its machines. The metrics
+    are those of each attempt's first worker, concatenated.
     """
     stack, store = context.stack, context.store
     explanation = await explain(context, record)
@@ -69,7 +69,7 @@ async def _attempt(
 
 
 async def _read_log(store: ObjectStore, record: JobRecord, curves: Curves) -> bytes:
-    """Feed the first worker's log to the curves; its end."""
+    """Feed the first worker's log to the curves; return its end."""
     end = b""
     log = WorkerLog(record, record.workers[0], transport=None, store=store)
     with suppress(NotFound):

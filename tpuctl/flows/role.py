@@ -1,6 +1,6 @@
-"""The custom role of whoever brings a stack up, runs jobs on it and takes it down, and no more.
+"""A custom role with exactly the permissions to bring a stack up, run jobs and take it down.
 
-Made of what each kind of resource needs: what a plan is checked for is what the role has.
+Built from the permissions declared for each kind of resource, like the check of a plan.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from tpuctl.resources.composition import kind_of
 
 __all__ = ["custom_role", "path_of"]
 
-ACT_AS_PURPOSE = "making machines that act as an account: of this project, any one"
+ACT_AS_PURPOSE = "creating machines that run as any service account of the project"
 READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
 
 
 def path_of(permission: Permission) -> str:
-    """The optional path that a permission is for; "" where every first `up` needs it."""
+    """The optional feature that a permission is for; "" if every first `up` needs it."""
     action, path = kind_of(permission.kind).optional
     return path if permission.action == action else ""
 
 
 def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
-    """The role for this stack. Asks nothing: `cloud` only says which one is meant."""
+    """The role for this stack. Sends no request: `cloud` only identifies the cloud."""
     required = [
         permission
         for permission in required_permissions(kinds_of(stack, cloud))
@@ -44,7 +44,7 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
     return CustomRole(
         name,
         f"tpuctl {stack.name}",
-        f"Lets its holder bring tpuctl stack {stack.name} up, run jobs on it and take it down.",
+        f"Bring tpuctl stack {stack.name} up, run jobs on it and take it down.",
         stack.project,
         tuple(
             RoleGroup(purpose, tuple(sorted(names)), path)
@@ -58,9 +58,9 @@ def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
 def _grants(stack: Stack, role: str) -> list[Grant]:
     project, member = stack.project, "--member=serviceAccount:CI_ACCOUNT"
     grants = [
-        Grant("make the role", f"gcloud iam roles create {role} --project={project} --file=FILE"),
+        Grant("create the role", f"gcloud iam roles create {role} --project={project} --file=FILE"),
         Grant(
-            "give it",
+            "grant the role",
             f"gcloud projects add-iam-policy-binding {project} {member} "
             f"--role=projects/{project}/roles/{role}",
         ),
@@ -68,7 +68,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
     if not stack.creates_service_account:
         grants.append(
             Grant(
-                "let it make machines that act as the stack's account, and no other",
+                "allow creating machines that run as the stack's service account only",
                 f"gcloud iam service-accounts add-iam-policy-binding {stack.service_account} "
                 f"{member} --role=roles/iam.serviceAccountUser",
             )
@@ -77,7 +77,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
     if billing is not None:
         grants.append(
             Grant(
-                f"link the billing account ({BILLING}); not needed where it is linked already",
+                f"link the billing account ({BILLING}); not needed if it is already linked",
                 f"gcloud billing accounts add-iam-policy-binding {billing} {member} "
                 "--role=roles/billing.user",
             )
@@ -87,7 +87,7 @@ def _grants(stack: Stack, role: str) -> list[Grant]:
         if owner != project:
             grants.append(
                 Grant(
-                    "see and change who may read a secret of another project",
+                    "read and change the IAM policy of a secret in another project",
                     f"gcloud secrets add-iam-policy-binding {name} --project={owner} {member} "
                     "--role=roles/secretmanager.admin",
                 )

@@ -1,4 +1,4 @@
-"""`run`: a script on a stack's workers, from the check to the end; up first and down afterwards."""
+"""`run`: run a script on a stack's workers and follow it, with `up` before and `down` after it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ __all__ = [
     "wait_until_running",
 ]
 
-# What a run goes through, and does there; the log follows.
+# The steps of a run before the log, and the verb of each.
 PHASES = {
     "job/check": "check",
     "job/stack": "find",
@@ -66,31 +66,28 @@ PHASES = {
 }
 AFTER_CHECK = {name: verb for name, verb in PHASES.items() if name != "job/check"}
 LOG = "job/log"
-LEFTOVERS = "what is left of the stack is still there, and charged"
-DOWN_AGAIN = "Take it away with\n    tpuctl down"
-NO_JOB_LEFT = Diagnostic(
-    "Interrupted", "no job was left running", hint="To be sure, see\n    tpuctl jobs"
-)
+LEFTOVERS = "the rest of the stack still exists and is charged"
+DOWN_AGAIN = "Delete it:\n    tpuctl down"
+NO_JOB_LEFT = Diagnostic("Interrupted", "no job is running", hint="To verify, run\n    tpuctl jobs")
 
-NOT_REHEARSED = "Not rehearsed as it is. What would fail on a TPU is found on this machine with"
+NOT_REHEARSED = "This version was not rehearsed. To find TPU failures on this machine first, run"
 NOT_RECOVERED = (
-    "When its node is taken away the job goes on at your next `tpuctl wait` or `tpuctl logs -f`, "
-    "on any machine: nobody else watches over it. With controller: {} in the stack file it goes "
-    "on by itself."
+    "If the node is preempted, the job resumes at your next `tpuctl wait` or `tpuctl logs -f`, on "
+    "any machine. To resume it automatically, set controller: {} in the stack file."
 )
 
 
 @dataclass
 class RunState:
-    """How far a run has come: filled on the way, so that it is known also of one that raised."""
+    """The state of a run, updated as it proceeds and so available after an exception too."""
 
     is_coming_up: bool = False
-    has_started: bool = False  # something may have been made, or started
-    record: JobRecord | None = None  # of the job, once it has started
+    has_started: bool = False  # resources may have been created, or the job started
+    record: JobRecord | None = None  # set once the job has started
     job_ended: JobEnded | None = None
     follow_result: FollowResult | None = None
-    down_result: Down | None = None  # what taking the stack down left of it
-    down_exit_code: int | None = None  # the exit code that taking it down would have alone
+    down_result: Down | None = None  # what remains of the stack after `down`
+    down_exit_code: int | None = None  # of `down` alone
 
 
 async def run(
@@ -107,12 +104,12 @@ async def run(
     interactive: bool = False,
 ) -> int:
     """Bring the stack up if requested, start the job, follow it to its end, and take the
-    stack down if requested, whatever happened, unless the job was left running.
+    stack down if requested, also after an error, unless the job was left running.
 
-    The exit code is the job's. Where somebody attends it, Ctrl-C leaves the job or stops it, and
-    what went wrong is told before the stack goes: its exit code comes first, that of taking down
-    where nothing else went wrong. Else it is raised once the stack is gone; Conflict where the job
-    did well and something that costs money is left.
+    Returns the job's exit code. If `interactive`, Ctrl-C detaches from the job or stops it, errors
+    are emitted before the stack is taken down, and the exit code is that of the first error,
+    including errors of `down`. Otherwise errors are raised after `down`, and Conflict if the job
+    succeeded but billable resources remain.
     """
     state = state or RunState()
     with SignalQueue() if interactive and down else NoSignals() as signals:
@@ -188,7 +185,7 @@ async def _follow(
     interactive: bool,
     down: bool,
 ) -> FollowResult:
-    """The last phase; attended, it is told as a step that ends as the job does."""
+    """Follow the job's log; if `interactive`, as a step that ends with the job's outcome."""
     assert state.record is not None
     if not interactive:
         code = await follow_to_end(context, state.record, all_workers=all_workers, part=part)
@@ -214,7 +211,7 @@ async def _follow(
 
 
 def _report_failure(error: TpuctlError | SignalReceived, emit: Emit) -> FollowResult:
-    """What went wrong, told before the stack is taken down for it."""
+    """Emit an error before the stack is taken down because of it."""
     if isinstance(error, TpuctlError):
         for diagnostic in error.diagnostics:
             emit(WarningIssued(diagnostic, is_error=True))
@@ -224,25 +221,25 @@ def _report_failure(error: TpuctlError | SignalReceived, emit: Emit) -> FollowRe
 
 
 async def _take_down(context: Context, state: RunState, signals: SignalQueue | NoSignals) -> int:
-    """The exit code that it would have alone. In a hurry nothing interrupts it."""
+    """Take the stack down; return the exit code of that alone. Not interruptible if urgent."""
     signals.clear()
     work = take_down(context)
     try:
         is_in_a_hurry = state.follow_result is not None and state.follow_result.is_urgent
         state.down_result = await (work if is_in_a_hurry else signals.run(work))
     except SignalReceived as interrupted:
-        problem = Diagnostic("Interrupted while taking down", LEFTOVERS, DOWN_AGAIN)
+        problem = Diagnostic("Interrupted during down", LEFTOVERS, DOWN_AGAIN)
         context.emit(WarningIssued(problem, is_error=True))
         return interrupted.exit_code
     except TpuctlError as error:
-        problem = Diagnostic("Stack could not be taken down", LEFTOVERS, DOWN_AGAIN)
+        problem = Diagnostic("Cannot take the stack down", LEFTOVERS, DOWN_AGAIN)
         for diagnostic in (*error.diagnostics, problem):
             context.emit(WarningIssued(diagnostic, is_error=True))
         return error.exit_code
     if state.down_result.leaks:
         names = ", ".join(leak.address for leak in state.down_result.leaks)
         is_free = context.cloud.endpoint.is_local
-        names += "; that is, on Google: the local cloud is free" if is_free else ""
+        names += " (on Google; the local cloud is free)" if is_free else ""
         context.emit(WarningIssued(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
         return TpuctlError.exit_code
     kept_names = ", ".join(resource.address for resource in state.down_result.retained)
@@ -252,7 +249,7 @@ async def _take_down(context: Context, state: RunState, signals: SignalQueue | N
 
 
 class _LogPhase:
-    """Following a job's log, as a step among the others."""
+    """Emits following the log as a step."""
 
     def __init__(self, state: RunState, emit: Emit) -> None:
         assert state.record is not None
@@ -272,7 +269,7 @@ class _LogPhase:
         self._emit(event)
 
     def close(self) -> None:
-        """It was left before it ended, where it has not."""
+        """Mark the step as interrupted, unless the job has ended."""
         if self._state.job_ended is None:
             self._finish(Outcome.INTERRUPTED, "")
 
@@ -281,7 +278,7 @@ class _LogPhase:
 
 
 def planned_phases(phases: Mapping[str, str]) -> Planned:
-    """What a run goes through, one after the other."""
+    """The steps of a run, as a sequential plan."""
     dependencies = [(), *((name,) for name in phases)]
     steps = zip(phases.items(), dependencies, strict=False)
     return Planned(tuple(PlannedStep(name, verb, "", after) for (name, verb), after in steps))
@@ -300,15 +297,15 @@ def prepare(
     timeout: float | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Submission:
-    """What would be submitted, without any network. Raises Usage or Refused where the check
-    finds that it cannot run.
+    """Prepare a submission, without network access. Raises Usage, or Refused if the check
+    finds errors.
 
-    `script` is the path of a script, else as `form` says a module's name or a command's first
-    word; those are of `folder`, which is shipped: the current one by default. After `timeout`
-    seconds the machines end it, all its attempts taken together. `secrets` tells where further
-    ones come from, by name, as `job.secrets` of the stack file does: {"HF_TOKEN": "env"}.
+    `script` is the path of a script or, depending on `form`, a module name or the first word
+    of a command, run in `folder`, which is uploaded (default: the current folder). The job is
+    stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets to
+    their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
     """
-    stack.require_valid()  # its job may come to need another node
+    stack.require_valid()  # recovery may have to create a node
     program = runnable(str(script), form, folder)
     submission = Submission.of(
         stack,
@@ -330,7 +327,7 @@ def prepare(
 
 
 async def start(context: Context, submission: Submission) -> JobRecord:
-    """Bundle and ship what was prepared, start it on its workers."""
+    """Upload a submission and start it on the workers."""
     stack, cloud, emit = context.stack, context.cloud, context.emit
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_apart=cloud.endpoint.runs_startup_scripts)
@@ -355,8 +352,8 @@ def _command_line(submission: Submission) -> str:
 
 
 async def wait_until_running(context: Context, record: JobRecord) -> int | None:
-    """Wait until the job runs on all its workers. Where it has failed on one instead, its log
-    and what went wrong are emitted, and its exit code is the answer."""
+    """Wait until the job runs on all its workers. If it fails on one, emit that worker's log and
+    the error, and return the exit code."""
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in record.workers}
         records = await begin(record, job_transports, until_running=True)

@@ -1,4 +1,4 @@
-"""Whether the secrets that a job is to have are there, asked before anything is started."""
+"""Check before a job starts that its secrets exist."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["require_secrets"]
 
 
 async def require_secrets(secrets: Secrets, cloud: Cloud) -> None:
-    """Raises NotFound or Conflict for versions that no machine could read either.
+    """Raises NotFound or Conflict for versions that machines could not read.
 
-    Whoever submits may not be allowed to look, and need not be: the machines read them.
+    Secrets that the caller may not access are skipped: only the machines need access.
     """
     by_reference = {
         source.reference: source for source in secrets.sources.values() if source.secret
@@ -40,8 +40,8 @@ async def _require(source: Source, cloud: Cloud) -> None:
         project, name = source.secret.split("/")[1::2]
         number = version["name"].rpartition("/")[2]
         raise Conflict(
-            "Secret cannot be read",
+            "Secret version not enabled",
             f"version {number} of {source.secret} is {version['state'].lower()}",
-            hint="Add another version, typing the value where nobody reads along:\n"
+            hint="Add a new version; type the value on stdin to keep it out of the history:\n"
             f"    gcloud secrets versions add {name} --project={project} --data-file=-",
         )

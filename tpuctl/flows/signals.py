@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM, as something that a command waits for and answers."""
+"""Handle Ctrl-C and SIGTERM in asyncio code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Self, TypeVar
 __all__ = ["NoSignals", "SignalQueue", "SignalReceived", "until_interrupted"]
 
 T = TypeVar("T")
-DEBOUNCE_SECONDS = 1.0  # seconds in which several signals are one: `timeout` and shells send two
+DEBOUNCE_SECONDS = 1.0  # signals within this time count as one: `timeout` and shells send two
 
 
 class SignalReceived(Exception):
-    """What was being waited for was interrupted, and has been cancelled."""
+    """A signal arrived; the work in progress has been cancelled."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -23,24 +23,24 @@ class SignalReceived(Exception):
 
     @property
     def exit_code(self) -> int:
-        """As shells tell it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """As in shells: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + self.number
 
     @property
     def is_final(self) -> bool:
-        """Whether nobody sits there who may think again: what sent it is about to kill.
+        """Whether SIGKILL is likely to follow: SIGTERM, or any signal without a terminal.
 
-        CI systems send SIGTERM when a job is cancelled, and some SIGINT some seconds before it.
+        CI systems send SIGTERM to cancelled jobs, some of them SIGINT a few seconds earlier.
         """
         is_at_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
         return self.number == signal.SIGTERM or not is_at_terminal
 
 
 class SignalQueue:
-    """Hears Ctrl-C, in the order pressed, from when it is made until it is closed.
+    """Queues SIGINT, and other signals after `listen`, until it is closed.
 
-    with Presses() as presses:
-        record = await presses.unless(work())
+    with SignalQueue() as signals:
+        record = await signals.run(work())
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class SignalQueue:
         self.listen(signal.SIGINT)
 
     def listen(self, number: signal.Signals) -> None:
-        """Hear this signal too."""
+        """Queue this signal too."""
         self._numbers.add(number)
         asyncio.get_running_loop().add_signal_handler(number, self._received.put_nowait, number)
 
@@ -61,12 +61,12 @@ class SignalQueue:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def clear(self) -> None:
-        """Take no notice of what was pressed until now."""
+        """Discard the queued signals."""
         while not self._received.empty():
             self._received.get_nowait()
 
     async def wait(self, seconds: float) -> SignalReceived | None:
-        """What is pressed within so many seconds; None for nothing."""
+        """The next signal within `seconds`, otherwise None."""
         try:
             return SignalReceived(await asyncio.wait_for(self._received.get(), seconds))
         except TimeoutError:
@@ -79,17 +79,17 @@ class SignalQueue:
         seconds: float | None = None,
         on_signal: Callable[[SignalReceived], None] = lambda interrupted: None,
     ) -> T:
-        """What `work` answers, unless something is pressed before.
+        """Run `work` until a signal arrives.
 
-        Then `say` is called at once, the work is cancelled, and Pressed raised when that has ended
-        it. TimeoutError after so many seconds.
+        On a signal, calls `on_signal` immediately, cancels the work, waits for it to end and
+        raises SignalReceived. Raises TimeoutError after `seconds`.
         """
         task = asyncio.ensure_future(work)
         waiter = asyncio.ensure_future(self._received.get())
         try:
             await asyncio.wait({task, waiter}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
-                if waiter.done():  # at the same moment: it is for what comes next
+                if waiter.done():  # at the same time: keep it for the next call
                     self._received.put_nowait(waiter.result())
                 return task.result()
             if not waiter.done():
@@ -104,7 +104,7 @@ class SignalQueue:
 
 
 class NoSignals:
-    """As `Presses`, where nobody sits: what interrupts the program interrupts the work."""
+    """Like `SignalQueue` but without handlers, for non-interactive use."""
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +123,7 @@ class NoSignals:
 
 
 async def until_interrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Run it until it ends or Ctrl-C cancels it; a second one ends the program at once."""
+    """Run `work` until it ends or Ctrl-C cancels it; a second Ctrl-C ends the program."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     interrupted_at: float | None = None

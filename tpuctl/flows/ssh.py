@@ -1,4 +1,4 @@
-"""`ssh`: the command line of the `ssh` program that reaches a worker."""
+"""`ssh`: the command line of the `ssh` program that connects to a worker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["ssh_command"]
 async def ssh_command(
     context: Context, worker: int, line: str = "", *, tunnel: Sequence[str] = ()
 ) -> list[str]:
-    """Opens a shell on a worker, or runs a line.
+    """The command line that opens a shell on a worker, or runs the shell command `line` there.
 
-    `tunnel` is the command that, with project, zone and instance after it, leads through IAP.
+    `tunnel` is the proxy command for IAP, without its arguments project, zone and instance.
     """
     (transport,) = select_workers(await transports(context), worker).values()
     host_keys_file = known_hosts() / f"{context.stack.name}-{worker}"

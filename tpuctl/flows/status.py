@@ -1,4 +1,4 @@
-"""`status`: what exists of a stack, and how its jobs fare; seen once, or again and again."""
+"""`status`: what exists of a stack and the state of its jobs, once or continuously."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["JobWatch", "status", "take_snapshot", "watch"]
 
-RECENT_JOBS = 8  # jobs, the latest, among which the running ones are looked for
+RECENT_JOBS = 8  # the latest jobs, checked for running ones
 READERS = 16
-LOG_TIMEOUT_SECONDS = 5.0  # that a machine may take to say how far a job is
-RECONNECT_SECONDS = 60.0  # that one which did not is left alone
+LOG_TIMEOUT_SECONDS = 5.0  # for a machine to return the end of the log
+RECONNECT_SECONDS = 60.0  # before reconnecting to one that did not
 
 
 async def status(context: Context) -> StackStatus:
-    """What exists, asked of the cloud. Raises NotFound where not even a stack file is there."""
+    """What exists in the cloud now. Raises NotFound if there is neither a stack file nor a
+    project."""
     stack = context.stack
     resources = with_requests(
         await list_resources(
@@ -60,15 +61,14 @@ async def status(context: Context) -> StackStatus:
 
 
 async def take_snapshot(context: Context) -> Snapshot:
-    """The stack and its jobs as they are now, asked of the cloud and the bucket."""
+    """The stack and its jobs now, read from the cloud and the bucket."""
     return await _StackWatch(context, reaches_machines=False).poll()
 
 
 async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
-    """The same every so many seconds, without an end, with news from the machines themselves.
+    """Yield a snapshot every `seconds`, forever, with log progress read from the machines.
 
-    Raises what keeps the first look from telling anything; later problems are told with what
-    was seen last.
+    The first snapshot raises its errors; later ones report them next to the last good state.
     """
     stack_watch = _StackWatch(context, reaches_machines=context.has_file)
     try:
@@ -80,7 +80,7 @@ async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
 
 
 class _StackWatch:
-    """Looks, and remembers what it saw for when nothing can be seen."""
+    """Takes snapshots; keeps the last good state for when one fails."""
 
     def __init__(self, context: Context, *, reaches_machines: bool) -> None:
         self._context = context
@@ -119,10 +119,10 @@ class _StackWatch:
 
 
 class JobWatch:
-    """Looks at a stack's jobs; what cannot have changed is not read again.
+    """Reads the state of a stack's jobs, caching what cannot have changed.
 
-    With the `context` of its stack the log's end is asked of the machine itself, else it is the
-    bucket's copy, some seconds old. A machine that does not answer costs nothing but that.
+    With `context` the end of a log is read from the machine, otherwise (or if that fails) from
+    the copy in the bucket, which is a few seconds old.
     """
 
     def __init__(self, store: ObjectStore, context: Context | None = None) -> None:
@@ -133,7 +133,7 @@ class JobWatch:
         self._machine = _Machine(context)
 
     async def poll(self) -> list[JobSnapshot]:
-        """The latest job, and before it those that run; none where there is no bucket."""
+        """The running jobs, then the latest job; empty if the bucket does not exist."""
         try:
             ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT_JOBS:]
         except NotFound:
@@ -150,7 +150,7 @@ class JobWatch:
     async def _job(self, job: str) -> JobSnapshot | None:
         try:
             record = await load_job(self._store, job)
-        except NotFound:  # a folder of that name, without a job
+        except NotFound:  # a folder without a job record
             return None
         there = {info.name: info for info in await self._store.list(f"{record.attempt_prefix}/")}
         workers = await self._workers(record, there)
@@ -202,7 +202,7 @@ class JobWatch:
 
 
 class _Machine:
-    """The first worker of a job, asked over a connection that is made beside everything else."""
+    """A connection to the first worker of a job, opened in the background."""
 
     def __init__(self, context: Context | None) -> None:
         self._context = context
@@ -211,7 +211,7 @@ class _Machine:
         self._connected_at = -RECONNECT_SECONDS
 
     async def log_end(self, record: JobRecord) -> bytes:
-        """The last lines of the job's log; nothing where they are not to be had at once."""
+        """The last lines of the job's log; empty if they are not available immediately."""
         worker = record.workers[0]
         transport = self._transports.get(worker)
         if transport is None:
@@ -262,6 +262,6 @@ async def _read_log_end(record: JobRecord, transport: SshTransport) -> bytes:
     async with transport.stream(command(record, "tail", "--offset", offset)) as stream:
         async for chunk in stream.chunks():
             end += chunk
-            if len(end) > TAIL:  # lines without an end: the bucket's copy can be cut
+            if len(end) > TAIL:  # overlong lines: use the bucket's copy, which can be cut
                 return b""
     return end

@@ -1,4 +1,4 @@
-"""What is to be run on a stack, and everything that the run depends on."""
+"""A submission: a program to run on a stack, with everything it depends on."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ __all__ = ["Submission", "bind_to_nodes", "user_at_host", "worker_environment"]
 
 @dataclass(frozen=True)
 class Submission:
-    """A script, module or command, and everything that its run on a stack depends on."""
+    """A script, module or command to run on a stack, with everything it depends on."""
 
     stack: str
     project: str
     zone: str
     node: str
     bucket: str
-    script: Path | None  # the file that is started, where it is one that is shipped
+    script: Path | None  # the uploaded file to run; None for a module or command
     worker_count: int
     workers: tuple[int, ...]
-    nodes: tuple[str, ...] = ()  # all of them, where there are several; workers count through
+    nodes: tuple[str, ...] = ()  # workers are numbered across nodes
     is_node: bool = False  # its one worker is the controller of a TPU node
-    endpoints: tuple[str, ...] = ()  # where the node serves, for a TPU node
-    first_access: FirstAccess | None = None  # of that node's account to the bucket
+    endpoints: tuple[str, ...] = ()  # of a TPU node
+    first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
     form: Form = "script"
-    program: str = ""  # the module's name, or the command's first word
+    program: str = ""  # module name, or first word of a command
     args: tuple[str, ...] = ()
     cloud: str = "google"
     runtime: str = ""
-    root: Path | None = None  # the folder to ship; the script's own by default
+    root: Path | None = None  # the folder to upload; default: the script's folder
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     installation: Installation = field(default_factory=Installation)
@@ -57,7 +57,7 @@ class Submission:
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
-    footing: Footing | None = None  # the machines, once they are known
+    footing: Footing | None = None  # the machines to run on, once known
     submitted_by: str = ""
 
     @classmethod
@@ -74,10 +74,10 @@ class Submission:
         timeout: float | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Submission:
-        """What the stack file, and the folder to ship, say about running this.
+        """A submission with the settings of the stack file and the folder to upload.
 
-        `secrets` are further sources of secrets, by name. Raises Usage where one that is to come
-        from a variable here is not set.
+        `secrets` are additional sources of secrets, by name. Raises Usage if a secret's
+        environment variable is not set.
         """
         job = stack.file.job
         folder = root or (script.parent if script is not None else Path())
@@ -108,32 +108,34 @@ class Submission:
             ),
             max_hours=stack.file.limits.max_hours,
             timeout=timeout,
-            retries=Retries.model_validate(job.retries.model_dump()),  # as a record reads it
+            retries=Retries.model_validate(
+                job.retries.model_dump()
+            ),  # from the stack file's model to the record's
             submitted_by=user_at_host(),
         )
 
     @classmethod
     def for_retry(cls, record: JobRecord, stack: Stack, *, cloud: str = "google") -> Submission:
-        """What another attempt depends on: what the record says, and values from the stack file.
+        """A submission for another attempt, from the job's record and values in the stack file.
 
-        Raises Usage, naming them, when values are nowhere to be had, and Conflict when the stack
-        file asks for other machines now.
+        Raises Usage for missing values, and Conflict if the stack file now specifies different
+        machines.
         """
         values = dict(stack.file.job.env)
         missing = [name for name in record.env if name not in values]
         if missing:
             raise Usage(
-                "Variable is not known",
-                f"job {record.id} was submitted with {', '.join(missing)}; values are not kept "
-                "in its record, and the stack file has none",
-                hint=f"Set it under job.env in the stack file, then\n    tpuctl wait {record.id}",
+                "Environment variable missing",
+                f"job {record.id} was submitted with {', '.join(missing)}; its record has no "
+                "values, and the stack file does not set them",
+                hint=f"Set job.env in the stack file, then run\n    tpuctl wait {record.id}",
             )
         if stack.worker_count != record.worker_count:
             raise Conflict(
-                "Stack file asks for other machines",
-                f"job {record.id} runs on {record.worker_count} workers, the stack file says "
+                "Number of workers changed",
+                f"job {record.id} runs on {record.worker_count} workers, the stack file specifies "
                 f"{stack.worker_count}",
-                hint="Submit it anew with\n    tpuctl run",
+                hint="Submit it again:\n    tpuctl run",
             )
         return cls(
             stack=record.stack,
@@ -162,14 +164,14 @@ class Submission:
 
 
 def user_at_host() -> str:
-    """Who and where this is, for records."""
+    """USER@HOST of this process, for records."""
     return f"{getpass.getuser()}@{platform.node()}"
 
 
 async def bind_to_nodes(
     submission: Submission, stack: Stack, cloud: Cloud, nodes: Sequence[NodeStatus]
 ) -> Submission:
-    """The submission with what is known only once the nodes are up that it is to run on."""
+    """The submission with what is known only once its nodes are up."""
     first = nodes[0]
     access = await first_access(stack, cloud, first) if stack.is_node else None
     await require_secrets(submission.secrets, cloud)
@@ -192,7 +194,7 @@ async def bind_to_nodes(
 
 
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:
-    """The variables that tell a script where it runs."""
+    """The environment variables that describe a worker to the script."""
     nodes = submission.nodes if len(submission.nodes) > 1 else (record.node,)
     workers_per_node = record.worker_count // len(nodes)
     is_local = workers_per_node == 1 and not submission.is_node

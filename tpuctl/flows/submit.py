@@ -1,4 +1,4 @@
-"""From a script on this machine to a job on the workers."""
+"""Submit a job: bundle, upload and start it on the workers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ async def submit(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     choice: random.Random | None = None,
 ) -> JobRecord:
-    """Bundle, ship and start; returns once every chosen worker has a running supervisor.
+    """Bundle, upload and start; returns once every worker of the job has a running supervisor.
 
-    The record is in the bucket before anything starts. `transports` has every worker that is to
-    start. Nothing runs when this raises.
+    The record is written to the bucket before anything starts. `transports` has all workers of
+    the job. If this raises, nothing is running.
     """
     choice = choice or random.SystemRandom()
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
@@ -79,9 +79,9 @@ async def start_attempt(
     transports: Mapping[int, Transport],
     emit: Emit,
 ) -> None:
-    """Start the record's attempt on all its workers; when this raises, on none."""
+    """Start the record's attempt on all its workers; if this raises, on none."""
     if record.attempt > 1:
-        with suppress(TpuctlError):  # what is gone, its workers will say
+        with suppress(TpuctlError):  # workers report a missing bundle themselves
             await renew_bundle(store, record.bundle_name)
     launch = Launch(
         env=submission.env,
@@ -109,17 +109,17 @@ async def start_attempt(
 
 
 _NO_BUCKET = Diagnostic(
-    "Bucket could not be reached",
-    "the bundle went to the workers over SSH; `jobs` and `logs` will not know of this job "
+    "Bucket not reachable",
+    "the bundle was uploaded to the workers over SSH; `jobs` and `logs` will not find this job "
     "until its workers have written to the bucket",
-    hint="Whether the bucket is there, and open to you:\n    tpuctl doctor",
+    hint="Check that the bucket exists and that you have access:\n    tpuctl doctor",
 )
 
 
 async def _write_record(
     store: ObjectStore, record: JobRecord, choice: random.Random, now: Callable[[], datetime]
 ) -> JobRecord:
-    """Write the record under an id that nobody has taken."""
+    """Write the record under an unused id."""
     for _ in range(10):
         try:
             text = record.model_dump_json(indent=2).encode()
@@ -130,19 +130,19 @@ async def _write_record(
             return record
     raise Conflict(
         "No free job id",
-        f"ten ids like {record.id} are taken",
-        hint="Repeat the command: another second gives other ids. Who submits so many:\n"
+        f"ten ids like {record.id} are in use",
+        hint="Repeat the command: ids depend on the time. To see who submits so many jobs:\n"
         "    tpuctl jobs",
     )
 
 
 async def record_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
-    """Let the record say so, and end what may have started though its answer was lost."""
+    """Record that the attempt did not start, and stop workers that may have started anyway."""
     await stop_through_bucket(record, store)
     at = datetime.now(UTC)
     for worker in record.workers:
         worker_record = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
-        with suppress(Conflict):  # it has spoken for itself
+        with suppress(Conflict):  # the worker has written its own record
             await store.put_bytes(
                 record.record_name(worker),
                 worker_record.model_dump_json().encode(),
@@ -151,7 +151,7 @@ async def record_not_started(store: ObjectStore, record: JobRecord, detail: str)
 
 
 async def make_bundle(submission: Submission, scratch: Path) -> Bundle:
-    """What of the submission's folder is shipped, in one file in `scratch`."""
+    """Bundle the submission's folder into a file in `scratch`."""
     return await in_thread(
         build_bundle,
         submission.script,
@@ -193,7 +193,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
 async def _step(
     emit: Emit, address: str, action: str, work: Awaitable[T], describe: Callable[[T], str]
 ) -> T:
-    """Await the work as one step of the story."""
+    """Await `work` as one step."""
     with step(emit, address, action) as progress:
         result = await work
         progress.result = describe(result)
@@ -211,7 +211,7 @@ def _describe_bundle(bundle: Bundle) -> str:
 def _describe_upload(shipped: Shipped, store: ObjectStore) -> str:
     where = "the workers" if shipped.name is None else f"gs://{store.name}"
     if not shipped.is_new:
-        return f"{where} had all of it already"
+        return f"already in {where}" if shipped.name is not None else f"already on {where}"
     over = " over SSH" if shipped.name is None else ""
     return f"{_size(shipped.sent)} to {where}{over}"
 
@@ -225,7 +225,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _on_event_loop(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Progress from other threads, told where events are emitted."""
+    """A thread-safe progress callback that reports on this event loop."""
     loop = asyncio.get_running_loop()
 
     def report_threadsafe(done: int, size: int) -> None:

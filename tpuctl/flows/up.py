@@ -1,4 +1,4 @@
-"""`up`: bring a stack up, in one zone after the other, until its machines are ready for jobs."""
+"""`up`: bring a stack up, trying one zone after another, until its machines are ready for jobs."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ __all__ = [
 ]
 
 WORKERS, WATCHDOGS = "ssh/workers", "ssh/watch"
-SSH_REASON = "jobs are sent over SSH"
-WATCHDOG_REASON = "they keep the limits, and use the bucket with their own account"
+SSH_REASON = "jobs are submitted over SSH"
+WATCHDOG_REASON = "machines enforce limits, and need access to the bucket"
 T = TypeVar("T")
 Report = Callable[[str], None]
-DOWN_POLL_SECONDS = 5.0  # between looks for a `down` beside it
+DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
 FOLDER = ".tpuctl/watch"
 PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
-IAM_TIMEOUT_SECONDS = 420.0  # seconds that Google's identity changes were seen to take
-NO_ACCESS = 91  # exit code of our own: everything else was well
-# Renamed into place: another `up` may be running the very same files.
+IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
+NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
+# Renamed into place: another `up` may be running the same files.
 UNPACK = (
     'mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
     '&& mv -f "$new"/* "$1" && rmdir "$new" || { rm -rf "$new"; false; }'
 )
 ENSURE = 'python3 -S -I "$1/ensure_watchdog.py"'
 PROBE = 'python3 -S -I "$1/probe.py" "$2" 0 >&2'
-# At the same time: each of the two takes a moment to start.
+# In parallel, since each takes some time to start.
 BOTH = f"{{ {PROBE} & {ENSURE}; ensured=$?; wait $! || proved=no; }}"
 BOTH += f"; [ $ensured = 0 ] || exit $ensured; [ -z $proved ] || exit {NO_ACCESS}"
 
@@ -76,10 +76,10 @@ async def up(
     *,
     prepared: Prepared | None = None,
 ) -> Prepared:
-    """Bring the stack up, until every machine is ready for jobs.
+    """Bring the stack up and wait until every machine is ready for jobs.
 
-    `confirm` sees a plan with work in it first, and raises to refuse it. A plan that was made
-    before, `prepared`, is carried out as it is.
+    `confirm` receives a plan with changes first; it may raise to cancel. A plan computed before
+    can be passed as `prepared`.
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
     prepared = prepared or await plan(context)
@@ -87,7 +87,7 @@ async def up(
         confirm(prepared)
     emit(_planned_preparation(prepared))
     if not prepared.plan.is_empty:
-        _ = context.keys.pair  # where it cannot be had, nothing is made
+        _ = context.keys.pair  # fails before anything is created
         await context.prepare_image(stack.runtime.tensorflow, emit)
         prepared = await provision(context, prepared)
     async with connections(context) as transports:
@@ -99,9 +99,9 @@ async def up(
 
 
 async def provision(context: Context, prepared: Prepared) -> Prepared:
-    """Carry a plan out, in other zones if need be. The machines may not answer yet after it.
+    """Apply a plan, in other zones if necessary. Machines may not be reachable yet afterwards.
 
-    Raises Conflict, with everything taken away again, when the stack was taken down meanwhile.
+    Raises Conflict, with everything deleted again, if the stack was taken down at the same time.
     """
     detector = DownDetector(context.stack, context.cloud, context.emit)
     await detector.begin()
@@ -113,9 +113,9 @@ async def provision(context: Context, prepared: Prepared) -> Prepared:
 
 
 async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
-    """Carry the plan out, in the next zone when one refuses for itself or its region alone.
+    """Apply the plan; on an error specific to the zone or region, plan and try the next zone.
 
-    What the zone before has goes with the plan for the next. The one that succeeded is returned.
+    The next zone's plan also deletes what was created before. Returns the plan that succeeded.
     """
     zones = zones_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
@@ -124,7 +124,7 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
         try:
             await apply_plan(prepared.plan, prepared.resources, context.emit)
         except TpuctlError as error:
-            if isinstance(error, NodesClosed):  # no zone will have it: nothing waits for it
+            if isinstance(error, NodesClosed):  # the same in every zone
                 await _delete_created(prepared, context.emit)
             if error.scope not in (Scope.ZONE, Scope.REGION):
                 raise
@@ -133,7 +133,7 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
             if following is None:
                 await _delete_created(prepared, context.emit)
                 last = no_zone_error(refusals, prepared.stack, zones)
-                if last is error:  # which keeps what it came from
+                if last is error:  # keeps its own cause
                     raise
                 raise last from error
             context.emit(Note(f"{refusals[-1]}. Trying {following}."))
@@ -141,13 +141,15 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
             continue
         if refusals:
             context.emit(
-                Note(f"Made in {zone}, for {'; '.join(str(refusal) for refusal in refusals)}.")
+                Note(
+                    f"Created in {zone}, because {'; '.join(str(refusal) for refusal in refusals)}."
+                )
             )
         return prepared
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:
-    """Take away what this plan has made in its zone, and what of it is still on its way."""
+    """Delete what this plan has created in its zone, including pending requests."""
     created = [
         resource
         for resource in prepared.resources
@@ -160,24 +162,24 @@ async def _delete_created(prepared: Prepared, emit: Emit) -> None:
 
 
 async def _undo(context: Context) -> TpuctlError:
-    """Take away what was made beside a `down`; the error that tells of it."""
+    """Delete what was created during a concurrent `down`; return the error to raise."""
     stack = context.stack
-    context.emit(Note("The stack is being taken down by somebody else: undoing what was made."))
+    context.emit(Note("The stack is being taken down by another command: rolling back."))
     if context.controller is not None:
         resources = tpu_resources(stack, context.cloud)
         await apply_plan(plan_down(resources, await observe(resources)), resources, context.emit)
     else:
         await down(context)
     return Conflict(
-        "Taken down meanwhile",
-        f"somebody took stack {stack.name} down while it was brought up; "
-        "what was made has been taken away again",
-        hint="Bring it up anew with\n    tpuctl up",
+        "Stack taken down during up",
+        f"another command took stack {stack.name} down at the same time; "
+        "everything created has been deleted",
+        hint="Bring it up again:\n    tpuctl up",
     )
 
 
 def _planned_preparation(prepared: Prepared) -> Planned:
-    """What `settle` does once the plan has been carried out."""
+    """The steps of `prepare_workers`, which follow the plan."""
     addresses = (change.address for change in prepared.plan)
     machines = sorted(address for address in addresses if kind_of(address).is_machine)
     return Planned(
@@ -195,9 +197,9 @@ async def prepare_workers(
     transports: Mapping[int, SshTransport],
     emit: Emit,
 ) -> None:
-    """Wait until every machine answers, and is as it is to be before a job.
+    """Wait until every machine is reachable and ready for jobs.
 
-    `node` is the TPU node that a controller has to know of; None on TPU VMs.
+    `node` is the TPU node that the controller is configured for; None on TPU VMs.
     """
     with step(emit, WORKERS, "connect", SSH_REASON):
         await connect_workers(cloud, list(transports.values()))
@@ -209,18 +211,18 @@ async def prepare_workers(
         await prepare_machines(transports, stack.bucket, check.report, has_watchdog=has_watchdog)
 
 
-# A `down` by somebody else, meanwhile ------------------------------------------------------
+# A concurrent `down` -----------------------------------------------------------------------
 
 
 class TakenDown(Exception):
-    """A `down` began after the work that was to be done."""
+    """A `down` has started since the work began."""
 
 
 class DownDetector:
-    """Whether the stack was taken down since `begin`: its record counts that.
+    """Detects a `down` since `begin`, from the counter in the stack's record.
 
-    Nothing but the project and its APIs is made before the bucket, so whoever takes a stack down
-    finds a bucket to say so in.
+    Only the project and its APIs are created before the bucket, so `down` finds a bucket to
+    record itself in.
     """
 
     def __init__(self, stack: Stack, cloud: Cloud, emit: Emit) -> None:
@@ -235,13 +237,13 @@ class DownDetector:
         self._has_record = self._before is not None
 
     def emit(self, event: Event) -> None:
-        """Pass an event on, and learn from it that the bucket is there."""
+        """Emit the event; note when the bucket exists."""
         if isinstance(event, StepFinished) and event.address == self._bucket.address:
             self._has_bucket = event.outcome in (Outcome.DONE, Outcome.UNCHANGED)
         self._emit(event)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it. Raises TakenDown, the work cancelled, once there was a `down` beside it."""
+        """Await `work`; cancel it and raise TakenDown if a `down` starts at the same time."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=DOWN_POLL_SECONDS))[0]:
@@ -253,7 +255,7 @@ class DownDetector:
                 ):
                     raise TakenDown from task.exception()
             elif await self._was_taken_down() or not self._has_record:
-                raise TakenDown  # the record was written on the way: it went with its bucket
+                raise TakenDown  # `work` wrote a record, which is gone: deleted with the bucket
             return task.result()
         finally:
             if not task.done():
@@ -273,28 +275,28 @@ class DownDetector:
         return self._has_bucket and await self._bucket.observe() is None
 
     async def _ignoring_errors(self, look: Callable[[], Awaitable[bool]]) -> bool:
-        """A look that fails tells nothing: the work itself goes on, or tells its own failure."""
+        """False if the check fails: the work continues, or raises its own error."""
         try:
             return await look()
         except TpuctlError:
             return False
 
 
-# Before a machine is called ready: its watch lives, its account may use the bucket ---------
+# A machine is ready once its watchdog runs and its account has access to the bucket --------
 
 
 @dataclass(frozen=True)
 class WatchdogState:
-    """The watch of one machine. `failure` is what kept it from deleting the last time it tried."""
+    """The watchdog of one machine. `failure` is the error of its last attempt to delete."""
 
     worker: int
-    was_started: bool  # just now, over SSH: it had not started with the machine
+    was_started: bool  # just now over SSH, since it had not started at boot
     doing: str
     failure: str
 
 
 async def ensure_watchdogs(transports: Mapping[int, Transport]) -> dict[int, WatchdogState]:
-    """See to it that a watch lives on each machine, all at once."""
+    """Ensure that a watchdog runs on each machine, in parallel."""
     states = await gather_all(
         _ensure_watchdog(transport, f"{UNPACK} && {ENSURE}") for transport in transports.values()
     )
@@ -304,9 +306,10 @@ async def ensure_watchdogs(transports: Mapping[int, Transport]) -> dict[int, Wat
 async def require_bucket_access(
     transport: Transport, bucket: str, report: Report, *, seconds: float = IAM_TIMEOUT_SECONDS
 ) -> None:
-    """Wait until the machine's account may read and write the bucket, asked as that account.
+    """Wait until the machine's service account can read and write the bucket, tested on the
+    machine.
 
-    Raises Denied with the last refusal when that does not come to pass.
+    Raises Denied with the last error after a timeout.
     """
     unpacked = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
     unpacked.check(f"worker {transport.worker}: sending the probe")
@@ -316,9 +319,9 @@ async def require_bucket_access(
 async def prepare_machines(
     transports: Mapping[int, Transport], bucket: str, report: Report, *, has_watchdog: bool
 ) -> dict[int, WatchdogState]:
-    """Both at once: a watch on each machine where there are limits, and proof on the first one.
+    """Ensure watchdogs on all machines, if required, and bucket access on the first, in parallel.
 
-    One command each, where there is nothing to wait for.
+    Takes one command per machine, unless there is something to wait for.
     """
     first, *others = transports
 
@@ -331,7 +334,7 @@ async def prepare_machines(
             report(done.stderr.decode(errors="replace").strip())
             await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
         else:
-            done.check(f"worker {transport.worker}: starting the watch")
+            done.check(f"worker {transport.worker}: starting the watchdog")
         return _state(transport.worker, done.stdout) if has_watchdog else None
 
     work = [prepare_first()]
@@ -343,7 +346,7 @@ async def prepare_machines(
 
 async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
     done = await transport.run(["sh", "-c", script, "sh", FOLDER], input=parcel(PROGRAMS, {}))
-    done.check(f"worker {transport.worker}: starting the watch")
+    done.check(f"worker {transport.worker}: starting the watchdog")
     return _state(transport.worker, done.stdout)
 
 
@@ -369,15 +372,15 @@ async def _wait_for_access(
             async for chunk in stream.chunks():
                 lines = chunk.decode(errors="replace").splitlines()
                 last = lines[-1] if lines else last
-                report(f"waiting until the machine may use the bucket: {last}")
+                report(f"waiting for the machine's access to the bucket: {last}")
             return await stream.result()
 
     done = await with_retries(probe)
     if done.exit_code in (1, 2):
         raise Denied(
-            "Machine may not use the bucket",
+            "Machine cannot access the bucket",
             f"worker {transport.worker}, gs://{bucket}: {last}",
-            hint="Something takes the grants away, or forbids their use: look at the bucket's "
-            "policy and at the organization's policies.",
+            hint="The grants were removed, or a policy denies them: check the bucket's IAM policy "
+            "and the organization policies.",
         )
-    done.check(f"worker {transport.worker}: asking for gs://{bucket}")
+    done.check(f"worker {transport.worker}: testing access to gs://{bucket}")

@@ -1,4 +1,4 @@
-"""A stack's nodes and their workers: found, reached over SSH, and given a command all at once."""
+"""A stack's nodes and workers: list them, connect over SSH, and run commands on all of them."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 SSH_RETRY_SECONDS = 300.0
-SSH_PORT = 22  # of machines as the relay knows them
+SSH_PORT = 22  # of machines behind the IAP relay
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")  # RFC 1123
-HOST_KEY_SECONDS = 20.0  # the machines of a READY node have published theirs, if they ever do
+HOST_KEY_SECONDS = 20.0  # for a READY node to publish host keys, if it ever does
 
 
 @dataclass(frozen=True)
 class _GuestAttributes:
-    """What a machine tells of itself in its guest attributes."""
+    """What a machine publishes in its guest attributes."""
 
-    keys: tuple[str, ...]  # of its SSH server
-    hostname: str = ""  # of a worker, by which Compute Engine knows it
+    keys: tuple[str, ...]  # host keys of its SSH server
+    hostname: str = ""  # a worker's name in Compute Engine
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,18 @@ class _Machines:
 
     id: str
     zone: str
-    addresses: tuple[tuple[str, int], ...]  # host and port of their SSH servers
-    published: Callable[[], Awaitable[dict[int, _GuestAttributes]]]  # of those that have told
-    instance: str = ""  # where there is one machine of a known name
+    addresses: tuple[tuple[str, int], ...]  # host and port of each SSH server
+    published: Callable[[], Awaitable[dict[int, _GuestAttributes]]]  # by worker, where available
+    instance: str = ""  # set for a single machine of known name
 
 
 async def transports(context: Context) -> dict[int, SshTransport]:
-    """A transport for each worker of READY nodes, not connected yet, numbered through all nodes.
+    """A transport for each worker of READY nodes, not connected yet; workers are numbered across
+    nodes.
 
-    A TPU node has one: its controller. A program on a controller is let in by internal addresses.
-    Host keys come from the machines' guest attributes. A project or policy may forbid those: the
-    key then seen at the first connection is kept, and demanded from there on.
+    A TPU node has one worker: its controller. On a controller, internal addresses are used. Host
+    keys come from the machines' guest attributes; if those are not available, the key of the
+    first connection is stored and required from then on.
     """
     nodes = await nodes_of(context.stack, context.cloud)
     per_node = await gather_all(
@@ -79,9 +80,9 @@ async def transports(context: Context) -> dict[int, SshTransport]:
 async def connections(
     context: Context, *, required: bool = True
 ) -> AsyncIterator[dict[int, SshTransport]]:
-    """Transports to the stack's workers, closed at the end.
+    """Transports to the stack's workers, closed on exit.
 
-    Where there is no node, or none is ready: none, unless they are required.
+    Without a READY node: raises if `required`, otherwise empty.
     """
     try:
         by_worker = await transports(context)
@@ -101,7 +102,7 @@ async def connections(
 async def connect_selected(
     context: Context, worker: int | None = None
 ) -> AsyncIterator[dict[int, SshTransport]]:
-    """Connections to every worker, or to one. Raises Usage where there is no such worker."""
+    """Transports to all workers, or to one. Raises Usage for an unknown worker."""
     async with connections(context) as by_worker:
         yield select_workers(by_worker, worker)
 
@@ -109,16 +110,16 @@ async def connect_selected(
 def select_workers(
     by_worker: Mapping[int, SshTransport], worker: int | None
 ) -> dict[int, SshTransport]:
-    """All of these, or the one of this number. Raises Usage where there is none."""
+    """All transports, or that of one worker. Raises Usage for an unknown worker."""
     if worker is None:
         return dict(by_worker)
     if worker not in by_worker:
         last = len(by_worker) - 1
-        there = f"there are workers 0 to {last}" if last else "there is worker 0 alone"
+        existing = f"the stack has workers 0 to {last}" if last else "the stack has only worker 0"
         raise Usage(
-            "No such worker",
-            f"{there}, not {worker}",
-            hint="See the workers with\n    tpuctl status",
+            "Worker not found",
+            f"{existing}, not {worker}",
+            hint="List the workers:\n    tpuctl status",
         )
     return {worker: by_worker[worker]}
 
@@ -127,18 +128,18 @@ async def _transports_of_node(
     context: Context, node: NodeStatus, number: int
 ) -> list[SshTransport]:
     stack, cloud = context.stack, context.cloud
-    is_inside = context.controller is not None  # of the stack's network
+    is_inside = context.controller is not None  # the stack's network
     if node.state != "READY":
         raise Unreachable(
             "Node is not ready",
             f"node {node.name} in {node.zone} is {node.state}",
-            hint="Bring it up with\n    tpuctl up",
+            hint="Bring the stack up:\n    tpuctl up",
         )
     if stack.is_node:
         machines = await _controller(stack.in_zone(node.zone), cloud, is_inside=is_inside)
     else:
         machines = _workers(stack, cloud, node, is_inside=is_inside)
-    first = number * len(machines.addresses)  # nodes are alike
+    first = number * len(machines.addresses)  # all nodes have the same number of workers
     relay = None if is_inside else _relay(stack, cloud)
     key = context.keys.pair.path
     return await _machine_transports(
@@ -149,14 +150,14 @@ async def _transports_of_node(
 async def controller_transport(
     stack: Stack, cloud: Cloud, *, key: Path, known_hosts: Path, emit: Emit
 ) -> SshTransport:
-    """A transport for the controller in the zone in use, not connected yet."""
+    """A transport for the controller in the stack's zone, not connected yet."""
     machines = await _controller(stack, cloud, is_inside=False)
     relay = _relay(stack, cloud)
     return (await _machine_transports(machines, stack, cloud, key, known_hosts, emit, relay))[0]
 
 
 def _relay(stack: Stack, cloud: Cloud) -> Relay | None:
-    """By which machines are reached that have no port open to this one."""
+    """The IAP relay, if the stack uses it."""
     if stack.file.network.ssh != "iap":
         return None
     return Relay(cloud.endpoint.relay, cloud.access_token, is_local=cloud.endpoint.is_local)
@@ -195,10 +196,10 @@ async def _machine_transports(
 def _no_hostname(worker: int) -> Unreachable:
     return Unreachable(
         "Worker has no host name",
-        f"worker {worker}: IAP reaches a TPU VM by the host name that it writes into its guest "
-        "attributes, and no valid one is there",
-        hint="An organization policy may forbid guest attributes "
-        "(compute.disableGuestAttributesAccess). SSH without IAP:\n"
+        f"worker {worker}: IAP needs the host name that a TPU VM writes to its guest attributes, "
+        "and no valid one was found",
+        hint="An organization policy may deny guest attributes "
+        "(compute.disableGuestAttributesAccess). To use SSH without IAP:\n"
         "    network: {ssh: external}",
     )
 
@@ -207,15 +208,15 @@ def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -
     request = {"name": f"projects/{stack.project}/locations/{node.zone}/nodes/{node.name}"}
     by_name = stack.file.network.ssh == "iap" and not is_inside
     if not by_name:
-        # Else all there are: nobody tells in which namespace the host name is. The Google Cloud SDK
-        # looks for its key alone (528, command_lib/compute/tpus/tpu_vm/ssh.py).
+        # For IAP query all attributes: the namespace of the host name is not documented. The Google
+        # Cloud SDK looks for the key only (528, command_lib/compute/tpus/tpu_vm/ssh.py).
         request["query_path"] = "hostkeys/"
 
     async def published() -> dict[int, _GuestAttributes]:
         client = cloud.client("tpu")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
-        except Usage:  # 400 "GuestAttributes value not found": none are written yet
+        except Usage:  # 400 "GuestAttributes value not found": none written yet
             return {}
         by_worker = {
             index: _parse_guest_attributes(item)
@@ -238,7 +239,7 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
         raise Unreachable(
             "Controller is not running",
             f"controller {machine.name} in {machine.zone} is {machine.state}",
-            hint="Bring it up with\n    tpuctl up",
+            hint="Bring the stack up:\n    tpuctl up",
         )
     request = {
         "project": stack.project,
@@ -251,7 +252,7 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
         client = cloud.client("instances")
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
-        except NotFound:  # so Compute Engine says that there are none yet
+        except NotFound:  # Compute Engine's answer if none are written yet
             return {}
         attributes = _parse_guest_attributes(answer)
         return {0: attributes} if attributes.keys else {}
@@ -262,7 +263,7 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
 
 
 async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> None:
-    """Connect to all at once, trying again while machines boot and keys spread."""
+    """Connect to all in parallel, retrying while machines boot and keys propagate."""
 
     async def connect(transport: SshTransport) -> None:
         last: list[TpuctlError] = []
@@ -290,10 +291,10 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
 
 
 async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _GuestAttributes]:
-    """What the machines have put into their guest attributes, by worker.
+    """The machines' guest attributes, by worker.
 
-    Machines that are not waited for any longer, or may not be asked, are left out. A cloud that
-    cannot be reached is an error: whoever keeps its answers from us shall not be trusted for it.
+    Machines without them after a timeout, or to which access is denied, are left out. An
+    unreachable cloud is an error, so that blocking its answers does not cause trust on first use.
     """
     last: dict[int, _GuestAttributes] = {}
 
@@ -314,7 +315,7 @@ async def _published(cloud: Cloud, machines: _Machines) -> dict[int, _GuestAttri
 
 
 def _parse_guest_attributes(attributes: Any) -> _GuestAttributes:
-    """Anything may stand there: a program on the machine can write it."""
+    """Parse untrusted attributes: any program on the machine can write them."""
     items = attributes.query_value.items
     return _GuestAttributes(
         tuple(
@@ -343,7 +344,7 @@ async def _trusted_key(
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(host_key + "\n", "utf-8")
     try:
-        path.hardlink_to(draft)  # fails, unlike a rename, where another program was first
+        path.hardlink_to(draft)  # unlike a rename, fails if another process was first
     except FileExistsError:
         return (path.read_text("utf-8").strip(),)
     finally:
@@ -351,9 +352,9 @@ async def _trusted_key(
     emit(
         WarningIssued(
             Diagnostic(
-                "Host key taken on trust",
-                f"{way or f'{host}:{port}'} publishes none; the one seen now is kept in {path}",
-                "Later connections demand this key.",
+                "Host key trusted on first use",
+                f"{way or f'{host}:{port}'} publishes none; the current one is stored in {path}",
+                "Later connections require this key.",
             )
         )
     )
@@ -361,16 +362,16 @@ async def _trusted_key(
 
 
 async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
-    """All of them in the zone where the stack is at work, in their order.
+    """The stack's nodes, in order, in the zone where it is up.
 
-    Raises NotFound when there is none, or when one of several is gone.
+    Raises NotFound if there are none, or if one of several is missing.
     """
     nodes = await list_nodes(cloud, stack.project, stack.name)
     if not nodes:
         raise NotFound(
-            "No node",
+            "Node not found",
             f"stack {stack.name} has no node",
-            hint="Bring it up with\n    tpuctl up",
+            hint="Bring the stack up:\n    tpuctl up",
         )
     first = min(nodes, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
     if len(stack.nodes) == 1:
@@ -379,16 +380,16 @@ async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
     missing = [name for name in stack.nodes if name not in there]
     if missing:
         raise NotFound(
-            "Node is gone",
+            "Node missing",
             f"stack {stack.name} has no {', '.join(missing)} in {first.zone}",
-            hint="Bring it up again with\n    tpuctl up",
+            hint="Bring the stack up again:\n    tpuctl up",
         )
     return [there[name] for name in stack.nodes]
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended on one worker."""
+    """The result of a command on one worker."""
 
     worker: int
     exit_code: int
@@ -397,10 +398,11 @@ class CommandResult:
 async def run_on_workers(
     command: str, transports: Mapping[int, SshTransport], emit: Emit
 ) -> list[CommandResult]:
-    """Run a shell's line on all of them, emitting what it writes; the endings in their order.
+    """Run a shell command on all workers in parallel, emitting its output; results in order of
+    finish.
 
-    A worker that cannot be reached is told and counts with the exit code of that error, while the
-    others go on. Cancelling interrupts the command everywhere.
+    An unreachable worker is reported, with the exit code of that error as its result, and the
+    others continue. Cancelling interrupts the command on all workers.
     """
     results: list[CommandResult] = []
 

@@ -1,4 +1,4 @@
-"""Which zone a stack's node is tried in, and what is told when none would have it."""
+"""Choose the zone for a stack's node, and the error to raise if all zones fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVE_STATES = ("READY", "ACTIVE")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What became of one zone."""
+    """The error from one zone."""
 
     zone: str
     error: TpuctlError
@@ -30,10 +30,10 @@ class Refusal:
 
 
 def home_zone(stack: Stack, resources: Sequence[InventoryItem]) -> str:
-    """Where the stack is at work already, else where its data is, else the first of its zones.
+    """The zone where the stack is up, otherwise where its data is, otherwise its first zone.
 
-    Raises Conflict when it has a node or data in a zone that the stack file does not name: what
-    is there is charged, and nobody asked for it to be deleted.
+    Raises Conflict if it has a node or data disk in a zone that the stack file does not list:
+    those are charged, and must not be deleted without a request.
     """
     tpus = [resource for resource in resources if resource.kind_class.is_tpu]
     disks = [resource for resource in resources if _holds_data(resource, stack)]
@@ -43,7 +43,7 @@ def home_zone(stack: Stack, resources: Sequence[InventoryItem]) -> str:
         return working[0]
     _refuse_outside(disks, "Disk", stack)
     with_data = [zone for zone in stack.zones if any(resource.zone == zone for resource in disks)]
-    if with_data:  # what is on a disk of the stack can be used in its zone alone
+    if with_data:  # disks are zonal
         return with_data[0]
 
     def rank(zone: str) -> tuple[bool, bool, bool]:
@@ -62,7 +62,7 @@ def _refuse_outside(resources: Sequence[InventoryItem], noun: str, stack: Stack)
     if outside:
         raise Conflict(
             f"{noun} in another zone",
-            f"stack {stack.name} has {outside[0].address}, the stack file names "
+            f"stack {stack.name} has {outside[0].address}, but the stack file lists only "
             f"{', '.join(stack.zones)}",
             hint="Add that zone to tpu.zones, or take the stack down first:\n    tpuctl down",
         )
@@ -73,23 +73,23 @@ def _is_active(zone: str, tpus: Sequence[InventoryItem]) -> bool:
 
 
 def _is_in_use(resource: InventoryItem) -> bool:
-    """Whether it is a node that somebody has used: a stopped one keeps what is on it."""
+    """Whether a node may hold data: a stopped one keeps its disk."""
     if resource.kind == "queued":
         return resource.state in ACTIVE_STATES
     return resource.state not in (*DEAD_STATES, "CREATING", "DELETING")
 
 
 def _holds_data(resource: InventoryItem, stack: Stack) -> bool:
-    """Whether it is a data disk: a controller's own goes with its machine."""
+    """Whether it is a data disk; a controller's boot disk is deleted with its machine."""
     return resource.kind == "disk" and resource.name.startswith(
         stack.names.disk(0).removesuffix("0")
     )
 
 
 def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
-    """Where this plan may be carried out: in the zone in use alone where it finds data disks.
+    """The zones in which this plan may be applied: only the stack's zone if it has data disks.
 
-    In another zone it would make new ones, and take these away with all that is on them.
+    In another zone, new disks would be created and these deleted with their data.
     """
     names = [stack.names.disk(index) for index in range(len(stack.file.tpu.data_disks))]
     existing_disks = [
@@ -101,7 +101,7 @@ def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
 
 
 def next_zone(zones: Sequence[str], refusals: Sequence[Refusal]) -> str | None:
-    """The first zone not tried yet whose region has not refused as a whole."""
+    """The first zone not tried yet whose region has not failed as a whole."""
     tried = {refusal.zone for refusal in refusals}
     closed = {
         region_of(refusal.zone) for refusal in refusals if refusal.error.scope is Scope.REGION
@@ -111,15 +111,16 @@ def next_zone(zones: Sequence[str], refusals: Sequence[Refusal]) -> str | None:
 
 
 def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
-    """Of several failures the one that reaches furthest: what no other zone would mend."""
+    """Of several failures the one with the widest scope, which other zones would not fix."""
     order = [Scope.FATAL, Scope.PROJECT, Scope.REGION, Scope.ZONE]
     return min(errors.values(), key=lambda error: order.index(error.scope))
 
 
 def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -> TpuctlError:
-    """What is raised when no zone is left: the whole story, with the exit code of its best hope.
+    """The error to raise when no zone is left: lists all failures; the exit code is that of the
+    one most likely to pass, such as missing capacity.
 
-    `tried` are the zones that could be tried, of those that the stack file names.
+    `tried` are the zones of the stack file that could be tried.
     """
     zones = stack.zones
     if len(zones) == 1:
@@ -142,10 +143,10 @@ def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str
     )
     skipped = [zone for zone in zones if zone not in {refusal.zone for refusal in refusals}]
     lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
-    lines += [f"{zone}: not tried, for its region has refused" for zone in skipped]
+    lines += [f"{zone}: not tried, because its region failed" for zone in skipped]
     error = kind(
-        "No zone has it",
-        "\n".join(["none of the zones would make the node", *lines]),
+        "No zone available",
+        "\n".join(["the node could not be created in any zone", *lines]),
         hint="\n".join([*_advice(refusals), _general_advice(stack)]),
     )
     error.scope = Scope.PROJECT
@@ -153,9 +154,9 @@ def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str
 
 
 def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
-    """The hint for each refusal, once for all the zones that it applies to.
+    """Each distinct hint of the errors, with the zones that it applies to.
 
-    Zones without capacity are covered by the hint for all zones.
+    Zones without capacity are covered by the general advice.
     """
     zones: dict[str, list[str]] = {}
     for refusal in refusals:
@@ -169,11 +170,11 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
 def _general_advice(stack: Stack) -> str:
     waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
     return (
-        f"Try again later, name more zones in tpu.zones, or wait in a queue{waiting}\n"
-        f"Which zones offer the type:\n    tpuctl zones --type {stack.file.tpu.type}"
+        f"Try again later, add zones to tpu.zones, or wait in a queue{waiting}\n"
+        f"List the zones that offer the type:\n    tpuctl zones --type {stack.file.tpu.type}"
     )
 
 
 def _message(error: TpuctlError) -> str:
-    """What Google said, without why such things happen: shown once for each zone."""
+    """Google's message without the explanation, shown once per zone."""
     return error.diagnostics[0].detail.partition("\n")[0]

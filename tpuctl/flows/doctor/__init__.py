@@ -1,4 +1,4 @@
-"""Whether everything that a stack needs is there: asked, never changed."""
+"""Read-only checks for everything that a stack needs."""
 
 from tpuctl.flows.doctor.checks import Check, run_checks
 from tpuctl.flows.doctor.project import ProjectChecks

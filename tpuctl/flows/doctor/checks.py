@@ -1,4 +1,4 @@
-"""Checks at the same time, each after those without which it would only repeat their failure."""
+"""Run checks concurrently, skipping those whose prerequisites failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Check", "run_checks"]
 
 @dataclass(frozen=True)
 class Check:
-    """`after` are checks that must not have failed; `beside` are only waited for."""
+    """`after` are checks that must have passed; `wait_for` must only have finished."""
 
     name: str
     run: Callable[[], Awaitable[Finding]]
@@ -23,20 +23,20 @@ class Check:
 
 
 async def run_checks(checks: Sequence[Check], report: Callable[[Finding], None]) -> Diagnosis:
-    """Ask all of them; `tell` hears each finding as soon as it and those before it are known."""
+    """Run all checks; `report` gets the findings in order, each as soon as it is available."""
     tasks: dict[str, asyncio.Task[Finding]] = {}
-    begin = asyncio.Event()  # a check may wait for one that stands behind it
+    begin = asyncio.Event()  # a check may wait for a later one in the list
 
     async def run_check(check: Check) -> Finding:
         await begin.wait()
         await asyncio.gather(*(tasks[name] for name in check.wait_for))
         for name in check.after:
-            if name not in tasks:  # there is no local cloud to be asked for when it is Google
+            if name not in tasks:  # "local cloud" is not checked on Google
                 continue
             finding = await tasks[name]
             if finding.root or finding.state is CheckState.PROBLEM:
                 root = finding.root or name
-                return Finding(check.name, CheckState.UNASKED, f"waits for {root}", root=root)
+                return Finding(check.name, CheckState.UNASKED, f"skipped: {root} failed", root=root)
         try:
             return await check.run()
         except TpuctlError as error:

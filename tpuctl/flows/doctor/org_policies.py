@@ -1,8 +1,8 @@
-"""Organization policies in the way of a stack, as they are in force for its project.
+"""Effective organization policies of the project that block a stack.
 
-Read by Organization Policy v2, policies.getEffectivePolicy. What each constraint forbids is from
-cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints; groups of
-locations, from …/organization-policy/defining-locations.
+Read with Organization Policy v2, policies.getEffectivePolicy. The meaning of each constraint is
+from cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints; location
+groups are from …/organization-policy/defining-locations.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["policies_finding"]
 
 CHECK = "org policies"
 GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
-ADMIN = "Somebody who keeps the organization's policies may except the project:\n"
+ADMIN = "Ask an organization policy administrator to exempt the project:\n"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a policy in force means for the stack."""
+    """The effect of a policy on the stack."""
 
     detail: str
     hint: str
@@ -41,32 +41,30 @@ Evaluate = Callable[[Stack, Rules], Verdict | None]
 
 
 async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
-    """All of them at once. A project outside any organization has none."""
+    """Evaluate all policies. A project without an organization has none."""
     project = await cloud.call(
         "the project",
         cloud.client("projects").get_project,
         {"name": f"projects/{stack.project}"},
     )
     if not project.parent:
-        return Finding(
-            CHECK, CheckState.OK, "the project is in no organization, which could have any"
-        )
+        return Finding(CHECK, CheckState.OK, "none: the project does not belong to an organization")
     try:
         answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in POLICIES))
     except ApiDisabled:
         return Finding(
             CHECK,
             CheckState.UNASKED,
-            "their API is off in the project",
-            "To have them asked, enable it with\n"
+            "the Organization Policy API is not enabled in the project",
+            "To check them, enable it:\n"
             f"    gcloud services enable orgpolicy.googleapis.com --project={stack.project}",
         )
     except Denied:
         return Finding(
             CHECK,
             CheckState.UNASKED,
-            "you may not see them",
-            "To have them asked, somebody who may grants you\n"
+            "permission denied",
+            "To check them, ask an administrator to run\n"
             f"    gcloud projects add-iam-policy-binding {stack.project} --member={member} "
             "--role=roles/orgpolicy.policyViewer",
         )
@@ -76,7 +74,7 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
         if (verdict := evaluate(stack, rules)) is not None
     ]
     if not verdicts:
-        return Finding(CHECK, CheckState.OK, f"none of {len(POLICIES)} is in the way")
+        return Finding(CHECK, CheckState.OK, f"none of {len(POLICIES)} blocks the stack")
     verdicts.sort(key=lambda pair: not pair[1].is_problem)
     is_problem = verdicts[0][1].is_problem
     return Finding(
@@ -104,7 +102,7 @@ def _is_enforced(rules: Rules) -> bool:
 
 
 def _limited(rules: Rules) -> bool:
-    """Whether a list leaves out anything at all."""
+    """Whether a list constraint restricts any value."""
     return any(rule.get("denyAll") or rule.get("values") for rule in rules)
 
 
@@ -112,9 +110,8 @@ def _external(stack: Stack, rules: Rules) -> Verdict | None:
     if stack.file.network.ssh != "external" or not _limited(rules):
         return None
     return Verdict(
-        "machines may have no external addresses",
-        "Do without them, and reach the machines through Identity-Aware Proxy:\n"
-        "    network: {ssh: iap}",
+        "external IP addresses are not allowed",
+        "Reach the machines through Identity-Aware Proxy instead:\n    network: {ssh: iap}",
     )
 
 
@@ -123,17 +120,17 @@ def _locations(stack: Stack, rules: Rules) -> Verdict | None:
     bucket = [] if _is_allowed(stack.bucket_location, rules) else [stack.bucket_location]
     if not closed and not bucket:
         return None
-    detail = "nothing may be made in " + ", ".join(dict.fromkeys([*closed, *bucket]))
+    detail = "resources are not allowed in " + ", ".join(dict.fromkeys([*closed, *bucket]))
     allowed = sorted(zone for zone in stack.accelerator.zones if _is_allowed(zone, rules))
-    hint = f"{stack.accelerator.name} may be had in\n    tpu: {{zones: [{', '.join(allowed[:3])}]}}"
+    hint = f"{stack.accelerator.name} is allowed in\n    tpu: {{zones: [{', '.join(allowed[:3])}]}}"
     if not allowed:
-        hint = f"No zone that has {stack.accelerator.name} is allowed."
+        hint = f"No zone that offers {stack.accelerator.name} is allowed."
     is_problem = len(closed) == len(stack.zones) or bool(bucket)
     return Verdict(detail, hint, is_problem)
 
 
 def _is_allowed(location: str, rules: Rules) -> bool:
-    """Whether policies let things be in a zone, region or larger place."""
+    """Whether the rules allow resources in a zone, region or multi-region."""
     if any(rule.get("denyAll") for rule in rules):
         return False
     values = [rule["values"] for rule in rules if "values" in rule]
@@ -160,8 +157,8 @@ def _accounts(stack: Stack, rules: Rules) -> Verdict | None:
     if not stack.creates_service_account or not _is_enforced(rules):
         return None
     return Verdict(
-        "no service account can be made in the project",
-        "Name one that is there already, for the machines to act as:\n"
+        "service accounts cannot be created in the project",
+        "Let the machines use an existing one:\n"
         f"    tpu: {{service_account: NAME@{stack.project}.iam.gserviceaccount.com}}",
     )
 
@@ -170,8 +167,8 @@ def _members(stack: Stack, rules: Rules) -> Verdict | None:
     if not stack.is_node or not _limited(rules):
         return None
     return Verdict(
-        "the TPU node's service agent, which is Google's, may be refused the bucket",
-        "A TPU VM acts as an account of the project's own:\n    tpu: {kind: vm}",
+        "the TPU node's service agent, a Google account, may be denied access to the bucket",
+        "Use a TPU VM, which runs as a service account of the project:\n    tpu: {kind: vm}",
         is_problem=False,
     )
 
@@ -180,8 +177,8 @@ def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
     if not _is_enforced(rules):
         return None
     return Verdict(
-        "machines look at OS Login alone, not at the SSH key that tpuctl gives them",
-        "tpuctl cannot log in then.",
+        "machines accept OS Login only, not the SSH key that tpuctl installs",
+        "tpuctl cannot log in to these machines.",
     )
 
 
@@ -189,8 +186,8 @@ def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
     if stack.controller is None or not _is_enforced(rules):
         return None
     return Verdict(
-        "the controller would need Secure Boot, which tpuctl does not ask for",
-        "A TPU VM needs no controller." if stack.is_node else "Leave `controller` out.",
+        "the controller would need Secure Boot, which tpuctl does not enable",
+        "A TPU VM needs no controller." if stack.is_node else "Remove `controller`.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the cloud: the caller, the project, and what a stack needs in it."""
+"""Checks of the cloud: the caller, the project, and what a stack needs in it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ __all__ = ["ProjectChecks"]
 
 ENABLE = "serviceusage.services.enable"
 COMPUTE, TPU = "compute.googleapis.com", "tpu.googleapis.com"
-SSH_PATHS = {"external": "at external addresses", "internal": "at internal ones", "iap": "by IAP"}
+SSH_PATHS = {
+    "external": "to external addresses",
+    "internal": "to internal addresses",
+    "iap": "through IAP",
+}
 WIF = (
-    "In a pipeline, let the step before it sign in by Workload Identity Federation, and give the "
-    "job the right to ask for a token; a pipeline that does both is written by\n"
+    "In a pipeline, sign in with Workload Identity Federation in an earlier step, and allow the "
+    "job to request a token. To generate a pipeline that does both:\n"
     "    tpuctl ci github"
 )
 
 
 class ProjectChecks:
-    """Checks of one stack in one project; what one finds out the others use."""
+    """Checks of one stack in one project; later checks use the results of earlier ones."""
 
     def __init__(
         self,
@@ -47,9 +51,9 @@ class ProjectChecks:
         has_file: bool = True,
         public_key: Callable[[], str] = str,
     ) -> None:
-        """Without a file the stack only says which project; `public_key` is not to make one.
+        """Without a file only the project of the stack is used. `public_key` must not create a key.
 
-        The cloud is asked for when the first check needs it: a local one may not run before.
+        `cloud` is called when the first check needs it: the local cloud may not run before.
         """
         self.stack = stack
         self._cloud = cloud
@@ -64,7 +68,7 @@ class ProjectChecks:
         self._prepared: Prepared | None = None
 
     def checks(self) -> list[Check]:
-        """In order, the most basic first."""
+        """The checks in order, the most basic first."""
         base = ("credentials", "project")
         return [
             Check("credentials", self.credentials, ("local cloud",)),
@@ -86,11 +90,11 @@ class ProjectChecks:
     def _with_project(
         self, name: str, check: Callable[[], Awaitable[Finding]]
     ) -> Callable[[], Awaitable[Finding]]:
-        """The same, where there is a project to ask about."""
+        """The check, skipped if the project does not exist yet."""
 
         async def check_project() -> Finding:
             if self._is_created_by_up:
-                detail = f"`up` makes project {self.stack.project} first"
+                detail = f"`up` creates project {self.stack.project} first"
                 return Finding(name, CheckState.UNASKED, detail)
             return await check()
 
@@ -102,7 +106,7 @@ class ProjectChecks:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is nothing left for `up` to do."""
+        """Whether `up` has nothing to do."""
         return self._prepared is not None and self._prepared.plan.is_empty
 
     async def credentials(self) -> Finding:
@@ -118,9 +122,8 @@ class ProjectChecks:
         return Finding(
             "credentials",
             CheckState.WARNING,
-            f"{detail}; no quota project is set, without which some APIs refuse a user's calls",
-            "Set it with\n"
-            f"    gcloud auth application-default set-quota-project {self.stack.project}",
+            f"{detail}; no quota project set, without which some APIs reject user credentials",
+            f"Set it:\n    gcloud auth application-default set-quota-project {self.stack.project}",
         )
 
     async def project(self) -> Finding:
@@ -145,14 +148,14 @@ class ProjectChecks:
             )
         except Conflict as error:
             return failed("project", error, DENIED)
-        raise AssertionError("a project that is neither there nor to be made is not found")
+        raise AssertionError("a missing project that `up` does not create raises NotFound")
 
     async def _project_to_create(self) -> Finding:
         missing = await missing_permissions(self.stack, self.cloud)
         if missing:
             return self._missing_finding("project", missing)
         self._is_created_by_up = True
-        return Finding("project", CheckState.OK, f"`up` makes {self.stack.project}")
+        return Finding("project", CheckState.OK, f"`up` creates {self.stack.project}")
 
     async def billing(self) -> Finding:
         project, requested_account = self.stack.project, self.stack.file.project.billing_account
@@ -171,16 +174,16 @@ class ProjectChecks:
         account = str(billing_info.billing_account_name).removeprefix("billingAccounts/")
         self._has_billing = bool(billing_info.billing_enabled)
         if billing_info.billing_enabled:
-            return Finding("billing", CheckState.OK, f"account {account or 'not to be seen'} pays")
+            return Finding("billing", CheckState.OK, f"account {account or '(not visible)'}")
         if requested_account and not account:
             return Finding("billing", CheckState.OK, f"`up` links account {requested_account}")
         link = f"gcloud billing projects link {project} --billing-account=XXXXXX-XXXXXX-XXXXXX"
-        reason = f"account {account} is closed" if account else "no account is linked"
+        reason = f"account {account} is closed" if account else "no billing account is linked"
         return Finding(
             "billing",
             CheckState.PROBLEM,
-            f"{reason}: nothing can be made in {project}",
-            f"Link one that is open, of those you may use:\n    {link}\n"
+            f"{reason}: no resources can be created in {project}",
+            f"Link an open billing account:\n    {link}\n"
             "    gcloud billing accounts list --filter=open=true",
             exit_code=DENIED,
         )
@@ -191,8 +194,8 @@ class ProjectChecks:
         if enabled is None:
             raise Denied(
                 "Permission denied",
-                "which APIs are enabled may not be seen",
-                hint="Somebody who may grants you\n"
+                "cannot list enabled APIs",
+                hint="Ask an administrator to run\n"
                 f"    gcloud projects add-iam-policy-binding {self.stack.project} "
                 f"--member={self._identity.member} --role=roles/serviceusage.serviceUsageConsumer",
             )
@@ -206,8 +209,8 @@ class ProjectChecks:
         return Finding(
             "APIs",
             CheckState.PROBLEM,
-            f"not enabled, and you may not enable them: {off}",
-            "Somebody who may enables them with\n"
+            f"not enabled, and you have no permission to enable them: {off}",
+            "Ask an administrator to run\n"
             f"    gcloud services enable {names} --project={self.stack.project}",
             exit_code=DENIED,
         )
@@ -217,14 +220,14 @@ class ProjectChecks:
         now = [item for item in missing if self._is_needed_now(item)]
         if now:
             return self._missing_finding("permissions", now)
-        detail = "all that `up`, `run` and `down` need"
+        detail = "everything that `up`, `run` and `down` need"
         if not missing:
             return Finding("permissions", CheckState.OK, detail)
         later: dict[str, set[str]] = {}
         for entry in missing:
             later.setdefault(path_of(entry.permission), set()).add(entry.permission.name)
         paths = "; ".join(f"{path} ({', '.join(sorted(of))})" for path, of in later.items())
-        return Finding("permissions", CheckState.OK, f"{detail} now; not for {paths}")
+        return Finding("permissions", CheckState.OK, f"{detail} now; missing for {paths}")
 
     def _is_needed_now(self, missing: Missing) -> bool:
         kind, action = missing.permission.kind, missing.permission.action
@@ -238,12 +241,12 @@ class ProjectChecks:
 
     def _missing_finding(self, check: str, missing: Sequence[Missing]) -> Finding:
         lines, commands = describe_missing(missing, self._identity.member)
-        hint = "Somebody who may grants you\n" + "\n".join(f"    {command}" for command in commands)
+        hint = "Ask an administrator to run\n" + "\n".join(f"    {command}" for command in commands)
         if self.has_file:
-            hint += "\nOr a role of exactly what is needed, which is printed by\n"
+            hint += "\nor to grant a custom role with exactly what is needed, printed by\n"
             hint += "    tpuctl doctor --role"
         count = len({item.permission.name for item in missing})
-        detail = "\n".join([f"{count} missing, which these roles have:", *lines])
+        detail = "\n".join([f"{count} missing; granted by these roles:", *lines])
         return Finding(check, CheckState.PROBLEM, detail, hint, exit_code=DENIED)
 
     async def network(self) -> Finding:
@@ -254,7 +257,7 @@ class ProjectChecks:
                 "network",
                 CheckState.PROBLEM,
                 f"project {self.stack.project} has no network {network.name}",
-                "Leave network.name out to use `default` or have one made; or make it with\n"
+                "Remove network.name to use `default` or a new network, or create it:\n"
                 f"    gcloud compute networks create {network.name} "
                 f"--project={self.stack.project}",
                 exit_code=1,
@@ -266,7 +269,7 @@ class ProjectChecks:
         elif COMPUTE in self._apis_off:
             detail = "`default` comes with Compute Engine"
         else:
-            detail = f"`up` makes {self.stack.names.network}"
+            detail = f"`up` creates {self.stack.names.network}"
         self._sources = await allowed_sources(self.stack, self.cloud)
         detail += f"; SSH {SSH_PATHS[self.stack.file.network.ssh]} from {', '.join(self._sources)}"
         if self.stack.is_node and self._network and TPU not in self._apis_off:
@@ -274,7 +277,7 @@ class ProjectChecks:
         return Finding("network", CheckState.OK, detail)
 
     async def _node_range(self, detail: str) -> Finding:
-        """The addresses of a TPU node, which must be free in its network."""
+        """Check that the TPU node's address range is free in its network."""
         requested = self.stack.file.network.node_range
         if requested == "service-networking":
             return Finding("network", CheckState.OK, detail)
@@ -295,9 +298,8 @@ class ProjectChecks:
         return Finding(
             "network",
             CheckState.PROBLEM,
-            f"{requested}, which is to be the node's, overlaps {', '.join(sorted(overlapping))}",
-            f"Leave network.node_range out, or take one that is free:\n"
-            f"    network: {{node_range: {free}}}",
+            f"node range {requested} overlaps {', '.join(sorted(overlapping))}",
+            f"Remove network.node_range, or set a free range:\n    network: {{node_range: {free}}}",
             exit_code=1,
         )
 
@@ -311,9 +313,9 @@ class ProjectChecks:
         )
         warnings = await access_warnings(self.stack, self.cloud, prepared.plan)
         if prepared.plan.is_empty:
-            return Finding("plan", CheckState.OK, "the stack is up; there is nothing to do")
+            return Finding("plan", CheckState.OK, "the stack is up; nothing to do")
         count = sum(change.is_work for change in prepared.plan)
-        detail = f"`up` has {count} thing{'s' if count != 1 else ''} to do"
+        detail = f"`up` makes {count} change{'s' if count != 1 else ''}"
         if not warnings:
             return Finding("plan", CheckState.OK, detail)
         return Finding(
@@ -325,9 +327,9 @@ class ProjectChecks:
 
     async def quota(self) -> Finding:
         if not self.has_file:
-            return Finding("quota", CheckState.UNASKED, "no stack file says which TPU")
+            return Finding("quota", CheckState.UNASKED, "no stack file, so the TPU is unknown")
         prepared = self._prepared
-        assert prepared is not None, "the plan was made before"
+        assert prepared is not None, "the plan check ran before"
         report = prepared.quota
         if report.shortfalls:
             short = "; ".join(shortfall.detail for shortfall in report.shortfalls)
@@ -343,10 +345,10 @@ class ProjectChecks:
         if report.unread and not counted:
             if self._apis_off:
                 return Finding(
-                    "quota", CheckState.UNASKED, "it can be read once `up` enabled the APIs"
+                    "quota", CheckState.UNASKED, "available once `up` has enabled the APIs"
                 )
             return Finding("quota", CheckState.UNASKED, "; ".join(report.unread))
-        return Finding("quota", CheckState.OK, detail or "nothing of it is needed")
+        return Finding("quota", CheckState.OK, detail or "no quota needed")
 
     async def _has_permission(self, permission: str) -> bool:
         answer = await self.cloud.call(
@@ -359,4 +361,4 @@ class ProjectChecks:
     def _api_off(self, check: str, error: TpuctlError, api: str) -> Finding:
         project = self._identity.quota_project or self.stack.project
         command = f"gcloud services enable {api}.googleapis.com --project={project}"
-        return replace(failed(check, error), hint=f"Enable it with\n    {command}")
+        return replace(failed(check, error), hint=f"Enable it:\n    {command}")

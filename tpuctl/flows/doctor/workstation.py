@@ -1,4 +1,4 @@
-"""The machine that tpuctl runs on."""
+"""The check of the machine that tpuctl runs on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECK = "this machine"
 
 
 def machine_finding(stack: Stack | None) -> Finding:
-    """The key for SSH can be used or made, and there is a folder to keep it in."""
+    """The SSH key is usable or can be created, and the `ssh` program is installed."""
     configured = stack.file.access.ssh_key if stack is not None else "auto"
     default_key = config_home() / "ssh" / "id_ed25519"
     key = default_key if configured == "auto" else Path(configured).expanduser()
@@ -33,17 +33,17 @@ def machine_finding(stack: Stack | None) -> Finding:
             return Finding(
                 CHECK,
                 CheckState.PROBLEM,
-                f"an SSH key cannot be made in {default_key.parent}: {folder} is not to be written",
-                "Name another folder for what tpuctl keeps:\n    export TPUCTL_CONFIG_HOME=FOLDER",
+                f"cannot create an SSH key in {default_key.parent}: {folder} is not writable",
+                "Use another configuration folder:\n    export TPUCTL_CONFIG_HOME=FOLDER",
                 exit_code=2,
             )
-        detail = "the SSH key is made when it is first needed"
+        detail = "the SSH key is created on first use"
     if shutil.which("ssh") is None:
         return Finding(
             CHECK,
             CheckState.WARNING,
-            f"{detail}; there is no program ssh, without which `tpuctl ssh` opens no shell",
-            "Install OpenSSH, for example with\n    sudo apt-get install openssh-client",
+            f"{detail}; `ssh` is not installed, which `tpuctl ssh` needs to open a shell",
+            "Install OpenSSH, for example:\n    sudo apt-get install openssh-client",
         )
     return Finding(CHECK, CheckState.OK, detail)
 
