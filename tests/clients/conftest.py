@@ -50,8 +50,8 @@ class Shell:
             check=False,
         )
         if check and done.returncode:
-            shown = " ".join(str(part)[:60] for part in command[:6])
-            pytest.fail(f"{shown}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+            command_text = " ".join(str(part)[:60] for part in command[:6])
+            pytest.fail(f"{command_text}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
 
     def write(self, name: str, text: str) -> Path:
@@ -95,12 +95,12 @@ class Google:
 
     def remains(self, *zones: str) -> list[str]:
         """What costs money there."""
-        found = self.bucket_names()
+        names = self.bucket_names()
         for zone in zones or (US_ZONE,):
-            found += [instance.name for instance in self.instances(zone)]
-            found += [node.name for node in self.nodes(zone)]
-            found += self.disks(zone)
-        return found
+            names += [instance.name for instance in self.instances(zone)]
+            names += [node.name for node in self.nodes(zone)]
+            names += self.disks(zone)
+        return names
 
 
 @pytest.fixture(scope="session")

@@ -29,18 +29,18 @@ driver = get_driver(Provider.GCE)(
     project=project,
     datacenter=zone,
 )
-seen = {"size": driver.ex_get_size("e2-small").ram}
+results = {"size": driver.ex_get_size("e2-small").ram}
 image = driver.ex_get_image_from_family("debian-12", ex_project_list=["debian-cloud"])
 node = driver.create_node(
     "libcloud-vm", "e2-small", image, ex_metadata={"items": [{"key": "a", "value": "b"}]}
 )
-seen["state"] = str(node.state)
+results["state"] = str(node.state)
 volume = driver.create_volume(10, "libcloud-disk")
-seen["attached"] = driver.attach_volume(node, volume, ex_boot=False)
-seen["nodes"] = [(one.name, one.extra["status"]) for one in driver.list_nodes()]
-seen["stopped"] = driver.ex_stop_node(node)
-seen["started"] = driver.ex_start_node(node)
-seen["detached"] = driver.detach_volume(volume, ex_node=node)
-seen["destroyed"] = [driver.destroy_volume(volume), driver.destroy_node(node)]
-seen["left"] = [one.name for one in driver.list_nodes()]
-print(json.dumps(seen))
+results["attached"] = driver.attach_volume(node, volume, ex_boot=False)
+results["nodes"] = [(node.name, node.extra["status"]) for node in driver.list_nodes()]
+results["stopped"] = driver.ex_stop_node(node)
+results["started"] = driver.ex_start_node(node)
+results["detached"] = driver.detach_volume(volume, ex_node=node)
+results["destroyed"] = [driver.destroy_volume(volume), driver.destroy_node(node)]
+results["left"] = [node.name for node in driver.list_nodes()]
+print(json.dumps(results))

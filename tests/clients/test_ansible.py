@@ -18,15 +18,15 @@ PLAYBOOK = Path(__file__).with_name("playbook.yml")
 
 @pytest.mark.malformed  # numbers where int64 is described; fields of its own on buckets
 def test_a_playbook(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
-    key, seen = shell.home / "key", shell.home / "seen.json"
+    key, output_file = shell.home / "key", shell.home / "seen.json"
     shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
-    named = {"project": shell.project, "zone": US_ZONE, "key": key, "seen": seen}
+    values = {"project": shell.project, "zone": US_ZONE, "key": key, "seen": output_file}
     shell.run(
         *(programs("ansible") / "ansible-playbook", "-i", "localhost,", PLAYBOOK),
-        *(word for name, value in named.items() for word in ("-e", f"{name}={value}")),
+        *(word for name, value in values.items() for word in ("-e", f"{name}={value}")),
         seconds=600,
         PATH=f"{programs('ansible')}:{shell.variables['PATH']}",
         ANSIBLE_HOST_KEY_CHECKING="false",
     )
-    assert json.loads(seen.read_text("utf-8")) == ["ansible", "root", "0750", "ansible"]
+    assert json.loads(output_file.read_text("utf-8")) == ["ansible", "root", "0750", "ansible"]
     assert google.remains() == []

@@ -42,7 +42,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     server_process.stop(home)
 
 
-def told(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:
+def run_program(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:
     done = succeed([python, "-c", program, *arguments], env=variables, timeout=120)
     return done.stdout.splitlines()
 
@@ -75,7 +75,7 @@ def test_gcsfs(python: str, shell: dict[str, str], where: str) -> None:
         del variables["STORAGE_EMULATOR_HOST"]
         variables["FSSPEC_GS"] = json.dumps({"session_kwargs": {"trust_env": True}})
     bucket = f"gcsfs-on-{where}"
-    assert told(python, GCSFS, variables, bucket) == [
+    assert run_program(python, GCSFS, variables, bucket) == [
         f"['{bucket}/folder/large', '{bucket}/folder/one'] b'text'",
         "6000000",
         f"['{bucket}/two']",
@@ -95,7 +95,7 @@ print(int(tensorstore.open(spec).result()[5, 5].read().result()))
 def test_tensorstore_which_jax_keeps_its_checkpoints_with(
     python: str, shell: dict[str, str]
 ) -> None:
-    assert told(python, TENSORSTORE, shell) == ["7"]
+    assert run_program(python, TENSORSTORE, shell) == ["7"]
 
 
 HTTPLIB2 = """
@@ -109,7 +109,7 @@ print(http.request(url)[0].status)
 
 def test_httplib2_as_googles_api_client_uses_it(python: str, shell: dict[str, str]) -> None:
     """It takes proxies where PySocks is installed."""
-    assert told(python, HTTPLIB2, shell) == ["200"]
+    assert run_program(python, HTTPLIB2, shell) == ["200"]
 
 
 # JAX looks for libtpu and for chips, which are not here: from there on it is its own code.
@@ -143,7 +143,7 @@ async def test_jax_finds_its_slice(python: str, tmp_path: Path) -> None:
         reserved = Addresses(tmp_path / "cloud" / "addresses.json", ssh="high").reserve([spec.name])
         root = f"{spec.endpoint.address}:{reserved[0].metadata_port}"
         variables = {"PATH": os.environ["PATH"], "GCE_METADATA_IP": root}
-        out = await asyncio.to_thread(told, python, JAX, variables)
+        out = await asyncio.to_thread(run_program, python, JAX, variables)
         addresses = [endpoint.address for endpoint in endpoints]
         assert out == ["True 4 2", repr(addresses), "v4-32"]
     finally:

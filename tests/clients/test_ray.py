@@ -45,8 +45,8 @@ def test_a_cluster_of_one(
     shell: Any, google: Any, programs: Callable[[str], Path], kind: str
 ) -> None:
     shipped = shell.write("shipped", "shipped\n")
-    named = {"kind": kind, "zone": US_ZONE, "project": shell.project, "shipped": shipped}
-    config = shell.write("cluster.yaml", CLUSTER.format(**named, node=NODES[kind]))
+    values = {"kind": kind, "zone": US_ZONE, "project": shell.project, "shipped": shipped}
+    config = shell.write("cluster.yaml", CLUSTER.format(**values, node=NODES[kind]))
 
     def ray(command: str, *arguments: str | Path) -> str:
         done = shell.run(programs("ray") / "ray", command, *arguments, RAY_USAGE_STATS_ENABLED="0")

@@ -31,13 +31,13 @@ class Shell:
     def __init__(self, folder: Path, local_home: Path) -> None:
         self.home = folder / "me"
         self.home.mkdir()
-        kept = {
+        preserved = {
             name: value
             for name, value in os.environ.items()
             if not any(word in name.lower() for word in LEADING)
         }
         self.variables = {
-            **kept,
+            **preserved,
             "HOME": str(self.home),
             "SHELL": "/bin/bash",
             "PYTHONPATH": ROOT,
@@ -58,7 +58,7 @@ class Shell:
             check=False,
         )
 
-    def told(self, script: str, **options: Any) -> str:
+    def output(self, script: str, **options: Any) -> str:
         """What a script says that is to succeed."""
         done = self.run("set -e\n" + script, **options)
         assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ class Shell:
 
     def pointed(self, script: str, **options: Any) -> str:
         """The same after `eval "$(tpuctl local env)"`."""
-        return self.told('eval "$(tpuctl local env)"\n' + script, **options)
+        return self.output('eval "$(tpuctl local env)"\n' + script, **options)
 
     def python(self, program: str, **options: Any) -> list[str]:
         """The lines that a program prints in the shell that is pointed at the local cloud."""
@@ -135,30 +135,38 @@ def test_googles_clients_work_with_plain_defaults(shell: Shell) -> None:
 
 def test_gcloud_and_gsutil_work_and_the_users_configuration_is_left_alone(shell: Shell) -> None:
     require_gcloud()
-    mine = shell.home / ".config" / "gcloud" / "configurations" / "config_work"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("[core]\nproject = company-project\naccount = me@company.com\n")
-    (mine.parents[1] / "active_config").write_text("work")
-    before = {path: path.read_bytes() for path in mine.parents[1].rglob("*") if path.is_file()}
-    said = shell.pointed(
+    user_configuration = shell.home / ".config" / "gcloud" / "configurations" / "config_work"
+    user_configuration.parent.mkdir(parents=True)
+    user_configuration.write_text("[core]\nproject = company-project\naccount = me@company.com\n")
+    (user_configuration.parents[1] / "active_config").write_text("work")
+    before = {
+        path: path.read_bytes()
+        for path in user_configuration.parents[1].rglob("*")
+        if path.is_file()
+    }
+    result = shell.pointed(
         "gcloud storage buckets create gs://gcloud-bucket --format='value(name)'\n"
         "gsutil ls -b gs://gcloud-bucket\n",
         CLOUDSDK_ACTIVE_CONFIG_NAME="work",
         CLOUDSDK_CORE_PROJECT="company-project",
         CLOUDSDK_AUTH_ACCESS_TOKEN_FILE="/nonexistent",
     )
-    assert said.splitlines()[-1] == "gs://gcloud-bucket/"
-    after = {path: path.read_bytes() for path in mine.parents[1].rglob("*") if path.is_file()}
+    assert result.splitlines()[-1] == "gs://gcloud-bucket/"
+    after = {
+        path: path.read_bytes()
+        for path in user_configuration.parents[1].rglob("*")
+        if path.is_file()
+    }
     assert after == before
 
 
 def variables_of(text: str) -> dict[str, str]:
-    found = dict(one.split("=", 1) for one in text.split("\0") if one)
+    found = dict(line.split("=", 1) for line in text.split("\0") if line)
     return {name: value for name, value in found.items() if name not in ("_", "SHLVL")}
 
 
 def test_there_is_a_way_back_however_often_it_was_set(shell: Shell) -> None:
-    mine = {
+    user_settings = {
         "https_proxy": "http://me:p%20w@proxy.company.com:3128",
         "NO_PROXY": "intranet.company.com,.googleapis.com",
         "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/it's mine.json",
@@ -167,17 +175,21 @@ def test_there_is_a_way_back_however_often_it_was_set(shell: Shell) -> None:
         "SSL_CERT_FILE": "",
     }
     twice = 'eval "$(tpuctl local env)"; export GOOGLE_CLOUD_PROJECT=other\n' * 2
-    text = shell.told(
+    text = shell.output(
         f'env -0 > before\n{twice}env -0 > between\neval "$(tpuctl local env --unset)"\nenv -0',
-        **mine,
+        **user_settings,
     )
     before = variables_of((shell.home / "before").read_text())
     between = variables_of((shell.home / "between").read_text())
     assert variables_of(text) == before
-    assert {name: between.get(name) for name in mine} != mine
-    assert set(json.loads(between[RECORD])) >= {*mine, "STORAGE_EMULATOR_HOST", "CURL_CA_BUNDLE"}
-    gone = ("CLOUDSDK_CORE_PROJECT", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT")
-    assert not {*gone} & {*between}
+    assert {name: between.get(name) for name in user_settings} != user_settings
+    assert set(json.loads(between[RECORD])) >= {
+        *user_settings,
+        "STORAGE_EMULATOR_HOST",
+        "CURL_CA_BUNDLE",
+    }
+    unset = ("CLOUDSDK_CORE_PROJECT", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT")
+    assert not {*unset} & {*between}
     direct = between["no_proxy"].split(",")
     assert "intranet.company.com" in direct
     assert not any("googleapis.com" in host for host in direct)
@@ -189,7 +201,11 @@ def test_what_it_writes_is_the_users_alone_to_read(shell: Shell, home: Path) -> 
     shell.pointed("true", https_proxy="http://me:secret@127.0.0.1:9")
     assert home.stat().st_mode & 0o777 == 0o700
     names = ("boto", "certificates.pem", "credentials.json", "gcloud/configurations/config_local")
-    files = [home / "token", home / "gateway.json", *(home / "environment" / one for one in names)]
+    files = [
+        home / "token",
+        home / "gateway.json",
+        *(home / "environment" / name for name in names),
+    ]
     files += list((home / "upstreams").iterdir())
     assert len(files) > len(names) + 2
     assert {path.stat().st_mode & 0o077 for path in files} == {0}
@@ -197,24 +213,24 @@ def test_what_it_writes_is_the_users_alone_to_read(shell: Shell, home: Path) -> 
 
 
 def test_json_and_another_project(shell: Shell, home: Path) -> None:
-    answer = json.loads(shell.told("tpuctl local env --json --project lab-project"))["data"]
+    answer = json.loads(shell.output("tpuctl local env --json --project lab-project"))["data"]
     assert answer["set"]["GOOGLE_CLOUD_PROJECT"] == "lab-project"
     assert answer["unset"] == []
-    again = json.loads(shell.told("tpuctl --json local env"))["data"]["set"]
+    again = json.loads(shell.output("tpuctl --json local env"))["data"]["set"]
     assert again["GOOGLE_CLOUD_PROJECT"] == "lab-project"  # as gcloud's configuration there has it
-    back = json.loads(shell.told(f"tpuctl local env --json --project {PROJECT}"))["data"]["set"]
+    back = json.loads(shell.output(f"tpuctl local env --json --project {PROJECT}"))["data"]["set"]
     assert back["CLOUDSDK_CONFIG"].startswith(str(home))
     refused = shell.run("tpuctl local env --project 'No Project'")
     assert refused.returncode == 2
     assert refused.stdout == "false;\n"
 
 
-async def proxy_that_tells(asked: list[str], far: int) -> asyncio.Server:
+async def proxy_that_tells(requests: list[str], far: int) -> asyncio.Server:
     """A company's proxy: keeps what it was asked for and leads all of it to one port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        asked.append(head.split(b" ")[1].decode())
+        requests.append(head.split(b" ")[1].decode())
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", far)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
 
@@ -250,14 +266,14 @@ async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
     proxy = await proxy_that_tells(asked, port_of(server))
     own_authority = tmp_path / "company.pem"
     own_authority.write_bytes(outside.certificate_pem)
-    said = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         shell.pointed,
         "curl -sS https://files.company.com/\n"
         "curl -sS https://storage.googleapis.com/nowhere/file | head -c 5",
         https_proxy=f"http://127.0.0.1:{port_of(proxy)}",
         CURL_CA_BUNDLE=str(own_authority),
     )
-    assert said.startswith("outside")
+    assert result.startswith("outside")
     assert asked == ["files.company.com:443"]
     # Without a proxy of its own, the shell goes there straight: nobody knows that host.
     done = await asyncio.to_thread(
@@ -265,8 +281,8 @@ async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
     )
     assert "502" in done.stderr
     assert len(asked) == 1
-    for one in (proxy, server):
-        one.close()
+    for listener in (proxy, server):
+        listener.close()
 
 
 @pytest.mark.soak
@@ -275,12 +291,12 @@ def test_a_local_cloud_started_again_in_such_a_shell_is_reached_as_before(
 ) -> None:
     look = "import google.auth; from google.cloud import tpu_v2; print(len(list(tpu_v2.TpuClient()"
     look += ".list_nodes(parent='projects/local-project/locations/us-central1-b', timeout=20))))"
-    said = shell.pointed(
+    result = shell.pointed(
         f'tpuctl local down\ntpuctl local up --quiet > up\n{sys.executable} -c "{look}"\n'
         "curl -sS -o /dev/null -w '%{http_code}' https://tpu.googleapis.com/v2/projects/x/locations",
         https_proxy="http://127.0.0.1:9",
     )
-    assert said.splitlines()[-2:] == ["0", "401"]
+    assert result.splitlines()[-2:] == ["0", "401"]
     cloud = server_process.status(home)
     assert cloud is not None
     started_with = Path(f"/proc/{cloud.pid}/environ")
@@ -358,11 +374,11 @@ print(tf.io.gfile.exists(path), tf.io.gfile.exists("gs://nobody/x"))
 """
     (shell.home / "program.py").write_text(program)
     making = "from google.cloud import storage; storage.Client().create_bucket('tensorflow-bucket')"
-    said = shell.pointed(
+    result = shell.pointed(
         f'{sys.executable} -c "{making}"\n{image}/bin/python program.py',
         seconds=300,
     )
-    assert said.splitlines() == [
+    assert result.splitlines() == [
         "[300000, 3] ['gs://tensorflow-bucket/folder/records']",
         "False False",
     ]
@@ -376,27 +392,29 @@ def test_a_path_prefix_is_as_good_as_a_header_and_links_keep_it(shell: Shell, ho
     with requests.Session() as session:
         session.trust_env = False
 
-        def ask(verb: str, url: str, **more: Any) -> Mapping[str, Any]:
+        def send(verb: str, url: str, **more: Any) -> Mapping[str, Any]:
             answer = session.request(verb, url, timeout=30, **more)
             assert answer.ok, (url, answer.text)
             return {"location": answer.headers.get("Location", ""), **(answer.json() or {})}
 
-        assert ask("GET", f"{root}/v3/projects/{PROJECT}")["projectId"] == PROJECT
-        assert ask("GET", f"{root}/v2/projects/{PROJECT}/locations")["locations"]
+        assert send("GET", f"{root}/v3/projects/{PROJECT}")["projectId"] == PROJECT
+        assert send("GET", f"{root}/v2/projects/{PROJECT}/locations")["locations"]
         zone = f"{root}/compute/v1/projects/{PROJECT}/zones/us-central1-b"
-        assert ask("GET", zone)["name"] == "us-central1-b"
+        assert send("GET", zone)["name"] == "us-central1-b"
         path = f"{root}/v1/projects/{PROJECT}/serviceAccounts/unique@x.iam.gserviceaccount.com"
         assert session.get(path, timeout=30).status_code == 404
-        assert ask("GET", f"{root}/v1/billingAccounts")["billingAccounts"]
-        assert ask("GET", f"{root}/v1/projects/{PROJECT}/services?filter=state:ENABLED")["services"]
+        assert send("GET", f"{root}/v1/billingAccounts")["billingAccounts"]
+        assert send("GET", f"{root}/v1/projects/{PROJECT}/services?filter=state:ENABLED")[
+            "services"
+        ]
         buckets = f"{root}/storage/v1/b"
-        made = ask("POST", f"{buckets}?project={PROJECT}", json={"name": "prefix-bucket"})
-        assert ask("GET", made["selfLink"])["name"] == "prefix-bucket"
+        bucket = send("POST", f"{buckets}?project={PROJECT}", json={"name": "prefix-bucket"})
+        assert send("GET", bucket["selfLink"])["name"] == "prefix-bucket"
         upload = f"{root}/upload/storage/v1/b/prefix-bucket/o?uploadType=resumable&name=one"
         begun = session.post(upload, json={}, timeout=30)
-        assert ask("PUT", begun.headers["Location"], data=b"bytes")["size"] == "5"
-        found = ask("GET", f"{buckets}/prefix-bucket/o/one")
-        assert session.get(found["mediaLink"], timeout=30).content == b"bytes"
-        assert ask("GET", found["selfLink"])["generation"] == found["generation"]
+        assert send("PUT", begun.headers["Location"], data=b"bytes")["size"] == "5"
+        stored = send("GET", f"{buckets}/prefix-bucket/o/one")
+        assert session.get(stored["mediaLink"], timeout=30).content == b"bytes"
+        assert send("GET", stored["selfLink"])["generation"] == stored["generation"]
         answer = session.get(f"{cloud.url}/t/wrong/v3/projects/{PROJECT}", timeout=30)
         assert answer.status_code == 401

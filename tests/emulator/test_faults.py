@@ -27,8 +27,8 @@ def steered(cloud: Any) -> LocalCloud:
 
 
 async def add(cloud: Any, kind: str, **fields: Any) -> str:
-    made = await asyncio.to_thread(remote_control.add_fault, steered(cloud), kind, **fields)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, steered(cloud), kind, **fields)
+    return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
@@ -108,8 +108,8 @@ async def test_at_strikes_the_one_request_of_that_number(cloud: Any, transport: 
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(nodes, client)
     assert await asyncio.to_thread(nodes, client) == []
-    found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault)
-    assert (found["seen"], found["used"], found["spent"]) == (3, 1, True)
+    fault_state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault)
+    assert (fault_state["seen"], fault_state["used"], fault_state["spent"]) == (3, 1, True)
 
 
 async def test_unlimited_goes_on_until_it_is_removed(cloud: Any) -> None:
@@ -118,8 +118,8 @@ async def test_unlimited_goes_on_until_it_is_removed(cloud: Any) -> None:
     for _ in range(5):
         with pytest.raises(exceptions.ServiceUnavailable):
             await asyncio.to_thread(nodes, client)
-    gone = await asyncio.to_thread(remote_control.remove_fault, steered(cloud), fault)
-    assert (gone["used"], gone["spent"]) == (5, False)
+    removed = await asyncio.to_thread(remote_control.remove_fault, steered(cloud), fault)
+    assert (removed["used"], removed["spent"]) == (5, False)
     assert await asyncio.to_thread(nodes, client) == []
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
@@ -291,11 +291,11 @@ async def test_a_slow_call_is_answered_late(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "slow", method="ListNodes", seconds=3600)
 
-    def ask() -> None:
+    def create() -> None:
         client.list_nodes(parent=PARENT, timeout=0.5)
 
     with pytest.raises((exceptions.DeadlineExceeded, requests.ReadTimeout)):
-        await asyncio.to_thread(ask)
+        await asyncio.to_thread(create)
     assert await used(cloud, fault) == 1
     assert await asyncio.to_thread(nodes, client) == []
     await add(cloud, "slow", method="ListNodes", seconds=0.01)
@@ -328,12 +328,12 @@ async def test_compute_with_its_connection_cut(cloud: Any, kind: str) -> None:
     def insert() -> Any:
         return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
 
-    def found() -> list[str]:
+    def fault_ids() -> list[str]:
         return [network.name for network in client.list(project=PROJECT, timeout=10)]
 
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(insert)
-    assert ("n" in await asyncio.to_thread(found)) == (kind == "lost")
+    assert ("n" in await asyncio.to_thread(fault_ids)) == (kind == "lost")
     assert await used(cloud, fault) == 1
 
 
@@ -349,5 +349,5 @@ async def test_an_operation_of_compute_with_computes_own_code(cloud: Any) -> Non
 
     ended = await asyncio.to_thread(insert)
     assert ended.status is compute_v1.Operation.Status.DONE
-    assert [one.code for one in ended.error.errors] == ["ZONE_RESOURCE_POOL_EXHAUSTED"]
+    assert [error.code for error in ended.error.errors] == ["ZONE_RESOURCE_POOL_EXHAUSTED"]
     assert await used(cloud, fault) == 1

@@ -29,8 +29,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def cloud(home: Path) -> Iterator[server_process.LocalCloud]:
     """Fresh as far as faults and settings go."""
-    made = server_process.start(home, ssh="high")
-    yield made
+    cloud = server_process.start(home, ssh="high")
+    yield cloud
     running = server_process.status(home)
     if running is not None:
         remote_control.remove_all_faults(running)
@@ -67,9 +67,9 @@ def test_a_fault_from_its_beginning_to_its_end(
     assert run(["local", "fault", "add", "unavailable", "--method", "ListNodes"]) == 0
     fault_id = capsys.readouterr().out.strip()
     assert run(["local", "fault", "list"]) == 0
-    shown = capsys.readouterr().out
-    assert fault_id in shown
-    assert "0 of 1" in shown
+    output = capsys.readouterr().out
+    assert fault_id in output
+    assert "0 of 1" in output
     assert list_nodes(cloud) == 503
     assert run(["local", "fault", "list"]) == 0
     assert "1 of 1" in capsys.readouterr().out
@@ -85,14 +85,14 @@ def test_every_option_arrives(
         "--method Create* --project p --zone us-east5-* --region us-east5 --type v3-8 --name n "
         "--at 4 --times unlimited --code aborted --http 418 --operation --text no"
     )
-    made = answer(capsys, "fault", "add", "error", *options.split())
-    wanted = {
+    fault = answer(capsys, "fault", "add", "error", *options.split())
+    expected = {
         "kind": "error", "method": "Create*", "project": "p", "zone": "us-east5-*",
         "region": "us-east5", "type": "v3-8", "name": "n", "at": 4,
         "times": "unlimited", "code": "ABORTED",
         "http": 418, "operation": True, "text": "no", "used": 0,
     }  # fmt: skip
-    assert {key: made[key] for key in wanted} == wanted
+    assert {key: fault[key] for key in expected} == expected
     assert answer(capsys, "fault", "add", "error", "--like", "reservation")["like"] == "reservation"
     assert answer(capsys, "fault", "add", "hold", "--after")["after"] is True
     assert answer(capsys, "fault", "add", "slow", "--seconds", "1.5")["seconds"] == 1.5
@@ -102,18 +102,18 @@ def test_every_option_arrives(
     assert later["node"] == "x"
     cut = answer(capsys, "fault", "add", "cut", "--of", "answer", "--after-bytes", "7")
     assert (cut["of"], cut["after_bytes"]) == ("answer", 7)
-    gone = "host-gone --node x --worker 2 --how refused --seconds 9999"
-    made = answer(capsys, "fault", "add", *gone.split())
-    assert (made["node"], made["worker"], made["how"]) == ("x", 2, "refused")
+    command = "host-gone --node x --worker 2 --how refused --seconds 9999"
+    fault = answer(capsys, "fault", "add", *command.split())
+    assert (fault["node"], fault["worker"], fault["how"]) == ("x", 2, "refused")
     full = "disk-full --node x --worker 0 --after-bytes 9 --seconds 9999"
-    made = answer(capsys, "fault", "add", *full.split())
-    assert (made["worker"], made["after_bytes"], made["due"] > 0) == (0, 9, True)
+    fault = answer(capsys, "fault", "add", *full.split())
+    assert (fault["worker"], fault["after_bytes"], fault["due"] > 0) == (0, 9, True)
     assert len(answer(capsys, "fault", "list")) == 9
     assert len(answer(capsys, "fault", "remove", "--all")) == 9
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["add", "stokout"], 2, "Did you mean stockout?"),
         (["add", "slow"], 2, "seconds"),
@@ -135,11 +135,11 @@ def test_what_is_wrong_is_named(
     cloud: server_process.LocalCloud,
     words: list[str],
     code: int,
-    told: str,
+    message: str,
 ) -> None:
     assert run(["local", "fault", *words, "--json"]) == code
     (diagnostic,) = json.loads(capsys.readouterr().out)["diagnostics"]
-    assert told in diagnostic["detail"]
+    assert message in diagnostic["detail"]
     assert remote_control.faults(cloud) == []
 
 
@@ -148,19 +148,19 @@ def test_settings(capsys: pytest.CaptureFixture[str], cloud: server_process.Loca
     answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "4")
     answer(capsys, "set", "policy", "compute.vmExternalIpAccess", "on")
     answer(capsys, "set", "denied-permission", "tpu.nodes.create", "on")
-    told = answer(capsys, "set", "pace", "instant")
-    assert told == answer(capsys, "set") == remote_control.settings(cloud)
-    assert (told["nodes"], told["pace"]) == ("denied", "instant")
-    assert told["quota"] == {"TPUV3": {"us-east5-a": 4}}
-    assert told["policies"] == ["compute.vmExternalIpAccess"]
-    assert told["denied_permissions"] == ["tpu.nodes.create"]
+    answered = answer(capsys, "set", "pace", "instant")
+    assert answered == answer(capsys, "set") == remote_control.settings(cloud)
+    assert (answered["nodes"], answered["pace"]) == ("denied", "instant")
+    assert answered["quota"] == {"TPUV3": {"us-east5-a": 4}}
+    assert answered["policies"] == ["compute.vmExternalIpAccess"]
+    assert answered["denied_permissions"] == ["tpu.nodes.create"]
     assert run(["local", "set"]) == 0
-    shown = capsys.readouterr().out
-    assert "TPUV3 us-east5-a 4" in shown
-    assert "compute.vmExternalIpAccess on" in shown
+    output = capsys.readouterr().out
+    assert "TPUV3 us-east5-a 4" in output
+    assert "compute.vmExternalIpAccess on" in output
     answer(capsys, "set", "policy", "compute.vmExternalIpAccess", "off")
-    told = answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "unlimited")
-    assert (told["policies"], told["quota"]) == ([], {})
+    answered = answer(capsys, "set", "quota", "TPUV3", "us-east5-a", "unlimited")
+    assert (answered["policies"], answered["quota"]) == ([], {})
     assert run(["local", "set", "nodes", "closed"]) == 2
     assert "allowed or denied" in capsys.readouterr().err
 
@@ -170,9 +170,9 @@ def test_a_changed_pace_is_the_clouds_own(
 ) -> None:
     """It is told by `local status`, found by those that come later, and kept over a restart."""
     answer(capsys, "set", "pace", "real")
-    found = server_process.status(home)
-    assert found is not None
-    assert found.pace == "real"
+    running = server_process.status(home)
+    assert running is not None
+    assert running.pace == "real"
     assert server_process.start(home, pace="real").pid == cloud.pid
     assert run(["local", "up", "--pace", "quick"]) == 1
     assert "tpuctl local set pace quick" in capsys.readouterr().err
@@ -187,7 +187,7 @@ def test_reset_forgets_faults_and_settings(
     answer(capsys, "fault", "add", "lost")
     assert run(["local", "reset", "--yes"]) == 0
     capsys.readouterr()
-    made = answer(capsys, "fault", "add", "lost")  # starts it again
-    assert made["id"] == "lost-1"
-    assert [one["id"] for one in answer(capsys, "fault", "list")] == ["lost-1"]
+    fault = answer(capsys, "fault", "add", "lost")  # starts it again
+    assert fault["id"] == "lost-1"
+    assert [listed["id"] for listed in answer(capsys, "fault", "list")] == ["lost-1"]
     assert answer(capsys, "set")["nodes"] == "allowed"

@@ -24,8 +24,8 @@ def steered(cloud: Any) -> LocalCloud:
 
 
 async def add(cloud: Any, **fields: Any) -> str:
-    made = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "cut", **fields)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "cut", **fields)
+    return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
@@ -39,9 +39,9 @@ async def statuses(cloud: Any) -> list[tuple[str, str]]:
 
 @pytest.fixture
 async def bucket(cloud: Any) -> Any:
-    found = cloud.storage().bucket("a-bucket")
-    await asyncio.to_thread(found.create, timeout=10)
-    return found
+    bucket = cloud.storage().bucket("a-bucket")
+    await asyncio.to_thread(bucket.create, timeout=10)
+    return bucket
 
 
 async def exchange(cloud: Any, request: bytes) -> bytes:
@@ -71,8 +71,8 @@ async def test_a_download_ends_after_so_many_bytes(cloud: Any, bucket: Any) -> N
 async def test_a_range_is_cut_in_its_own_middle(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
     fault = await add(cloud, method="storage.objects.get")
-    asked = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
-    assert (await exchange(cloud, asked)).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
+    request = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
+    assert (await exchange(cloud, request)).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
     assert await used(cloud, fault) == 1
 
 
@@ -144,8 +144,8 @@ async def test_a_session_keeps_what_arrived_before_the_cut(cloud: Any, bucket: A
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(cloud.request, "PUT", place, data=DATA)
     headers = {"Content-Range": f"bytes */{len(DATA)}"}
-    asked = await asyncio.to_thread(cloud.request, "PUT", place, headers=headers)
-    assert (asked.status_code, asked.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
+    response = await asyncio.to_thread(cloud.request, "PUT", place, headers=headers)
+    assert (response.status_code, response.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
 
 
 async def test_the_answer_to_an_upload_can_be_cut_too(cloud: Any, bucket: Any) -> None:

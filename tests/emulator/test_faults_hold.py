@@ -67,7 +67,7 @@ async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, h
     )
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu(transport)))
     waiting = await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
-    assert [one["method"] for one in waiting] == ["google.cloud.tpu.v2.Tpu/CreateNode"]
+    assert [call["method"] for call in waiting] == ["google.cloud.tpu.v2.Tpu/CreateNode"]
     assert bool(node_names(cloud)) == after
     assert not call.done()
     if how == "released":

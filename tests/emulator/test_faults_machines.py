@@ -33,7 +33,7 @@ def make_slice(cloud: Any) -> None:
 def make_instance(cloud: Any, **scheduling: Any) -> None:
     client = cloud.keep(compute_v1.InstancesClient(**cloud.options()))
     operations = cloud.keep(compute_v1.ZoneOperationsClient(**cloud.options()))
-    wanted = {
+    expected = {
         "name": "controller",
         "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-1",
         "disks": [
@@ -49,7 +49,7 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
         "scheduling": scheduling,
     }
     begun = client.insert_unary(
-        project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(wanted), timeout=10
+        project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(expected), timeout=10
     )
     ended = operations.wait(project=PROJECT, zone=ZONE, operation=begun.name, timeout=20)
     assert not ended.error.errors, ended.error
@@ -61,8 +61,8 @@ async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
 
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     async def used() -> dict[str, Any] | None:
-        found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
-        return found if found["used"] else None
+        state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+        return state if state["used"] else None
 
     met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
     return met
@@ -70,8 +70,8 @@ async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
 
 async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
-    found = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
-    assert (found["used"], found["problem"]) == (1, "")
+    fault = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
+    assert (fault["used"], fault["problem"]) == (1, "")
     assert cloud.host.lost == {SLICE[2]: True}
     full_name = f"{PARENT}/nodes/slice"
     await happened(cloud, await add(cloud, "host-gone", node=full_name, how="refused"))
@@ -82,8 +82,8 @@ async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
 
 async def test_a_disk_is_full_until_the_fault_is_removed(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
-    found = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
-    assert (found["used"], found["problem"], found["free"]) == (1, "", 0)
+    fault = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
+    assert (fault["used"], fault["problem"], fault["free"]) == (1, "", 0)
     assert cloud.host.limits == {SLICE[1]: 0}
     assert cloud.host.disk_limit(SLICE[1]) == 0, "asked when its programs begin to run"
     assert cloud.host.disk_limit(SLICE[0]) is None
@@ -110,14 +110,14 @@ async def test_a_full_disk_is_full_after_a_restart(make_cloud: Any) -> None:
 async def test_an_instance_is_a_machine_too(cloud: Any, kind: str) -> None:
     await asyncio.to_thread(make_instance, cloud)
     await happened(cloud, await add(cloud, kind, node="controller"))
-    told = cloud.host.lost if kind == "host-gone" else cloud.host.limits
-    assert list(told) == [INSTANCE]
+    events = cloud.host.lost if kind == "host-gone" else cloud.host.limits
+    assert list(events) == [INSTANCE]
 
 
 async def test_an_instance_is_preempted(cloud: Any) -> None:
     await asyncio.to_thread(make_instance, cloud)
-    found = await happened(cloud, await add(cloud, "preempt", node="controller"))
-    assert found["problem"] == ""
+    fault = await happened(cloud, await add(cloud, "preempt", node="controller"))
+    assert fault["problem"] == ""
     await async_until(lambda: INSTANCE not in cloud.host.running, "the end of the instance")
     assert cloud.host.events == [(INSTANCE, "preempted", "TRUE")]
 
@@ -125,8 +125,8 @@ async def test_an_instance_is_preempted(cloud: Any) -> None:
 @pytest.mark.parametrize("policy", ["MIGRATE", "TERMINATE"])
 async def test_an_instance_is_maintained(cloud: Any, policy: str) -> None:
     await asyncio.to_thread(make_instance, cloud, on_host_maintenance=policy)
-    found = await happened(cloud, await add(cloud, "maintenance", node="controller"))
-    assert found["problem"] == ""
+    fault = await happened(cloud, await add(cloud, "maintenance", node="controller"))
+    assert fault["problem"] == ""
     assert cloud.host.events == [
         (INSTANCE, "maintenance-event", f"{policy}_ON_HOST_MAINTENANCE"),
         (INSTANCE, "maintenance-event", "NONE"),
@@ -152,5 +152,5 @@ async def test_a_key_is_refused_by_one_worker(cloud: Any) -> None:
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)
-    found = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
-    assert found["used"] == 1
+    state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+    assert state["used"] == 1

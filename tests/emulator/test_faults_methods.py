@@ -45,12 +45,17 @@ class Struck:
 
     async def rest(self, verb: str, path: str, body: bytes = b"{}", **headers: str) -> Answer:
         """Without a library, for those repeat by themselves what was cut off."""
-        sent = b"" if verb in ("GET", "DELETE") else body
-        named = {"Host": "localhost", "Connection": "close", "Content-Length": len(sent), **headers}
+        payload = b"" if verb in ("GET", "DELETE") else body
+        header_values = {
+            "Host": "localhost",
+            "Connection": "close",
+            "Content-Length": len(payload),
+            **headers,
+        }
         lines = [f"{verb} /t/{self.cloud.token}{path} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in named.items()]
+        lines += [f"{name}: {value}" for name, value in header_values.items()]
         reader, writer = await asyncio.open_connection("127.0.0.1", self.cloud.server.port)
-        writer.write("\r\n".join([*lines, "", ""]).encode() + sent)
+        writer.write("\r\n".join([*lines, "", ""]).encode() + payload)
         answer = await asyncio.wait_for(reader.read(), 30)
         writer.close()
         head, _, content = answer.partition(b"\r\n\r\n")
@@ -70,32 +75,32 @@ class Struck:
         fault: Fault = self.world.faults.add({"kind": kind, "method": method, **fields})
         return fault
 
-    async def prove(self, method: str, ask: Ask, refused: int, lost: int) -> str:
+    async def prove(self, method: str, send: Ask, refused: int, lost: int) -> str:
         """Strike it with a status, a lost answer and a delay; return the text of the refusal."""
         fault = self.add("error", method, http=TEAPOT, text="struck")
-        status, text = await ask()
+        status, text = await send()
         assert (status, fault.fields["used"]) == (refused, 1), f"{method}: {text}"
         fault = self.add("lost", method)
-        status, _ = await ask()
+        status, _ = await send()
         assert (status, fault.fields["used"]) == (lost, 1), method
-        await self._prove_delay(method, ask)
+        await self._prove_delay(method, send)
         return text
 
-    async def _prove_delay(self, method: str, ask: Ask) -> None:
+    async def _prove_delay(self, method: str, send: Ask) -> None:
         """It waits for an hour, unless the hour is spent on an operation that it began."""
         fault = self.add("slow", method, seconds=3600)
-        asked = asyncio.ensure_future(ask())
+        task = asyncio.ensure_future(send())
         async with asyncio.timeout(20):
-            while not (held := self.world.traffic.waiting(fault.id)) and not asked.done():
+            while not (waiting := self.world.traffic.waiting(fault.id)) and not task.done():
                 await asyncio.sleep(0.001)
         assert fault.fields["used"] == 1, method
-        if held:
-            assert [one["method"] for one in held] == [method]
+        if waiting:
+            assert [call["method"] for call in waiting] == [method]
             assert self.world.traffic.release(fault.id) == 1
         else:
             begun = "SELECT count(*) FROM operations WHERE ended IS NULL AND due > started + 3000"
             assert self.world.store.row(begun)[0] > 0, method
-        assert (await asyncio.wait_for(asked, 20))[0] != TEAPOT, method
+        assert (await asyncio.wait_for(task, 20))[0] != TEAPOT, method
         self.world.faults.remove(fault.id)
 
 
@@ -131,8 +136,8 @@ async def test_every_method_over_rest(struck: Struck) -> None:
             continue
         rule, name = method.rules[0], method.full_name
         path = example_of(rule.pattern, word_of(name))
-        ask = partial(struck.rest, rule.verb, path)
-        error = json.loads(await struck.prove(name, ask, TEAPOT, NOTHING))["error"]
+        send = partial(struck.rest, rule.verb, path)
+        error = json.loads(await struck.prove(name, send, TEAPOT, NOTHING))["error"]
         assert (error["code"], error["message"]) == (TEAPOT, "struck"), name
         is_older = ".compute." in name
         assert error.get("status") == (None if is_older else "INVALID_ARGUMENT"), name
@@ -214,8 +219,8 @@ async def test_storage_by_its_xml_api(struck: Struck) -> None:
     ]
     assert {method for _, _, method in ways} >= XML_METHODS
     for verb, path, method in ways:
-        ask = partial(struck.rest, verb, path, b"data", Host="storage.googleapis.com")
-        text = await struck.prove(f"storage.{method}", ask, TEAPOT, NOTHING)
+        send = partial(struck.rest, verb, path, b"data", Host="storage.googleapis.com")
+        text = await struck.prove(f"storage.{method}", send, TEAPOT, NOTHING)
         assert "<Message>struck</Message>" in text
 
 

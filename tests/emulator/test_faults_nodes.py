@@ -46,8 +46,8 @@ async def preempted(client: Any) -> None:
 
 async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
     async def has_happened() -> bool:
-        found = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
-        return bool(found["used"] == 1)
+        state = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
+        return bool(state["used"] == 1)
 
     await async_until(has_happened, f"the fault {fault['kind']!r}")
 
@@ -136,10 +136,10 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
 
 async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
-    gone = await asyncio.to_thread(
+    removed = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
     )
-    await asyncio.to_thread(remote_control.remove_fault, handle, gone["id"])
+    await asyncio.to_thread(remote_control.remove_fault, handle, removed["id"])
     last = await asyncio.to_thread(
         remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
     )
@@ -156,5 +156,5 @@ async def test_a_node_that_is_not_there(cloud: Any) -> None:
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.01
     )
     await happened(handle, later)
-    found = await asyncio.to_thread(remote_control.fault, handle, later["id"])
-    assert "There is no node one" in found["problem"]
+    state = await asyncio.to_thread(remote_control.fault, handle, later["id"])
+    assert "There is no node one" in state["problem"]

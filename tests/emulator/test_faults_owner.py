@@ -32,7 +32,7 @@ def names(client: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"kind": "stokout"}, "Did you mean stockout?"),
         ({"kind": "unavailable", "tims": 2}, "Did you mean times?"),
@@ -64,7 +64,7 @@ def names(client: Any) -> list[str]:
     ],
 )
 async def test_a_wrong_fault_is_refused_in_words(
-    cloud: Any, fields: dict[str, Any], told: str
+    cloud: Any, fields: dict[str, Any], message: str
 ) -> None:
     from tpuctl.emulator.client import server_process
 
@@ -72,7 +72,7 @@ async def test_a_wrong_fault_is_refused_in_words(
         await asyncio.to_thread(
             server_process.request, steered(cloud), "POST", "/_local/faults", fields
         )
-    assert told in caught.value.diagnostics[0].detail
+    assert message in caught.value.diagnostics[0].detail
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
 
@@ -127,15 +127,15 @@ async def test_a_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     with pytest.raises(exceptions.PermissionDenied, match="no, no"):
         await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
     assert [
-        one["used"] for one in await asyncio.to_thread(remote_control.faults, steered(again))
+        fault["used"] for fault in await asyncio.to_thread(remote_control.faults, steered(again))
     ] == [
         2,
         1,
     ]
     settings = await asyncio.to_thread(remote_control.settings, steered(again))
     assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
-    made = await asyncio.to_thread(remote_control.add_fault, steered(again), "lost")
-    assert made["id"] not in [one["id"] for one in before]
+    added = await asyncio.to_thread(remote_control.add_fault, steered(again), "lost")
+    assert added["id"] not in [fault["id"] for fault in before]
 
 
 async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
@@ -149,11 +149,11 @@ async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
     assert faults.take("stockout", zone=ZONE, type="v2-8") is None
     assert faults.take("queue-fail", zone=ZONE, type="v3-8") is None
     for _ in range(2):
-        taken = faults.take("stockout", zone=ZONE, type="v3-8")
-        assert taken["kind"] == "stockout"
+        used_fault = faults.take("stockout", zone=ZONE, type="v3-8")
+        assert used_fault["kind"] == "stockout"
     assert faults.take("stockout", zone=ZONE, type="v3-8") is None
-    (found,) = await asyncio.to_thread(remote_control.faults, handle)
-    assert (found["used"], found["seen"], found["spent"]) == (2, 2, True)
+    (listed,) = await asyncio.to_thread(remote_control.faults, handle)
+    assert (listed["used"], listed["seen"], listed["spent"]) == (2, 2, True)
 
 
 async def test_the_journal_names_every_call(cloud: Any) -> None:
@@ -171,8 +171,8 @@ async def test_the_journal_names_every_call(cloud: Any) -> None:
 
     await asyncio.to_thread(work)
     calls = await asyncio.to_thread(remote_control.calls, handle)
-    told = [(call["method"], call["status"], call["mutating"]) for call in calls]
-    assert told == [
+    summary = [(call["method"], call["status"], call["mutating"]) for call in calls]
+    assert summary == [
         ("storage.buckets.insert", "OK", True),
         ("storage.objects.insert", "OK", True),
         ("storage.objects.get", "NOT_FOUND", False),
@@ -200,7 +200,7 @@ async def test_the_journal_tells_of_faults(cloud: Any) -> None:
 
 
 async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
-    def ask() -> dict[str, Any]:
+    def list_calls() -> dict[str, Any]:
         answer: dict[str, Any] = cloud.request("GET", "/_local/calls?since=0").json()
         return answer
 
@@ -210,10 +210,10 @@ async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
     for number in range(10_050):
         async with traffic.track(f"a.Service/Get{number}", Caller("ann@example.com")):
             pass
-    told = await asyncio.to_thread(ask)
-    assert told["last"] == 10_050
-    assert len(told["calls"]) == 10_000
-    assert told["calls"][0]["method"] == "a.Service/Get50"
+    journal = await asyncio.to_thread(list_calls)
+    assert journal["last"] == 10_050
+    assert len(journal["calls"]) == 10_000
+    assert journal["calls"][0]["method"] == "a.Service/Get50"
     assert [call["number"] for call in traffic.calls(10_049)["calls"]] == [10_050]
 
 
@@ -239,16 +239,16 @@ async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
     await asyncio.to_thread(change, denied_permissions={"tpu.nodes.create": True})
     await asyncio.to_thread(change, reservations={f"{PARENT}/reservations/r": True})
     await asyncio.to_thread(change, quota={"A": {ZONE: None}, "B": None})
-    told = await asyncio.to_thread(change, policies={"compute.vmExternalIpAccess": False})
-    assert told["quota"] == {"A": {"us-central1": 0}}
-    assert told["policies"] == ["iam.allowedPolicyMemberDomains"]
-    assert told["denied_permissions"] == ["tpu.nodes.create"]
-    assert told["reservations"] == [f"{PARENT}/reservations/r"]
+    settings = await asyncio.to_thread(change, policies={"compute.vmExternalIpAccess": False})
+    assert settings["quota"] == {"A": {"us-central1": 0}}
+    assert settings["policies"] == ["iam.allowedPolicyMemberDomains"]
+    assert settings["denied_permissions"] == ["tpu.nodes.create"]
+    assert settings["reservations"] == [f"{PARENT}/reservations/r"]
     assert cloud.server.world.settings.get("policies") == ["iam.allowedPolicyMemberDomains"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"node": "denied"}, "Did you mean nodes?"),
         ({"nodes": "closed"}, "nodes must be allowed or denied"),
@@ -265,7 +265,7 @@ async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
     ],
 )
 async def test_a_wrong_setting_changes_nothing(
-    cloud: Any, changes: dict[str, Any], told: str
+    cloud: Any, changes: dict[str, Any], message: str
 ) -> None:
     handle = steered(cloud)
     before = await asyncio.to_thread(remote_control.settings, handle)
@@ -273,7 +273,7 @@ async def test_a_wrong_setting_changes_nothing(
         await asyncio.to_thread(
             remote_control.change_settings, handle, **({"nodes": "denied"} | changes)
         )
-    assert told in caught.value.diagnostics[0].detail
+    assert message in caught.value.diagnostics[0].detail
     assert await asyncio.to_thread(remote_control.settings, handle) == before
 
 
@@ -285,25 +285,25 @@ async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
 
     await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="real")
-    made = await asyncio.to_thread(create, "slow")
-    record = operations.get(made.operation.name)
+    node = await asyncio.to_thread(create, "slow")
+    record = operations.get(node.operation.name)
     assert record.due - record.started > 60
     report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
     assert report["pace"] == "real"
     await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="instant")
-    made = await asyncio.to_thread(create, "quick")
-    record = operations.get(made.operation.name)
+    node = await asyncio.to_thread(create, "quick")
+    record = operations.get(node.operation.name)
     assert record.due == record.started
 
 
 async def test_what_is_not_there(cloud: Any) -> None:
     handle = steered(cloud)
     await asyncio.to_thread(remote_control.add_fault, handle, "lost", name="x")
-    for ask in (remote_control.fault, remote_control.remove_fault, remote_control.release):
+    for call in (remote_control.fault, remote_control.remove_fault, remote_control.release):
         with pytest.raises(NotFound, match="lost-7"):
-            await asyncio.to_thread(ask, handle, "lost-7")
+            await asyncio.to_thread(call, handle, "lost-7")
         with pytest.raises(NotFound):
-            await asyncio.to_thread(ask, handle, "a/b c?d")
+            await asyncio.to_thread(call, handle, "a/b c?d")
     answer = await asyncio.to_thread(cloud.request, "PUT", "/_local/faults")
     assert answer.status_code == 404
     answer = await asyncio.to_thread(cloud.request, "GET", "/_local/calls?since=x")

@@ -35,8 +35,8 @@ PAGES = (408, 502)  # what Google's front end says itself
 async def add(cloud: Any, **fields: Any) -> str:
     server = cloud.server
     handle = LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-    made = await asyncio.to_thread(remote_control.add_fault, handle, "error", **fields)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, handle, "error", **fields)
+    return str(fault["id"])
 
 
 def used(cloud: Any, fault: str) -> int:
@@ -70,10 +70,10 @@ def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
 
 @pytest.mark.parametrize("status", list(CLASSES))
 async def test_every_http_status_in_the_shape_of_its_api(cloud: Any, status: int) -> None:
-    for api, (method, ask) in asks(cloud).items():
+    for api, (method, call) in asks(cloud).items():
         fault = await add(cloud, method=method, http=status)
         with pytest.raises(CLASSES[status]) as caught:
-            await asyncio.to_thread(ask)
+            await asyncio.to_thread(call)
         assert caught.value.code == status, api
         assert used(cloud, fault) == 1
         response = caught.value.response
@@ -113,15 +113,15 @@ async def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> N
 
 
 async def test_too_many_requests_as_each_api_says_it(cloud: Any) -> None:
-    known = asks(cloud)
+    calls = asks(cloud)
     await add(cloud, method="ListNodes", http=429)
     with pytest.raises(exceptions.TooManyRequests) as caught:
-        await asyncio.to_thread(known["tpu"][1])
+        await asyncio.to_thread(calls["tpu"][1])
     assert "of service 'tpu.googleapis.com' for consumer 'project_number:" in str(caught.value)
     assert caught.value.reason == "RATE_LIMIT_EXCEEDED"
     await add(cloud, method="storage.objects.insert", http=429)
     with pytest.raises(exceptions.TooManyRequests) as caught:
-        await asyncio.to_thread(known["media"][1])
+        await asyncio.to_thread(calls["media"][1])
     assert "The object a-bucket exceeded the rate limit" in str(caught.value)
     (entry,) = caught.value.response.json()["error"]["errors"]
     assert (entry["domain"], entry["reason"]) == ("usageLimits", "rateLimitExceeded")

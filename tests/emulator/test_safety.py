@@ -60,7 +60,7 @@ REQUESTS = (
 )
 
 
-def asked(
+def statuses_of(
     cloud: Any, verb: str, path: str, source: str = "", **headers: str
 ) -> http.client.HTTPResponse:
     """A request as it stands, from an address of this computer."""
@@ -106,22 +106,22 @@ async def test_every_way_in_wants_a_token(guarded: Any, verb: str, path: str) ->
             (f"/t/{token[:-1]}{path}", {"Authorization": f"Bearer {token[:-1]}"}),
             (f"/x/t/{token}{path}", {}),
         ]
-        return [asked(guarded, verb, target, **headers).status for target, headers in ways]
+        return [statuses_of(guarded, verb, target, **headers).status for target, headers in ways]
 
     assert set(await asyncio.to_thread(statuses)) == {401}
     await asyncio.to_thread(intact, guarded)
 
 
-@pytest.mark.parametrize(("verb", "path"), [one for one in REQUESTS if one[0] == "GET"])
+@pytest.mark.parametrize(("verb", "path"), [request for request in REQUESTS if request[0] == "GET"])
 async def test_either_way_of_showing_the_token_opens(guarded: Any, verb: str, path: str) -> None:
     def statuses() -> set[int]:
-        bearer = asked(guarded, verb, path, Authorization=f"Bearer {guarded.token}").status
-        prefix = asked(guarded, verb, f"/t/{guarded.token}{path}").status
+        bearer = statuses_of(guarded, verb, path, Authorization=f"Bearer {guarded.token}").status
+        prefix = statuses_of(guarded, verb, f"/t/{guarded.token}{path}").status
         return {bearer, prefix}
 
-    found = await asyncio.to_thread(statuses)
-    assert len(found) == 1
-    assert found <= {200, 404}
+    by_request = await asyncio.to_thread(statuses)
+    assert len(by_request) == 1
+    assert by_request <= {200, 404}
 
 
 def intact(cloud: Any) -> None:
@@ -141,14 +141,14 @@ def intact(cloud: Any) -> None:
 )
 @pytest.mark.parametrize("token", ["", "wrong"])
 async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token: str) -> None:
-    def ask() -> grpc.StatusCode:
+    def send() -> grpc.StatusCode:
         call = cloud.channel(token).unary_unary(f"/{service}/Anything")
         with pytest.raises(grpc.RpcError) as caught:
             call(b"", timeout=10)
         code: grpc.StatusCode = caught.value.code()
         return code
 
-    assert await asyncio.to_thread(ask) is grpc.StatusCode.UNAUTHENTICATED
+    assert await asyncio.to_thread(send) is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_pages_in_browsers_are_not_invited(guarded: Any) -> None:
@@ -157,14 +157,16 @@ async def test_pages_in_browsers_are_not_invited(guarded: Any) -> None:
     def headers() -> Iterator[str]:
         for verb in ("GET", "OPTIONS", "POST"):
             for token in ("", guarded.token):
-                sent = {
+                metadata = {
                     "Origin": "http://evil.example",
                     "Host": f"evil.example:{guarded.server.port}",
                     "Access-Control-Request-Method": "GET",
                     "Access-Control-Request-Headers": "authorization",
                 }
-                sent |= {"Authorization": f"Bearer {token}"} if token else {}
-                yield from asked(guarded, verb, "/storage/v1/b/there/o/secret", **sent).headers
+                metadata |= {"Authorization": f"Bearer {token}"} if token else {}
+                yield from statuses_of(
+                    guarded, verb, "/storage/v1/b/there/o/secret", **metadata
+                ).headers
 
     names = await asyncio.to_thread(lambda: {name.lower() for name in headers()})
     assert "content-type" in names
@@ -180,7 +182,7 @@ async def test_the_token_file_is_the_owners_alone(make_cloud: Any, tmp_path: Pat
     assert len(cloud.token) >= 32
     assert (home / "token").stat().st_mode & 0o777 == 0o600
     path = "/_local/status"
-    answer = await asyncio.to_thread(asked, cloud, "GET", path, "", Authorization="Bearer ")
+    answer = await asyncio.to_thread(statuses_of, cloud, "GET", path, "", Authorization="Bearer ")
     assert answer.status == 401
 
 
@@ -213,11 +215,11 @@ async def test_who_comes_from_another_address_is_cut_off(cloud: Any) -> None:
     source = address_on_a_network()
     bearer = {"Authorization": f"Bearer {cloud.token}"}
 
-    def ask() -> None:
-        asked(cloud, "GET", "/_local/status", source, **bearer)
+    def call() -> None:
+        statuses_of(cloud, "GET", "/_local/status", source, **bearer)
 
     with pytest.raises((ConnectionResetError, http.client.RemoteDisconnected)):
-        await asyncio.to_thread(ask)
+        await asyncio.to_thread(call)
 
 
 @pytest.fixture
@@ -252,10 +254,10 @@ def test_nothing_of_it_listens_but_on_loopback(whole_cloud: LocalCloud) -> None:
 def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     """Where a process and those that it started accept connections."""
     own = set()
-    for one in family(pid):
-        for link in Path(f"/proc/{one}/fd").iterdir():
-            found = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
-            own |= {found[1]} if found else set()
+    for member in family(pid):
+        for link in Path(f"/proc/{member}/fd").iterdir():
+            match = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+            own |= {match[1]} if match else set()
     addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
     for table in ("tcp", "tcp6"):
         path = Path(f"/proc/{pid}/net/{table}")

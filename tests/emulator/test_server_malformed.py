@@ -111,8 +111,8 @@ async def test_malformed_requests_never_break_the_server(cloud: Any, seed: int) 
                 data=None if verb == "GET" else data,
                 headers={"Content-Type": "multipart/related; boundary=x"},
             )
-            told = (verb, path, query, data, answer.text)
-            assert answer.status_code < 500 or answer.status_code == 501, told
+            request = (verb, path, query, data, answer.text)
+            assert answer.status_code < 500 or answer.status_code == 501, request
         for path in READS:
             assert cloud.request("GET", path).status_code == 200, path
 

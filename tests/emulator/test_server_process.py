@@ -46,7 +46,7 @@ class Process:
         self.session.trust_env = False
         self.session.headers["Authorization"] = f"Bearer {token}"
 
-    def ask(self, verb: str, path: str, **more: Any) -> Any:
+    def request(self, verb: str, path: str, **more: Any) -> Any:
         return self.session.request(verb, self.url + path, timeout=30, **more)
 
     def end(self, number: int) -> int:
@@ -77,16 +77,16 @@ def serve(tmp_path: Path) -> Iterator[Any]:
 def enable(process: Process) -> None:
     path = "/v1/projects/local-project/services:batchEnable"
     apis = ["tpu.googleapis.com", "compute.googleapis.com"]
-    operation = process.ask("POST", path, json={"serviceIds": apis}).json()
+    operation = process.request("POST", path, json={"serviceIds": apis}).json()
     until(
-        lambda: process.ask("GET", f"/v1/{operation['name']}").json().get("done"),
+        lambda: process.request("GET", f"/v1/{operation['name']}").json().get("done"),
         "the APIs being on",
     )
 
 
 def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
     process = serve()
-    process.ask("POST", "/storage/v1/b?project=local-project", json={"name": "kept"})
+    process.request("POST", "/storage/v1/b?project=local-project", json={"name": "kept"})
     written: dict[str, str] = {}
     stop = threading.Event()
 
@@ -116,13 +116,13 @@ def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
         for future in futures:
             future.result()
     again = serve()
-    items = again.ask("GET", "/storage/v1/b/kept/o").json()["items"]
-    found = {item["name"]: item for item in items}
+    items = again.request("GET", "/storage/v1/b/kept/o").json()["items"]
+    by_name = {item["name"]: item for item in items}
     for name, generation in written.items():
         # A write that was not acknowledged may have been the last one.
-        assert int(found[name]["generation"]) >= int(generation)
-    for name, item in found.items():
-        content = again.ask("GET", f"/storage/v1/b/kept/o/{name}?alt=media")
+        assert int(by_name[name]["generation"]) >= int(generation)
+    for name, item in by_name.items():
+        content = again.request("GET", f"/storage/v1/b/kept/o/{name}?alt=media")
         assert len(content.content) == int(item["size"])
 
 
@@ -131,16 +131,16 @@ def test_a_kill_in_the_middle_of_a_creation_is_made_good(serve: Any) -> None:
     enable(process)
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     path = f"/v2/{PARENT}/nodes"
-    operation = process.ask("POST", f"{path}?nodeId=n", json=body).json()
+    operation = process.request("POST", f"{path}?nodeId=n", json=body).json()
     assert not operation.get("done")
     process.end(signal.SIGKILL)
     again = serve()
     while not operation.get("done"):
-        operation = again.ask("GET", f"/v2/{operation['name']}").json()
+        operation = again.request("GET", f"/v2/{operation['name']}").json()
     assert operation["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.Node"
     assert operation["response"]["state"] == "READY"
-    assert again.ask("GET", f"{path}/n").json()["state"] == "READY"
-    assert again.ask("GET", "/_local/status").json()["machines"] == 1
+    assert again.request("GET", f"{path}/n").json()["state"] == "READY"
+    assert again.request("GET", "/_local/status").json()["machines"] == 1
 
 
 def test_it_ends_cleanly_when_asked(serve: Any) -> None:
@@ -151,7 +151,7 @@ def test_it_ends_cleanly_when_asked(serve: Any) -> None:
 
 def test_it_ends_over_its_control_page(serve: Any) -> None:
     process = serve()
-    assert process.ask("POST", "/_local/shutdown").status_code == 200
+    assert process.request("POST", "/_local/shutdown").status_code == 200
     assert process.child.wait(timeout=20) == 0
 
 
@@ -225,8 +225,8 @@ def test_a_log_does_not_grow_for_ever(home: Path) -> None:
 def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
     cloud = server_process.start(home, ssh="high")
     os.kill(cloud.pid, signal.SIGSTOP)
-    known = json.loads((home / "server.json").read_text())
-    (home / "server.json").write_text(json.dumps({**known, "url": "http://127.0.0.1:9"}))
+    record = json.loads((home / "server.json").read_text())
+    (home / "server.json").write_text(json.dumps({**record, "url": "http://127.0.0.1:9"}))
     os.kill(cloud.pid, signal.SIGCONT)
     assert server_process.stop(home)
     await_end(cloud.pid)
@@ -236,8 +236,8 @@ def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:
     server_process.start(home, ssh="high")
     server_process.stop(home)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        known = json.loads((home / "server.json").read_text())
-        (home / "server.json").write_text(json.dumps({**known, "pid": other.pid}))
+        record = json.loads((home / "server.json").read_text())
+        (home / "server.json").write_text(json.dumps({**record, "pid": other.pid}))
         assert not server_process.stop(home)
         assert other.poll() is None
 
@@ -280,11 +280,11 @@ def test_the_default_home_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_pat
 async def test_tokens_are_in_no_log(home: Path) -> None:
     cloud = await asyncio.to_thread(server_process.start, home, ssh="high")
 
-    def ask() -> None:
+    def call() -> None:
         with requests.Session() as session:
             session.trust_env = False
             session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=10)
             session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=10)
 
-    await asyncio.to_thread(ask)
+    await asyncio.to_thread(call)
     assert cloud.token not in (home / "server.log").read_text()

@@ -25,11 +25,11 @@ def create(client: Any, node_id: str) -> Any:
 async def test_a_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    made = await asyncio.to_thread(create, cloud.tpu(), "n")
+    node = await asyncio.to_thread(create, cloud.tpu(), "n")
     await cloud.server.close()
     again = await make_cloud()
-    found = await asyncio.to_thread(again.tpu().get_node, name=made.name, timeout=10)
-    assert found == made
+    restarted = await asyncio.to_thread(again.tpu().get_node, name=node.name, timeout=10)
+    assert restarted == node
     await async_until(again.host.count_running, "a machine running")
 
 
@@ -53,7 +53,7 @@ async def test_a_restart_finishes_what_was_pending(make_cloud: Any) -> None:
                 return client.get_node(name=f"{PARENT}/nodes/n", timeout=10)
         return None
 
-    found = await asyncio.to_thread(finish)
-    assert found is not None
-    assert found.state is State.READY
+    finished = await asyncio.to_thread(finish)
+    assert finished is not None
+    assert finished.state is State.READY
     assert again.host.count_running() == 1

@@ -20,18 +20,18 @@ async def test_a_buckets_life(cloud: Any) -> None:
         bucket.soft_delete_policy.retention_duration_seconds = 0
         bucket.add_lifecycle_delete_rule(age=3)
         bucket.create(location="europe-west4")
-        found = client.get_bucket("stack-bucket")
-        assert found.location == "EUROPE-WEST4"
-        assert found.location_type == "region"
-        assert found.labels == {"tpuctl-stack": "one"}
-        assert found.iam_configuration.uniform_bucket_level_access_enabled
-        assert found.iam_configuration.public_access_prevention == "enforced"
-        assert found.soft_delete_policy.retention_duration_seconds == 0
-        assert [rule["action"]["type"] for rule in found.lifecycle_rules] == ["Delete"]
-        assert found.project_number > 0
-        assert found.metageneration == 1
-        found.labels = {"tpuctl-stack": "two"}
-        found.patch()
+        loaded = client.get_bucket("stack-bucket")
+        assert loaded.location == "EUROPE-WEST4"
+        assert loaded.location_type == "region"
+        assert loaded.labels == {"tpuctl-stack": "one"}
+        assert loaded.iam_configuration.uniform_bucket_level_access_enabled
+        assert loaded.iam_configuration.public_access_prevention == "enforced"
+        assert loaded.soft_delete_policy.retention_duration_seconds == 0
+        assert [rule["action"]["type"] for rule in loaded.lifecycle_rules] == ["Delete"]
+        assert loaded.project_number > 0
+        assert loaded.metageneration == 1
+        loaded.labels = {"tpuctl-stack": "two"}
+        loaded.patch()
         again = client.get_bucket("stack-bucket")
         assert (again.labels, again.metageneration) == ({"tpuctl-stack": "two"}, 2)
         assert [each.name for each in client.list_buckets()] == ["stack-bucket"]

@@ -38,22 +38,22 @@ async def test_what_is_written_is_read(bucket: Any) -> None:
         blob.metadata = {"step": "7"}
         blob.upload_from_string(data, content_type="application/x-test")
         assert (blob.md5_hash, blob.crc32c) == (md5(data), crc32c(data))
-        found = bucket.get_blob(blob.name)
-        assert found.name == "folder/한글 name+&%?#.bin"
-        assert found.size == len(data)
-        assert found.content_type == "application/x-test"
-        assert found.metadata == {"step": "7"}
-        assert found.generation == blob.generation
-        assert found.metageneration == 1
-        assert found.download_as_bytes() == data
+        stored = bucket.get_blob(blob.name)
+        assert stored.name == "folder/한글 name+&%?#.bin"
+        assert stored.size == len(data)
+        assert stored.content_type == "application/x-test"
+        assert stored.metadata == {"step": "7"}
+        assert stored.generation == blob.generation
+        assert stored.metageneration == 1
+        assert stored.download_as_bytes() == data
         assert bucket.blob(blob.name).download_as_bytes() == data
-        assert found.download_as_bytes(start=10, end=19) == data[10:20]
-        assert found.download_as_bytes(start=2550) == data[2550:]
-        assert found.exists()
-        found.delete()
-        assert not found.exists()
+        assert stored.download_as_bytes(start=10, end=19) == data[10:20]
+        assert stored.download_as_bytes(start=2550) == data[2550:]
+        assert stored.exists()
+        stored.delete()
+        assert not stored.exists()
         with pytest.raises(exceptions.NotFound) as caught:
-            found.delete()
+            stored.delete()
         assert f"No such object: {BUCKET}/{blob.name}" in caught.value.message
 
     await asyncio.to_thread(run)
@@ -94,10 +94,10 @@ async def test_metadata_changes_raise_the_metageneration(bucket: Any) -> None:
         assert (blob.generation, blob.metageneration) == (generation, 2)
         blob.metadata = {"a": None, "c": "3"}
         blob.patch()
-        found = bucket.get_blob("a")
-        assert found.metadata == {"b": "2", "c": "3"}
-        assert found.cache_control == "no-store"
-        assert found.metageneration == 3
+        stored = bucket.get_blob("a")
+        assert stored.metadata == {"b": "2", "c": "3"}
+        assert stored.cache_control == "no-store"
+        assert stored.metageneration == 3
 
     await asyncio.to_thread(run)
 
@@ -167,11 +167,11 @@ async def test_compositions_have_no_md5(bucket: Any) -> None:
         whole.content_type = "text/plain"
         whole.compose(parts)
         data = b"".join(bytes([index]) * 1000 for index in range(3))
-        found = bucket.get_blob("whole")
-        assert found.download_as_bytes() == data
-        assert found.md5_hash is None
-        assert found.crc32c == crc32c(data)
-        assert found.component_count == 3
+        stored = bucket.get_blob("whole")
+        assert stored.download_as_bytes() == data
+        assert stored.md5_hash is None
+        assert stored.crc32c == crc32c(data)
+        assert stored.component_count == 3
         again = bucket.blob("again")
         again.compose([whole, parts[0]], if_generation_match=0)
         assert bucket.get_blob("again").component_count == 4
@@ -279,9 +279,9 @@ async def test_large_objects_stream(cloud: Any, bucket: Any) -> None:
         data = hashlib.sha256(b"seed").digest() * (1 << 20)  # 32 MiB
         blob = bucket.blob("large")
         blob.upload_from_file(io.BytesIO(data), size=len(data))
-        found = bucket.get_blob("large")
-        assert found.crc32c == crc32c(data)
-        assert hashlib.md5(found.download_as_bytes()).digest() == hashlib.md5(data).digest()
+        stored = bucket.get_blob("large")
+        assert stored.crc32c == crc32c(data)
+        assert hashlib.md5(stored.download_as_bytes()).digest() == hashlib.md5(data).digest()
 
     await asyncio.to_thread(run)
 

@@ -18,7 +18,7 @@ UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
 
 
 @pytest.fixture
-async def made(cloud: Any) -> Any:
+async def bucket_cloud(cloud: Any) -> Any:
     await asyncio.to_thread(
         cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
     )
@@ -74,7 +74,7 @@ CONTENTS = (
 
 
 @pytest.mark.parametrize("line_end", ["\r\n", "\n"])
-async def test_multipart(made: Any, line_end: str) -> None:
+async def test_multipart(bucket_cloud: Any, line_end: str) -> None:
     end = line_end.encode()
 
     def send(head: bytes, data: bytes, quote: str) -> None:
@@ -87,7 +87,7 @@ async def test_multipart(made: Any, line_end: str) -> None:
             + data + end
             + b"--===x==--"
         )  # fmt: skip
-        answer = made.request(
+        answer = bucket_cloud.request(
             "POST",
             f"{UPLOAD}?uploadType=multipart",
             data=body,
@@ -98,7 +98,7 @@ async def test_multipart(made: Any, line_end: str) -> None:
         assert resource["md5Hash"] == base64.b64encode(hashlib.md5(data).digest()).decode(), data
         assert resource["metadata"] == {"k": "v"}
         assert (resource["contentType"] == "text/x-test") == bool(head)
-        assert content(made) == data
+        assert content(bucket_cloud) == data
 
     def run() -> None:
         quotes = itertools.cycle(("", '"', "'"))
@@ -109,7 +109,7 @@ async def test_multipart(made: Any, line_end: str) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_multipart_with_a_line_end_of_each_kind(made: Any) -> None:
+async def test_multipart_with_a_line_end_of_each_kind(bucket_cloud: Any) -> None:
     """The first delimiter says which is the message's; a lone LF before the last one is too."""
 
     def run() -> None:
@@ -119,8 +119,10 @@ async def test_multipart_with_a_line_end_of_each_kind(made: Any) -> None:
             )
             headers = {"Content-Type": "multipart/related; boundary=x"}
             address = f"{UPLOAD}?uploadType=multipart"
-            assert made.request("POST", address, data=body, headers=headers).status_code == 200
-            assert content(made) == b"data"
+            assert (
+                bucket_cloud.request("POST", address, data=body, headers=headers).status_code == 200
+            )
+            assert content(bucket_cloud) == b"data"
 
     await asyncio.to_thread(run)
 
@@ -136,47 +138,47 @@ async def test_multipart_with_a_line_end_of_each_kind(made: Any) -> None:
         ("multipart/related; boundary=x", b"--x\r\n\r\n{}\r\n--x\r\n\r\nno name\r\n--x--"),
     ],
 )
-async def test_multipart_that_is_none(made: Any, header: str, body: bytes) -> None:
+async def test_multipart_that_is_none(bucket_cloud: Any, header: str, body: bytes) -> None:
     answer = await asyncio.to_thread(
-        made.request,
+        bucket_cloud.request,
         "POST",
         f"{UPLOAD}?uploadType=multipart",
         data=body,
         headers={"Content-Type": header},
     )
     assert answer.status_code == 400
-    listing = await asyncio.to_thread(made.request, "GET", f"/storage/v1/b/{BUCKET}/o")
+    listing = await asyncio.to_thread(bucket_cloud.request, "GET", f"/storage/v1/b/{BUCKET}/o")
     assert "items" not in listing.json()
 
 
-async def test_resumable_in_chunks(made: Any) -> None:
+async def test_resumable_in_chunks(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
-        asked = put(made, address, b"", "bytes */*")
-        assert asked.status_code == 308
-        assert "Range" not in asked.headers
-        first = put(made, address, b"a" * 1000, "bytes 0-999/*")
+        address = begin(bucket_cloud)
+        status = put(bucket_cloud, address, b"", "bytes */*")
+        assert status.status_code == 308
+        assert "Range" not in status.headers
+        first = put(bucket_cloud, address, b"a" * 1000, "bytes 0-999/*")
         assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-999")
-        asked = put(made, address, b"", "bytes */2000")
-        assert (asked.status_code, asked.headers["Range"]) == (308, "bytes=0-999")
-        last = put(made, address, b"b" * 1000, "bytes 1000-1999/2000")
+        status = put(bucket_cloud, address, b"", "bytes */2000")
+        assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-999")
+        last = put(bucket_cloud, address, b"b" * 1000, "bytes 1000-1999/2000")
         assert last.status_code == 200
         assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
-        assert content(made) == b"a" * 1000 + b"b" * 1000
+        assert content(bucket_cloud) == b"a" * 1000 + b"b" * 1000
         # Asked again when it is over, the session still knows its object.
-        asked = put(made, address, b"", "bytes */2000")
-        assert asked.json()["generation"] == last.json()["generation"]
+        status = put(bucket_cloud, address, b"", "bytes */2000")
+        assert status.json()["generation"] == last.json()["generation"]
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_sent_twice_is_taken_once(made: Any) -> None:
+async def test_resumable_sent_twice_is_taken_once(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
-        put(made, address, b"0123456789", "bytes 0-9/*")
-        again = put(made, address, b"56789abcde", "bytes 5-14/15")
+        address = begin(bucket_cloud)
+        put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
+        again = put(bucket_cloud, address, b"56789abcde", "bytes 5-14/15")
         assert again.status_code == 200
-        assert content(made) == b"0123456789abcde"
+        assert content(bucket_cloud) == b"0123456789abcde"
 
     await asyncio.to_thread(run)
 
@@ -188,89 +190,93 @@ async def test_resumable_sent_twice_is_taken_once(made: Any) -> None:
         *("bytes 20-*/*", "bytes 6-*/5", "bytes *-5/10", "bytes 0-*"),
     ],
 )
-async def test_resumable_ranges_that_cannot_be(made: Any, header: str) -> None:
+async def test_resumable_ranges_that_cannot_be(bucket_cloud: Any, header: str) -> None:
     def run() -> None:
-        address = begin(made)
-        put(made, address, b"01234", "bytes 0-4/*")
-        assert put(made, address, b"0123456789", header).status_code == 400
-        asked = put(made, address, b"", "bytes */*")
-        assert asked.headers["Range"] == "bytes=0-4"
+        address = begin(bucket_cloud)
+        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+        assert put(bucket_cloud, address, b"0123456789", header).status_code == 400
+        status = put(bucket_cloud, address, b"", "bytes */*")
+        assert status.headers["Range"] == "bytes=0-4"
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_finished_by_a_question(made: Any) -> None:
+async def test_resumable_finished_by_a_question(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
-        put(made, address, b"01234", "bytes 0-4/*")
-        assert put(made, address, b"", "bytes */5").status_code == 200
-        assert content(made) == b"01234"
-        empty = begin(made, "empty")
-        assert put(made, empty, b"", "bytes */0").status_code == 200
-        assert content(made, "empty") == b""
+        address = begin(bucket_cloud)
+        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+        assert put(bucket_cloud, address, b"", "bytes */5").status_code == 200
+        assert content(bucket_cloud) == b"01234"
+        empty = begin(bucket_cloud, "empty")
+        assert put(bucket_cloud, empty, b"", "bytes */0").status_code == 200
+        assert content(bucket_cloud, "empty") == b""
 
     await asyncio.to_thread(run)
 
 
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
 @pytest.mark.parametrize("total", ["*", "size"])
-async def test_resumable_with_a_range_without_end(made: Any, data: bytes, total: str) -> None:
+async def test_resumable_with_a_range_without_end(
+    bucket_cloud: Any, data: bytes, total: str
+) -> None:
     """Node's client sends all that it has as `bytes 0-*/*`, or with the size where it knows it."""
 
     def run() -> None:
         size = str(len(data)) if total == "size" else total
-        answer = put(made, begin(made), data, f"bytes 0-*/{size}")
+        answer = put(bucket_cloud, begin(bucket_cloud), data, f"bytes 0-*/{size}")
         assert answer.status_code == 200, answer.text
         assert answer.json()["size"] == str(len(data))
-        assert content(made) == data
-        chunked = put(made, begin(made, "chunked"), iter([data, b"more"]), "bytes 0-*/*")
+        assert content(bucket_cloud) == data
+        chunked = put(
+            bucket_cloud, begin(bucket_cloud, "chunked"), iter([data, b"more"]), "bytes 0-*/*"
+        )
         assert chunked.status_code == 200
-        assert content(made, "chunked") == data + b"more"
+        assert content(bucket_cloud, "chunked") == data + b"more"
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_goes_on_with_a_range_without_end(made: Any) -> None:
+async def test_resumable_goes_on_with_a_range_without_end(bucket_cloud: Any) -> None:
     def run() -> None:
         for total in ("*", "10"):
-            address = begin(made)
-            assert put(made, address, b"01234", "bytes 0-*/10").status_code == 308
-            assert put(made, address, b"56789", f"bytes 5-*/{total}").status_code == 200
-            assert content(made) == b"0123456789"
+            address = begin(bucket_cloud)
+            assert put(bucket_cloud, address, b"01234", "bytes 0-*/10").status_code == 308
+            assert put(bucket_cloud, address, b"56789", f"bytes 5-*/{total}").status_code == 200
+            assert content(bucket_cloud) == b"0123456789"
         # All was there and the answer got lost: nothing is left to send.
-        address = begin(made)
-        put(made, address, b"01234", "bytes 0-4/*")
-        assert put(made, address, b"", "bytes 5-*/5").status_code == 200
-        assert content(made) == b"01234"
+        address = begin(bucket_cloud)
+        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+        assert put(bucket_cloud, address, b"", "bytes 5-*/5").status_code == 200
+        assert content(bucket_cloud) == b"01234"
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(made: Any) -> None:
+async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
+        address = begin(bucket_cloud)
         chunked = "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*"
-        status = put_in_part(made, address, chunked, b"5\r\n01234\r\n")
+        status = put_in_part(bucket_cloud, address, chunked, b"5\r\n01234\r\n")
         assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-4")
-        assert made.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
-        assert put(made, address, b"56789", "bytes 5-*/*").status_code == 200
-        assert content(made) == b"0123456789"
+        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
+        assert put(bucket_cloud, address, b"56789", "bytes 5-*/*").status_code == 200
+        assert content(bucket_cloud) == b"0123456789"
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_over_a_connection_that_breaks(made: Any) -> None:
+async def test_resumable_over_a_connection_that_breaks(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
+        address = begin(bucket_cloud)
         whole = "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000"
-        status = put_in_part(made, address, whole, b"a" * 40_000, total="100000")
+        status = put_in_part(bucket_cloud, address, whole, b"a" * 40_000, total="100000")
         data = b"a" * 40_000 + b"b" * 60_000
-        have = int(status.headers["Range"].rpartition("-")[2]) + 1
-        assert 0 < have <= 40_000
-        answer = put(made, address, data[have:], f"bytes {have}-99999/100000")
+        received = int(status.headers["Range"].rpartition("-")[2]) + 1
+        assert 0 < received <= 40_000
+        answer = put(bucket_cloud, address, data[received:], f"bytes {received}-99999/100000")
         assert answer.status_code == 200
         assert answer.json()["crc32c"] == crc32c(data)
-        assert content(made) == data
+        assert content(bucket_cloud) == data
 
     await asyncio.to_thread(run)
 
@@ -289,122 +295,126 @@ async def test_resumable_survives_a_restart(make_cloud: Any) -> None:
     assert await asyncio.to_thread(content, again) == b"0123456789"
 
 
-async def test_resumable_cancelled_or_unknown(made: Any) -> None:
+async def test_resumable_cancelled_or_unknown(bucket_cloud: Any) -> None:
     def run() -> None:
-        address = begin(made)
-        assert made.request("DELETE", address).status_code == 499
-        assert put(made, address, b"x", "bytes 0-0/1").status_code == 404
-        assert put(made, f"{UPLOAD}?upload_id=nobody", b"x", "bytes 0-0/1").status_code == 404
+        address = begin(bucket_cloud)
+        assert bucket_cloud.request("DELETE", address).status_code == 499
+        assert put(bucket_cloud, address, b"x", "bytes 0-0/1").status_code == 404
+        assert (
+            put(bucket_cloud, f"{UPLOAD}?upload_id=nobody", b"x", "bytes 0-0/1").status_code == 404
+        )
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_loses_when_another_write_was_first(made: Any) -> None:
+async def test_resumable_loses_when_another_write_was_first(bucket_cloud: Any) -> None:
     def run() -> None:
-        answer = made.request(
+        answer = bucket_cloud.request(
             "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
         )
-        address = answer.headers["Location"].removeprefix(made.url)
-        made.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
-        assert put(made, address, b"second", "bytes 0-5/6").status_code == 412
-        assert content(made) == b"first"
+        address = answer.headers["Location"].removeprefix(bucket_cloud.url)
+        bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
+        assert put(bucket_cloud, address, b"second", "bytes 0-5/6").status_code == 412
+        assert content(bucket_cloud) == b"first"
 
     await asyncio.to_thread(run)
 
 
 @pytest.mark.parametrize("claim", ["crc32c=AAAAAA==", "md5=AAAAAAAAAAAAAAAAAAAAAA=="])
-async def test_wrong_checksums_are_refused(made: Any, claim: str) -> None:
+async def test_wrong_checksums_are_refused(bucket_cloud: Any, claim: str) -> None:
     def run() -> None:
         headers = {"X-Goog-Hash": claim}
-        answer = made.request(
+        answer = bucket_cloud.request(
             "POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x", headers=headers
         )
         assert answer.status_code == 400
         assert "doesn't match calculated" in answer.json()["error"]["message"]
-        address = begin(made)
-        assert put(made, address, b"x", "bytes 0-0/1", **headers).status_code == 400
-        assert made.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
+        address = begin(bucket_cloud)
+        assert put(bucket_cloud, address, b"x", "bytes 0-0/1", **headers).status_code == 400
+        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
 
     await asyncio.to_thread(run)
 
 
-async def test_links_lead_back_the_way_the_request_came(made: Any) -> None:
+async def test_links_lead_back_the_way_the_request_came(bucket_cloud: Any) -> None:
     def run() -> None:
         headers = {"Host": "www.googleapis.com", "X-Forwarded-Proto": "https"}
-        answer = made.request(
+        answer = bucket_cloud.request(
             "POST", f"{UPLOAD}?uploadType=resumable&name=o", data=b"{}", headers=headers
         )
         assert answer.headers["Location"].startswith("https://www.googleapis.com/upload/storage/v1")
-        prefix = f"/t/{made.token}"
-        answer = made.request("POST", f"{prefix}{UPLOAD}?uploadType=resumable&name=o", data=b"{}")
+        prefix = f"/t/{bucket_cloud.token}"
+        answer = bucket_cloud.request(
+            "POST", f"{prefix}{UPLOAD}?uploadType=resumable&name=o", data=b"{}"
+        )
         location = answer.headers["Location"]
         assert urlsplit(location).path == prefix + UPLOAD
-        resource = made.request(
-            "PUT", location.removeprefix(made.url), data=b"x", headers={"Authorization": ""}
+        resource = bucket_cloud.request(
+            "PUT", location.removeprefix(bucket_cloud.url), data=b"x", headers={"Authorization": ""}
         ).json()
-        assert resource["mediaLink"].startswith(made.url + prefix)
-        link = resource["mediaLink"].removeprefix(made.url)
-        assert made.request("GET", link, headers={"Authorization": ""}).content == b"x"
+        assert resource["mediaLink"].startswith(bucket_cloud.url + prefix)
+        link = resource["mediaLink"].removeprefix(bucket_cloud.url)
+        assert bucket_cloud.request("GET", link, headers={"Authorization": ""}).content == b"x"
 
     await asyncio.to_thread(run)
 
 
-async def test_uploads_with_a_length_that_are_chunked_too(made: Any) -> None:
+async def test_uploads_with_a_length_that_are_chunked_too(bucket_cloud: Any) -> None:
     """TensorFlow sends both headers, and waits to be told to go on."""
 
     def run() -> None:
-        address = begin(made)
+        address = begin(bucket_cloud)
         head = (
             f"PUT {address} HTTP/1.1\r\nHost: www.googleapis.com\r\n"
-            f"Authorization: Bearer {made.token}\r\nContent-Length: 11\r\n"
+            f"Authorization: Bearer {bucket_cloud.token}\r\nContent-Length: 11\r\n"
             "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
             "Content-Range: bytes 0-10/11\r\n\r\n"
         )
-        with socket.create_connection(("127.0.0.1", made.server.port), timeout=10) as near:
+        with socket.create_connection(("127.0.0.1", bucket_cloud.server.port), timeout=10) as near:
             near.sendall(head.encode())
             assert near.recv(1000).startswith(b"HTTP/1.1 100 ")
             near.sendall(b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n")
             assert near.recv(1000).startswith(b"HTTP/1.1 200 ")
-        assert content(made) == b"hello world"
+        assert content(bucket_cloud) == b"hello world"
 
     await asyncio.to_thread(run)
 
 
-async def test_the_xml_paths(made: Any) -> None:
+async def test_the_xml_paths(bucket_cloud: Any) -> None:
     def run() -> None:
         host = {"Host": "storage.googleapis.com"}
         path = f"/{BUCKET}/a%20b/c"
-        answer = made.request(
+        answer = bucket_cloud.request(
             "PUT", path, data=b"hello", headers={**host, "Content-Type": "text/plain"}
         )
         assert answer.status_code == 200
         for headers in (host, {}):
-            answer = made.request("GET", path, headers=headers)
+            answer = bucket_cloud.request("GET", path, headers=headers)
             assert (answer.status_code, answer.content) == (200, b"hello")
             assert answer.headers["Content-Type"] == "text/plain"
-        answer = made.request("GET", path, headers={**host, "Range": "bytes=1-2"})
+        answer = bucket_cloud.request("GET", path, headers={**host, "Range": "bytes=1-2"})
         assert (answer.status_code, answer.content) == (206, b"el")
-        answer = made.request("HEAD", path, headers=host)
+        answer = bucket_cloud.request("HEAD", path, headers=host)
         assert (answer.headers["Content-Length"], answer.content) == ("5", b"")
-        own = {"Host": f"{BUCKET}.storage.googleapis.com"}
-        assert made.request("GET", "/a%20b/c", headers=own).content == b"hello"
-        found = made.request("GET", f"/storage/v1/b/{BUCKET}/o/a%20b%2Fc").json()
-        assert found["contentType"] == "text/plain"
+        bucket_host = {"Host": f"{BUCKET}.storage.googleapis.com"}
+        assert bucket_cloud.request("GET", "/a%20b/c", headers=bucket_host).content == b"hello"
+        resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/a%20b%2Fc").json()
+        assert resource["contentType"] == "text/plain"
         late = {**host, "x-goog-if-generation-match": "1"}
-        assert made.request("PUT", path, data=b"x", headers=late).status_code == 412
-        assert made.request("DELETE", path, headers=host).status_code == 204
-        gone = made.request("GET", path, headers=host)
-        assert gone.status_code == 404
-        assert "<Code>NoSuchKey</Code>" in gone.text
-        nowhere = made.request("GET", "/no-such-bucket/o", headers=host)
+        assert bucket_cloud.request("PUT", path, data=b"x", headers=late).status_code == 412
+        assert bucket_cloud.request("DELETE", path, headers=host).status_code == 204
+        response = bucket_cloud.request("GET", path, headers=host)
+        assert response.status_code == 404
+        assert "<Code>NoSuchKey</Code>" in response.text
+        nowhere = bucket_cloud.request("GET", "/no-such-bucket/o", headers=host)
         assert "<Code>NoSuchBucket</Code>" in nowhere.text
 
     await asyncio.to_thread(run)
 
 
-async def test_the_clients_resumable_upload(made: Any) -> None:
+async def test_the_clients_resumable_upload(bucket_cloud: Any) -> None:
     def run() -> None:
-        blob = made.storage().bucket(BUCKET).blob("chunks")
+        blob = bucket_cloud.storage().bucket(BUCKET).blob("chunks")
         blob.chunk_size = 256 * 1024
         data = hashlib.sha256(b"x").digest() * 40_000
         blob.upload_from_string(data, checksum="crc32c")
@@ -413,18 +423,20 @@ async def test_the_clients_resumable_upload(made: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_no_draft_is_left_behind(made: Any) -> None:
+async def test_no_draft_is_left_behind(bucket_cloud: Any) -> None:
     def run() -> None:
         off = {"softDeletePolicy": {"retentionDurationSeconds": "0"}}
-        assert made.request("PATCH", f"/storage/v1/b/{BUCKET}", json=off).status_code == 200
-        made.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
-        address = begin(made)
-        put(made, address, b"x", "bytes 0-0/1")
-        made.request("POST", f"{UPLOAD}?uploadType=media&name=o&ifGenerationMatch=0", data=b"x")
-        made.request("DELETE", f"/storage/v1/b/{BUCKET}/o/o")
+        assert bucket_cloud.request("PATCH", f"/storage/v1/b/{BUCKET}", json=off).status_code == 200
+        bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
+        address = begin(bucket_cloud)
+        put(bucket_cloud, address, b"x", "bytes 0-0/1")
+        bucket_cloud.request(
+            "POST", f"{UPLOAD}?uploadType=media&name=o&ifGenerationMatch=0", data=b"x"
+        )
+        bucket_cloud.request("DELETE", f"/storage/v1/b/{BUCKET}/o/o")
 
     await asyncio.to_thread(run)
-    folders = [made.server.home / "uploads", made.server.home / "objects"]
+    folders = [bucket_cloud.server.home / "uploads", bucket_cloud.server.home / "objects"]
     assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == []
 
 

@@ -42,20 +42,20 @@ async def test_everything_kept_is_there_after_a_restart(make_cloud: Any) -> None
 
     def fill() -> list[str]:
         make(cloud, versioning={"enabled": True})
-        made = [write(cloud, data) for data in (b"1", b"2", b"3")]
-        assert cloud.request("DELETE", f"{OBJECT}?generation={made[0]}").status_code == 204
-        return made
+        generations = [write(cloud, data) for data in (b"1", b"2", b"3")]
+        assert cloud.request("DELETE", f"{OBJECT}?generation={generations[0]}").status_code == 204
+        return generations
 
-    made = await asyncio.to_thread(fill)
+    written = await asyncio.to_thread(fill)
     await cloud.server.close()
     again = await make_cloud()
 
     def look() -> None:
-        assert listed(again, "versions") == made[1:]
-        assert listed(again, "softDeleted") == made[:1]
-        old = again.request("GET", f"{OBJECT}?generation={made[1]}&alt=media")
+        assert listed(again, "versions") == written[1:]
+        assert listed(again, "softDeleted") == written[:1]
+        old = again.request("GET", f"{OBJECT}?generation={written[1]}&alt=media")
         assert old.content == b"2"
-        back = again.request("POST", f"{OBJECT}/restore?generation={made[0]}")
+        back = again.request("POST", f"{OBJECT}/restore?generation={written[0]}")
         assert back.status_code == 200
         assert again.request("GET", f"{OBJECT}?alt=media").content == b"1"
 
@@ -86,12 +86,12 @@ async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.Mo
 
     def run() -> None:
         make(cloud)
-        made = [write(cloud, bytes([index]) * 40) for index in range(4)]
-        assert listed(cloud, "softDeleted") == made[1:3]
+        generations = [write(cloud, bytes([index]) * 40) for index in range(4)]
+        assert listed(cloud, "softDeleted") == generations[1:3]
         write(cloud, b"x" * 200)
-        assert listed(cloud, "softDeleted") == made[2:4]
+        assert listed(cloud, "softDeleted") == generations[2:4]
         write(cloud, b"")  # what was there before is larger than all that is kept
-        assert listed(cloud, "softDeleted") == made[2:4]
+        assert listed(cloud, "softDeleted") == generations[2:4]
 
     await asyncio.to_thread(run)
     assert files(cloud) == 3
@@ -151,9 +151,9 @@ async def test_many_objects_in_pages_and_folders(cloud: Any) -> None:
             bucket.blob(name).upload_from_string(b"")
         client = bucket.client
         assert [blob.name for blob in client.list_blobs(BUCKET, page_size=250)] == names
-        found = client.list_blobs(BUCKET, delimiter="/")
-        assert list(found) == []
-        assert found.prefixes == {"a/", "b/"}
+        listing = client.list_blobs(BUCKET, delimiter="/")
+        assert list(listing) == []
+        assert listing.prefixes == {"a/", "b/"}
         assert [blob.name for blob in client.list_blobs(BUCKET, prefix="b/29")] == names[-10:]
         late = [blob.name for blob in client.list_blobs(BUCKET, start_offset="a/299")]
         assert late == names[299:]

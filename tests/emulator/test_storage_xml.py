@@ -30,13 +30,13 @@ def texts(answer: Any, name: str) -> list[str]:
 
 
 def code(answer: Any) -> tuple[int, str]:
-    found = re.search("<Code>(.*?)</Code>", answer.text)
-    assert found is not None, answer.text
-    return answer.status_code, found[1]
+    match = re.search("<Code>(.*?)</Code>", answer.text)
+    assert match is not None, answer.text
+    return answer.status_code, match[1]
 
 
 async def test_buckets_are_made_listed_and_deleted(stocked: Any) -> None:
-    def ask(verb: str, path: str, **more: Any) -> Any:
+    def send(verb: str, path: str, **more: Any) -> Any:
         return stocked.request(verb, path, headers=HOST, **more)
 
     def run() -> None:
@@ -44,47 +44,47 @@ async def test_buckets_are_made_listed_and_deleted(stocked: Any) -> None:
             "<CreateBucketConfiguration><LocationConstraint>EUROPE-WEST4</LocationConstraint>"
             "<StorageClass>NEARLINE</StorageClass></CreateBucketConfiguration>"
         )
-        assert ask("PUT", "/xml-other", data=body).status_code == 200
-        shown = stocked.request("GET", "/storage/v1/b/xml-other").json()
-        assert (shown["location"], shown["storageClass"]) == ("EUROPE-WEST4", "NEARLINE")
-        assert texts(ask("GET", "/"), "Name") == [BUCKET, "xml-other"]
-        assert code(ask("PUT", f"/{BUCKET}"))[0] == 409
-        assert code(ask("PUT", "/No_Bucket!"))[0] == 400
-        assert code(ask("PUT", "/xml-third", data="<Create")) == (400, "MalformedXML")
-        assert ask("HEAD", "/xml-other").status_code == 200
-        assert ask("HEAD", "/xml-nothing").status_code == 404
-        assert ask("PUT", "/xml-other/o", data=b"x").status_code == 200
-        assert code(ask("DELETE", "/xml-other"))[0] == 409
-        assert ask("DELETE", "/xml-other/o").status_code == 204
-        assert ask("DELETE", "/xml-other").status_code == 204
-        assert code(ask("DELETE", "/xml-other")) == (404, "NoSuchBucket")
-        assert texts(ask("GET", "/"), "Name") == [BUCKET]
-        assert code(ask("GET", f"/{BUCKET}?cors")) == (501, "NotImplemented")
+        assert send("PUT", "/xml-other", data=body).status_code == 200
+        resource = stocked.request("GET", "/storage/v1/b/xml-other").json()
+        assert (resource["location"], resource["storageClass"]) == ("EUROPE-WEST4", "NEARLINE")
+        assert texts(send("GET", "/"), "Name") == [BUCKET, "xml-other"]
+        assert code(send("PUT", f"/{BUCKET}"))[0] == 409
+        assert code(send("PUT", "/No_Bucket!"))[0] == 400
+        assert code(send("PUT", "/xml-third", data="<Create")) == (400, "MalformedXML")
+        assert send("HEAD", "/xml-other").status_code == 200
+        assert send("HEAD", "/xml-nothing").status_code == 404
+        assert send("PUT", "/xml-other/o", data=b"x").status_code == 200
+        assert code(send("DELETE", "/xml-other"))[0] == 409
+        assert send("DELETE", "/xml-other/o").status_code == 204
+        assert send("DELETE", "/xml-other").status_code == 204
+        assert code(send("DELETE", "/xml-other")) == (404, "NoSuchBucket")
+        assert texts(send("GET", "/"), "Name") == [BUCKET]
+        assert code(send("GET", f"/{BUCKET}?cors")) == (501, "NotImplemented")
 
     await asyncio.to_thread(run)
 
 
 async def test_objects_of_a_bucket_in_pages(stocked: Any) -> None:
-    def ask(query: str) -> Any:
+    def list_objects(query: str) -> Any:
         return stocked.request("GET", f"/{BUCKET}?{query}", headers=HOST)
 
     def run() -> None:
         for name in ("a", "b/1", "b/2", "c", "d&<"):
             path = f"/{BUCKET}/{name.replace('&<', '%26%3C')}"
             assert stocked.request("PUT", path, data=name.encode(), headers=HOST).ok
-        assert texts(ask("prefix="), "Key") == ["a", "b/1", "b/2", "c", "d&<"]
-        folders = ask("delimiter=/")
+        assert texts(list_objects("prefix="), "Key") == ["a", "b/1", "b/2", "c", "d&<"]
+        folders = list_objects("delimiter=/")
         assert texts(folders, "Key") == ["a", "c", "d&<"]
         assert texts(folders, "Prefix") == ["", "b/"]
-        first = ask("max-keys=2")
+        first = list_objects("max-keys=2")
         assert texts(first, "Key") == ["a", "b/1"]
         (marker,) = texts(first, "NextMarker")
-        assert texts(ask(f"marker={marker}"), "Key") == ["b/2", "c", "d&<"]
-        second = ask("list-type=2&max-keys=4")
+        assert texts(list_objects(f"marker={marker}"), "Key") == ["b/2", "c", "d&<"]
+        second = list_objects("list-type=2&max-keys=4")
         assert (texts(second, "KeyCount"), texts(second, "IsTruncated")) == (["4"], ["true"])
         (token,) = texts(second, "NextContinuationToken")
-        assert texts(ask(f"list-type=2&continuation-token={token}"), "Key") == ["d&<"]
-        assert texts(ask("list-type=2&start-after=b/2"), "Key") == ["c", "d&<"]
+        assert texts(list_objects(f"list-type=2&continuation-token={token}"), "Key") == ["d&<"]
+        assert texts(list_objects("list-type=2&start-after=b/2"), "Key") == ["c", "d&<"]
 
     await asyncio.to_thread(run)
 
@@ -122,12 +122,12 @@ class Parts:
         self.path = f"/{BUCKET}/{name}"
         (self.id,) = texts(cloud.request("POST", f"{self.path}?uploads", headers=HOST), "UploadId")
 
-    def ask(self, verb: str, query: str = "", **more: Any) -> Any:
+    def send(self, verb: str, query: str = "", **more: Any) -> Any:
         path = f"{self.path}?uploadId={self.id}{query}"
         return self.cloud.request(verb, path, headers={**HOST, **more.pop("headers", {})}, **more)
 
     def put(self, number: int | str, data: bytes, **headers: str) -> str:
-        answer = self.ask("PUT", f"&partNumber={number}", data=data, headers=headers)
+        answer = self.send("PUT", f"&partNumber={number}", data=data, headers=headers)
         assert answer.status_code == 200, answer.text
         etag: str = answer.headers["ETag"]
         return etag
@@ -138,7 +138,7 @@ class Parts:
             for number, etag in parts
         )
         text = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
-        return self.ask("POST", data=text)
+        return self.send("POST", data=text)
 
 
 async def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> None:
@@ -147,13 +147,13 @@ async def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> No
         last = upload.put(7, b"end\r")
         upload.put(2, b"a mistake")
         first = upload.put(2, b"x" * 5 * MEBIBYTE)
-        listed = upload.ask("GET")
+        listed = upload.send("GET")
         assert texts(listed, "PartNumber") == ["2", "7"]
         assert texts(listed, "Size") == [str(5 * MEBIBYTE), "4"]
         assert texts(listed, "ETag") == [first, last]
-        page = upload.ask("GET", "&max-parts=1")
+        page = upload.send("GET", "&max-parts=1")
         assert (texts(page, "PartNumber"), texts(page, "NextPartNumberMarker")) == (["2"], ["2"])
-        assert texts(upload.ask("GET", "&part-number-marker=2"), "PartNumber") == ["7"]
+        assert texts(upload.send("GET", "&part-number-marker=2"), "PartNumber") == ["7"]
         uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
         assert texts(uploads, "UploadId") == [upload.id]
         assert stocked.request("GET", upload.path, headers=HOST).status_code == 404
@@ -176,17 +176,17 @@ async def test_parts_that_cannot_be_joined(stocked: Any) -> None:
         assert code(upload.complete((1, large))) == (400, "InvalidPart")
         assert code(upload.complete((3, small))) == (400, "InvalidPart")
         assert code(upload.complete()) == (400, "MalformedXML")
-        assert code(upload.ask("POST", data="nothing")) == (400, "MalformedXML")
+        assert code(upload.send("POST", data="nothing")) == (400, "MalformedXML")
         for number in ("0", "10001", "x"):
-            answer = upload.ask("PUT", f"&partNumber={number}", data=b"x")
+            answer = upload.send("PUT", f"&partNumber={number}", data=b"x")
             assert code(answer) == (400, "InvalidArgument")
-        wrong = upload.ask(
+        wrong = upload.send(
             "PUT", "&partNumber=3", data=b"x", headers={"X-Goog-Hash": "crc32c=AAAAAA=="}
         )
         assert wrong.status_code == 400
-        assert texts(upload.ask("GET"), "PartNumber") == ["1", "2"]
+        assert texts(upload.send("GET"), "PartNumber") == ["1", "2"]
         upload.path = f"/{BUCKET}/other"  # an upload is of one object
-        assert code(upload.ask("GET")) == (404, "NoSuchUpload")
+        assert code(upload.send("GET")) == (404, "NoSuchUpload")
 
     await asyncio.to_thread(run)
 
@@ -198,9 +198,9 @@ async def test_aborted_upload_leaves_nothing(stocked: Any) -> None:
         upload = Parts(stocked)
         etag = upload.put(1, b"data")
         assert [path.name for path in folder.iterdir()] == [upload.id]
-        assert upload.ask("DELETE").status_code == 204
+        assert upload.send("DELETE").status_code == 204
         assert list(folder.iterdir()) == []
-        for answer in (upload.ask("DELETE"), upload.complete((1, etag))):
+        for answer in (upload.send("DELETE"), upload.complete((1, etag))):
             assert code(answer) == (404, "NoSuchUpload")
 
     await asyncio.to_thread(run)

@@ -135,7 +135,7 @@ async def test_cuts_lose_and_repeat_nothing(
         assert opened.reconnections == len(cuts)
     assert all(cut.fields["used"] == 1 for cut in cuts)
     assert machine.connections == 1
-    calls = [one["method"] for one in cloud.server.world.traffic.calls()["calls"]]
+    calls = [call["method"] for call in cloud.server.world.traffic.calls()["calls"]]
     assert calls.count("iap.tunnels.connect") == 1
     assert calls.count("iap.tunnels.reconnect") == len(cuts)
 
@@ -171,14 +171,14 @@ async def test_our_end_ends_the_connection_to_the_machine(cloud: Any, machine: M
 
 async def test_a_session_is_another_callers_to_nobody_else(cloud: Any, machine: Machine) -> None:
     stranger = cloud.server.world.access.token_for("eve@example.com")
-    mine = way(cloud)
-    theirs = way(cloud, token=stranger)
-    async with reached(mine) as (_, reader, writer):
+    session = way(cloud)
+    other_session = way(cloud, token=stranger)
+    async with reached(session) as (_, reader, writer):
         assert await echoed(reader, writer, b"hello") == b"hello"
         (sid,) = cloud.server._tunnels._sessions
         from tpuctl.remote.iap import _Connector
 
-        lines = _Connector(theirs)
+        lines = _Connector(other_session)
         line = await lines.reconnect(sid, 0)
         message = await line.receive()
         assert message.data == 4001
@@ -227,9 +227,9 @@ async def test_machines_that_do_not_run_are_not_found(cloud: Any, machine: Machi
 
 
 async def test_a_port_where_nothing_answers(cloud: Any, machine: Machine) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        cloud.host.reserved[MACHINE] = Endpoint("127.0.0.1", taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        cloud.host.reserved[MACHINE] = Endpoint("127.0.0.1", listener.getsockname()[1])
         error = await refused(way(cloud))
     assert isinstance(error, Unreachable)
     assert "4003" in str(error)
@@ -267,5 +267,5 @@ async def test_without_a_rule_for_it_the_relay_does_not_come_in(
     ],
 )
 def test_rules_are_judged_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
-    whole = [{k: v for k, v in {**RULE, **one}.items() if v is not None} for one in rules]
+    whole = [{k: v for k, v in {**RULE, **rule}.items() if v is not None} for rule in rules]
     assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_let_in

@@ -29,10 +29,10 @@ def is_let_in(rules: Sequence[Any], source: str, tags: set[str], port: int) -> b
         for rule in rules
         if rule.direction == "INGRESS"
         and (not rule.target_tags or tags & {*rule.target_tags})
-        and any(address in ipaddress.ip_network(one) for one in rule.source_ranges)
+        and any(address in ipaddress.ip_network(network) for network in rule.source_ranges)
         and any(
-            one.I_p_protocol == "tcp" and any(_covers(ports, port) for ports in one.ports)
-            for one in (*rule.allowed, *rule.denied)
+            entry.I_p_protocol == "tcp" and any(_covers(ports, port) for ports in entry.ports)
+            for entry in (*rule.allowed, *rule.denied)
         )
     ]
     return bool(fitting) and min(fitting)[1]
@@ -50,7 +50,7 @@ async def rules_of(bench: Bench) -> list[Any]:
 async def reaching(bench: Bench, port: int = 22) -> set[str]:
     """Which of the addresses reach that port of the stack's machines."""
     rules, tags = await rules_of(bench), {bench.stack.stack.names.tag}
-    return {one for one in ANYWHERE if is_let_in(rules, one, tags, port)}
+    return {address for address in ANYWHERE if is_let_in(rules, address, tags, port)}
 
 
 async def node_tags(bench: Bench) -> set[str]:
@@ -67,7 +67,11 @@ async def test_ssh_is_open_to_the_named_addresses_alone(project: Project) -> Non
     assert await node_tags(bench) >= {bench.stack.stack.names.tag}
     assert await reaching(bench) == {HOME, INSIDE}
     assert await reaching(bench, 6006) == {HOME, INSIDE}
-    others = {one for one in ANYWHERE if is_let_in(await rules_of(bench), one, {"another"}, 22)}
+    others = {
+        address
+        for address in ANYWHERE
+        if is_let_in(await rules_of(bench), address, {"another"}, 22)
+    }
     assert others == set(ANYWHERE), "machines that are not the stack's are left alone"
 
     file = bench.stack.stack_file
@@ -92,7 +96,10 @@ async def test_the_controller_is_as_shut_as_the_rest(project: Project) -> None:
     )
     tags = set(machine.tags.items)
     rules = await rules_of(bench)
-    assert {one for one in ANYWHERE if is_let_in(rules, one, tags, 22)} == {HOME, INSIDE}
+    assert {address for address in ANYWHERE if is_let_in(rules, address, tags, 22)} == {
+        HOME,
+        INSIDE,
+    }
 
 
 async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
@@ -118,8 +125,12 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     assert subnetwork.private_ip_google_access
     name = f"projects/{stack.project}/services/iap.googleapis.com"
     assert (await bench.ask("services", "get_service", {"name": name})).state.name == "ENABLED"
-    told = [getattr(one, "diagnostic", None) for one in bench.events]
-    (warning,) = [one for one in told if one and "external addresses" in one.summary]
+    diagnostics = [getattr(event, "diagnostic", None) for event in bench.events]
+    (warning,) = [
+        diagnostic
+        for diagnostic in diagnostics
+        if diagnostic and "external addresses" in diagnostic.summary
+    ]
     assert "Cloud NAT" in warning.detail
     assert (await bench.stack.plan()).plan.is_empty
 
@@ -132,9 +143,9 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
         emit=bench.events.append,
     )
     name = f"t1v-n-{stack.names.node}-w-0"  # as the machine tells it
-    for one, instance in ((worker, name), (driver, stack.names.controller)):
-        assert one.address.route is not None
-        assert one.address.route.destination == Destination(stack.project, stack.zone, instance)
+    for target, instance in ((worker, name), (driver, stack.names.controller)):
+        assert target.address.route is not None
+        assert target.address.route.destination == Destination(stack.project, stack.zone, instance)
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -151,12 +162,12 @@ async def test_who_may_not_tunnel_is_told_before_anything_is_made(
         await bench.stack.plan()
     finally:
         remote_control.change_settings(null_cloud, denied_permissions=before)
-    (told,) = [
-        one.diagnostic
-        for one in bench.events
-        if isinstance(one, WarningIssued) and one.diagnostic.summary == "IAP may deny access"
+    (warning,) = [
+        event.diagnostic
+        for event in bench.events
+        if isinstance(event, WarningIssued) and event.diagnostic.summary == "IAP may deny access"
     ]
-    assert "--role=roles/iap.tunnelResourceAccessor" in told.hint
+    assert "--role=roles/iap.tunnelResourceAccessor" in warning.hint
     bench.events.clear()
     await bench.stack.plan()
     assert "let you through" not in str(bench.events)
@@ -186,8 +197,8 @@ async def test_a_squatted_bucket_is_not_taken_for_the_stacks(
     """Names are global and can be guessed, and labels are anybody's: the bucket of another project
     gets neither programs nor records, nor is what lies there run."""
     bench = project.stack("kind: vm")
-    own = project.stack()  # another stack makes the project: it is there before the first `up`
-    await own.provision()
+    stack = project.stack()  # another stack makes the project: it is there before the first `up`
+    await stack.provision()
     squatter = Project(tmp_path).stack(name="squatter")
     await squatter.provision()
     client = squatter.stack.cloud.client("storage")

@@ -132,10 +132,10 @@ async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: 
 
     content = await store.get_bytes(PACKS + pack)
     await store.put_bytes(PACKS + pack, content[:50_000] + bytes(50_000) + content[100_000:])
-    told = f"{uri} was damaged: it is sent again when the job is run again\n"
-    assert await bench.fetch(record) == (1, told)
-    told = f"{uri} is gone: it is sent again when the job is run again\n"
-    assert await bench.fetch(record) == (1, told), "the worker removed it"
+    message = f"{uri} was damaged: it is sent again when the job is run again\n"
+    assert await bench.fetch(record) == (1, message)
+    message = f"{uri} is gone: it is sent again when the job is run again\n"
+    assert await bench.fetch(record) == (1, message), "the worker removed it"
 
     assert await bench.log(await bench.submit()) == "100000\n"
     assert await store.get_bytes(PACKS + pack) == content
@@ -162,17 +162,17 @@ async def test_without_the_bucket_a_worker_is_sent_what_it_lacks(bench: Bench) -
         (bench.folder / "job.py").write_text(f"print({text!r}, len(open('noise', 'rb').read()))\n")
         record = await bench.submit(None if has_bucket else broken)
         assert await bench.log(record, has_bucket=has_bucket) == f"{text} 3000000\n"
-        (told,) = (
+        (message,) = (
             event.because
             for event in bench.events
             if isinstance(event, StepFinished) and event.address == "job/upload"
         )
-        return told
+        return message
 
     assert await run("one", True) == f"3.0 MB to gs://{broken.name}"
     before = await bench.packs()
-    told = await run("two", False)
-    assert told.endswith(" kB to the workers over SSH"), "the machine had what it fetched"
+    output = await run("two", False)
+    assert output.endswith(" kB to the workers over SSH"), "the machine had what it fetched"
     assert await run("two", False) == "already on the workers"
     after = await bench.packs()
     assert {name: after[name] for name in before} == before

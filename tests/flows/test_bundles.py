@@ -56,7 +56,7 @@ class Shipper:
         for pack in root["packs"]:
             (folder / pack).write_bytes(await self.store.get_bytes(PACKS + pack))
         unpack(str(folder), root, self.digest, str(folder / "code"))
-        return seen(folder / "code")
+        return read_tree(folder / "code")
 
     async def root(self) -> dict[str, list[str]]:
         text = await self.store.get_bytes(f"{BUNDLES}{self.digest}.json")
@@ -65,10 +65,10 @@ class Shipper:
 
     async def written(self) -> dict[str, tuple[int, int]]:
         """Size and generation of all that is in the bucket."""
-        return {one.name: (one.size, one.generation) for one in await self.store.list(BUNDLES)}
+        return {item.name: (item.size, item.generation) for item in await self.store.list(BUNDLES)}
 
 
-def seen(folder: Path) -> dict[str, bytes]:
+def read_tree(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -118,7 +118,7 @@ async def test_a_second_run_sends_what_changed(shipper: Shipper) -> None:
     new = sum(size for name, (size, _) in after.items() if name not in before)
     assert second.sent == new < KILOBYTES
     assert {name: after[name] for name in before} == before, "nothing was written again"
-    assert await shipper.unpacked() == seen(shipper.folder)
+    assert await shipper.unpacked() == read_tree(shipper.folder)
 
     third = await shipper.ship()
     assert not third.is_new
@@ -128,25 +128,25 @@ async def test_a_second_run_sends_what_changed(shipper: Shipper) -> None:
 async def test_a_machine_that_shipped_nothing_sends_what_the_bucket_lacks(
     make_shipper: Callable[[], Shipper],
 ) -> None:
-    mine, yours = make_shipper(), make_shipper()
-    for one in (mine, yours):
-        (one.folder / "data.txt").write_bytes(prose(1, 50_000))
+    alice, yours = make_shipper(), make_shipper()
+    for shipper in (alice, yours):
+        (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
     (yours.folder / "more.txt").write_bytes(prose(2, 100))
-    assert (await mine.ship()).sent > 1_000_000
+    assert (await alice.ship()).sent > 1_000_000
     assert (await yours.ship()).sent < KILOBYTES
-    assert await yours.unpacked() == seen(yours.folder)
-    assert await mine.unpacked() == seen(mine.folder)
+    assert await yours.unpacked() == read_tree(yours.folder)
+    assert await alice.unpacked() == read_tree(alice.folder)
 
 
 async def test_people_who_ship_at_the_same_time(make_shipper: Callable[[], Shipper]) -> None:
     people = [make_shipper() for _ in range(4)]
-    for number, one in enumerate(people):
-        (one.folder / "same.txt").write_bytes(prose(1, 20_000))
-        (one.folder / "own.txt").write_bytes(prose(number // 2, 1000))  # two pairs
-    await asyncio.gather(*(one.ship() for one in people))
+    for number, person in enumerate(people):
+        (person.folder / "same.txt").write_bytes(prose(1, 20_000))
+        (person.folder / "own.txt").write_bytes(prose(number // 2, 1000))  # two pairs
+    await asyncio.gather(*(person.ship() for person in people))
     assert people[0].digest == people[1].digest != people[2].digest == people[3].digest
-    for one in people:
-        assert await one.unpacked() == seen(one.folder)
+    for person in people:
+        assert await person.unpacked() == read_tree(person.folder)
 
 
 async def test_what_the_bucket_lost_is_sent_again(shipper: Shipper) -> None:
@@ -156,7 +156,7 @@ async def test_what_the_bucket_lost_is_sent_again(shipper: Shipper) -> None:
     await shipper.store.delete(PACKS + pack)
     again = await shipper.ship()
     assert again.sent == first.sent
-    assert await shipper.unpacked() == seen(shipper.folder)
+    assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 @pytest.mark.parametrize("remembers", [True, False])
@@ -164,19 +164,19 @@ async def test_a_pack_that_is_not_what_its_name_says_is_written_again(
     make_shipper: Callable[[], Shipper], remembers: bool
 ) -> None:
     """One who sent it knows its index, and learns of the damage from a worker that removes it."""
-    mine, yours = make_shipper(), make_shipper()
-    for one in (mine, yours):
-        (one.folder / "data.txt").write_bytes(prose(1, 1000))
-    first = await mine.ship()
-    (pack,) = (await mine.root())["packs"]
-    await mine.store.put_bytes(PACKS + pack, b"\0" * 10_000)
+    alice, yours = make_shipper(), make_shipper()
+    for shipper in (alice, yours):
+        (shipper.folder / "data.txt").write_bytes(prose(1, 1000))
+    first = await alice.ship()
+    (pack,) = (await alice.root())["packs"]
+    await alice.store.put_bytes(PACKS + pack, b"\0" * 10_000)
     if remembers:
         with pytest.raises(Exception, match=pack):
-            await mine.unpacked()
-        await mine.store.delete(PACKS + pack)
-    someone = mine if remembers else yours
+            await alice.unpacked()
+        await alice.store.delete(PACKS + pack)
+    someone = alice if remembers else yours
     assert (await someone.ship()).sent == first.sent
-    assert await someone.unpacked() == seen(someone.folder)
+    assert await someone.unpacked() == read_tree(someone.folder)
 
 
 async def test_what_would_soon_expire_is_made_new_without_being_sent(
@@ -192,7 +192,7 @@ async def test_what_would_soon_expire_is_made_new_without_being_sent(
     after = await shipper.written()
     assert after[PACKS + pack][0] == before[PACKS + pack][0]
     assert after[PACKS + pack][1] > before[PACKS + pack][1], "it was not written again"
-    assert await shipper.unpacked() == seen(shipper.folder)
+    assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 async def test_a_bundle_is_kept_for_another_attempt(
@@ -206,10 +206,10 @@ async def test_a_bundle_is_kept_for_another_attempt(
     await renew_bundle(shipper.store, name)
     after = await shipper.written()
     assert len(before) == 3
-    for one, (size, generation) in before.items():
-        assert after[one][0] == size
-        assert after[one][1] > generation, "the bucket counts its age from then on"
-    assert await shipper.unpacked() == seen(shipper.folder)
+    for key, (size, generation) in before.items():
+        assert after[key][0] == size
+        assert after[key][1] > generation, "the bucket counts its age from then on"
+    assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 async def test_many_runs_do_not_make_many_packs(shipper: Shipper) -> None:
@@ -219,7 +219,7 @@ async def test_many_runs_do_not_make_many_packs(shipper: Shipper) -> None:
         (shipper.folder / f"new-{number}.txt").write_bytes(prose(number, 3))
         assert (await shipper.ship()).sent < KILOBYTES
     assert len((await shipper.root())["packs"]) <= 17
-    assert await shipper.unpacked() == seen(shipper.folder)
+    assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper: Shipper) -> None:
@@ -231,7 +231,7 @@ async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper:
     for pack in root["packs"]:
         (folder / pack).write_bytes(await shipper.store.get_bytes(PACKS + pack))
     for pack in root["packs"]:
-        less = {**root, "packs": [one for one in root["packs"] if one != pack]}
+        less = {**root, "packs": [other for other in root["packs"] if other != pack]}
         with pytest.raises(Failure):
             unpack(str(folder), less, shipper.digest, str(folder / "code"))
         assert not (folder / "code").exists()
@@ -248,7 +248,7 @@ async def test_one_line_of_half_a_gigabyte(shipper: Shipper) -> None:
     data = prose(-1, 5_000_000)
     (shipper.folder / "table.csv").write_bytes(data)
     (shipper.folder / "weights.bin").write_bytes(random.Random(2).randbytes(250_000_000))
-    assert sum(map(len, seen(shipper.folder).values())) > 500_000_000
+    assert sum(map(len, read_tree(shipper.folder).values())) > 500_000_000
     first = await shipper.ship()
     assert first.sent < 450_000_000
     module = shipper.folder / "package-7/module-7.py"
@@ -258,4 +258,4 @@ async def test_one_line_of_half_a_gigabyte(shipper: Shipper) -> None:
     (shipper.folder / "table.csv").write_bytes(data[:middle] + b"a line\n" + data[middle:])
     last = await shipper.ship()
     assert last.sent < KILOBYTES + LARGEST
-    assert await shipper.unpacked() == seen(shipper.folder)
+    assert await shipper.unpacked() == read_tree(shipper.folder)

@@ -64,8 +64,8 @@ class Shell:
 
     def processes(self, part: str) -> str:
         """What runs on worker 0 with `part` in its command line."""
-        found = self.run("ssh", "0", "--", "pgrep", "-af", part)[1]
-        return "\n".join(line for line in found.splitlines() if "pgrep" not in line)
+        processes = self.run("ssh", "0", "--", "pgrep", "-af", part)[1]
+        return "\n".join(line for line in processes.splitlines() if "pgrep" not in line)
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +82,20 @@ def shell(local_cloud: server_process.LocalCloud, shared_folder: Path) -> Iterat
         "utf-8",
     )
     shell = Shell(Tpuctl(path, cloud="local"))
-    code, _, told = shell.run("up", "--yes")
-    assert code == 0, told
+    code, _, errors = shell.run("up", "--yes")
+    assert code == 0, errors
     yield shell
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
-def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+def read_until(process: subprocess.Popen[str], expected: str) -> str:
     assert process.stdout is not None
-    seen = ""
-    while wanted not in seen:
+    output = ""
+    while expected not in output:
         line = process.stdout.readline()
-        assert line, f"ended without {wanted!r}: {process.stderr and process.stderr.read()}"
-        seen += line
-    return seen
+        assert line, f"ended without {expected!r}: {process.stderr and process.stderr.read()}"
+        output += line
+    return output
 
 
 def expected(lines: int) -> str:
@@ -123,13 +123,13 @@ def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
     )
     code, out, _ = shell.run("run", script)
     assert code == 0
-    seen = json.loads(out)
-    job = seen["TPUCTL_JOB"]
+    status = json.loads(out)
+    job = status["TPUCTL_JOB"]
     bucket = shell.stack.stack.bucket
-    assert seen["TPUCTL_OUTPUT"] == f"gs://{bucket}/tpuctl/jobs/{job}/output"
-    assert seen["TPUCTL_FOLDER"].endswith(f"/.tpuctl/jobs/{job}/1")
-    del seen["TPUCTL_JOB"], seen["TPUCTL_OUTPUT"], seen["TPUCTL_FOLDER"]
-    assert {name: seen[name] for name in seen if name != "TPUCTL_MACHINE"} == {
+    assert status["TPUCTL_OUTPUT"] == f"gs://{bucket}/tpuctl/jobs/{job}/output"
+    assert status["TPUCTL_FOLDER"].endswith(f"/.tpuctl/jobs/{job}/1")
+    del status["TPUCTL_JOB"], status["TPUCTL_OUTPUT"], status["TPUCTL_FOLDER"]
+    assert {name: status[name] for name in status if name != "TPUCTL_MACHINE"} == {
         "TPUCTL_ATTEMPT": "1",
         "TPUCTL_WORKER": "0",
         "TPUCTL_WORKERS": "1",
@@ -157,24 +157,24 @@ def test_a_missing_or_broken_script_is_not_sent(shell: Shell) -> None:
     before = json.loads(shell.run("jobs", "--json")[1])["data"]
     assert shell.run("run", "absent.py")[0] == 2
     broken = shell.script("broken.py", "if\n")
-    code, _, told = shell.run("run", broken)
+    code, _, errors = shell.run("run", broken)
     assert code == 65
-    assert "broken.py:1" in told
+    assert "broken.py:1" in errors
     assert json.loads(shell.run("jobs", "--json")[1])["data"] == before
 
 
 def test_ctrl_c_leaves_the_job_and_the_log_goes_on_at_the_byte(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
     process = shell.begin("run", script, "--", "25", "0.1", "3")
-    seen = read_until(process, "line 4\n")
+    output = read_until(process, "line 4\n")
     process.send_signal(signal.SIGINT)
-    out, told = process.communicate(timeout=30)
-    seen += out
+    out, errors = process.communicate(timeout=30)
+    output += out
     assert process.returncode == 130
-    command = next(line.split() for line in told.splitlines() if "logs -f" in line)
+    command = next(line.split() for line in errors.splitlines() if "logs -f" in line)
     code, rest, _ = shell.run(*command[1:])
     assert code == 3
-    assert seen + rest == expected(25)
+    assert output + rest == expected(25)
     assert shell.run("logs", command[3])[1] == expected(25)
     assert shell.run("logs", command[3], "--offset", "10")[1] == expected(25)[10:]
 
@@ -214,12 +214,12 @@ def test_a_third_ctrl_c_does_not_wait_for_a_deaf_job(shell: Shell) -> None:
     assert process.stderr is not None
     for line in ("Ctrl-C again", "has 30 seconds"):
         process.send_signal(signal.SIGINT)
-        while line not in (told := process.stderr.readline()):
-            assert told, f"ended without {line!r}"
+        while line not in (errors := process.stderr.readline()):
+            assert errors, f"ended without {line!r}"
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=20)
     assert process.returncode == 143
-    assert "still being stopped" in told
+    assert "still being stopped" in errors
     shell.run("ssh", "0", "--", "pkill", "-9", "-f", "deaf.py")
 
 
@@ -235,10 +235,10 @@ def test_jobs_where_nothing_is_yet(
 ) -> None:
     shell = Shell(make_stack())
     for command in ("logs", "wait", "stop"):
-        code, _, told = shell.run(command)
-        assert (code, told.splitlines()[0]) == (1, "error: No jobs")
-        code, _, told = shell.run(command, "otter")
-        assert (code, told.splitlines()[0]) == (1, "error: Job not found")
+        code, _, errors = shell.run(command)
+        assert (code, errors.splitlines()[0]) == (1, "error: No jobs")
+        code, _, errors = shell.run(command, "otter")
+        assert (code, errors.splitlines()[0]) == (1, "error: Job not found")
 
 
 @pytest.mark.soak
@@ -247,8 +247,8 @@ def test_without_a_place_for_the_key_nothing_is_made(
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     shell = Shell(make_stack())
-    code, _, told = shell.run("up", "--yes", env={"TPUCTL_CONFIG_HOME": str(tmp_path / "file")})
-    assert code == 2, told
+    code, _, errors = shell.run("up", "--yes", env={"TPUCTL_CONFIG_HOME": str(tmp_path / "file")})
+    assert code == 2, errors
     assert json.loads(shell.run("status", "--json")[1])["data"]["bucket"] is None
 
 
@@ -272,10 +272,10 @@ def test_another_laptop_is_refused_until_it_brings_the_stack_up(
 ) -> None:
     script = shell.script("counting.py", COUNTING)
     other = {"TPUCTL_CONFIG_HOME": str(tmp_path / "other")}
-    code, _, told = shell.run("run", script, "--", "1", "0", "0", env=other)
+    code, _, errors = shell.run("run", script, "--", "1", "0", "0", env=other)
     assert code == 69
-    assert "SSH key" in told
-    assert "tpuctl up" in told
+    assert "SSH key" in errors
+    assert "tpuctl up" in errors
     assert shell.run("up", "--yes", env=other)[0] == 0
     assert shell.run("run", script, "--", "1", "0", "0", env=other)[0] == 0
     assert shell.run("run", script, "--", "1", "0", "0")[0] == 0  # the first one still may
@@ -301,9 +301,11 @@ def test_max_hours_ends_the_job_with_124(shell: Shell) -> None:
     original = (shell.folder / "tpuctl.yaml").read_text("utf-8")
     short = shell.folder / "short.yaml"
     short.write_text(original + "limits: {max_hours: 0.0004}\n", "utf-8")  # 1.4 seconds
-    code, _, told = shell.run("--stack-file", "short.yaml", "run", script, "--", "600", "0.1", "0")
+    code, _, errors = shell.run(
+        "--stack-file", "short.yaml", "run", script, "--", "600", "0.1", "0"
+    )
     assert code == 124
-    assert "limit" in told
+    assert "limit" in errors
 
 
 @pytest.mark.soak
@@ -312,9 +314,9 @@ def test_records_and_logs_outlive_the_machine(
 ) -> None:
     shell = Shell(make_stack())
     script = shell.script("counting.py", COUNTING)
-    code, _, told = shell.run("run", script, "--", "1", "0", "0")
+    code, _, errors = shell.run("run", script, "--", "1", "0", "0")
     assert code == 1
-    assert "tpuctl up" in told, "a stack that is not up says how to bring it up"
+    assert "tpuctl up" in errors, "a stack that is not up says how to bring it up"
     assert shell.run("up", "--yes")[0] == 0
     assert shell.run("run", script, "--", "4", "0", "6")[0] == 6
     assert shell.run("down", "--yes")[0] == 0
@@ -322,7 +324,7 @@ def test_records_and_logs_outlive_the_machine(
     code, out, _ = shell.run("logs", "-f")
     assert (code, out) == (6, expected(4))
     answer = json.loads(shell.run("jobs", "--json")[1])["data"]
-    assert [(one["state"], one["exit_code"]) for one in answer] == [("failed", 6)]
+    assert [(job["state"], job["exit_code"]) for job in answer] == [("failed", 6)]
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
@@ -347,16 +349,16 @@ def test_a_slice_runs_on_all_workers_that_are_to_start(
         "if os.environ['TPUCTL_WORKER'] == '2':\n    sys.exit(11)\n"
         "time.sleep(600)\n",
     )
-    code, _, told = shell.run("run", failing)
+    code, _, errors = shell.run("run", failing)
     assert code == 11
-    assert "worker 2" in told
+    assert "worker 2" in errors
     assert shell.processes("failing.py") == ""
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as used_port:
+        port = used_port.getsockname()[1]
         done = subprocess.run(
             [*TPUCTL, "local", "up", "--port", str(port)],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},

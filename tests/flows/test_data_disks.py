@@ -22,8 +22,8 @@ ANYWHERE = "bucket: {allow_egress: true}"
 
 
 async def disks(bench: Bench) -> list[tuple[str, str]]:
-    found = (await bench.again().status()).inventory
-    return [(one.name, one.zone) for one in found if one.kind == "disk"]
+    resources = (await bench.again().status()).inventory
+    return [(resource.name, resource.zone) for resource in resources if resource.kind == "disk"]
 
 
 async def lose_the_node(bench: Bench) -> None:
@@ -95,7 +95,11 @@ async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Proj
     assert not everything & plan.after[node]
 
     await bench.stack.provision(moved)
-    left = {(one.kind, one.zone) for one in (await bench.again().status()).inventory if one.zone}
+    left = {
+        (resource.kind, resource.zone)
+        for resource in (await bench.again().status()).inventory
+        if resource.zone
+    }
     assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
 
 

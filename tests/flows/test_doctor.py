@@ -46,12 +46,12 @@ Ask = Callable[..., tuple[int, Mapping[str, Any], str]]
 
 
 @pytest.fixture
-def asked(
+def run_doctor(
     ready: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Ask:
     """The exit code, the checks by name, and the next command."""
 
-    def ask(*words: str, caller: str = "") -> tuple[int, Mapping[str, Any], str]:
+    def doctor(*words: str, caller: str = "") -> tuple[int, Mapping[str, Any], str]:
         with monkeypatch.context() as patch:
             patch.chdir(ready.bench.folder)
             if caller:
@@ -62,44 +62,44 @@ def asked(
         checks = {each["check"]: each for each in answer["data"]["checks"]}
         return code, checks, answer["data"]["next"]
 
-    return ask
+    return doctor
 
 
 def states(checks: Mapping[str, Any]) -> dict[str, str]:
     """Of those that are not well."""
-    return {name: one["state"] for name, one in checks.items() if one["state"] != "ok"}
+    return {name: check["state"] for name, check in checks.items() if check["state"] != "ok"}
 
 
 def test_nothing_in_the_way_and_nothing_changed(
-    ready: Pipeline, cloud: LocalCloud, asked: Ask
+    ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
 ) -> None:
     since = remote_control.calls(cloud)[-1]["number"]
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert list(checks) == CHECKS
     assert (code, following) == (0, "tpuctl up")
     assert states(checks) == {"org policies": "not asked"}
     policies = checks["org policies"]["command"]
     assert policies == f"gcloud services enable orgpolicy.googleapis.com --project={ready.project}"
-    made = [one["method"] for one in remote_control.calls(cloud, since) if one["mutating"]]
-    assert made == []
+    mutations = [call["method"] for call in remote_control.calls(cloud, since) if call["mutating"]]
+    assert mutations == []
 
 
-def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, asked: Ask) -> None:
+def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, run_doctor: Ask) -> None:
     ready.let_robot(ready.role().permissions)
-    code, checks, _ = asked(caller=ready.member)
+    code, checks, _ = run_doctor(caller=ready.member)
     assert code == 0
     assert ready.email in checks["credentials"]["message"]
     assert checks["permissions"]["state"] == "ok"
 
 
-def test_a_permission_that_is_missing(ready: Pipeline, asked: Ask) -> None:
+def test_a_permission_that_is_missing(ready: Pipeline, run_doctor: Ask) -> None:
     names = {*ready.role().permissions} - {"tpu.nodes.create", "compute.firewalls.update"}
     ready.let(sorted(names))
-    code, checks, following = asked(caller=ANN)
+    code, checks, following = run_doctor(caller=ANN)
     assert code == 77
-    told = checks["permissions"]["message"]
-    assert "tpu.nodes.create" in told
-    assert "compute.firewalls.update" not in told, "that is only for another address"
+    message = checks["permissions"]["message"]
+    assert "tpu.nodes.create" in message
+    assert "compute.firewalls.update" not in message, "that is only for another address"
     command = (
         f"gcloud projects add-iam-policy-binding {ready.project} --member={ANN} "
         "--role=roles/tpu.admin"
@@ -110,34 +110,42 @@ def test_a_permission_that_is_missing(ready: Pipeline, asked: Ask) -> None:
     assert checks["quota"]["requires"] == "permissions"
     ready.let(ready.role().permissions)
     grant(ready.cloud, f"projects/{ready.project}", "roles/tpu.admin", ANN)
-    assert asked(caller=ANN)[0] == 0
+    assert run_doctor(caller=ANN)[0] == 0
 
 
-def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     path = f"/v1/projects/{ready.project}/billingInfo"
     Member.owner(cloud).must("PUT", path, json={"billingAccountName": ""})
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, states(checks)["billing"]) == (77, "problem")
     assert following.startswith(f"gcloud billing projects link {ready.project} --billing-account=")
     assert "no account" in checks["billing"]["message"]
 
 
-def test_an_api_that_may_not_be_enabled(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+def test_an_api_that_may_not_be_enabled(
+    ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
+) -> None:
     path = f"/v1/projects/{ready.project}/services/tpu.googleapis.com:disable"
     Member.owner(cloud).must("POST", path, json={})
-    assert asked()[1]["APIs"]["message"] == "`up` enables tpu"
-    ready.let([one for one in ready.role().permissions if one != "serviceusage.services.enable"])
-    code, checks, following = asked(caller=ANN)
+    assert run_doctor()[1]["APIs"]["message"] == "`up` enables tpu"
+    ready.let(
+        [
+            permission
+            for permission in ready.role().permissions
+            if permission != "serviceusage.services.enable"
+        ]
+    )
+    code, checks, following = run_doctor(caller=ANN)
     assert code == 77
     assert following == f"gcloud services enable tpu.googleapis.com --project={ready.project}"
     assert "no permission to enable" in checks["APIs"]["message"]
 
 
-def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     limit = "TPUV3sPerProjectPerZoneForTPUAPI"
     remote_control.change_settings(cloud, quota={limit: {ZONE: 0}})
     try:
-        code, checks, following = asked()
+        code, checks, following = run_doctor()
     finally:
         remote_control.change_settings(cloud, quota={limit: None})
     assert (code, states(checks)["quota"]) == (76, "problem")
@@ -145,49 +153,55 @@ def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
     assert following == checks["quota"]["command"] != ""
 
 
-def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     owner, project = Member.owner(cloud), f"projects/{ready.project}"
     apis = {"serviceIds": ["orgpolicy.googleapis.com"]}
     owner.must("POST", f"/v1/{project}/services:batchEnable", json=apis)
-    assert asked()[1]["org policies"]["state"] == "ok"
+    assert run_doctor()[1]["org policies"]["state"] == "ok"
     name = f"{project}/policies/iam.disableServiceAccountCreation"
     policy = {"name": name, "spec": {"rules": [{"enforce": True}]}}
     owner.must("POST", f"/v2/{project}/policies", json=policy)
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, states(checks)) == (77, {"org policies": "problem"})
     assert "iam.disableServiceAccountCreation" in checks["org policies"]["message"]
     assert "    tpu: {service_account: NAME@" in checks["org policies"]["hint"]
     reset = f"gcloud org-policies reset iam.disableServiceAccountCreation --project={ready.project}"
     assert following == checks["org policies"]["command"] == reset
-    ready.let([one for one in ready.role().permissions if one != "orgpolicy.policy.get"])
-    code, checks, _ = asked(caller=ANN)
+    ready.let(
+        [
+            permission
+            for permission in ready.role().permissions
+            if permission != "orgpolicy.policy.get"
+        ]
+    )
+    code, checks, _ = run_doctor(caller=ANN)
     assert (code, states(checks)["org policies"]) == (0, "not asked")
     assert "--role=roles/orgpolicy.policyViewer" in checks["org policies"]["command"]
 
 
-def test_a_network_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
+def test_a_network_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
     with ready.file.open("a", encoding="utf-8") as file:
         file.write("network: {name: elsewhere}\n")
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, states(checks)["network"]) == (1, "problem")
     assert following == f"gcloud compute networks create elsewhere --project={ready.project}"
 
 
-def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, asked: Ask) -> None:
+def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     remote_control.add_fault(
         cloud, "error", method="GetProject", project=ready.project, code="UNAUTHENTICATED"
     )
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, following) == (77, "gcloud auth application-default login")
     assert checks["project"]["state"] == "problem"
     others = CHECKS[CHECKS.index("billing") :]
     assert {checks[name]["requires"] for name in others} == {"project"}
 
 
-def test_a_project_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
+def test_a_project_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
     text = ready.file.read_text("utf-8")
     ready.file.write_text(text.replace(ready.project, "nobodys-project"), "utf-8")
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, following) == (77, "gcloud projects list")
     assert "nobodys-project" in checks["project"]["message"]
 
@@ -195,45 +209,45 @@ def test_a_project_that_is_not_there(ready: Pipeline, asked: Ask) -> None:
 def test_a_project_that_up_makes(project: Project) -> None:
     bench = project.stack()
     code, out, _ = bench.type("doctor", "--json")
-    checks = {one["check"]: one for one in json.loads(out)["data"]["checks"]}
+    checks = {check["check"]: check for check in json.loads(out)["data"]["checks"]}
     assert code == 0
     assert checks["project"]["message"] == f"`up` creates {project.id}"
     assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
 
 
-def test_a_stack_file_that_is_wrong_or_not_there(ready: Pipeline, asked: Ask) -> None:
+def test_a_stack_file_that_is_wrong_or_not_there(ready: Pipeline, run_doctor: Ask) -> None:
     ready.file.write_text("stack: s\nproject: {id: p}\ntpu: {tpye: v2-8}\n", "utf-8")
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, following) == (2, "tpuctl check")
     assert list(checks) == CHECKS[:4]
     assert checks["credentials"]["state"] == "ok"
     ready.file.unlink()
-    code, checks, following = asked()
+    code, checks, following = run_doctor()
     assert (code, following) == (2, "tpuctl init")
-    code, checks, following = asked("--project", ready.project)
+    code, checks, following = run_doctor("--project", ready.project)
     assert (code, following) == (0, "tpuctl init")
     assert states(checks)["quota"] == "not asked"
 
 
 def test_on_a_terminal_it_fits_and_ends_with_the_next_command(ready: Pipeline) -> None:
-    seen = ready.bench.in_terminal("--no-color", "doctor", columns=80)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()
+    screen = ready.bench.in_terminal("--no-color", "doctor", columns=80)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen).splitlines()
     copied = [line for line in lines if "gcloud " in line or " " not in line.strip()]
-    assert all(len(line) <= 80 for line in lines if line not in copied), seen
+    assert all(len(line) <= 80 for line in lines if line not in copied), screen
     assert [line.split("  ")[0] for line in lines if line[:1] not in (" ", "")][:3] == ["ok"] * 3
     assert lines[-2:] == ["Next:", "    tpuctl up"]
-    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", seen), "colors"
+    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", screen), "colors"
 
 
 def test_without_a_terminal_and_what_cannot_be_joined(ready: Pipeline) -> None:
-    code, out, told = ready.bench.type("doctor")
-    assert (code, told) == (0, "")
+    code, out, errors = ready.bench.type("doctor")
+    assert (code, errors) == (0, "")
     assert out.endswith("\nNext:\n    tpuctl up\n")
-    code, out, told = ready.bench.type("doctor", "--role", "--project", "p")
+    code, out, errors = ready.bench.type("doctor", "--role", "--project", "p")
     assert (code, out) == (2, "")
-    assert "Options contradict" in told
-    code, out, told = ready.bench.type("doctor", "--role", "--json")
-    assert (code, told) == (0, "")
+    assert "Options contradict" in errors
+    code, out, errors = ready.bench.type("doctor", "--role", "--json")
+    assert (code, errors) == (0, "")
     assert json.loads(out)["data"]["role"]["stage"] == "GA"
 
 
@@ -260,12 +274,12 @@ async def test_credentials_of_google_that_are_refused(
     monkeypatch.delenv("CI", raising=False)
     made = Cloud(GOOGLE, ready.project)
     checks = ProjectChecks(ready.open().stack, lambda: made)
-    found = await checks.credentials()
-    assert (found.state, found.exit_code) == (CheckState.PROBLEM, 77)
-    assert found.command == "gcloud auth application-default login"
+    finding = await checks.credentials()
+    assert (finding.state, finding.exit_code) == (CheckState.PROBLEM, 77)
+    assert finding.command == "gcloud auth application-default login"
     monkeypatch.setenv("CI", "true")
     assert (await checks.credentials()).command == "tpuctl ci github"
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     absent = Cloud(GOOGLE, ready.project)
-    found = await ProjectChecks(ready.open().stack, lambda: absent).credentials()
-    assert "Not signed in" in found.told
+    finding = await ProjectChecks(ready.open().stack, lambda: absent).credentials()
+    assert "Not signed in" in finding.told

@@ -33,7 +33,7 @@ USEFUL = {"serviceusage.services.list"}
 
 @pytest.fixture
 def as_robot(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pipeline], None]:
-    return lambda one: monkeypatch.setenv("TPUCTL_LOCAL_CALLER", one.member)
+    return lambda caller: monkeypatch.setenv("TPUCTL_LOCAL_CALLER", caller.member)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,7 +53,7 @@ async def test_the_role_is_enough(
     as_robot(pipeline)
     since = remote_control.calls(null_cloud)[-1]["number"]
     await pipeline.work()
-    callers = {one["caller"] for one in remote_control.calls(null_cloud, since)}
+    callers = {call["caller"] for call in remote_control.calls(null_cloud, since)}
     assert pipeline.member.partition(":")[2] in callers
     assert OWNER not in callers
 
@@ -62,32 +62,38 @@ async def without(
     cloud: LocalCloud,
     folder: Path,
     kind: str,
-    gone: str,
+    missing: str,
     as_robot: Callable[[Pipeline], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Work with all of the role but one permission, and without being warned."""
     monkeypatch.delenv("TPUCTL_LOCAL_CALLER", raising=False)
     pipeline = Pipeline(cloud, folder, kind)
-    pipeline.let_robot([name for name in pipeline.role().permissions if name != gone])
+    pipeline.let_robot([name for name in pipeline.role().permissions if name != missing])
     as_robot(pipeline)
     # What waits for operations is only asked when they take a while.
-    remote_control.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    remote_control.change_settings(cloud, pace="quick" if "perations.get" in missing else "instant")
     since = remote_control.calls(cloud)[-1]["number"]
     try:
         await pipeline.work()
     except TpuctlError as error:
-        told = str(error)
-        assert gone in told or was_refused(cloud, since, gone, told), (kind, gone, told)
+        message = str(error)
+        assert missing in message or was_refused(cloud, since, missing, message), (
+            kind,
+            missing,
+            message,
+        )
     else:
-        assert gone in USEFUL, f"{kind}: {gone} is said to be needed always"
+        assert missing in USEFUL, f"{kind}: {missing} is said to be needed always"
     finally:
         remote_control.change_settings(cloud, pace="instant")
 
 
 def always_in(role: CustomRole) -> list[str]:
     """What the role says is needed on every path."""
-    return [one for group in role.groups if not group.path for one in group.permissions]
+    return [
+        permission for group in role.groups if not group.path for permission in group.permissions
+    ]
 
 
 @pytest.fixture
@@ -108,9 +114,9 @@ async def test_some_of_it_is_missed_when_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     role = Pipeline(null_cloud, tmp_path, "vm").role()
-    quick = [one for one in always_in(role) if "perations.get" not in one]
-    for gone in random.sample(quick, SAMPLE):
-        await without(null_cloud, tmp_path, "vm", gone, as_robot, monkeypatch)
+    quick = [permission for permission in always_in(role) if "perations.get" not in permission]
+    for missing in random.sample(quick, SAMPLE):
+        await without(null_cloud, tmp_path, "vm", missing, as_robot, monkeypatch)
 
 
 @pytest.mark.soak
@@ -125,10 +131,10 @@ async def test_all_of_it_is_missed_when_taken_away(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    known = always_in(Pipeline(null_cloud, tmp_path, "vm").role()) if kind != "vm" else []
-    for gone in always_in(Pipeline(null_cloud, tmp_path, kind).role()):
-        if gone not in known:
-            await without(null_cloud, tmp_path, kind, gone, as_robot, monkeypatch)
+    vm_permissions = always_in(Pipeline(null_cloud, tmp_path, "vm").role()) if kind != "vm" else []
+    for missing in always_in(Pipeline(null_cloud, tmp_path, kind).role()):
+        if missing not in vm_permissions:
+            await without(null_cloud, tmp_path, kind, missing, as_robot, monkeypatch)
 
 
 async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
@@ -146,7 +152,7 @@ async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
     assert names.isdisjoint(
         {"iam.serviceAccounts.actAs", "iam.serviceAccounts.create", "iam.serviceAccounts.delete"}
     )
-    command = next(one.command for one in role.grants if email in one.command)
+    command = next(grant.command for grant in role.grants if email in grant.command)
     assert "--role=roles/iam.serviceAccountUser" in command
     pipeline.let_robot(names)
     account = f"projects/{pipeline.project}/serviceAccounts/{email}"
@@ -189,5 +195,5 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
     await stack.up()
     assert await stack.run(tmp_path / "job" / "job.py", []) == 0
     assert (await stack.down()).leaks == ()
-    assert OWNER not in {one["caller"] for one in remote_control.calls(local_cloud, since)}
+    assert OWNER not in {call["caller"] for call in remote_control.calls(local_cloud, since)}
     revoke(local_cloud, "projects/local-project", role, member)

@@ -56,10 +56,10 @@ async def test_what_cannot_be_made_is_looked_at_and_taken_away(project: Project)
             await edited.plan()
         with pytest.raises(InvalidStack):
             edited.submission(file)
-        assert [one.name for one in (await edited.status()).nodes] == [node], edit
-        assert f"node/europe-west4-a/{node}" in [one.address for one in await edited.orphans()], (
-            edit
-        )
+        assert [node_status.name for node_status in (await edited.status()).nodes] == [node], edit
+        assert f"node/europe-west4-a/{node}" in [
+            resource.address for resource in await edited.orphans()
+        ], edit
 
     # Every command line that a person would come with, and the worst file there is.
     worst = whole
@@ -67,13 +67,13 @@ async def test_what_cannot_be_made_is_looked_at_and_taken_away(project: Project)
         worst = worst.replace(text, replacement)
     file.write_text(worst, "utf-8")
     for command in ("plan", "up", "check"):
-        code, _, told = bench.type(command)
-        assert (code, "v3-9" in told) == (2, True), told
+        code, _, errors = bench.type(command)
+        assert (code, "v3-9" in errors) == (2, True), errors
     assert bench.type("status")[0] == 0
     assert bench.type("orphans")[0] == 0
     assert bench.type("jobs")[0] == 0
-    code, out, told = bench.type("down", "--yes", "--delete-bucket")
-    assert (code, "Nothing that costs money is left" in out) == (0, True), told
+    code, out, errors = bench.type("down", "--yes", "--delete-bucket")
+    assert (code, "Nothing that costs money is left" in out) == (0, True), errors
     assert await bench.again().orphans() == []
 
 
@@ -81,8 +81,8 @@ def test_a_file_that_says_nothing_names_the_way_without_it(project: Project) -> 
     bench = project.stack()
     bench.stack.stack_file.write_text("stack: [\n", "utf-8")
     for command in ("down", "status"):
-        code, _, told = bench.type(command)
-        assert (code, "--stack NAME --project PROJECT" in told) == (2, True), told
+        code, _, errors = bench.type(command)
+        assert (code, "--stack NAME --project PROJECT" in errors) == (2, True), errors
 
 
 async def test_jobs_and_machines_are_reached(
@@ -104,16 +104,16 @@ async def test_jobs_and_machines_are_reached(
         again.submission(script)
     events.clear()
     record = await again.job()
-    assert [one.record.id for one in await again.jobs()] == [record.id]
+    assert [job.record.id for job in await again.jobs()] == [record.id]
     await again.log(record)
     assert await again.follow(record) == 0
-    assert b"it ran" in b"".join(one.data for one in events if isinstance(one, LogChunk))
+    assert b"it ran" in b"".join(event.data for event in events if isinstance(event, LogChunk))
     assert (await again.stop(record)).state == "succeeded"
     assert (await again.explain(record)).record.id == record.id
     assert (await again.report(record)).attempts
     assert (await again.ssh_command(0))[0] == "ssh"
-    assert [one.exit_code for one in await again.run_on_workers("echo reached")] == [0]
-    assert any(isinstance(one, CommandOutput) and one.data == b"reached\n" for one in events)
+    assert [result.exit_code for result in await again.run_on_workers("echo reached")] == [0]
+    assert any(isinstance(event, CommandOutput) and event.data == b"reached\n" for event in events)
     await again.copy(parse_copy([str(script), "0:"], all_workers=False))
     async with again.forward_ports([PortMapping(22)]):
         pass

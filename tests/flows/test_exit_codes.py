@@ -54,8 +54,11 @@ class Shell:
         assert "Traceback" not in done.stderr, done.stderr
         answer = json.loads(done.stdout)
         assert answer["exit_code"] == done.returncode
-        told = " ".join(f"{one['summary']}: {one['detail']}" for one in answer["diagnostics"])
-        return done.returncode, answer["data"], told
+        message = " ".join(
+            f"{diagnostic['summary']}: {diagnostic['detail']}"
+            for diagnostic in answer["diagnostics"]
+        )
+        return done.returncode, answer["data"], message
 
     def recorded(self, job: str) -> tuple[str, int, str]:
         """State, exit code and first cause, as the bucket keeps them of worker 0."""
@@ -64,8 +67,8 @@ class Shell:
             stack = Tpuctl(self.folder / "tpuctl.yaml", cloud="local")
             return await stack.store.get_bytes((await stack.job(job)).record_name(0))
 
-        found = json.loads(asyncio.run(read()))
-        return found["state"], found["exit_code"], found["first_cause"]
+        content = json.loads(asyncio.run(read()))
+        return content["state"], content["exit_code"], content["first_cause"]
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +81,8 @@ def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
         "utf-8",
     )
     shell = Shell(folder)
-    code, _, told = shell.run("up", "--yes")
-    assert code == 0, told
+    code, _, errors = shell.run("up", "--yes")
+    assert code == 0, errors
     yield shell
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
@@ -99,10 +102,10 @@ def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_jobs_own_code_is_told_from_ours(
     shell: Shell, ending: str, code: int, cause: str
 ) -> None:
-    done, data, told = shell.run("run", shell.script("own.py", ending))
+    done, data, errors = shell.run("run", shell.script("own.py", ending))
     assert (done, data["state"], data["job_exit_code"]) == (code, "failed", code)
     assert shell.recorded(data["job"]) == ("failed", code, cause)
-    assert "Job failed" in told
+    assert "Job failed" in errors
 
 
 async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +115,17 @@ async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyP
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
     job = shell.folder / shell.script("losing.py", LOSING)
     assert await asyncio.wait_for(stack.run(job), 120) == 69
-    [ended] = [one for one in events if isinstance(one, JobEnded)]
+    [ended] = [event for event in events if isinstance(event, JobEnded)]
     assert (ended.state, ended.exit_code, ended.is_job_exit_code) == ("lost", 69, False)
-    told = [one.text for one in events if isinstance(one, Note)]
-    assert sum("Checking the node's state" in one for one in told) == 1
+    notes = [note.text for note in events if isinstance(note, Note)]
+    assert sum("Checking the node's state" in note for note in notes) == 1
 
 
 def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> None:
     job = shell.script("endless.py", ENDLESS)
-    done, data, told = shell.run("run", "--timeout", "1s", job)
+    done, data, errors = shell.run("run", "--timeout", "1s", job)
     assert (done, data["state"], data["job_exit_code"]) == (124, "timed_out", None)
-    assert "time limit" in told
+    assert "time limit" in errors
     assert shell.recorded(data["job"]) == ("timed_out", 124, "timeout")
     done, data, _ = shell.run("run", "--detach", "--timeout", "2s", job)
     assert done == 0
@@ -134,9 +137,9 @@ def test_waiting_ends_with_124_and_leaves_the_job_which_somebody_stops(shell: Sh
     job = shell.script("endless.py", ENDLESS)
     _, data, _ = shell.run("run", "--detach", job)
     name = data["job"]
-    done, data, told = shell.run("wait", "--timeout", "0.5s", name)
+    done, data, errors = shell.run("wait", "--timeout", "0.5s", name)
     assert (done, data["state"], data["job_exit_code"]) == (124, None, None)
-    assert "goes on" in told
+    assert "goes on" in errors
     with subprocess.Popen(
         [*TPUCTL, "wait", name, "--json"], cwd=shell.folder, stdout=subprocess.PIPE, text=True
     ) as waiting:
@@ -154,6 +157,6 @@ def test_what_is_refused_is_told_by_its_number(shell: Shell, local_cloud: LocalC
     member = Member(local_cloud, "passer-by")
     for role in ("roles/tpu.viewer", "roles/compute.viewer"):
         grant(local_cloud, "projects/local-project", role, member.name)
-    done, _, told = shell.run("run", "job/fine.py", TPUCTL_LOCAL_CALLER=member.name)
+    done, _, errors = shell.run("run", "job/fine.py", TPUCTL_LOCAL_CALLER=member.name)
     assert done == 77
-    assert "storage." in told, "the bucket is not theirs to write"
+    assert "storage." in errors, "the bucket is not theirs to write"

@@ -47,10 +47,12 @@ async def zonal(stack: Tpuctl) -> dict[str, str]:
     found: list[InventoryItem] = await list_resources(
         stack.cloud, "local-project", stack=stack.stack.name
     )
-    return {f"{one.kind} {one.zone}": one.state for one in found if one.zone}
+    return {
+        f"{resource.kind} {resource.zone}": resource.state for resource in found if resource.zone
+    }
 
 
-def asked(events: list[Event]) -> list[str]:
+def zones_tried(events: list[Event]) -> list[str]:
     """Steps that made a node, in order."""
     steps = [event for event in events if isinstance(event, StepStarted)]
     return [step.address for step in steps if step.action == "create" and "node" in step.address]
@@ -65,9 +67,9 @@ async def test_a_stockout_leads_to_the_next_zone(
     assert remote_control.fault(cloud, fault["id"])["used"] == 1
     assert prepared.stack.zone == NEIGHBOR
     assert await zonal(stack) == {f"node {NEIGHBOR}": "READY"}
-    told = " ".join(event.text for event in events if isinstance(event, Note))
-    assert FIRST in told
-    assert NEIGHBOR in told
+    notes = " ".join(event.text for event in events if isinstance(event, Note))
+    assert FIRST in notes
+    assert NEIGHBOR in notes
 
     again = await stack.plan()  # though the first zone would have one now
     assert again.stack.zone == NEIGHBOR
@@ -97,7 +99,9 @@ async def test_a_regions_quota_skips_its_other_zones(
     stack = make("out-of-quota", FIRST, NEIGHBOR, FAR)
     remote_control.add_fault(cloud, "quota", region="us-west4", times="unlimited")
     await stack.up()
-    assert asked(events) == [f"node/{stack.stack.names.node}"] * 2  # the neighbor was not asked
+    assert (
+        zones_tried(events) == [f"node/{stack.stack.names.node}"] * 2
+    )  # the neighbor was not asked
     assert await zonal(stack) == {f"node {FAR}": "READY"}
     await stack.down(delete_bucket=True)
 
@@ -181,7 +185,7 @@ async def test_what_no_zone_would_mend_ends_the_search(
     remote_control.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises(Denied):
         await stack.up()
-    assert len(asked(events)) == 1
+    assert len(zones_tried(events)) == 1
     await stack.down(delete_bucket=True)
 
 

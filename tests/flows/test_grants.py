@@ -66,16 +66,16 @@ class Machine:
 
     def outcome(self, doings: Doings) -> dict[str, str]:
         """By the name of each: "" where it is done, else the permission that its refusal names."""
-        found = {}
+        outcomes = {}
         for name, (verb, path, _) in doings.items():
             body = {} if verb in ("GET", "DELETE") else {"json": {}}
             answer = self.member.ask(verb, path, **body)
             assert answer.status_code in (200, 204, 403, 404), answer.text
-            named = re.search(r"'([a-z]+(?:\.[A-Za-z]+){2,})'", answer.text)
+            match = re.search(r"'([a-z]+(?:\.[A-Za-z]+){2,})'", answer.text)
             if answer.status_code == 403:
-                assert named is not None, answer.text
-            found[name] = named[1] if answer.status_code == 403 and named else ""
-        return found
+                assert match is not None, answer.text
+            outcomes[name] = match[1] if answer.status_code == 403 and match else ""
+        return outcomes
 
     def permitted(self, *names: str) -> list[str]:
         """Which of these it has on the project."""
@@ -87,18 +87,20 @@ class Machine:
         """What is refused while this one grant is taken away."""
         revoke(self.cloud, resource, role, self.member.name)
         try:
-            return {name: told for name, told in self.outcome(doings).items() if told}
+            return {name: outcome for name, outcome in self.outcome(doings).items() if outcome}
         finally:
             grant(self.cloud, resource, role, self.member.name)
 
 
-def own(bench: Bench, cloud: LocalCloud) -> Machine:
+def own_machine(bench: Bench, cloud: LocalCloud) -> Machine:
     email = bench.stack.stack.service_account
     return Machine(Member(cloud, f"serviceAccount:{email}"), bench, cloud)
 
 
 def needing(doings: Doings, *permissions: str) -> dict[str, str]:
-    return {name: one for name, (_, _, one) in doings.items() if one in permissions}
+    return {
+        name: permission for name, (_, _, permission) in doings.items() if permission in permissions
+    }
 
 
 async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
@@ -106,11 +108,13 @@ async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
 ) -> None:
     bench = project.stack()
     await bench.provision()
-    machine = own(bench, null_cloud)
+    machine = own_machine(bench, null_cloud)
     node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{bench.stack.stack.names.node}"
     doings = {**machine.objects(), "look at the node": ("GET", node, "tpu.nodes.get")}
     assert not any(machine.outcome(doings).values())
-    of_objects = {name: told for name, (_, _, told) in doings.items() if ".objects." in told}
+    of_objects = {
+        name: permission for name, (_, _, permission) in doings.items() if ".objects." in permission
+    }
     del of_objects["list"]  # which the bucket's reader may too
     assert machine.without(machine.on_bucket, OBJECTS, doings) == of_objects
     assert machine.without(machine.on_bucket, BUCKET, doings) == needing(
@@ -118,19 +122,19 @@ async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
     )
     for role in ROLES:
         revoke(null_cloud, machine.on_bucket, role, machine.member.name)
-    told = machine.outcome(doings)
-    assert told["list"] == "storage.objects.list"
+    outcomes = machine.outcome(doings)
+    assert outcomes["list"] == "storage.objects.list"
     for role in ROLES:
         grant(null_cloud, machine.on_bucket, role, machine.member.name)
 
     watched = {"look": ("GET", node, "tpu.nodes.get"), "end": ("DELETE", node, "tpu.nodes.delete")}
-    told = {name: one for name, (_, _, one) in watched.items()}
-    assert machine.without(machine.project, machine.watch_role, watched) == told
+    outcomes = {name: permission for name, (_, _, permission) in watched.items()}
+    assert machine.without(machine.project, machine.watch_role, watched) == outcomes
     for name, (_, _, permission) in watched.items():
-        rest = [one for one in watch_permissions(bench.stack.stack) if one != permission]
+        rest = [name for name in watch_permissions(bench.stack.stack) if name != permission]
         make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
-        one = {name: watched[name]}
-        assert machine.outcome(one) == {name: permission}
+        expected = {name: watched[name]}
+        assert machine.outcome(expected) == {name: permission}
     make_role(null_cloud, "tpuctl.watch", watch_permissions(bench.stack.stack), project=project.id)
 
     wrote = {LOGS: "logging.logEntries.create", METRICS: "monitoring.timeSeries.create"}
@@ -147,7 +151,7 @@ async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: Local
     bench, other = project.stack(), project.stack()
     await bench.provision()
     await other.provision()
-    machine = own(bench, null_cloud)
+    machine = own_machine(bench, null_cloud)
     foreign = f"/storage/v1/b/{other.stack.stack.bucket}"
     root = f"/storage/v1/b/{machine.bucket}"
     place = f"/v2/{machine.project}/locations/{machine.zone}"
@@ -201,8 +205,8 @@ async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: Local
             "iam.serviceAccounts.get",
         ),
     }
-    wanted = {name: permission for name, (_, _, permission) in doings.items()}
-    assert machine.outcome(doings) == wanted
+    expected = {name: permission for name, (_, _, permission) in doings.items()}
+    assert machine.outcome(doings) == expected
     # It may delete what shares its project: IAM has no policies of single nodes, and the role for
     # it says so in every plan.
     neighbor = f"{place}/nodes/{other.stack.stack.names.node}"
@@ -221,19 +225,21 @@ async def test_a_nodes_agent_and_its_controller(project: Project, null_cloud: Lo
     """A TPU node reads and writes gs:// as Google's agent; its controller ends both."""
     bench = project.stack("kind: node")
     await bench.provision()
-    found = await bench.stack.node()
+    live_node = await bench.stack.node()
     agent = Machine(
-        Member(null_cloud, f"serviceAccount:{found.service_account}"), bench, null_cloud
+        Member(null_cloud, f"serviceAccount:{live_node.service_account}"), bench, null_cloud
     )
     doings = agent.objects()
     assert not any(agent.outcome(doings).values())
-    of_objects = {name: told for name, (_, _, told) in doings.items() if ".objects." in told}
+    of_objects = {
+        name: permission for name, (_, _, permission) in doings.items() if ".objects." in permission
+    }
     del of_objects["list"]
     assert agent.without(agent.on_bucket, OBJECTS, doings) == of_objects
     refused = agent.without(agent.on_bucket, BUCKET, doings)
     assert refused == needing(doings, "storage.buckets.get")
 
-    machine, names = own(bench, null_cloud), bench.stack.stack.names
+    machine, names = own_machine(bench, null_cloud), bench.stack.stack.names
     node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{names.node}"
     instance = f"/compute/v1/{machine.project}/zones/{machine.zone}/instances/{names.controller}"
     attributes = f"{instance}/getGuestAttributes?queryPath=hostkeys/"
@@ -249,7 +255,7 @@ async def test_a_nodes_agent_and_its_controller(project: Project, null_cloud: Lo
     permissions = watch_permissions(bench.stack.stack)
     assert {*permissions} == {permission for _, _, permission in ends.values()}
     for name, (_, _, permission) in ends.items():
-        rest = [one for one in permissions if one != permission]
+        rest = [name for name in permissions if name != permission]
         make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
         assert machine.outcome({name: ends[name]}) == {name: permission}
     make_role(null_cloud, "tpuctl.watch", permissions, project=project.id)
@@ -261,12 +267,12 @@ async def test_a_queued_resource_is_ended_with_the_permissions_of_nodes(
 ) -> None:
     bench = project.stack("queue: true")
     await bench.provision()
-    machine, names = own(bench, null_cloud), bench.stack.stack.names
+    machine, names = own_machine(bench, null_cloud), bench.stack.stack.names
     place = f"/v2/{machine.project}/locations/{machine.zone}/queuedResources/{names.queued}"
     ends = {
         "look": ("GET", place, "tpu.nodes.get"),
         "end": ("DELETE", f"{place}?force=true", "tpu.nodes.delete"),
     }
-    told = {name: permission for name, (_, _, permission) in ends.items()}
-    assert machine.without(machine.project, machine.watch_role, ends) == told
+    expected = {name: permission for name, (_, _, permission) in ends.items()}
+    assert machine.without(machine.project, machine.watch_role, ends) == expected
     assert not any(machine.outcome(ends).values())

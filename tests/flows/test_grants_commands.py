@@ -27,17 +27,17 @@ def test_a_token_of_somebody(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same one each time, other than the owner's, and limited by its scopes."""
-    found = answer(capsys, "token", ANN)
-    assert found == {"member": ANN, "token": Member(null_cloud, ANN).token}
+    issued = answer(capsys, "token", ANN)
+    assert issued == {"member": ANN, "token": Member(null_cloud, ANN).token}
     assert run(["local", "token", ANN]) == 0
-    assert capsys.readouterr().out == found["token"] + "\n"
+    assert capsys.readouterr().out == issued["token"] + "\n"
     scope = "https://www.googleapis.com/auth/compute"
     limited = answer(capsys, "token", ANN, "--scope", scope)["token"]
-    assert len({limited, found["token"], null_cloud.token}) == 3
+    assert len({limited, issued["token"], null_cloud.token}) == 3
     ann = Member(null_cloud, ANN)
     ann.token = limited
-    told = ann.told("GET", "/v3/projects/local-project")
-    assert told == (403, "Request had insufficient authentication scopes.")
+    message = ann.told("GET", "/v3/projects/local-project")
+    assert message == (403, "Request had insufficient authentication scopes.")
 
 
 @pytest.mark.parametrize("member", ["ann@example.com", "group:g@example.com", "user:ann", "user:"])
@@ -64,12 +64,12 @@ def test_how_long_changed_policies_take(
 def test_a_fault_for_one_caller(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = answer(capsys, "fault", "add", "unavailable", "--caller", "ann@*", "--times", "1")
+    fault = answer(capsys, "fault", "add", "unavailable", "--caller", "ann@*", "--times", "1")
     try:
         path = "/v3/projects/local-project"
         assert Member.owner(null_cloud).told("GET", path)[0] == 200
         assert Member(null_cloud, ANN).told("GET", path)[0] == 503
         assert Member(null_cloud, ANN).told("GET", path)[0] == 403
-        assert remote_control.fault(null_cloud, made["id"])["used"] == 1
+        assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
     finally:
-        remote_control.remove_fault(null_cloud, made["id"])
+        remote_control.remove_fault(null_cloud, fault["id"])

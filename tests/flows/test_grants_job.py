@@ -90,7 +90,7 @@ async def test_grants_are_waited_for_until_machines_feel_them(
     def refused() -> bool:
         calls = remote_control.calls(local_cloud, since[0]["number"])
         email = stack.stack.service_account
-        return any(one["caller"] == email and one["status"] != "OK" for one in calls)
+        return any(call["caller"] == email and call["status"] != "OK" for call in calls)
 
     try:
         coming = asyncio.create_task(stack.up())

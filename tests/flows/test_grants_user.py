@@ -29,9 +29,9 @@ USEFUL = {"serviceusage.services.list"}
 
 
 async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:
-    found = await Bench(cloud, folder, kind).needed()
-    assert len(found) > 30
-    return found
+    permissions = await Bench(cloud, folder, kind).needed()
+    assert len(permissions) > 30
+    return permissions
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ async def test_they_are_enough_for_a_job_on_a_real_machine(
     await stack.up()
     record = await stack.submit(tmp_path / "job" / "job.py", [])
     assert await stack.follow(record) == 0
-    assert any(isinstance(one, LogChunk) and b"done as told" in one.data for one in events)
+    assert any(isinstance(event, LogChunk) and b"done as told" in event.data for event in events)
     assert (await stack.down()).leaks == ()
-    callers = {one["caller"] for one in remote_control.calls(local_cloud, since)}
+    callers = {call["caller"] for call in remote_control.calls(local_cloud, since)}
     assert {"ann@example.com", stack.stack.service_account} <= callers
     assert OWNER not in callers
 
@@ -87,34 +87,40 @@ async def test_what_is_missing_is_told_before_anything_is_made(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any
 ) -> None:
     bench = Bench(null_cloud, tmp_path, "vm")
-    names, gone = await bench.needed(), {"storage.objects.delete", "tpu.nodes.delete"}
+    names, missing = await bench.needed(), {"storage.objects.delete", "tpu.nodes.delete"}
     as_ann()
-    bench.let([name for name in names if name not in gone])
+    bench.let([name for name in names if name not in missing])
     since = remote_control.calls(null_cloud)[-1]["number"]
     with pytest.raises(Denied) as caught:
         await bench.open().plan()
     assert "Permissions missing" in str(caught.value)
-    assert all(name in str(caught.value) for name in gone)
-    changed = [one["method"] for one in remote_control.calls(null_cloud, since) if one["mutating"]]
+    assert all(name in str(caught.value) for name in missing)
+    changed = [
+        call["method"] for call in remote_control.calls(null_cloud, since) if call["mutating"]
+    ]
     assert changed == []
 
 
 async def taken_away(
-    cloud: LocalCloud, folder: Path, kind: str, names: Sequence[str], gone: str
+    cloud: LocalCloud, folder: Path, kind: str, names: Sequence[str], missing: str
 ) -> None:
     """Work without one permission, and without being warned."""
     bench = Bench(cloud, folder, kind)
-    bench.let([name for name in names if name != gone])
+    bench.let([name for name in names if name != missing])
     # What waits for operations is only asked when they take a while.
-    remote_control.change_settings(cloud, pace="quick" if "perations.get" in gone else "instant")
+    remote_control.change_settings(cloud, pace="quick" if "perations.get" in missing else "instant")
     since = remote_control.calls(cloud)[-1]["number"]
     try:
         await bench.work()
     except TpuctlError as error:
-        told = str(error)
-        assert gone in told or was_refused(cloud, since, gone, told), (kind, gone, told)
+        message = str(error)
+        assert missing in message or was_refused(cloud, since, missing, message), (
+            kind,
+            missing,
+            message,
+        )
     else:
-        assert gone in USEFUL, f"{kind} does not need {gone}"
+        assert missing in USEFUL, f"{kind} does not need {missing}"
     finally:
         remote_control.change_settings(cloud, pace="instant")
 
@@ -134,8 +140,10 @@ async def test_some_permissions_are_each_needed(
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, "vm")
     as_ann()
-    for gone in random.sample([one for one in names if "perations.get" not in one], SAMPLE):
-        await taken_away(null_cloud, tmp_path, "vm", names, gone)
+    for missing in random.sample(
+        [permission for permission in names if "perations.get" not in permission], SAMPLE
+    ):
+        await taken_away(null_cloud, tmp_path, "vm", names, missing)
 
 
 async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
@@ -148,7 +156,7 @@ async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
     await stack.provision(await stack.plan())
     with pytest.raises(Denied):
         await Tpuctl(bench.file, cloud="local", emit=events.append).down()
-    ended = {one.address: one.outcome for one in events if isinstance(one, StepFinished)}
+    ended = {event.address: event.outcome for event in events if isinstance(event, StepFinished)}
     machine = stack.stack.names.controller
     assert ended[f"controller/{machine}"] is Outcome.FAILED
     assert ended[f"disk/{stack.stack.zone}/{machine}"] is Outcome.SKIPPED
@@ -161,8 +169,8 @@ async def test_every_permission_is_needed(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, kind: str
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, kind)
-    shown = [] if kind == "vm" else await needed_of(null_cloud, tmp_path, "vm")
+    vm_permissions = [] if kind == "vm" else await needed_of(null_cloud, tmp_path, "vm")
     as_ann()
-    for gone in names:
-        if gone not in shown:
-            await taken_away(null_cloud, tmp_path, kind, names, gone)
+    for missing in names:
+        if missing not in vm_permissions:
+            await taken_away(null_cloud, tmp_path, kind, names, missing)

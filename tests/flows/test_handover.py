@@ -64,7 +64,7 @@ def script(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
-    found = await controller_transport(
+    transport = await controller_transport(
         stack.stack,
         stack.cloud,
         key=stack.key.path,
@@ -72,9 +72,9 @@ async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
         emit=stack.emit,
     )
     try:
-        yield found
+        yield transport
     finally:
-        await found.close()
+        await transport.close()
 
 
 async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
@@ -99,7 +99,7 @@ async def started(stack: Tpuctl, record: JobRecord) -> None:
     """Wait until the first attempt is at work."""
 
     async def probe() -> bool | None:
-        summary = next(one for one in await stack.jobs() if one.record.id == record.id)
+        summary = next(job for job in await stack.jobs() if job.record.id == record.id)
         return summary.status.state == "running" or None
 
     await async_until(probe, "the job running")
@@ -124,10 +124,10 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 ) -> None:
     """Its controller's tpuctl is killed, the controller begins anew, its node is taken away."""
     await watched.up()
-    assert not [one for one in events if isinstance(one, WarningIssued)]
+    assert not [event for event in events if isinstance(event, WarningIssued)]
     record = await watched.submit(script)
-    told = [one.because for one in events if isinstance(one, StepFinished)]
-    assert [one for one in told if f"controller recovers {record.id}" in one]
+    causes = [event.because for event in events if isinstance(event, StepFinished)]
+    assert [reason for reason in causes if f"controller recovers {record.id}" in reason]
     await started(watched, record)
 
     first = await running(watched, record)
@@ -164,19 +164,19 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 
     # All of it by the stack's own account, and by nobody else.
     makers = {
-        one["caller"]
-        for one in remote_control.calls(local_cloud, since)
-        if one["method"].endswith(("/CreateNode", "/DeleteNode"))
+        call["caller"]
+        for call in remote_control.calls(local_cloud, since)
+        if call["method"].endswith(("/CreateNode", "/DeleteNode"))
     }
     assert makers == {watched.stack.service_account}
 
     # The values are where the job gets them from, and else in no file that stays.
-    for one in await watched.store.list("tpuctl/"):
-        content = await watched.store.get_bytes(one.name)
-        assert not [each for each in (TOKEN, SECRET) if each.encode() in content], one.name
+    for item in await watched.store.list("tpuctl/"):
+        content = await watched.store.get_bytes(item.name)
+        assert not [each for each in (TOKEN, SECRET) if each.encode() in content], item.name
     async with on_controller(watched) as there:
-        found = await there.run(["grep", "-rlE", f"{TOKEN}|{SECRET}", ".tpuctl"])
-    assert found.stdout == b""
+        matches = await there.run(["grep", "-rlE", f"{TOKEN}|{SECRET}", ".tpuctl"])
+    assert matches.stdout == b""
     assert await watched.follow(record, show=False) == 0, "from here too, afterwards"
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
@@ -243,10 +243,10 @@ async def test_a_stack_that_is_taken_down_is_not_made_anew(
     await running(watched, record)
     since = remote_control.calls(local_cloud)[-1]["number"]
     assert (await watched.down()).leaks == ()
-    made = [
-        one for one in remote_control.calls(local_cloud, since) if "CreateNode" in one["method"]
+    creations = [
+        call for call in remote_control.calls(local_cloud, since) if "CreateNode" in call["method"]
     ]
-    assert made == []
+    assert creations == []
 
 
 async def test_without_retries_nobody_is_asked_to_watch(
@@ -258,7 +258,7 @@ async def test_without_retries_nobody_is_asked_to_watch(
     record = await stack.submit(script)
     assert await state_of(stack, record) is None
     assert not [
-        one for one in events if isinstance(one, StepFinished) and "recovery" in one.address
+        event for event in events if isinstance(event, StepFinished) and "recovery" in event.address
     ]
     await stack.stop(record, grace=1.0)
     assert (await stack.down(delete_bucket=True)).leaks == ()
@@ -273,8 +273,8 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
         away = 'rm -rf .tpuctl/programs .tpuctl/controller; echo "not json" > .tpuctl/controller'
         (await there.run(["sh", "-c", away])).check("breaking it")
     record = await watched.submit(script)
-    warned = [one.diagnostic for one in events if isinstance(one, WarningIssued)]
-    assert [one.summary for one in warned] == ["Controller does not recover the job"]
+    warned = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
+    assert [diagnostic.summary for diagnostic in warned] == ["Controller does not recover the job"]
     assert "Jobs run" in warned[0].detail
     assert warned[0].hint
     await started(watched, record)

@@ -76,7 +76,7 @@ class Controller:
             assert len(list(prepared.plan)) == 1, "the TPU alone"
             assert not prepared.plan.is_empty
             await stack.provision(prepared)
-            assert [one.state for one in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
+            assert [node.state for node in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
             if self.stack.is_node:
                 await self._look_at_itself(stack)
 
@@ -118,17 +118,19 @@ async def test_what_is_granted_is_enough(
     assert (await there.bench.again().down(delete_bucket=True)).leaks == ()
 
 
-async def taken_away(there: Controller, gone: str) -> None:
+async def taken_away(there: Controller, missing: str) -> None:
     """Work without one permission: it must be refused, and named."""
-    there.let(*(one for one in recovery_permissions(there.stack) if one != gone))
+    there.let(
+        *(permission for permission in recovery_permissions(there.stack) if permission != missing)
+    )
     # What waits for operations is only asked when they take a while.
     remote_control.change_settings(
-        there.cloud, pace="quick" if "perations.get" in gone else "instant"
+        there.cloud, pace="quick" if "perations.get" in missing else "instant"
     )
     try:
         # Where no list may be seen, nothing is on it.
-        told = "Node not found" if gone == "tpu.nodes.list" else gone.replace(".", r"\.")
-        with pytest.raises(TpuctlError, match=told):
+        message = "Node not found" if missing == "tpu.nodes.list" else missing.replace(".", r"\.")
+        with pytest.raises(TpuctlError, match=message):
             await there.work()
     finally:
         remote_control.change_settings(there.cloud, pace="instant")
@@ -165,8 +167,8 @@ async def test_acting_as_itself_is_needed_and_granted_there_alone(
     grant(null_cloud, there.account, USER, there.member)
     await there.work()
     path = f"/v3/{there.project}:testIamPermissions"
-    asked = ["iam.serviceAccounts.actAs", "tpu.nodes.create", "tpu.nodes.update"]
-    answer = Member(null_cloud, there.member).must("POST", path, json={"permissions": asked})
+    requested = ["iam.serviceAccounts.actAs", "tpu.nodes.create", "tpu.nodes.update"]
+    answer = Member(null_cloud, there.member).must("POST", path, json={"permissions": requested})
     assert answer["permissions"] == ["tpu.nodes.create"], "no other account of the project"
 
 
@@ -184,7 +186,7 @@ async def test_what_was_granted_goes_with_the_stack(
 
     def roles(policy: Any) -> set[str]:
         bindings = policy.get("bindings", ())
-        return {one["role"] for one in bindings if member in one["members"]}
+        return {binding["role"] for binding in bindings if member in binding["members"]}
 
     def on_account() -> set[str]:
         return roles(owner.must("POST", f"{path}/{email}:getIamPolicy", json={}))
@@ -209,9 +211,9 @@ async def test_a_grant_that_is_noted_of_an_account_that_is_gone_is_forgotten(
     record = Record(bench.stack.stack, bench.stack.cloud)
     before = await record.read()
     assert before is not None
-    late = next(one for one in before.grants if one.role == USER)
+    late = next(grant for grant in before.grants if grant.role == USER)
     assert (await bench.again().down()).leaks == ()
-    await record.update(lambda it: it.with_grants(late))
+    await record.update(lambda stack_record: stack_record.with_grants(late))
     assert (await bench.again().down()).leaks == ()
     after = await record.read()
     assert after is not None

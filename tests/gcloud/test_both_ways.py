@@ -54,7 +54,9 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
 
     rules = gcloud.json("compute", "firewall-rules", "list", "--filter=name~^seen")
     allowing = [rule for rule in rules if "allowed" in rule]
-    assert [sorted(one["ports"]) for rule in allowing for one in rule["allowed"]] == [["22"]]
+    assert [sorted(allowed["ports"]) for rule in allowing for allowed in rule["allowed"]] == [
+        ["22"]
+    ]
     assert all("0.0.0.0/0" not in rule["sourceRanges"] for rule in allowing)
     (shutting,) = [rule for rule in rules if "denied" in rule]
     assert shutting["denied"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
@@ -79,16 +81,18 @@ async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
     await bench.provision()
     gcloud = Gcloud(null_cloud, tmp_path / "gcloud", project=project.id)
     label = "--labels=tpuctl-stack=stray"
-    made = ("--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base", label)
-    gcloud.run("compute", "tpus", "tpu-vm", "create", "stray-node", *made)
+    options = ("--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base", label)
+    gcloud.run("compute", "tpus", "tpu-vm", "create", "stray-node", *options)
     gcloud.run("compute", "instances", "create", "stray-machine", label)
     gcloud.run("compute", "disks", "create", "stray-disk", "--size=10", "--type=pd-ssd", label)
 
     stacks = bench.answer("orphans", "--project", project.id)["data"]["stacks"]
-    [stray] = [one for one in stacks if one["stack"] == "stray"]
+    [stray] = [stack for stack in stacks if stack["stack"] == "stray"]
     # The disk of the machine itself has no label, and goes with it.
-    found = {(row["kind"], row["zone"], row["name"], row["state"]) for row in stray["resources"]}
-    assert found == {
+    resources = {
+        (row["kind"], row["zone"], row["name"], row["state"]) for row in stray["resources"]
+    }
+    assert resources == {
         ("node", US_ZONE, "stray-node", "READY"),
         ("controller", US_ZONE, "stray-machine", "RUNNING"),
         ("disk", US_ZONE, "stray-disk", "READY"),

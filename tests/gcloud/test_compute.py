@@ -14,8 +14,8 @@ METADATA = ("compute", "project-info", "add-metadata")
 @pytest.mark.soak
 def test_several_instances_at_once(gcloud: Gcloud) -> None:
     label = "--labels=team=nlp"
-    made = gcloud.json(*INSTANCES, "create", "one", "two", *SMALL, label, "--metadata=a=b")
-    assert sorted(one["name"] for one in made) == ["one", "two"]
+    instances = gcloud.json(*INSTANCES, "create", "one", "two", *SMALL, label, "--metadata=a=b")
+    assert sorted(instance["name"] for instance in instances) == ["one", "two"]
     gcloud.run(*INSTANCES, "stop", "one")
     table = gcloud.run(*INSTANCES, "list", "--filter=labels.team=nlp").stdout
     rows = [line.split() for line in table.splitlines()[1:]]
@@ -32,8 +32,8 @@ def test_ssh_and_the_console(machine_gcloud: Gcloud) -> None:
     done = gcloud.run("compute", "ssh", "box", "--command=hostname; exit 7", check=False)
     assert done.returncode == 7, done.stderr
     assert done.stdout.endswith("\nbox\n")  # after what ssh-keygen says
-    told = gcloud.run(*INSTANCES, "get-serial-port-output", "box").stdout
-    assert "the machine is up" in told
+    output = gcloud.run(*INSTANCES, "get-serial-port-output", "box").stdout
+    assert "the machine is up" in output
 
 
 @pytest.mark.soak
@@ -61,18 +61,18 @@ def test_all_of_an_instance(machine_gcloud: Gcloud) -> None:
     gcloud.run(*INSTANCES, "set-service-account", *box, "--no-service-account", "--no-scopes")
     gcloud.run(*INSTANCES, "set-disk-auto-delete", *box, "--disk=box", "--no-auto-delete")
     gcloud.run(*INSTANCES, "start", *box)
-    found = gcloud.json(*INSTANCES, "describe", *box)
-    assert found["machineType"].endswith("/machineTypes/n1-standard-2")
-    assert found["labels"] == {"a": "b", "c": "d"}
-    assert sorted(found["tags"]["items"]) == ["more", "web"]
-    assert {"key": "k", "value": "v"} in found["metadata"]["items"]
-    assert "gone" not in [item["key"] for item in found["metadata"]["items"]]
-    assert found["scheduling"]["automaticRestart"] is False
-    assert "serviceAccounts" not in found
+    description = gcloud.json(*INSTANCES, "describe", *box)
+    assert description["machineType"].endswith("/machineTypes/n1-standard-2")
+    assert description["labels"] == {"a": "b", "c": "d"}
+    assert sorted(description["tags"]["items"]) == ["more", "web"]
+    assert {"key": "k", "value": "v"} in description["metadata"]["items"]
+    assert "gone" not in [item["key"] for item in description["metadata"]["items"]]
+    assert description["scheduling"]["automaticRestart"] is False
+    assert "serviceAccounts" not in description
 
     gcloud.run(*INSTANCES, "update", *box, "--deletion-protection")
-    kept = gcloud.run(*INSTANCES, "delete", *box, check=False)
-    assert "protected against deletion" in kept.stderr
+    result = gcloud.run(*INSTANCES, "delete", *box, check=False)
+    assert "protected against deletion" in result.stderr
     gcloud.run(*INSTANCES, "update", *box, "--no-deletion-protection")
     gcloud.run(*INSTANCES, "delete", *box)
     [disk] = gcloud.json("compute", "disks", "list")  # it was not to go with the instance
@@ -102,7 +102,7 @@ def test_what_instances_are_refused_for(gcloud: Gcloud) -> None:
 @pytest.mark.soak
 def test_all_of_disks_networks_and_addresses(gcloud: Gcloud) -> None:
     def names(*command: str) -> list[str]:
-        return [one["name"] for one in gcloud.json("compute", *command)]
+        return [row["name"] for row in gcloud.json("compute", *command)]
 
     gcloud.run("compute", "disks", "create", "data", "--size=20", "--type=pd-ssd")
     gcloud.run("compute", "disks", "resize", "data", "--size=30")
@@ -114,7 +114,7 @@ def test_all_of_disks_networks_and_addresses(gcloud: Gcloud) -> None:
     assert "us-central1-b" in names("zones", "list")
     assert "us-central1" in names("regions", "list")
     assert gcloud.json("compute", "regions", "describe", "us-central1")["status"] == "UP"
-    families = [one["family"] for one in gcloud.json("compute", "images", "list")]
+    families = [image["family"] for image in gcloud.json("compute", "images", "list")]
     assert "ubuntu-2204-lts" in families
 
     custom = ("--network=custom", "--region=us-central1")
@@ -124,7 +124,7 @@ def test_all_of_disks_networks_and_addresses(gcloud: Gcloud) -> None:
     assert "is already being used by" in in_use.stderr
     assert names("networks", "list") == ["custom", "default"]
     parts = gcloud.json("compute", "networks", "subnets", "list", "--filter=region:us-central1")
-    assert {one["name"]: one["ipCidrRange"] for one in parts} == {
+    assert {part["name"]: part["ipCidrRange"] for part in parts} == {
         "default": "10.128.0.0/20",
         "part": "10.9.0.0/24",
     }
@@ -141,6 +141,8 @@ def test_all_of_disks_networks_and_addresses(gcloud: Gcloud) -> None:
     assert project["commonInstanceMetadata"]["items"] == [
         {"key": "enable-oslogin", "value": "FALSE"}
     ]
-    assert {"NETWORKS", "CPUS_ALL_REGIONS"} <= {one["metric"] for one in project["quotas"]}
-    kinds = {one["operationType"] for one in gcloud.json("compute", "operations", "list")}
+    assert {"NETWORKS", "CPUS_ALL_REGIONS"} <= {quota["metric"] for quota in project["quotas"]}
+    kinds = {
+        operation["operationType"] for operation in gcloud.json("compute", "operations", "list")
+    }
     assert {"insert", "delete", "resize"} <= kinds

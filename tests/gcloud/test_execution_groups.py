@@ -14,7 +14,7 @@ VERSION = "--tf-version=2.12.0"
 
 @pytest.mark.soak
 def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
-    made = gcloud.run(*GROUPS, "create", *WANTED, VERSION, "--tpu-only", "--preemptible")
+    result = gcloud.run(*GROUPS, "create", *WANTED, VERSION, "--tpu-only", "--preemptible")
     head, row = gcloud.run("compute", "tpus", "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
     cells = row.split()
@@ -24,7 +24,7 @@ def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
     assert node["schedulingConfig"] == {"preemptible": True}
     assert node["networkEndpoints"] == [{"ipAddress": node["ipAddress"], "port": 8470}]
     agent = node["serviceAccount"]
-    assert f"Added Storage and Logging permissions to TPU Service Account:{agent}" in made.stderr
+    assert f"Added Storage and Logging permissions to TPU Service Account:{agent}" in result.stderr
     bindings = gcloud.json("projects", "get-iam-policy", gcloud.project)["bindings"]
     roles = {each["role"] for each in bindings if f"serviceAccount:{agent}" in each["members"]}
     assert {"roles/logging.logWriter", "roles/storage.admin"} <= roles
@@ -48,14 +48,14 @@ def test_the_life_of_an_execution_group(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     gcloud.make_key()  # else ssh-keygen's picture of it is part of the output
     # gcloud ends with a shell on the controller.
-    made = gcloud.run(
+    result = gcloud.run(
         *GROUPS, "create", *WANTED, VERSION, stdin="hostname\nexit 3\n", check=False, seconds=900
     )
-    assert (made.returncode, made.stdout) == (3, "pair\n"), made.stderr
+    assert (result.returncode, result.stdout) == (3, "pair\n"), result.stderr
     listing = (*GROUPS, "list")
     assert gcloud.run(*listing).stdout.split() == ["NAME", "STATUS", "pair", "Running"]
-    told = gcloud.run("alpha", *GROUPS, "describe", "pair").stdout
-    assert "TPU TF Version:                      2.12.0" in told
+    output = gcloud.run("alpha", *GROUPS, "describe", "pair").stdout
+    assert "TPU TF Version:                      2.12.0" in output
     again = gcloud.run(*GROUPS, "create", *WANTED, VERSION)
     assert "TPU Node with name:pair already exists, try a different name" in again.stderr
     gcloud.run("beta", *GROUPS, "suspend", "pair")

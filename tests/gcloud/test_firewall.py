@@ -11,8 +11,8 @@ RULES = ("compute", "firewall-rules")
 
 def test_a_rule_is_made_and_changed(gcloud: Gcloud) -> None:
     web = ("--target-tags=web", "--source-ranges=10.0.0.0/8", "--description=for the web")
-    [made] = gcloud.json(*RULES, "create", "web", "--allow=tcp:80,tcp:443,icmp", *web)
-    assert made["allowed"] == [
+    [rule] = gcloud.json(*RULES, "create", "web", "--allow=tcp:80,tcp:443,icmp", *web)
+    assert rule["allowed"] == [
         {"IPProtocol": "tcp", "ports": ["80"]},
         {"IPProtocol": "tcp", "ports": ["443"]},
         {"IPProtocol": "icmp"},
@@ -40,9 +40,9 @@ def test_all_of_rules(gcloud: Gcloud) -> None:
     absent = gcloud.run(*RULES, "create", "no", "--allow=tcp:80", "--network=none", check=False)
     assert f"'projects/{gcloud.project}/global/networks/none' was not found" in absent.stderr
     effective = gcloud.json("compute", "networks", "get-effective-firewalls", "default")
-    assert {"web", "deny", "default-allow-ssh"} <= {one["name"] for one in effective["firewalls"]}
-    [found] = gcloud.json(*RULES, "list", "--filter=direction=EGRESS")
-    assert found["name"] == "deny"
+    assert {"web", "deny", "default-allow-ssh"} <= {rule["name"] for rule in effective["firewalls"]}
+    [egress] = gcloud.json(*RULES, "list", "--filter=direction=EGRESS")
+    assert egress["name"] == "deny"
     gcloud.run(*RULES, "delete", "web", "deny")
     assert len(gcloud.json(*RULES, "list")) == 4
     assert "was not found" in gcloud.run(*RULES, "delete", "web", check=False).stderr

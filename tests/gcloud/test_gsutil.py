@@ -45,9 +45,9 @@ def test_everything(gcloud: Gcloud, bucket: str) -> None:
     gcloud.gsutil("cp", f"{root}/tree/a", f"{root}/copy")
     gcloud.gsutil("mv", f"{root}/copy", f"{root}/moved")
     assert gcloud.gsutil("cat", f"{root}/moved").stdout == "a"
-    told = gcloud.gsutil("stat", f"{root}/moved").stdout
-    assert "Hash (md5):" in told
-    assert "Content-Length:         1" in told
+    output = gcloud.gsutil("stat", f"{root}/moved").stdout
+    assert "Hash (md5):" in output
+    assert "Content-Length:         1" in output
     gcloud.gsutil("versioning", "set", "on", root)
     gcloud.gsutil("versioning", "set", "off", root)
     gcloud.gsutil("iam", "ch", "user:someone@example.com:objectViewer", root)

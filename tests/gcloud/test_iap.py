@@ -26,8 +26,8 @@ EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
 def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gcloud) -> None:
     gcloud, zone = machine_gcloud, f"--zone={MACHINE_ZONE}"
     gcloud.make_key()
-    wanted = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
-    gcloud.run(*TPUS, "create", "pod", *wanted, zone)
+    options = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
+    gcloud.run(*TPUS, "create", "pod", *options, zone)
     # gcloud comes back where its token has grown old; after other ends it begins anew.
     cut = remote_control.add_fault(
         *(gcloud.cloud, "cut"),
@@ -38,12 +38,12 @@ def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gc
     )
     # Of several workers each is found by the name that it tells in its guest attributes.
     through = ("--tunnel-through-iap", "--worker=2", zone)
-    told = gcloud.run("alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {SAY}").stdout
-    name, _, rest = told.partition("\n")
+    output = gcloud.run("alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {SAY}").stdout
+    name, _, rest = output.partition("\n")
     assert name.endswith("-w-2")
     assert rest == EXPECTED, "every byte once"
     assert remote_control.fault(gcloud.cloud, cut["id"])["used"] == 1
-    calls = [one["method"] for one in remote_control.calls(gcloud.cloud)]
+    calls = [call["method"] for call in remote_control.calls(gcloud.cloud)]
     assert calls.count("iap.tunnels.connect") == calls.count("iap.tunnels.reconnect") == 1
 
     assert asyncio.run(_greeting(gcloud, name)).startswith(b"SSH-2.0-")

@@ -54,8 +54,8 @@ def test_all_of_accounts(here: Gcloud) -> None:
     here.run(*ACCOUNTS, "update", email, "--display-name=Other")
     binding = (email, "--member=user:jane@example.com", "--role=roles/iam.serviceAccountUser")
     here.run(*ACCOUNTS, "add-iam-policy-binding", *binding)
-    [held] = here.json(*ACCOUNTS, "get-iam-policy", email)["bindings"]
-    assert held["members"] == ["user:jane@example.com"]
+    [granted] = here.json(*ACCOUNTS, "get-iam-policy", email)["bindings"]
+    assert granted["members"] == ["user:jane@example.com"]
     here.run(*ACCOUNTS, "remove-iam-policy-binding", *binding)
     [key] = here.json(*ACCOUNTS, "keys", "list", f"--iam-account={email}")
     assert key["keyType"] == "SYSTEM_MANAGED"
@@ -69,23 +69,33 @@ def test_all_of_accounts(here: Gcloud) -> None:
     assert table[1].split() == ["Other", email, "True"]
     here.run(*ACCOUNTS, "enable", email)
     here.run(*ACCOUNTS, "delete", email)
-    gone = here.run(*ACCOUNTS, "describe", email, check=False)
-    assert "Unknown service account" in gone.stderr
+    result = here.run(*ACCOUNTS, "describe", email, check=False)
+    assert "Unknown service account" in result.stderr
 
 
 @pytest.mark.soak
 def test_all_of_roles(here: Gcloud) -> None:
-    own = f"--project={here.project}"
-    here.run("iam", "roles", "create", "ender", own, "--permissions=tpu.nodes.get", "--stage=GA")
-    here.run("iam", "roles", "update", "ender", own, "--add-permissions=tpu.nodes.delete")
-    role = here.json("iam", "roles", "describe", "ender", own)
+    project_option = f"--project={here.project}"
+    here.run(
+        "iam",
+        "roles",
+        "create",
+        "ender",
+        project_option,
+        "--permissions=tpu.nodes.get",
+        "--stage=GA",
+    )
+    here.run(
+        "iam", "roles", "update", "ender", project_option, "--add-permissions=tpu.nodes.delete"
+    )
+    role = here.json("iam", "roles", "describe", "ender", project_option)
     assert role["includedPermissions"] == ["tpu.nodes.delete", "tpu.nodes.get"]
-    [listed] = here.json("iam", "roles", "list", own)
+    [listed] = here.json("iam", "roles", "list", project_option)
     assert listed["name"] == role["name"]
-    here.run("iam", "roles", "delete", "ender", own)
-    assert here.json("iam", "roles", "list", own) == []
-    here.run("iam", "roles", "undelete", "ender", own)
-    assert here.json("iam", "roles", "list", own) != []
+    here.run("iam", "roles", "delete", "ender", project_option)
+    assert here.json("iam", "roles", "list", project_option) == []
+    here.run("iam", "roles", "undelete", "ender", project_option)
+    assert here.json("iam", "roles", "list", project_option) != []
     google = here.json("iam", "roles", "describe", "roles/tpu.viewer")
     assert "tpu.nodes.get" in google["includedPermissions"]
     absent = here.run("iam", "roles", "describe", "roles/nosuch", check=False)

@@ -18,8 +18,8 @@ def test_first_block_for_other_clients_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_gcloud()
-    found = blocks(ROOT / "docs" / "local-cloud.md")
-    (block,) = (block for block in found if block.needs == "gcloud")
+    page_blocks = blocks(ROOT / "docs" / "local-cloud.md")
+    (block,) = (block for block in page_blocks if block.needs == "gcloud")
     typed = [command.text for command in block.commands]
     assert any("tpu-vm list" in command for command in typed)
     home = tmp_path / "cloud"

@@ -24,11 +24,11 @@ def members(policy: dict[str, Any], role: str) -> list[str]:
 
 def test_life_of_a_project(bare_gcloud: Gcloud) -> None:
     gcloud, name = bare_gcloud, f"made-by-gcloud-{os.getpid()}"
-    made = gcloud.json(
+    project = gcloud.json(
         "projects", "create", name, "--name=Made here", "--labels=a=b", f"--folder={FOLDER}"
     )
-    assert made["projectId"] == name
-    assert made["parent"] == {"type": "folder", "id": FOLDER}
+    assert project["projectId"] == name
+    assert project["parent"] == {"type": "folder", "id": FOLDER}
     viewer = ("--member=user:jane@example.com", "--role=roles/viewer")
     policy = gcloud.json("projects", "add-iam-policy-binding", name, *viewer)
     assert members(policy, "roles/viewer") == ["user:jane@example.com"]
@@ -41,8 +41,8 @@ def test_life_of_a_project(bare_gcloud: Gcloud) -> None:
 def test_all_of_projects(bare_gcloud: Gcloud) -> None:
     gcloud, name = bare_gcloud, f"all-of-it-{os.getpid()}"
     gcloud.run("projects", "create", name, f"--organization={ORGANIZATION}")
-    taken = gcloud.run("projects", "create", name, check=False)
-    assert "The project ID you specified is already in use by another project" in taken.stderr
+    result = gcloud.run("projects", "create", name, check=False)
+    assert "The project ID you specified is already in use by another project" in result.stderr
     denied = gcloud.run("projects", "create", f"{name}-2", "--organization=9", check=False)
     assert "'resourcemanager.projects.create' denied on parent" in denied.stderr
     absent = gcloud.run("projects", "describe", "not-there-at-all", check=False)
@@ -53,16 +53,18 @@ def test_all_of_projects(bare_gcloud: Gcloud) -> None:
     assert name in table
     gcloud.run("projects", "update", name, "--name=Another")
     gcloud.run("alpha", "projects", "update", name, "--update-labels=c=d")
-    [found] = gcloud.json("projects", "list", "--filter=labels.c=d")
-    assert (found["projectId"], found["name"]) == (name, "Another")
-    assert gcloud.json("projects", "describe", name) == found
+    [project] = gcloud.json("projects", "list", "--filter=labels.c=d")
+    assert (project["projectId"], project["name"]) == (name, "Another")
+    assert gcloud.json("projects", "describe", name) == project
     ancestors = gcloud.json("projects", "get-ancestors", name)
     assert ancestors == [
         {"id": name, "type": "project"},
         {"id": ORGANIZATION, "type": "organization"},
     ]
     gcloud.run("beta", "projects", "move", name, f"--folder={FOLDER}")
-    kinds = [one["type"] for one in gcloud.json("projects", "get-ancestors-iam-policy", name)]
+    kinds = [
+        ancestor["type"] for ancestor in gcloud.json("projects", "get-ancestors-iam-policy", name)
+    ]
     assert kinds == ["project", "folder", "organization"]
 
     [organization] = gcloud.json("organizations", "list")
@@ -90,7 +92,7 @@ def test_all_of_a_projects_policy(bare_gcloud: Gcloud) -> None:
     assert members(policy, "roles/tpu.viewer") == ["user:jane@example.com"]
     gcloud.run("projects", "remove-iam-policy-binding", *binding, "--condition=None")
     policy = gcloud.json("projects", "remove-iam-policy-binding", *binding, until)
-    assert all(one["role"] != "roles/tpu.viewer" for one in policy["bindings"])
+    assert all(binding["role"] != "roles/tpu.viewer" for binding in policy["bindings"])
     again = gcloud.run(
         "projects", "remove-iam-policy-binding", *binding, "--condition=None", check=False
     )

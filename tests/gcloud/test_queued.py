@@ -22,12 +22,12 @@ def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
     assert head.split() == columns
     # TYPE and TOPOLOGY stay empty where the type was asked for by name.
     assert row.split() == ["asked", US_ZONE, "2", "v2-8", "ACTIVE"]
-    found = gcloud.json("alpha", *QUEUED, "describe", "asked")
-    specs = found["tpu"]["nodeSpec"]
+    resource = gcloud.json("alpha", *QUEUED, "describe", "asked")
+    specs = resource["tpu"]["nodeSpec"]
     assert [spec["nodeId"] for spec in specs] == ["worker-0", "worker-1"]
     assert specs[0]["node"]["labels"] == {"a": "1"}
-    assert (found["spot"], found["state"]["state"]) == ({}, "ACTIVE")
-    assert found["queueingPolicy"] == {"validUntilDuration": "3600s"}
+    assert (resource["spot"], resource["state"]["state"]) == ({}, "ACTIVE")
+    assert resource["queueingPolicy"] == {"validUntilDuration": "3600s"}
     gcloud.run(*QUEUED, "delete", "asked", "--force")
 
 
@@ -40,10 +40,10 @@ def test_queued_resources_of_the_alpha_track(gcloud: Gcloud) -> None:
         *("--runtime-version=v2-alpha-tpuv6e", "--provisioning-model=flex-start"),
         "--max-run-duration=1h",
     )
-    found = gcloud.json(*alpha, "describe", "flexible", zone)
-    assert found["provisioningModel"] == "FLEX_START"
-    assert found["runDuration"]["maxRunDuration"] == "3600s"
-    assert found["runDuration"]["terminationTime"]
+    resource = gcloud.json(*alpha, "describe", "flexible", zone)
+    assert resource["provisioningModel"] == "FLEX_START"
+    assert resource["runDuration"]["maxRunDuration"] == "3600s"
+    assert resource["runDuration"]["terminationTime"]
     assert gcloud.json(*alpha, "reset", "flexible", zone)["done"] is True
     assert [each["state"]["state"] for each in gcloud.json(*alpha, "list", zone)] == ["ACTIVE"]
     refused = gcloud.run(*alpha, "delete", "flexible", zone, check=False)

@@ -17,8 +17,8 @@ def gcloud(null_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_secret_is_made_and_read(gcloud: Gcloud) -> None:
-    made = gcloud.run("secrets", "create", "hf", "--data-file=-", stdin="hf_one")
-    assert "Created version [1] of the secret [hf]" in made.stderr
+    result = gcloud.run("secrets", "create", "hf", "--data-file=-", stdin="hf_one")
+    assert "Created version [1] of the secret [hf]" in result.stderr
     assert gcloud.run("secrets", "versions", "access", "latest", "--secret=hf").stdout == "hf_one"
 
 
@@ -38,7 +38,8 @@ def test_a_secrets_whole_life(gcloud: Gcloud) -> None:
     run("secrets", "versions", "enable", "2", "--secret=hf")
     run("secrets", "versions", "destroy", "1", "--secret=hf")
     states = {
-        one["name"][-1]: one["state"] for one in gcloud.json("secrets", "versions", "list", "hf")
+        version["name"][-1]: version["state"]
+        for version in gcloud.json("secrets", "versions", "list", "hf")
     }
     assert states == {"1": "DESTROYED", "2": "ENABLED"}
     member = "--member=user:ann@example.com"

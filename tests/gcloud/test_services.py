@@ -17,25 +17,27 @@ def test_apis_are_enabled_together(bare_gcloud: Gcloud) -> None:
         ["oslogin.googleapis.com", "Cloud OS Login API"],
         ["tpu.googleapis.com", "Cloud TPU API"],
     ]
-    made = gcloud.run("beta", "services", "identity", "create", "--service=tpu.googleapis.com")
-    assert "Service identity created: service-" in made.stderr
-    assert "@cloud-tpu.iam.gserviceaccount.com" in made.stderr
+    result = gcloud.run("beta", "services", "identity", "create", "--service=tpu.googleapis.com")
+    assert "Service identity created: service-" in result.stderr
+    assert "@cloud-tpu.iam.gserviceaccount.com" in result.stderr
 
 
 @pytest.mark.soak
 def test_all_of_services_and_billing(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
-    accounts = {one["name"]: one["open"] for one in gcloud.json("billing", "accounts", "list")}
+    accounts = {
+        account["name"]: account["open"] for account in gcloud.json("billing", "accounts", "list")
+    }
     assert sorted(accounts.values()) == [False, True]
     assert gcloud.json("billing", "accounts", "describe", BILLING.partition("/")[2])["open"] is True
     table = gcloud.run("billing", "accounts", "list").stdout
     assert table.split()[:4] == ["ACCOUNT_ID", "NAME", "OPEN", "MASTER_ACCOUNT_ID"]
-    mine = gcloud.json("billing", "projects", "describe", gcloud.project)
-    assert mine["billingAccountName"] == BILLING
+    billing = gcloud.json("billing", "projects", "describe", gcloud.project)
+    assert billing["billingAccountName"] == BILLING
     everyones = gcloud.json(
         "billing", "projects", "list", f"--billing-account={BILLING.partition('/')[2]}"
     )
-    assert gcloud.project in [one["projectId"] for one in everyones]
+    assert gcloud.project in [project["projectId"] for project in everyones]
 
     gcloud.run("billing", "projects", "unlink", gcloud.project)
     alone = gcloud.json("billing", "projects", "describe", gcloud.project)
@@ -57,6 +59,6 @@ def test_all_of_services_and_billing(bare_gcloud: Gcloud) -> None:
     gcloud.run("services", "disable", "tpu.googleapis.com")
     assert gcloud.json("services", "list", "--enabled") == []
     available = gcloud.json("services", "list", "--available")
-    assert "tpu.googleapis.com" in [one["config"]["name"] for one in available]
+    assert "tpu.googleapis.com" in [service["config"]["name"] for service in available]
     unknown = gcloud.run("services", "enable", "no-such-api", check=False)
     assert "SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED" in unknown.stderr

@@ -36,7 +36,7 @@ def bucket() -> str:
     return f"gcloud-{os.getpid()}-{next(_numbers)}"
 
 
-def ask(gcloud: Gcloud, path: str) -> Any:
+def get_resource(gcloud: Gcloud, path: str) -> Any:
     """What the JSON API answers to a plain question."""
     with requests.Session() as session:
         session.trust_env = False
@@ -83,9 +83,9 @@ def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
         "storage", "buckets", "create", f"gs://{bucket}", "--location=europe-west4",
         "--uniform-bucket-level-access",
     )  # fmt: skip
-    made = ask(gcloud, f"b/{bucket}")
-    assert made["location"] == "EUROPE-WEST4"
-    assert made["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
+    resource = get_resource(gcloud, f"b/{bucket}")
+    assert resource["location"] == "EUROPE-WEST4"
+    assert resource["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
 
     source = random.Random(7)
     small = write(gcloud, "files/small", "hello")
@@ -96,7 +96,7 @@ def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
     since = last_call(gcloud.cloud)
     gcloud.run("storage", "cp", str(composite), f"gs://{bucket}/files/composite", **PARTS)
     assert count(gcloud, "objects.compose", since) == 1
-    items = ask(gcloud, f"b/{bucket}/o")["items"]  # the parts are gone again
+    items = get_resource(gcloud, f"b/{bucket}/o")["items"]  # the parts are gone again
     assert {item["name"]: item.get("componentCount", 1) for item in items} == {
         "files/composite": 3,
         "files/resumable": 1,
@@ -112,7 +112,7 @@ def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
         assert (back / "files" / path.name).read_bytes() == path.read_bytes()
 
     gcloud.run("storage", "rm", "-r", f"gs://{bucket}")
-    assert bucket not in str(ask(gcloud, f"b?project={gcloud.project}"))
+    assert bucket not in str(get_resource(gcloud, f"b?project={gcloud.project}"))
 
 
 def test_grants_on_buckets(gcloud: Gcloud, bucket: str) -> None:
@@ -122,11 +122,11 @@ def test_grants_on_buckets(gcloud: Gcloud, bucket: str) -> None:
     condition = "title=own,expression=resource.name.startsWith('projects/_/buckets/b/objects/a')"
     policies = ("storage", "buckets")
     gcloud.run(*policies, "add-iam-policy-binding", of, *grant, f"--condition={condition}")
-    found = gcloud.json(*policies, "get-iam-policy", of)
-    [binding] = [each for each in found["bindings"] if each["members"] == [MEMBER]]
+    policy = gcloud.json(*policies, "get-iam-policy", of)
+    [binding] = [each for each in policy["bindings"] if each["members"] == [MEMBER]]
     assert binding["condition"]["title"] == "own"
     gcloud.run(*policies, "remove-iam-policy-binding", of, *grant, "--all")
-    assert MEMBER not in str(ask(gcloud, f"b/{bucket}/iam"))
+    assert MEMBER not in str(get_resource(gcloud, f"b/{bucket}/iam"))
 
 
 @pytest.mark.soak
@@ -150,18 +150,18 @@ def test_everything_about_buckets(gcloud: Gcloud, bucket: str) -> None:
     buckets, of = ("storage", "buckets"), f"gs://{bucket}"
     gcloud.run(*buckets, "create", of, "--location=us-central1", "--soft-delete-duration=10d")
     assert [each["name"] for each in gcloud.json(*buckets, "list")] == [bucket]
-    told = gcloud.json(*buckets, "describe", of)
-    assert told["location"] == "US-CENTRAL1"
-    assert told["soft_delete_policy"]["retentionDurationSeconds"] == str(10 * 24 * 3600)
+    description = gcloud.json(*buckets, "describe", of)
+    assert description["location"] == "US-CENTRAL1"
+    assert description["soft_delete_policy"]["retentionDurationSeconds"] == str(10 * 24 * 3600)
     gcloud.run(
         *buckets, "update", of, "--versioning", "--update-labels=a=b", "--soft-delete-duration=0",
         "--retention-period=1h", "--public-access-prevention", "--uniform-bucket-level-access",
     )  # fmt: skip
-    told = gcloud.json(*buckets, "describe", of)
-    assert told["versioning_enabled"] is True
-    assert told["labels"] == {"a": "b"}
-    assert told["retention_policy"]["retentionPeriod"] == "3600"
-    assert told["public_access_prevention"] == "enforced"
+    description = gcloud.json(*buckets, "describe", of)
+    assert description["versioning_enabled"] is True
+    assert description["labels"] == {"a": "b"}
+    assert description["retention_policy"]["retentionPeriod"] == "3600"
+    assert description["public_access_prevention"] == "enforced"
     gcloud.run(*buckets, "update", of, "--clear-retention-period", "--clear-labels")
     assert "labels" not in gcloud.json(*buckets, "describe", of)
     policy = gcloud.json(*buckets, "get-iam-policy", of)
@@ -172,8 +172,8 @@ def test_everything_about_buckets(gcloud: Gcloud, bucket: str) -> None:
     again = gcloud.run(*buckets, "set-iam-policy", of, str(path), check=False)
     assert again.returncode == 1
     assert "did not hold" in again.stderr, "its etag is an old one"
-    taken = gcloud.run(*buckets, "create", of, check=False)
-    assert "HTTPError 409" in taken.stderr
+    result = gcloud.run(*buckets, "create", of, check=False)
+    assert "HTTPError 409" in result.stderr
     gcloud.run(*buckets, "delete", of)
     assert gcloud.run(*buckets, "describe", of, check=False).returncode == 1
 
@@ -187,9 +187,9 @@ def test_everything_about_objects(gcloud: Gcloud, bucket: str) -> None:
     assert gcloud.run("storage", "cat", f"{root}/한글 name").stdout == "hello"
     of = ("--custom-metadata=a=b", "--content-type=text/plain", "--cache-control=no-store")
     gcloud.run("storage", "objects", "update", f"{root}/한글 name", *of)
-    told = gcloud.json("storage", "objects", "describe", f"{root}/한글 name")
-    assert (told["custom_fields"], told["content_type"]) == ({"a": "b"}, "text/plain")
-    assert told["md5_hash"] == "XUFAKrxLKna5cZ2REBfFkg=="
+    stored = gcloud.json("storage", "objects", "describe", f"{root}/한글 name")
+    assert (stored["custom_fields"], stored["content_type"]) == ({"a": "b"}, "text/plain")
+    assert stored["md5_hash"] == "XUFAKrxLKna5cZ2REBfFkg=="
     gcloud.run("storage", "mv", f"{root}/한글 name", f"{root}/dir/moved")
     gcloud.run("storage", "cp", "-r", f"{root}/dir", f"{root}/copies")
     listed = gcloud.run("storage", "ls", "-r", f"{root}/**").stdout.split()
@@ -202,14 +202,14 @@ def test_everything_about_objects(gcloud: Gcloud, bucket: str) -> None:
     )
     assert gcloud.run("storage", "cat", f"{root}/twice").stdout == "hellohello"
     gcloud.run("storage", "cp", "-J", str(small), f"{root}/in-flight")
-    assert ask(gcloud, f"b/{bucket}/o/in-flight")["size"] == "5"
+    assert get_resource(gcloud, f"b/{bucket}/o/in-flight")["size"] == "5"
     gcloud.run("storage", "cp", "-Z", str(small), f"{root}/stored")
-    assert ask(gcloud, f"b/{bucket}/o/stored")["contentEncoding"] == "gzip"
+    assert get_resource(gcloud, f"b/{bucket}/o/stored")["contentEncoding"] == "gzip"
     gcloud.run("storage", "cp", f"{root}/stored", str(gcloud.folder / "expanded"))
     assert (gcloud.folder / "expanded").read_text() == "hello"
     gcloud.run("storage", "rm", f"{root}/twice")
-    gone = gcloud.run("storage", "cat", f"{root}/twice", check=False)
-    assert "matched no objects" in gone.stderr
+    result = gcloud.run("storage", "cat", f"{root}/twice", check=False)
+    assert "matched no objects" in result.stderr
 
 
 @pytest.mark.soak

@@ -28,10 +28,10 @@ def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
     (folder / "top.txt").write_text("top\n")
     (folder / "below" / "bytes").write_bytes(bytes(range(256)) * 1000)
     gcloud.run(*TPUS, "scp", "--recurse", "sent", "pod:got", zone, "--worker=all")
-    ask = "cat got/top.txt; echo $HOSTNAME; echo worker > got/own"
-    told = gcloud.run(*TPUS, "ssh", "pod", zone, "--worker=all", f"--command={ask}").stdout
-    assert told.count("top\n") == WORKERS
-    names = {line for line in told.splitlines() if line != "top"}
+    script = "cat got/top.txt; echo $HOSTNAME; echo worker > got/own"
+    output = gcloud.run(*TPUS, "ssh", "pod", zone, "--worker=all", f"--command={script}").stdout
+    assert output.count("top\n") == WORKERS
+    names = {line for line in output.splitlines() if line != "top"}
     assert {name.rpartition("-")[2] for name in names} == set(map(str, range(WORKERS)))
 
     gcloud.run(*TPUS, "scp", "--recurse", "pod:got", "back", zone, "--worker=2")
@@ -41,13 +41,13 @@ def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
 
     rows = gcloud.run(*TPUS, "get-guest-attributes", "pod", zone).stdout.splitlines()
     assert rows[0].split() == ["NAMESPACE", "KEY", "WORKER_ID", "VALUE"]
-    known = (gcloud.folder / ".ssh" / "google_compute_known_hosts").read_text()
-    told = {tuple(row.split()[:3]): row.split()[3] for row in rows[1:]}
+    known_hosts = (gcloud.folder / ".ssh" / "google_compute_known_hosts").read_text()
+    output = {tuple(row.split()[:3]): row.split()[3] for row in rows[1:]}
     workers = list(map(str, range(WORKERS)))
-    assert len(told) == 2 * WORKERS
+    assert len(output) == 2 * WORKERS
     for worker in workers:
-        assert told["hostkeys", "ssh-ed25519", worker] in known
-        assert told["tpu", "hostname", worker]
+        assert output["hostkeys", "ssh-ed25519", worker] in known_hosts
+        assert output["tpu", "hostname", worker]
 
 
 @pytest.mark.soak
@@ -55,8 +55,8 @@ def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
     """gcloud does not bring it to the node: it relies on the machines to know it."""
     gcloud = machine_gcloud
     (gcloud.folder / "keys").write_text(gcloud.make_key())
-    wanted = ("--accelerator-type=v2-8", f"--version={VERSION}")
-    gcloud.run(*TPUS, "create", "bert", *wanted)
+    options = ("--accelerator-type=v2-8", f"--version={VERSION}")
+    gcloud.run(*TPUS, "create", "bert", *options)
     # Machines that run already take notice.
     gcloud.run("compute", "project-info", "add-metadata", "--metadata-from-file=ssh-keys=keys")
     done = gcloud.run(*TPUS, "ssh", "bert", "--command=hostname")
@@ -67,8 +67,8 @@ def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
 @pytest.mark.soak
 def test_machines_keep_files_and_keys_over_a_stop(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
-    wanted = ("--accelerator-type=v2-8", f"--version={VERSION}")
-    gcloud.run(*TPUS, "create", "bert", *wanted)
+    options = ("--accelerator-type=v2-8", f"--version={VERSION}")
+    gcloud.run(*TPUS, "create", "bert", *options)
     gcloud.run(*TPUS, "ssh", "bert", "--command=echo kept > file")  # gcloud makes the key
     gcloud.run(*TPUS, "stop", "bert")
     gcloud.run(*TPUS, "start", "bert")
@@ -85,14 +85,14 @@ def test_machines_keep_files_and_keys_over_a_stop(machine_gcloud: Gcloud) -> Non
 @pytest.mark.soak
 def test_all_nodes_of_a_queued_resource_are_logged_in_to(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
-    wanted = ("--accelerator-type=v2-8", f"--runtime-version={VERSION}")
-    gcloud.run(*QUEUED, "create", "asked", *wanted, "--node-prefix=w", "--node-count=2")
+    options = ("--accelerator-type=v2-8", f"--runtime-version={VERSION}")
+    gcloud.run(*QUEUED, "create", "asked", *options, "--node-prefix=w", "--node-count=2")
     (gcloud.folder / "one").write_text("one\n")
     every = ("--worker=all", "--node=all")
     gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=true")
     gcloud.run(*QUEUED, "scp", "one", "asked:", *every)
     assert gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=cat one").stdout == "one\n" * 2
     gcloud.run("alpha", *QUEUED, "reset", "asked")
-    told = gcloud.run(*QUEUED, "ssh", "asked", "--node=1", "--command=cat one").stdout
-    assert told == "one\n"  # their disks stayed
+    output = gcloud.run(*QUEUED, "ssh", "asked", "--node=1", "--command=cat one").stdout
+    assert output == "one\n"  # their disks stayed
     gcloud.run(*QUEUED, "delete", "asked", "--force")

@@ -37,8 +37,8 @@ def test_the_rest_of_what_is_done_to_tpu_nodes(gcloud: Gcloud) -> None:
     changed = gcloud.json(*TPUS, "reimage", "node", "--version=2.11.0")
     assert changed["response"]["tensorflowVersion"] == "2.11.0"
     for track in ("alpha", "beta"):
-        [found] = gcloud.json(track, *TPUS, "list")
-        assert (found["description"], found["state"]) == ("one", "READY")
+        [node] = gcloud.json(track, *TPUS, "list")
+        assert (node["description"], node["state"]) == ("one", "READY")
     refused = gcloud.run(*TPUS, "create", "node", *WANTED, check=False)
     assert "already exists" in refused.stderr
     gcloud.run("beta", *TPUS, "delete", "node")

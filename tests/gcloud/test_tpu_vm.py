@@ -19,11 +19,11 @@ def rows(table: str) -> list[list[str]]:
 
 @pytest.mark.soak
 def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
-    made = gcloud.run(
+    result = gcloud.run(
         *(*TPUS, "create", "bert", "--accelerator-type=v2-8", VERSION),
         *("--description=first", "--labels=a=1,b=2", "--metadata=k=v", "--tags=x,y"),
     )
-    assert "Created tpu [bert]." in made.stderr
+    assert "Created tpu [bert]." in result.stderr
     pod = ("--accelerator-type=v2-32", VERSION, f"--zone={POD_ZONE}", "--internal-ips", "--spot")
     gcloud.run(*TPUS, "create", "pod", *pod)
 
@@ -50,8 +50,8 @@ def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
         ["bert", US_ZONE, "v2-8", "V2", "2x2", "default"],
     ]
     assert [row[7] for row in listed] == ["READY", "STOPPED"]
-    gone = gcloud.run(*TPUS, "delete", "bert")
-    assert "Deleted tpu [bert]." in gone.stderr
+    deleted = gcloud.run(*TPUS, "delete", "bert")
+    assert "Deleted tpu [bert]." in deleted.stderr
 
 
 @pytest.mark.soak
@@ -102,7 +102,7 @@ def test_tpu_vms_of_the_alpha_track(gcloud: Gcloud) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "message"),
     [
         ((*TPUS, "create", "b", "--accelerator-type=v2-9", VERSION), '"v2-9", could not be found'),
         ((*TPUS, "create", "b", "--accelerator-type=v2-8", "--version=tf-1"), '"tf-1" was not'),
@@ -112,7 +112,7 @@ def test_tpu_vms_of_the_alpha_track(gcloud: Gcloud) -> None:
         ((*TPUS, "accelerator-types", "describe", "v9-8"), "NOT_FOUND"),
     ],
 )
-def test_refusals_are_told(gcloud: Gcloud, given: tuple[str, ...], told: str) -> None:
-    refused = gcloud.run(*given, check=False)
+def test_refusals_are_told(gcloud: Gcloud, arguments: tuple[str, ...], message: str) -> None:
+    refused = gcloud.run(*arguments, check=False)
     assert refused.returncode == 1
-    assert told in refused.stderr
+    assert message in refused.stderr

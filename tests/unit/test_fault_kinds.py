@@ -34,5 +34,5 @@ def test_what_refuses_is_a_kind(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_in_the_help(kind: str) -> None:
-    named = re.search(rf"(?<![\w-]){kind}(?![\w-])", local_faults._KINDS)
-    assert named, f"tpuctl/cli/local_faults.py: _KINDS does not name {kind}"
+    mention = re.search(rf"(?<![\w-]){kind}(?![\w-])", local_faults._KINDS)
+    assert mention, f"tpuctl/cli/local_faults.py: _KINDS does not name {kind}"

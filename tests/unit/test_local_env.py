@@ -38,7 +38,7 @@ def test_shells_read_every_value_as_it_is(shell: Shell) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    found = dict(one.split("=", 1) for one in done.stdout.decode().split("\0") if one)
+    found = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
     assert {name: found.get(name) for name in HARD} == HARD
     assert "GONE" not in found
 
@@ -70,10 +70,10 @@ def test_a_shell_that_cannot_be_spoken_to_is_refused(
 ) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert run(["local", "env"]) == 2
-    told = capsys.readouterr()
-    assert told.out == "false;\n"  # which ends a script that evaluates it under `set -e`
-    assert "tcsh" in told.err
-    assert "--shell bash|zsh|fish" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == "false;\n"  # which ends a script that evaluates it under `set -e`
+    assert "tcsh" in captured.err
+    assert "--shell bash|zsh|fish" in captured.err
 
 
 def test_a_shell_that_was_never_pointed_here_is_left_alone(
@@ -81,9 +81,9 @@ def test_a_shell_that_was_never_pointed_here_is_left_alone(
 ) -> None:
     monkeypatch.delenv(RECORD, raising=False)
     assert run(["local", "env", "--unset"]) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "was not pointed at the local cloud" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "was not pointed at the local cloud" in captured.err
 
 
 def test_what_would_go_to_google_is_refused_in_a_shell_of_the_local_cloud(

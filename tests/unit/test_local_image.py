@@ -27,7 +27,9 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stranger() -> str:
     """A TensorFlow that our own Python has no wheels of."""
     images = ImageStore()
-    return next(one for one in images.locks() if current().minor not in images.interpreters(one))
+    return next(
+        version for version in images.locks() if current().minor not in images.interpreters(version)
+    )
 
 
 async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
@@ -49,12 +51,12 @@ async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[s
 
 
 async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
-    wanted, events = stranger(), list[Event]()
-    assert await prepared(wanted, events, answer=True) == []  # no uv to ask about
+    version, events = stranger(), list[Event]()
+    assert await prepared(version, events, answer=True) == []  # no uv to ask about
     if not ImageStore().available():
         pytest.skip(f"no TensorFlow has wheels for Python {current().minor}")
     note = next(event for event in events if isinstance(event, Note))
-    assert f"instead of {wanted}: no Python" in note.text
+    assert f"instead of {version}: no Python" in note.text
     assert "\n" not in note.text
 
 
@@ -63,9 +65,9 @@ async def test_uv_is_run_when_that_is_agreed_to(alone: Path, answer: bool) -> No
     uv = alone / "PATH" / "uv"
     uv.write_text(f'#!/bin/sh\necho "$@" > {alone}/arguments\n{UV_THAT_FAILS}')
     uv.chmod(0o755)
-    wanted, events = stranger(), list[Event]()
-    minor = ImageStore().interpreters(wanted)[0]
-    [question] = await prepared(wanted, events, answer=answer)
+    version, events = stranger(), list[Event]()
+    minor = ImageStore().interpreters(version)[0]
+    [question] = await prepared(version, events, answer=answer)
     assert f"Download Python {minor} with uv?" in question
     assert (alone / "arguments").exists() is answer
     ended = [event for event in events if isinstance(event, StepFinished)]

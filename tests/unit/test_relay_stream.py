@@ -30,11 +30,11 @@ class Scripted:
     """A relay whose connections follow these scripts, one after the other."""
 
     scripts: list[Script] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
     port: int = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path_qs)
+        self.queries.append(request.path_qs)
         if not self.scripts:
             return web.Response(status=503)
         line = web.WebSocketResponse(protocols=(frames.SUBPROTOCOL,))
@@ -101,14 +101,14 @@ def data(content: bytes) -> bytes:
 
 async def received(line: web.WebSocketResponse, count: int) -> bytes:
     """So many bytes of data, or all that come until the connection ends."""
-    found = b""
-    while len(found) < count:
+    received = b""
+    while len(received) < count:
         message = await line.receive()
         if message.type is not WSMsgType.BINARY:
             break
         if message.data[:2] == b"\0\4":
-            found += message.data[6:]
-    return found
+            received += message.data[6:]
+    return received
 
 
 async def test_what_was_not_confirmed_is_sent_again_and_no_more(relay: Scripted) -> None:
@@ -133,8 +133,8 @@ async def test_what_was_not_confirmed_is_sent_again_and_no_more(relay: Scripted)
         assert await asyncio.wait_for(reader.readexactly(11), 10) == b"hello world"
         assert tunnel.reconnections == 1
     assert got == [b"0123456789", b"6789"]
-    assert relay.asked[0].startswith("/v4/connect?project=p&zone=z&instance=i&interface=nic0")
-    assert relay.asked[1].startswith("/v4/reconnect?sid=sid&ack=5&zone=z")
+    assert relay.queries[0].startswith("/v4/connect?project=p&zone=z&instance=i&interface=nic0")
+    assert relay.queries[1].startswith("/v4/reconnect?sid=sid&ack=5&zone=z")
 
 
 async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> None:
@@ -189,7 +189,7 @@ async def test_a_relay_that_breaks_the_protocol_ends_the_tunnel(
         assert await asyncio.wait_for(reader.read(), 10) == b""
         assert isinstance(tunnel.failure, Unreachable)
         assert "Unexpected IAP protocol" in str(tunnel.failure)
-    assert len(relay.asked) == 1
+    assert len(relay.queries) == 1
 
 
 async def test_what_is_not_known_is_passed_over(relay: Scripted) -> None:
@@ -221,7 +221,7 @@ async def test_a_session_that_the_relay_ends_is_over(
         assert await asyncio.wait_for(reader.read(), 10) == b""
         assert (says is None) == (tunnel.failure is None)
         assert says is None or says in str(tunnel.failure)
-    assert len(relay.asked) == 1, "nothing was tried again"
+    assert len(relay.queries) == 1, "nothing was tried again"
 
 
 async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
@@ -234,7 +234,7 @@ async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
         assert await asyncio.wait_for(reader.read(), 10) == b""
         assert isinstance(tunnel.failure, Unreachable)
         assert "503" in str(tunnel.failure)
-    assert len(relay.asked) > 2
+    assert len(relay.queries) > 2
 
 
 async def test_a_session_still_in_use_is_asked_for_again(relay: Scripted) -> None:
@@ -260,11 +260,11 @@ def test_any_bytes_are_a_frame_or_are_refused() -> None:
     for _ in range(3000):
         message = bytes(chance.choices((0, 1, 2, 4, 7, 255), k=chance.randrange(20)))
         try:
-            found = frames.parse_frame(message)
+            frame = frames.parse_frame(message)
         except frames.ProtocolError:
             continue
-        assert found is None or isinstance(
-            found, frames.Connected | frames.Reconnected | frames.Data | frames.Acknowledged
+        assert frame is None or isinstance(
+            frame, frames.Connected | frames.Reconnected | frames.Data | frames.Acknowledged
         )
     whole: Any = frames.parse_frame(frames.encode_data(b"some"))
     assert whole == frames.Data(b"some")

@@ -16,7 +16,7 @@ from tpuctl.model.status import NodeStatus
 BASHRC = "case $- in\n    *i*) ;;\n      *) return;;\nesac\nexport SEEN_BY_TYPISTS=1\n"
 
 
-def said(home: Path, *argv: str, **environment: str) -> str:
+def run_shell(home: Path, *argv: str, **environment: str) -> str:
     done = subprocess.run(
         argv,
         env={"HOME": str(home), "PATH": "/usr/bin:/bin", **environment},
@@ -38,13 +38,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_login_shells_see_them(home: Path) -> None:
-    assert said(home, "sh", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
-    assert said(home, "bash", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
+    assert run_shell(home, "sh", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
+    assert run_shell(home, "bash", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
 
 
 def test_commands_over_ssh_see_them_before_bashrc_ends(home: Path) -> None:
     script = '. "$HOME/.bashrc"; echo "$TPU_NAME ${SEEN_BY_TYPISTS-nobody types}"'
-    assert said(home, "bash", "-c", script) == "a node nobody types"
+    assert run_shell(home, "bash", "-c", script) == "a node nobody types"
 
 
 @pytest.mark.skipif(
@@ -52,12 +52,12 @@ def test_commands_over_ssh_see_them_before_bashrc_ends(home: Path) -> None:
 )
 def test_bash_reads_bashrc_for_a_command_over_ssh(home: Path) -> None:
     environment = {"SSH_CLIENT": "192.0.2.1 50000 22"}
-    assert said(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
+    assert run_shell(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
 
 
 def test_shells_begin_well_without_the_file(home: Path) -> None:
     (home / ".tpuctl" / "environment").unlink()
-    assert said(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
+    assert run_shell(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
 
 
 def test_the_line_is_added_once_and_the_rest_kept() -> None:

@@ -43,14 +43,14 @@ class Lab:
         """Boot a node's workers; the first one's spec is returned."""
         names = [f"{NODE}/workers/{worker}" for worker in range(workers)]
         endpoints = tuple(await self.host.reserve(names))
-        named = {key.replace("_", "-"): value for key, value in metadata.items()}
+        entries = {key.replace("_", "-"): value for key, value in metadata.items()}
         self.specs = [
             worker_spec(
                 *endpoints,
                 worker=worker,
                 accelerator_type="v3-8" if workers == 1 else "v3-32",
                 runtime_version=runtime,
-                metadata={"ssh-keys": self.key_line} | named,
+                metadata={"ssh-keys": self.key_line} | entries,
             )
             for worker in range(workers)
         ]
@@ -59,9 +59,9 @@ class Lab:
         return self.specs[0]
 
     def change(self, **metadata: str) -> None:
-        named = {key.replace("_", "-"): value for key, value in metadata.items()}
+        entries = {key.replace("_", "-"): value for key, value in metadata.items()}
         old = self.specs[0]
-        self.specs[0] = replace(old, metadata=dict(old.metadata) | named)
+        self.specs[0] = replace(old, metadata=dict(old.metadata) | entries)
         self.host.reconfigure(self.specs[0])
 
     @contextlib.asynccontextmanager
@@ -150,10 +150,10 @@ async def booted(isolated: Lab) -> Lab:
 @pytest.fixture(params=["isolated", "plain"])
 async def either(request: pytest.FixtureRequest, make_lab: MakeLab) -> Lab:
     """Once with namespaces, once without."""
-    made = await make_lab(namespaces=request.param == "isolated")
-    if request.param == "isolated" and made.host.isolation != "user namespaces":
-        pytest.skip(f"machines are not isolated here: {made.host.isolation}")
-    return made
+    new_lab = await make_lab(namespaces=request.param == "isolated")
+    if request.param == "isolated" and new_lab.host.isolation != "user namespaces":
+        pytest.skip(f"machines are not isolated here: {new_lab.host.isolation}")
+    return new_lab
 
 
 @dataclass
@@ -171,7 +171,7 @@ class FrontStandIn:
     """Answers every request with 200 and "front", and keeps what it saw."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.requests: list[Seen] = []
         self.address = ("127.0.0.1", 0)
         self._server: asyncio.Server | None = None
         self._web = web.Server(self._answer)
@@ -179,7 +179,7 @@ class FrontStandIn:
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.seen.append(Seen(request.method, request.host, request.path_qs, headers, body))
+        self.requests.append(Seen(request.method, request.host, request.path_qs, headers, body))
         return web.Response(text="front")
 
     async def open(self) -> None:

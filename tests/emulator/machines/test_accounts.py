@@ -85,8 +85,8 @@ async def test_every_worker_and_instance_acts_as_its_own_account(cloud: Cloud) -
     cloud.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": "somebodys-bucket"})
     emails = {}
     for name in ("slices-account", "instances-account"):
-        made = cloud.call("POST", f"/v1/projects/{PROJECT}/serviceAccounts", {"accountId": name})
-        emails[name] = made["email"]
+        account = cloud.call("POST", f"/v1/projects/{PROJECT}/serviceAccounts", {"accountId": name})
+        emails[name] = account["email"]
     node = {
         "acceleratorType": "v3-32",
         "runtimeVersion": "tpu-ubuntu2204-base",
@@ -113,17 +113,19 @@ async def test_every_worker_and_instance_acts_as_its_own_account(cloud: Cloud) -
         asyncio.to_thread(cloud.wait, f"{NODES}/slice"),
         asyncio.to_thread(cloud.wait, f"{INSTANCES}/own"),
     )
-    made = cloud.call("GET", f"{NODES}/slice")
-    port = int(made["metadata"].get("tpuctl-ssh-port", 22))
+    account = cloud.call("GET", f"{NODES}/slice")
+    port = int(account["metadata"].get("tpuctl-ssh-port", 22))
     for worker in (0, 3):
-        address = made["networkEndpoints"][worker]["ipAddress"]
-        told, acting, refusal = await run_on(address, port, key)
-        assert (told, acting) == (emails["slices-account"],) * 2
+        address = account["networkEndpoints"][worker]["ipAddress"]
+        identity, acting, refusal = await run_on(address, port, key)
+        assert (identity, acting) == (emails["slices-account"],) * 2
         assert refusal["code"] == 403
         assert emails["slices-account"] in refusal["message"]
-    made = cloud.call("GET", f"{INSTANCES}/own")
-    items = {one["key"]: one["value"] for one in made["metadata"]["items"]}
+    account = cloud.call("GET", f"{INSTANCES}/own")
+    items = {item["key"]: item["value"] for item in account["metadata"]["items"]}
     port = int(items.get("tpuctl-ssh-port", 22))
-    told, acting, refusal = await run_on(made["networkInterfaces"][0]["networkIP"], port, key)
-    assert (told, acting) == (emails["instances-account"],) * 2
+    identity, acting, refusal = await run_on(
+        account["networkInterfaces"][0]["networkIP"], port, key
+    )
+    assert (identity, acting) == (emails["instances-account"],) * 2
     assert emails["instances-account"] in refusal["message"]

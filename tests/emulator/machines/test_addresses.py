@@ -24,14 +24,14 @@ def test_reservations_are_repeated_and_outlive_the_process(tmp_path: Path) -> No
     again = Addresses(tmp_path / "addresses.json")
     assert again.reserve(NAMES) == first
     assert again.reserve([NAMES[2], NAMES[0]]) == [first[2], first[0]]
-    assert len({(one.address, one.ssh_port) for one in first}) == len(NAMES)
+    assert len({(reservation.address, reservation.ssh_port) for reservation in first}) == len(NAMES)
 
 
 @has_loopback_network
 def test_each_machine_has_an_address_and_a_released_one_is_given_again(tmp_path: Path) -> None:
     kept = Addresses(tmp_path / "addresses.json")
     first = kept.reserve(NAMES)
-    assert len({one.address for one in first}) == len(NAMES)
+    assert len({reservation.address for reservation in first}) == len(NAMES)
     kept.release(NAMES[1])
     assert kept.reserve(["another"])[0].address == first[1].address
 
@@ -39,32 +39,34 @@ def test_each_machine_has_an_address_and_a_released_one_is_given_again(tmp_path:
 @has_loopback_network
 def test_two_local_clouds_do_not_meet(tmp_path: Path) -> None:
     clouds = [Addresses(tmp_path / f"{number}.json") for number in range(3)]
-    given = [one.address for cloud in clouds for one in cloud.reserve(NAMES)]
-    assert len(set(given)) == 3 * len(NAMES)
+    chosen_addresses = [
+        reservation.address for cloud in clouds for reservation in cloud.reserve(NAMES)
+    ]
+    assert len(set(chosen_addresses)) == 3 * len(NAMES)
 
 
 @has_loopback_network
 def test_port_22_where_it_is_allowed_and_free(tmp_path: Path) -> None:
     kept = Addresses(tmp_path / "addresses.json")
-    [one] = kept.reserve(NAMES[:1])
-    assert (one.ssh_port == 22) == can_listen(one.address, 22)
-    assert (one.metadata_port == 80) == can_listen(one.address, 80)
+    [reservation] = kept.reserve(NAMES[:1])
+    assert (reservation.ssh_port == 22) == can_listen(reservation.address, 22)
+    assert (reservation.metadata_port == 80) == can_listen(reservation.address, 80)
 
 
 @has_loopback_network
 def test_a_port_that_somebody_has_is_not_chosen(tmp_path: Path, monkeypatch: Any) -> None:
     kept = Addresses(tmp_path / "addresses.json", ssh="high")
-    [address] = [one.address for one in kept.reserve(["first"])]
+    [address] = [reservation.address for reservation in kept.reserve(["first"])]
     monkeypatch.setattr(addresses, "HIGH_PORTS", range(23450, 23453))
     kept.release("first")
     with socket.socket() as other:
         other.bind((address, 23451))
         other.listen()
-        [one] = kept.reserve(["first"])
-    taken = {one.ssh_port, one.metadata_port}
-    assert one.address == address
-    assert one.ssh_port in (23450, 23452)
-    assert 23451 not in taken
+        [reserved] = kept.reserve(["first"])
+    used_ports = {reserved.ssh_port, reserved.metadata_port}
+    assert reserved.address == address
+    assert reserved.ssh_port in (23450, 23452)
+    assert 23451 not in used_ports
 
 
 def test_one_shared_address_where_the_system_has_no_more(
@@ -73,9 +75,13 @@ def test_one_shared_address_where_the_system_has_no_more(
     monkeypatch.setattr(
         addresses, "can_listen", lambda host, port: host == "127.0.0.1" and can_listen(host, port)
     )
-    given = Addresses(tmp_path / "addresses.json").reserve(NAMES)
-    assert {one.address for one in given} == {"127.0.0.1"}
-    ports = [port for one in given for port in (one.ssh_port, one.metadata_port)]
+    reservations = Addresses(tmp_path / "addresses.json").reserve(NAMES)
+    assert {reservation.address for reservation in reservations} == {"127.0.0.1"}
+    ports = [
+        port
+        for reservation in reservations
+        for port in (reservation.ssh_port, reservation.metadata_port)
+    ]
     assert len(set(ports)) == 2 * len(NAMES)
     assert not {22, 80} & set(ports)
 
@@ -92,8 +98,8 @@ async def test_what_serves_machines_listens_on_loopback_alone(make_lab: Any) -> 
     others = {port for port in (22, 80) if not is_free_elsewhere(port)}
     lab = await make_lab()
     spec = await lab.boot()
-    shown = (await lab.run("echo $GCE_METADATA_HOST; echo $https_proxy")).out.split()
-    metadata, proxy = (int(text.rpartition(":")[2]) for text in shown)
+    output = (await lab.run("echo $GCE_METADATA_HOST; echo $https_proxy")).out.split()
+    metadata, proxy = (int(text.rpartition(":")[2]) for text in output)
     assert spec.endpoint.address.startswith("127.")
     for port in {spec.endpoint.ssh_port, metadata, proxy} - others:
         assert is_free_elsewhere(port)

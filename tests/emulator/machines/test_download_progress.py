@@ -27,15 +27,15 @@ print("Installing collected packages: x", flush=True)
 def test_bytes_of_the_file_that_is_being_fetched(tmp_path: Path) -> None:
     moved: list[tuple[int, int]] = []
     told: list[str] = []
-    seen = tmp_path / "seen"
+    output_file = tmp_path / "seen"
 
     def note(done: int, total: int, text: str) -> None:
         moved.append((done, total))
         assert text == "x-1-py3-none-any.whl: 0.5 of 2.0 MB"
-        seen.touch()
+        output_file.touch()
 
     with (tmp_path / "lock").open("w") as lock:
-        command = [sys.executable, "-c", LIKE_PIP, str(seen)]
+        command = [sys.executable, "-c", LIKE_PIP, str(output_file)]
         status, _ = asyncio.run(_run(command, told.append, lock.fileno(), note))
     assert status == 0
     assert set(moved) == {(500_000, 2_000_000)}

@@ -29,10 +29,10 @@ print(written, why, flush=True)
 
 
 async def write(lab: Any, path: str, most: int = 2 * MIB) -> tuple[int, int]:
-    told = await lab.run(f"python3 -c '{WRITER}' {path} {most}")
-    assert told.status == 0, told.error
-    written, why = map(int, told.out.split())
-    return written, why
+    result = await lab.run(f"python3 -c '{WRITER}' {path} {most}")
+    assert result.status == 0, result.error
+    written, error_number = map(int, result.out.split())
+    return written, error_number
 
 
 @pytest.mark.parametrize("path", ["~/x", "/tmp/x", "/var/tmp/x", "~/.local/lib/x"])
@@ -69,8 +69,8 @@ async def test_a_program_that_runs_meets_the_end_in_an_open_file(booted: Any) ->
             f"mkdir -p job && cd job && python3 -c '{program}' log {2 * MIB}", encoding="utf-8"
         )
         process.stdin.write("\n")
-        told = await asyncio.wait_for(process.stdout.readline(), 20)
-        assert told.split() == [str(MIB), str(errno.ENOSPC)]
+        line = await asyncio.wait_for(process.stdout.readline(), 20)
+        assert line.split() == [str(MIB), str(errno.ENOSPC)]
         again = await asyncio.wait_for(process.stdout.readline(), 20)
         assert again.split() == ["0", str(errno.ENOSPC)]
     async with booted.connect() as connection:

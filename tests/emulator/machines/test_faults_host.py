@@ -76,15 +76,15 @@ async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
     url = (await isolated.run("echo http://$GCE_METADATA_HOST/computeMetadata/v1/")).out.strip()
     headers = {"Metadata-Flavor": "Google"}
 
-    def ask() -> int:
+    def connect() -> int:
         with requests.Session() as session:
             session.trust_env = False
             return session.get(url, headers=headers, timeout=10).status_code
 
-    assert await asyncio.to_thread(ask) == 200
+    assert await asyncio.to_thread(connect) == 200
     await isolated.host.fail_host(isolated.name, is_silent=True)
     with pytest.raises(requests.ConnectionError):
-        await asyncio.to_thread(ask)
+        await asyncio.to_thread(connect)
     async with isolated.connect(worker=1) as connection:  # the others live on
         assert (await connection.run("echo here", encoding="utf-8")).stdout == "here\n"
 

@@ -42,17 +42,19 @@ async def run(init: Init, command: str) -> int:
 
 async def test_many_at_once_are_forked_from_one(fork_server: ForkServer) -> None:
     machines = await asyncio.gather(*(Init.start(None, fork_server) for _ in range(8)))
-    parents = {parent_of(one.pid) for one in machines}
+    parents = {parent_of(machine.pid) for machine in machines}
     assert len(parents) == 1
     assert parents != {os.getpid()}
-    codes = await asyncio.gather(*(run(one, f"exit {code}") for code, one in enumerate(machines)))
+    codes = await asyncio.gather(
+        *(run(machine, f"exit {code}") for code, machine in enumerate(machines))
+    )
     assert codes == list(range(8))
-    sessions = {os.getsid(one.pid) for one in machines}
+    sessions = {os.getsid(machine.pid) for machine in machines}
     assert len(sessions) == 8, "a signal to one's group reaches no other"
-    await asyncio.gather(*(one.stop(0) for one in machines))
-    assert all(one.ended.is_set() for one in machines)
-    for one in machines:
-        assert not Path(f"/proc/{one.pid}").exists(), "nobody waits for it"
+    await asyncio.gather(*(machine.stop(0) for machine in machines))
+    assert all(machine.ended.is_set() for machine in machines)
+    for stopped in machines:
+        assert not Path(f"/proc/{stopped.pid}").exists(), "nobody waits for it"
 
 
 async def test_the_end_of_one_is_noticed(fork_server: ForkServer) -> None:

@@ -117,8 +117,8 @@ async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Pat
     way = GatewayAddress.read(tmp_path)
     assert way is not None
     authority = tmp_path / "authority" / "authority.pem"
-    known = shell_user(tmp_path, "http://proxy.company.com:3128")
-    for user, code in ((known, 0), ("shell", 0), ("shell-0123", 1), ("shell-../token", 1)):
+    shell = shell_user(tmp_path, "http://proxy.company.com:3128")
+    for user, code in ((shell, 0), ("shell", 0), ("shell-0123", 1), ("shell-../token", 1)):
         proxy = way.url(user.replace("/", "%2F"))
         ca = ("--cacert", str(authority))
         status, _, error = await curl(*ca, "https://storage.googleapis.com/", https_proxy=proxy)
@@ -192,12 +192,12 @@ async def test_what_cannot_be_reached_is_told(gateway: Gateway) -> None:
 
 
 async def test_large_bodies_pass_both_ways_whole(gateway: Gateway, tmp_path: Path) -> None:
-    sent = os.urandom(20_000_000)
+    payload = os.urandom(20_000_000)
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"X-Forwarded-Proto: https" in head
-        body = await reader.readexactly(len(sent))
+        body = await reader.readexactly(len(payload))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
         writer.close()
@@ -207,13 +207,13 @@ async def test_large_bodies_pass_both_ways_whole(gateway: Gateway, tmp_path: Pat
     await other.open()
     authority, source, copy = (tmp_path / name for name in ("ca.pem", "source", "copy"))
     authority.write_bytes(gateway.authority.certificate_pem)
-    source.write_bytes(sent)
+    source.write_bytes(payload)
     status, _, error = await curl(
         *("--cacert", str(authority), "--proxy", other.url, "-H", "Expect:"),
         *("--data-binary", f"@{source}", "-o", str(copy), "https://storage.googleapis.com/o"),
     )
     assert status == 0, error
-    assert copy.read_bytes() == sent
+    assert copy.read_bytes() == payload
     await other.close()
     server.close()
 

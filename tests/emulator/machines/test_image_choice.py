@@ -47,7 +47,7 @@ def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offered", "wanted", "nearest"),
+    ("offered", "requested", "nearest"),
     [
         (["2.12.0", "2.16.1", "2.18.0"], "2.15.1", "2.16.1"),
         (["2.12.0", "2.16.1", "2.18.0"], "2.12.1", "2.12.0"),
@@ -56,12 +56,12 @@ def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
     ],
 )
 def test_without_a_python_the_nearest_tensorflow_stands_in(
-    make_store: MakeStore, offered: list[str], wanted: str, nearest: str
+    make_store: MakeStore, offered: list[str], requested: str, nearest: str
 ) -> None:
-    store = make_store(dict.fromkeys(offered, current().minor) | {wanted: f"3.98 {NOWHERE}"})
-    choice = store.choose(wanted)
+    store = make_store(dict.fromkeys(offered, current().minor) | {requested: f"3.98 {NOWHERE}"})
+    choice = store.choose(requested)
     assert choice.tensorflow == nearest
-    assert choice.note.startswith(f"TensorFlow {nearest} instead of {wanted}: no Python 3.98 or")
+    assert choice.note.startswith(f"TensorFlow {nearest} instead of {requested}: no Python 3.98 or")
     assert "\n" not in choice.note
     assert list(store.available()) == offered
 
@@ -79,10 +79,10 @@ async def test_an_image_made_before_is_used_wherever_its_python_was_found(
 ) -> None:
     other = other_interpreter()
     store = make_store({TENSORFLOW: other.minor})
-    made = await store.ensure(TENSORFLOW, lambda _: None)
+    image = await store.ensure(TENSORFLOW, lambda _: None)
     hide_interpreters(tmp_path, monkeypatch)
     assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
-    assert store.path_of(TENSORFLOW) == made
+    assert store.path_of(TENSORFLOW) == image
     assert ImageStore(tmp_path / "none", tmp_path / "locks").available() == {}
 
 

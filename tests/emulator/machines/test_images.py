@@ -22,7 +22,7 @@ STANDS_IN = "2.20.0"  # no runtime has it: the oldest TensorFlow for Python 3.13
 
 def test_every_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path) -> None:
     locks = ImageStore(tmp_path).locks()
-    assert set(locks) - {STANDS_IN} <= {known.tensorflow for known in runtimes()}
+    assert set(locks) - {STANDS_IN} <= {runtime.tensorflow for runtime in runtimes()}
     assert {"2.18.0", STANDS_IN} <= set(locks)
     for version, lock in locks.items():
         text = lock.read_text()
@@ -36,11 +36,11 @@ def test_every_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path
 async def test_an_image_is_made_once_by_however_many_ask(tmp_path: Path) -> None:
     told: list[str] = []
     stores = [ImageStore(tmp_path) for _ in range(3)]
-    made = await asyncio.gather(*(store.ensure(None, told.append) for store in stores))
-    assert len(set(made)) == 1
+    images = await asyncio.gather(*(store.ensure(None, told.append) for store in stores))
+    assert len(set(images)) == 1
     assert len([line for line in told if line.startswith("Making")]) == 1
     python = await asyncio.create_subprocess_exec(
-        made[0] / "bin" / "python3", "-m", "pip", "-V", stdout=asyncio.subprocess.DEVNULL
+        images[0] / "bin" / "python3", "-m", "pip", "-V", stdout=asyncio.subprocess.DEVNULL
     )
     assert await python.wait() == 0
 

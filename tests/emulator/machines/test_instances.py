@@ -18,7 +18,7 @@ SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
 async def boot(lab: Any, **fields: Any) -> MachineSpec:
     """Boot an instance that the lab's user may log in to."""
-    wanted = {"metadata": {"ssh-keys": lab.key_line}} | fields
+    settings = {"metadata": {"ssh-keys": lab.key_line}} | fields
     spec = MachineSpec(
         name=NAME,
         node_id="controller",
@@ -29,19 +29,19 @@ async def boot(lab: Any, **fields: Any) -> MachineSpec:
         zone="europe-west4-a",
         accelerator_type="",
         runtime_version="",
-        service_account=wanted.pop("service_account", "c@lab.iam.gserviceaccount.com"),
+        service_account=settings.pop("service_account", "c@lab.iam.gserviceaccount.com"),
         access_token="token-of-the-controller",
         kind="instance",
         machine_type="n1-highmem-8",
         scopes=SCOPES,
-        **wanted,
+        **settings,
     )
     lab.specs = [spec]
     await lab.host.boot(spec, lambda _: None)
     return spec
 
 
-async def ask(lab: Any, path: str) -> Any:
+async def get_metadata(lab: Any, path: str) -> Any:
     done = await lab.run(
         f'curl -sS -H "Metadata-Flavor: Google" "http://$GCE_METADATA_HOST/computeMetadata/v1/{path}"'
     )
@@ -51,33 +51,33 @@ async def ask(lab: Any, path: str) -> Any:
 
 async def test_an_instance_is_called_as_it_is_named(lab: Any) -> None:
     await boot(lab)
-    assert await ask(lab, "instance/name") == "controller"
+    assert await get_metadata(lab, "instance/name") == "controller"
     hostname = "controller.europe-west4-a.c.lab.internal"
-    assert await ask(lab, "instance/hostname") == hostname
+    assert await get_metadata(lab, "instance/hostname") == hostname
     if lab.host.isolation == "user namespaces":
         assert (await lab.run("hostname")).out == "controller\n"
         assert (await lab.run("getent hosts controller")).status == 0
 
 
 async def test_its_metadata_is_an_instances_not_a_tpus(lab: Any) -> None:
-    own = {"ssh-keys": lab.key_line, "tpuctl-stack": "s"}
-    await boot(lab, metadata=own, project_metadata={"common": "c"})
-    tree = json.loads(await ask(lab, "instance/?recursive=true"))
-    assert tree["attributes"] == own
+    metadata = {"ssh-keys": lab.key_line, "tpuctl-stack": "s"}
+    await boot(lab, metadata=metadata, project_metadata={"common": "c"})
+    tree = json.loads(await get_metadata(lab, "instance/?recursive=true"))
+    assert tree["attributes"] == metadata
     assert tree["machineType"] == "projects/4711/machineTypes/n1-highmem-8"
     assert tree["zone"] == "projects/4711/zones/europe-west4-a"
     account = tree["serviceAccounts"]["default"]
     assert account["email"] == "c@lab.iam.gserviceaccount.com"
     assert account["scopes"] == list(SCOPES)
-    assert await ask(lab, "project/attributes/common") == "c"
-    token = json.loads(await ask(lab, "instance/service-accounts/default/token"))
+    assert await get_metadata(lab, "project/attributes/common") == "c"
+    token = json.loads(await get_metadata(lab, "instance/service-accounts/default/token"))
     assert token["access_token"] == "token-of-the-controller"
 
 
 async def test_without_a_service_account_there_is_no_token(lab: Any) -> None:
     await boot(lab, service_account="")
-    assert await ask(lab, "instance/service-accounts/") == "\n"
-    answer = await ask(lab, "instance/service-accounts/default/token")
+    assert await get_metadata(lab, "instance/service-accounts/") == "\n"
+    answer = await get_metadata(lab, "instance/service-accounts/default/token")
     assert "Error 404 (Not Found)" in answer
 
 
@@ -142,9 +142,9 @@ async def test_the_standard_library_reaches_googles_apis_with_the_machines_token
     program = STDLIB.replace("URLS", repr([NODES, DISKS]))
     done = await lab.run("python3 -I -", input=program.encode())
     assert done.out == "front\nfront\n", done.error
-    assert [(one.host, one.path) for one in front.seen] == [
+    assert [(request.host, request.path) for request in front.seen] == [
         ("tpu.googleapis.com", "/v2/projects/lab/locations/europe-west4-a/nodes"),
         ("compute.googleapis.com", "/compute/v1/projects/lab/zones/europe-west4-a/disks"),
     ]
-    tokens = {one.headers["authorization"] for one in front.seen}
+    tokens = {request.headers["authorization"] for request in front.seen}
     assert tokens == {"Bearer token-of-the-controller"}

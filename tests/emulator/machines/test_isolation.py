@@ -84,18 +84,18 @@ async def test_the_local_clouds_own_secrets_are_out_of_sight(booted: Any) -> Non
 
 async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: Any) -> None:
     await isolated.boot(workers=2)
-    mine = f"sleep 43{os.getpid()}"
+    marker = f"sleep 43{os.getpid()}"
     async with isolated.connect() as first, isolated.connect(worker=1) as second:
-        process = await first.create_process(f"echo first > /tmp/file; {mine}")
-        await async_until(lambda: is_running(mine), "it starts")
+        process = await first.create_process(f"echo first > /tmp/file; {marker}")
+        await async_until(lambda: is_running(marker), "it starts")
         listed = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; echo; done; ls /tmp"
-        seen = (await second.run(listed)).stdout.decode()
-        names = [(await one.run("hostname")).stdout for one in (first, second)]
+        listing = (await second.run(listed)).stdout.decode()
+        names = [(await machine.run("hostname")).stdout for machine in (first, second)]
         devices = (await first.run("ls /dev")).stdout.decode().split()
         process.kill()
-    assert mine not in seen
-    assert str(os.getpid()) not in seen
-    assert "file" not in seen
+    assert marker not in listing
+    assert str(os.getpid()) not in listing
+    assert "file" not in listing
     assert names[0] != names[1]
     assert names[0].endswith(b"-w-0\n")
     assert {"null", "zero", "urandom", "shm", "pts"} <= set(devices)

@@ -27,7 +27,7 @@ class Reader:
         self._session = session
         self.root = root
 
-    async def ask(
+    async def fetch(
         self, path: str, *, method: str = "GET", headers: Any = FLAVOR, data: str | None = None
     ) -> tuple[int, str, Any]:
         url = f"http://{self.root}{path}"
@@ -37,7 +37,7 @@ class Reader:
             return answer.status, await answer.text(), answer.headers
 
     async def value(self, path: str) -> str:
-        status, text, headers = await self.ask(f"/computeMetadata/v1/{path}")
+        status, text, headers = await self.fetch(f"/computeMetadata/v1/{path}")
         assert status == 200, (path, status)
         assert headers["Metadata-Flavor"] == "Google"
         return text
@@ -52,32 +52,32 @@ async def reader_of(lab: Any, session: aiohttp.ClientSession, worker: int = 0) -
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(trust_env=False) as one:
-        yield one
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        yield session
 
 
 async def test_the_header_is_demanded(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot()
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/zone"
-    status, page, headers = await reader.ask(path, headers={})
+    status, page, headers = await reader.fetch(path, headers={})
     assert status == 403
     assert headers["Content-Type"].startswith("text/html")
     assert "Missing Metadata-Flavor:Google header." in page
     assert f"<code>{path}</code>" in page
-    assert (await reader.ask(path, headers=FLAVOR | {"X-Forwarded-For": "1.2.3.4"}))[0] == 403
+    assert (await reader.fetch(path, headers=FLAVOR | {"X-Forwarded-For": "1.2.3.4"}))[0] == 403
     # Another site's page whose name was made to lead here.
     for name in ("evil.example", "evil.example:80", "metadata.google.internal.evil.example"):
-        assert (await reader.ask(path, headers=FLAVOR | {"Host": name}))[0] == 403
+        assert (await reader.fetch(path, headers=FLAVOR | {"Host": name}))[0] == 403
     for name in ("metadata.google.internal", "metadata:80", "169.254.169.254"):
-        assert (await reader.ask(path, headers=FLAVOR | {"Host": name}))[0] == 200
-    assert (await reader.ask(path))[0] == 200
-    status, page, headers = await reader.ask("/computeMetadata/v1/instance/<nothing>")
+        assert (await reader.fetch(path, headers=FLAVOR | {"Host": name}))[0] == 200
+    assert (await reader.fetch(path))[0] == 200
+    status, page, headers = await reader.fetch("/computeMetadata/v1/instance/<nothing>")
     assert (status, headers["Metadata-Flavor"]) == (404, "Google")
     assert "&lt;nothing&gt;" in page or "%3Cnothing%3E" in page
     assert (await reader.value("universe/universe-domain")) == "googleapis.com"
-    assert (await reader.ask("/elsewhere"))[0] == 404
-    status, _, headers = await reader.ask("/computeMetadata/v1/instance/attributes")
+    assert (await reader.fetch("/elsewhere"))[0] == 404
+    status, _, headers = await reader.fetch("/computeMetadata/v1/instance/attributes")
     assert (status, headers["Location"]) == (301, "/computeMetadata/v1/instance/attributes/")
 
 
@@ -155,9 +155,12 @@ def spec_of(type_name: str) -> MachineSpec:
 def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> None:
     tree: Any = metadata_tree(spec_of(type_name), "host", {}, {})
     lines = tree["instance"]["attributes"]["tpu-env"].splitlines()
-    told = {name: value.strip("'") for name, _, value in (one.partition(": ") for one in lines)}
+    line = {
+        name: value.strip("'")
+        for name, _, value in (variables.partition(": ") for variables in lines)
+    }
     expected = PRINTED[type_name]
-    assert {name: told.get(name) for name in expected} == expected
+    assert {name: line.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -210,15 +213,15 @@ async def test_the_account_and_its_token(lab: Any, session: aiohttp.ClientSessio
         assert whole["email"] == email
         assert "cloud-platform" in whole["scopes"][0]
     nobody = "/computeMetadata/v1/instance/service-accounts/nobody/token"
-    assert (await reader.ask(nobody))[0] == 404
+    assert (await reader.fetch(nobody))[0] == 404
 
 
 async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot(step="one")
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
-    waiting = asyncio.create_task(reader.ask(path))
-    _, _, headers = await reader.ask("/computeMetadata/v1/instance/preempted")
+    waiting = asyncio.create_task(reader.fetch(path))
+    _, _, headers = await reader.fetch("/computeMetadata/v1/instance/preempted")
     lab.host.set_event(lab.name, "maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
     done, _ = await asyncio.wait({waiting}, timeout=0.3)
     assert not done  # something else changed
@@ -227,14 +230,14 @@ async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) ->
     assert (status, text) == (200, "TRUE")
     assert after["ETag"] != headers["ETag"]
     # Somebody who missed the change is told at once.
-    late = await asyncio.wait_for(reader.ask(f"{path}&last_etag={headers['ETag']}"), 10)
+    late = await asyncio.wait_for(reader.fetch(f"{path}&last_etag={headers['ETag']}"), 10)
     assert late[1] == "TRUE"
     # And nobody waits longer than they want.
     last = f"{path}&last_etag={after['ETag']}&timeout_sec=0"
-    assert (await asyncio.wait_for(reader.ask(last), 10))[1] == "TRUE"
+    assert (await asyncio.wait_for(reader.fetch(last), 10))[1] == "TRUE"
     attributes = "/computeMetadata/v1/instance/attributes/step?wait_for_change=true"
-    waiting = asyncio.create_task(reader.ask(attributes))
-    await reader.ask("/")
+    waiting = asyncio.create_task(reader.fetch(attributes))
+    await reader.fetch("/")
     lab.change(step="two")
     assert (await asyncio.wait_for(waiting, 10))[1] == "two"
 
@@ -246,8 +249,8 @@ async def test_a_machine_goes_down_while_somebody_waits(
     await lab.boot()
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
-    waiting = asyncio.create_task(reader.ask(path))
-    await reader.ask("/")
+    waiting = asyncio.create_task(reader.fetch(path))
+    await reader.fetch("/")
     await asyncio.sleep(0.1)
     await lab.host.shut_down(lab.name)
     with contextlib.suppress(aiohttp.ClientError):
@@ -257,13 +260,15 @@ async def test_a_machine_goes_down_while_somebody_waits(
 async def test_guest_attributes_are_written_on_the_machine(lab: Any) -> None:
     await lab.boot()
     base = "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes"
-    ask = f"curl -sS -f -H Metadata-Flavor:Google {base}"
-    done = await lab.run(f"{ask}/job/state -X PUT -d running && {ask}/job/state")
+    fetch_command = f"curl -sS -f -H Metadata-Flavor:Google {base}"
+    done = await lab.run(
+        f"{fetch_command}/job/state -X PUT -d running && {fetch_command}/job/state"
+    )
     assert (done.out, done.status) == ("running", 0)
     written = lab.host.guest_attributes(lab.name)
     assert written["job"] == {"state": "running"}
     assert set(written["hostkeys"]) == {"ssh-ed25519"}
-    await lab.run(f"{ask}/job/state -X DELETE")
+    await lab.run(f"{fetch_command}/job/state -X DELETE")
     assert lab.host.guest_attributes(lab.name)["job"] == {}
 
 
@@ -273,10 +278,10 @@ async def test_a_machine_proves_to_others_who_it_is(
     spec = await lab.boot()
     reader = await reader_of(lab, session)
     path = "instance/service-accounts/default/identity"
-    status, text, _ = await reader.ask(f"/computeMetadata/v1/{path}")
+    status, text, _ = await reader.fetch(f"/computeMetadata/v1/{path}")
     assert (status, text) == (400, "non-empty audience parameter required\n")
     nobody = path.replace("default", "nobody") + "?audience=x"
-    assert (await reader.ask(f"/computeMetadata/v1/{nobody}"))[0] == 404
+    assert (await reader.fetch(f"/computeMetadata/v1/{nobody}"))[0] == 404
     audience = "https://service.example.com"
     certificates = certificates_for("/oauth2/v1/certs", lab.home)
     short = await reader.value(f"{path}?audience={audience}")

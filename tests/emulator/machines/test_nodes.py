@@ -95,8 +95,8 @@ class Owner:
         """Ask until it is over; boots take as long as TensorFlow takes to load."""
 
         def ended() -> Any:
-            found = self("GET", f"/v1/{operation['name']}")
-            return found if found.get("done") else None
+            state = self("GET", f"/v1/{operation['name']}")
+            return state if state.get("done") else None
 
         operation = until(ended, f"the end of {operation}", 600)
         assert "error" not in operation, operation
@@ -170,15 +170,15 @@ async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_on
 
     elsewhere = {"ipAddress": "127.0.0.1", "port": 8470}
     was_taken = accepts(elsewhere)
-    made = await asyncio.to_thread(make)
-    members = [f"serviceAccount:{made['serviceAccount']}"]
+    operation = await asyncio.to_thread(make)
+    members = [f"serviceAccount:{operation['serviceAccount']}"]
     grant = {"role": "roles/storage.objectViewer", "members": members}
     policy = await asyncio.to_thread(call, "GET", f"/storage/v1/b/{BUCKET}/iam")
     policy["bindings"] = [*policy.get("bindings", ()), grant]
     await asyncio.to_thread(call, "PUT", f"/storage/v1/b/{BUCKET}/iam", json=policy)
 
-    assert made["state"] == "READY"
-    (endpoint,) = made["networkEndpoints"]
+    assert operation["state"] == "READY"
+    (endpoint,) = operation["networkEndpoints"]
     address = f"{endpoint['ipAddress']}:{endpoint['port']}"
     assert accepts(endpoint)
     if not was_taken:  # TensorFlow itself would listen on every interface
@@ -241,7 +241,7 @@ def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineS
 
 
 @pytest.mark.parametrize(
-    ("version", "tensorflow", "hosts", "told"),
+    ("version", "tensorflow", "hosts", "message"),
     [
         ("2.4.1", "2.4.1", 1, r"no image for TPU node version 2\.4\.1 \(TensorFlow 2\.4\.1\)"),
         ("pytorch-1.13", None, 1, "no image for TPU node version pytorch-1.13: it has those with"),
@@ -249,11 +249,11 @@ def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineS
     ],
 )
 async def test_what_this_computer_cannot_run_is_refused_by_name(
-    lab: Any, version: str, tensorflow: str | None, hosts: int, told: str
+    lab: Any, version: str, tensorflow: str | None, hosts: int, message: str
 ) -> None:
     (endpoint,) = await lab.host.reserve([f"{PARENT}/v1nodes/n/workers/0"])
     spec = spec_of_node(endpoint, runtime_version=version, tensorflow=tensorflow, hosts=hosts)
-    with pytest.raises(MachineError, match=told):
+    with pytest.raises(MachineError, match=message):
         await lab.host.boot(spec, lambda _: None)
     assert lab.host.count_running() == 0
 
@@ -263,7 +263,7 @@ async def test_nodes_serve_at_8470_where_they_have_an_address_of_their_own(lab: 
     endpoints = await lab.host.reserve(names)
     if endpoints[0].address == "127.0.0.1":
         pytest.skip("all machines share one address here")
-    assert [one.serving_port for one in endpoints] == [8470] * 3
+    assert [endpoint.serving_port for endpoint in endpoints] == [8470] * 3
 
 
 async def test_nodes_that_share_an_address_differ_by_port(
@@ -273,13 +273,13 @@ async def test_nodes_that_share_an_address_differ_by_port(
     monkeypatch.setattr(Addresses, "_choose_network", lambda self: None)
     addresses = Addresses(tmp_path / "addresses.json")
     names = [f"{PARENT}/v1nodes/n/workers/{index}" for index in range(2)]
-    first, second = (kept.endpoint for kept in addresses.reserve(names))
+    first, second = (reservation.endpoint for reservation in addresses.reserve(names))
     assert first.address == second.address == "127.0.0.1"
     ports = [first.serving_port, second.serving_port, first.ssh_port, second.ssh_port]
     assert len(set(ports)) == 4
     assert 8470 not in ports
     again = Addresses(tmp_path / "addresses.json")
-    assert [kept.endpoint for kept in again.reserve(names)] == [first, second]
+    assert [reservation.endpoint for reservation in again.reserve(names)] == [first, second]
 
 
 class Gate:
@@ -314,9 +314,9 @@ class Launcher:
 
 @pytest.fixture
 async def init() -> AsyncIterator[Init]:
-    made = await Init.start(None)
-    yield made
-    await made.stop(0)
+    init = await Init.start(None)
+    yield init
+    await init.stop(0)
 
 
 async def test_a_server_that_does_not_come_up_says_why(init: Init, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
 
 
-async def ask(place: str, user: int | None) -> str:
+async def request_as(place: str, user: int | None) -> str:
     """What a program of that user is answered."""
     command = [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")]
     done = await asyncio.to_thread(succeed, command, timeout=60)
@@ -49,11 +49,11 @@ async def ask(place: str, user: int | None) -> str:
 async def test_no_other_user_is_given_a_token(lab: Any) -> None:
     spec = await lab.boot()
     place = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
-    answer = await ask(place, STRANGER)
+    answer = await request_as(place, STRANGER)
     assert answer.startswith("HTTP/1.1 403 ")
     assert "Other users of this computer are refused." in answer
     assert spec.access_token not in answer
-    assert spec.access_token in await ask(place, None)
+    assert spec.access_token in await request_as(place, None)
 
 
 @needs_root
@@ -66,10 +66,10 @@ async def test_no_other_user_comes_in_by_the_door() -> None:
     inside = await asyncio.start_server(serve, "127.0.0.1", 0)
 
     async def reach() -> socket.socket:
-        made = socket.socket()
-        made.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(made, inside.sockets[0].getsockname())
-        return made
+        connection = socket.socket()
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, inside.sockets[0].getsockname())
+        return connection
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -77,8 +77,8 @@ async def test_no_other_user_comes_in_by_the_door() -> None:
     door = PortForward(reach)
     await door.listen("127.0.0.1", port)
     try:
-        assert await ask(f"127.0.0.1:{port}", None) == "here"
-        assert await ask(f"127.0.0.1:{port}", STRANGER) == "reset\n"
+        assert await request_as(f"127.0.0.1:{port}", None) == "here"
+        assert await request_as(f"127.0.0.1:{port}", STRANGER) == "reset\n"
     finally:
         await door.close()
         inside.close()
@@ -97,6 +97,6 @@ def test_whose_a_connection_is(
         with accepted:
             assert is_same_user(accepted.getsockname(), far)
             assert not is_same_user(accepted.getsockname(), (far[0], 1))
-            own = os.geteuid()
-            monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+            user_id = os.geteuid()
+            monkeypatch.setattr(os, "geteuid", lambda: user_id + 1)
             assert not is_same_user(accepted.getsockname(), far)

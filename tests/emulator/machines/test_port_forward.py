@@ -100,12 +100,12 @@ async def running(init: Init, program: str, *words: str) -> AsyncIterator[Any]:
         await started.exit
 
 
-async def ask(place: tuple[str, int], word: bytes) -> bytes:
+async def exchange(place: tuple[str, int], word: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*place)
     writer.write(word)
-    told = await reader.read()
+    answer = await reader.read()
     writer.close()
-    return told
+    return answer
 
 
 def free_port() -> int:
@@ -130,16 +130,16 @@ async def test_the_door_is_the_only_way_in(begin: Begin) -> None:
         assert await asyncio.to_thread(output.readline) == b"listening\n"
         for place in (door, ("127.0.0.1", door[1])):
             with pytest.raises(ConnectionRefusedError):
-                await ask(place, b"in")
+                await exchange(place, b"in")
         await network.open_port()
-        assert await ask(door, b"in") == b"IN"
+        assert await exchange(door, b"in") == b"IN"
         with pytest.raises(ConnectionRefusedError):
-            await ask(("127.0.0.1", door[1]), b"in")
+            await exchange(("127.0.0.1", door[1]), b"in")
         await network.close_port()
         with pytest.raises(ConnectionRefusedError):
-            await ask(door, b"in")
+            await exchange(door, b"in")
         await network.open_port()
-        assert await ask(door, b"again") == b"AGAIN"
+        assert await exchange(door, b"again") == b"AGAIN"
 
 
 async def test_closing_the_door_ends_what_goes_through(begin: Begin) -> None:

@@ -18,16 +18,16 @@ PLAIN = {"PATH": os.defpath}
 
 @pytest.fixture
 async def init() -> AsyncIterator[Init]:
-    one = await Init.start(None)
-    yield one
-    await one.stop(0.2)
+    init = await Init.start(None)
+    yield init
+    await init.stop(0.2)
 
 
 def descriptors() -> set[str]:
     return {entry.name for entry in Path("/dev/fd").iterdir()}
 
 
-async def say(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
+async def run_echo(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
     """What the program wrote, and its code."""
     command = ["/bin/sh", "-c", f"echo {number}; read line; exit {number % 100}"]
     if on_terminal:
@@ -56,8 +56,8 @@ async def say(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
 
 async def test_many_at_once_each_with_its_own_files_and_exit(init: Init) -> None:
     before = descriptors()
-    asked = [say(init, number, on_terminal=number % 3 == 0) for number in range(300)]
-    for number, (text, code) in enumerate(await asyncio.gather(*asked)):
+    runs = [run_echo(init, number, on_terminal=number % 3 == 0) for number in range(300)]
+    for number, (text, code) in enumerate(await asyncio.gather(*runs)):
         assert text == str(number)
         assert code == number % 100
     assert descriptors() <= before  # what other tests left may be closed meanwhile
@@ -73,7 +73,7 @@ async def test_who_gives_up_waiting_disturbs_nobody(init: Init) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await started
 
-    crowd = [give_up(n) if n % 2 else say(init, n, on_terminal=n % 4 == 0) for n in range(60)]
+    crowd = [give_up(n) if n % 2 else run_echo(init, n, on_terminal=n % 4 == 0) for n in range(60)]
     answers = await asyncio.gather(*crowd)
     assert [text for text, _ in answers[::2]] == [str(number) for number in range(0, 60, 2)]
 

@@ -30,14 +30,14 @@ async def refused(lab: Any, **options: Any) -> bool:
 
 def running(mark: str) -> list[str]:
     """Command lines on this computer that hold the mark."""
-    found = []
+    matches = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if mark in line:
-                    found.append(line)
-    return found
+                    matches.append(line)
+    return matches
 
 
 async def test_only_the_key_and_user_in_the_metadata_come_in(lab: Any) -> None:
@@ -80,7 +80,7 @@ async def test_keys_are_taken_over_while_the_machine_runs(lab: Any) -> None:
 
 async def test_host_keys_differ_between_machines_and_stay_over_reboots(lab: Any) -> None:
     spec = await lab.boot(workers=2)
-    first, second = (lab.host.guest_attributes(one.name)["hostkeys"] for one in lab.specs)
+    first, second = (lab.host.guest_attributes(spec.name)["hostkeys"] for spec in lab.specs)
     assert first != second
     await lab.host.shut_down(spec.name)
     await lab.host.boot(spec, lambda _: None)
@@ -114,11 +114,11 @@ async def test_a_signal_reaches_the_whole_group(either: Any) -> None:
 
 async def test_fifty_megabytes_arrive_as_they_left_both_ways(lab: Any) -> None:
     await lab.boot()
-    sent = os.urandom(50_000_000)
+    payload = os.urandom(50_000_000)
     async with lab.connect() as connection:
-        done = await asyncio.wait_for(connection.run("tee copy", input=sent), 120)
+        done = await asyncio.wait_for(connection.run("tee copy", input=payload), 120)
         summed = await connection.run("sha256sum < copy")
-    digest = hashlib.sha256(sent).hexdigest()
+    digest = hashlib.sha256(payload).hexdigest()
     assert hashlib.sha256(done.stdout).hexdigest() == digest
     assert summed.stdout.split()[0].decode() == digest
 
@@ -161,8 +161,8 @@ async def test_terminal_size_name_and_control_characters(either: Any) -> None:
             term_type="xterm-256color",
             term_size=(101, 33),
         )
-        shown = await asyncio.wait_for(process.stdout.readuntil(b"ready\r\n"), 20)
-        size, term, terminal, _ = shown.decode().split("\r\n")[:4]
+        output = await asyncio.wait_for(process.stdout.readuntil(b"ready\r\n"), 20)
+        size, term, terminal, _ = output.decode().split("\r\n")[:4]
         assert (size, term) == ("33 101", "xterm-256color")
         assert terminal.startswith("/dev/")
         process.change_terminal_size(55, 22)
@@ -191,8 +191,8 @@ async def test_the_environment_is_clean(lab: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("CLOUDSDK_CORE_PROJECT", "mine")
     await lab.boot()
-    shown = await lab.run("env", env={"LC_TIME": "C", "GIT_AUTHOR_NAME": "x"})
-    names = {line.partition("=")[0] for line in shown.out.splitlines()}
+    result = await lab.run("env", env={"LC_TIME": "C", "GIT_AUTHOR_NAME": "x"})
+    names = {line.partition("=")[0] for line in result.out.splitlines()}
     foreign = {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "CLOUDSDK_CORE_PROJECT", "GIT_AUTHOR_NAME"}
     assert names.isdisjoint(foreign)
     assert {"LC_TIME", "HOME", "LANG", "GCE_METADATA_HOST", "https_proxy"} <= names
@@ -217,8 +217,8 @@ async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
     make_lab: Any, tmp_path: Path
 ) -> None:
     lab = await make_lab(namespaces=False)  # where a program can leave word outside its disk
-    ready, told, mark = tmp_path / "ready", tmp_path / "told", f"sleep 46{os.getpid()}"
-    script = f"trap '' HUP; trap 'echo > {told}; exit' TERM\n{mark} & echo > {ready}\nwait\n"
+    ready, output_file, mark = tmp_path / "ready", tmp_path / "told", f"sleep 46{os.getpid()}"
+    script = f"trap '' HUP; trap 'echo > {output_file}; exit' TERM\n{mark} & echo > {ready}\nwait\n"
     for end, is_asked in ((lab.host.discard, False), (lab.host.shut, True)):
         await lab.boot()
         await lab.run("cat > script", input=script.encode())
@@ -227,7 +227,7 @@ async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
         ready.unlink()
         await end(lab.name)
         assert not running(mark)
-        assert told.exists() == is_asked
+        assert output_file.exists() == is_asked
 
 
 async def test_a_discarded_disk_is_gone_whatever_programs_made_of_it(
@@ -292,8 +292,8 @@ async def test_files_by_sftp(either: Any) -> None:
         assert sorted(await sftp.listdir(".")) == [
             *(".", "..", ".bashrc", ".profile", "folder", "note.txt"),
         ]
-        shown = await connection.run("cat note.txt; test -d folder")
-    assert (shown.stdout, shown.exit_status) == (b"at home", 0)
+        result = await connection.run("cat note.txt; test -d folder")
+    assert (result.stdout, result.exit_status) == (b"at home", 0)
 
 
 async def test_sftp_reaches_what_programs_reach(isolated: Any, tmp_path: Path) -> None:
@@ -312,16 +312,16 @@ async def test_sftp_reaches_what_programs_reach(isolated: Any, tmp_path: Path) -
             await sftp.remove(str(lab.home / "addresses.json"))
     assert not (tmp_path / "outside").exists()
     assert not Path("/tmp", scratch).exists()
-    [found] = (lab.home / "machines").glob(f"*/tmp/{scratch}")
-    assert found.read_bytes() == b"in the machine's own /tmp"
+    [match] = (lab.home / "machines").glob(f"*/tmp/{scratch}")
+    assert match.read_bytes() == b"in the machine's own /tmp"
 
 
 async def test_forwarding_leads_to_the_machine_and_nowhere_else(lab: Any) -> None:
     spec = await lab.boot()
-    own = spec.endpoint.address
+    address = spec.endpoint.address
     serve = (
         "import http.server,sys; h=http.server.SimpleHTTPRequestHandler; "
-        f"s=http.server.HTTPServer(('{own}',0),h); print(s.server_port,flush=True); "
+        f"s=http.server.HTTPServer(('{address}',0),h); print(s.server_port,flush=True); "
         "s.handle_request()"
     )
     async with lab.connect() as connection:
@@ -351,9 +351,9 @@ async def openssh_options(lab: Any, key: Path, folder: Path) -> tuple[str, str, 
     """Boot a machine; its address, its port, and what OpenSSH's programs log in to it with."""
     spec = await lab.boot()
     published = lab.host.guest_attributes(spec.name)["hostkeys"]["ssh-ed25519"]
-    known = folder / "known_hosts"
-    known.write_text(f"machine ssh-ed25519 {published}\n")
-    options = ["-F", "none", "-i", str(key), "-o", f"UserKnownHostsFile={known}"]
+    known_hosts = folder / "known_hosts"
+    known_hosts.write_text(f"machine ssh-ed25519 {published}\n")
+    options = ["-F", "none", "-i", str(key), "-o", f"UserKnownHostsFile={known_hosts}"]
     options += ["-o", "HostKeyAlias=machine", "-o", "StrictHostKeyChecking=yes"]
     options += ["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"]
     return spec.endpoint.address, str(spec.endpoint.ssh_port), options
@@ -439,10 +439,18 @@ async def test_openssh_refuses_another_host_key(
 ) -> None:
     spec = await lab.boot()
     wrong = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().split()[1]
-    known = tmp_path / "known_hosts"
-    known.write_text(f"machine ssh-ed25519 {wrong}\n")
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text(f"machine ssh-ed25519 {wrong}\n")
     status, _, error = await run_program(
-        *("ssh", "-F", "none", "-i", str(private_key_file), "-o", f"UserKnownHostsFile={known}"),
+        *(
+            "ssh",
+            "-F",
+            "none",
+            "-i",
+            str(private_key_file),
+            "-o",
+            f"UserKnownHostsFile={known_hosts}",
+        ),
         *("-o", "HostKeyAlias=machine", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"),
         *("-p", str(spec.endpoint.ssh_port), f"anna@{spec.endpoint.address}", "true"),
     )

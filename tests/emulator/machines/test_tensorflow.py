@@ -62,8 +62,8 @@ class Cloud:
 
     def wait(self, version: str, operation: Any, seconds: int) -> Any:
         def ended() -> Any:
-            found = self.call("GET", f"/{version}/{operation['name']}")
-            return found if found.get("done") else None
+            state = self.call("GET", f"/{version}/{operation['name']}")
+            return state if state.get("done") else None
 
         operation = until(ended, f"the end of {operation}", seconds)
         assert "error" not in operation, operation
@@ -99,9 +99,9 @@ async def test_gs_paths_of_unchanged_tensorflow_are_the_local_clouds_buckets(clo
     }
     creating = cloud.call("POST", f"/v2/{PARENT}/nodes?nodeId=bert", node)
     await asyncio.to_thread(cloud.wait, "v2", creating, 600)
-    made = cloud.call("GET", f"/v2/{PARENT}/nodes/bert")
-    port = int(made["metadata"].get("tpuctl-ssh-port", 22))
-    address = made["networkEndpoints"][0]["ipAddress"]
+    created = cloud.call("GET", f"/v2/{PARENT}/nodes/bert")
+    port = int(created["metadata"].get("tpuctl-ssh-port", 22))
+    address = created["networkEndpoints"][0]["ipAddress"]
     async with asyncssh.connect(
         address, port, username="anna", client_keys=[key], known_hosts=None, config=None
     ) as connection:
