@@ -361,7 +361,7 @@ def test_fields_of_a_newer_writer_are_kept() -> None:
 
 
 def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
-    from tpuctl.resources.iam_policy import held, with_pairs, without_pairs
+    from tpuctl.resources.iam_policy import granted_pairs, with_pairs, without_pairs
 
     condition = {"title": "until monday", "expression": "false"}
     mine = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")
@@ -371,5 +371,5 @@ def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
     ]
     granted = with_pairs(before, [mine])
     assert granted == [before[0], {"role": "roles/r", "members": {"user:x@y", mine[1]}}]
-    assert held(granted) == {mine, ("roles/r", "user:x@y")}
+    assert granted_pairs(granted) == {mine, ("roles/r", "user:x@y")}
     assert without_pairs(granted, {mine}) == before

@@ -141,7 +141,7 @@ async def test_what_cannot_be_read_is_told_before_anything_starts(
 async def test_an_account_that_is_never_let_in(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.resources.secret_grants.SETTLING", 0.0)
+    monkeypatch.setattr("tpuctl.resources.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
     await asyncio.to_thread(Secrets(local_cloud, "local-project").make, "closed")
     wanted = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
     record = await stack.start(wanted)

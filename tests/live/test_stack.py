@@ -198,7 +198,7 @@ def test_a_tpu_node_is_refused_with_the_change_to_make(stack: Live) -> None:
     """Or made, in one of the few projects that still may: then it is taken away at once."""
 
     async def try_it() -> TpuctlError | None:
-        network = await Network(stack.stack.stack, stack.stack.cloud).chosen()
+        network = await Network(stack.stack.stack, stack.stack.cloud).usable_name()
         text = (
             f"stack: {stack.settings.node_stack}\nproject: {{id: {stack.settings.project}}}\n"
             f"tpu: {{kind: node, type: {NODE_TYPE}, zones: [{node_zone()}], "

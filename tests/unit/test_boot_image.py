@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.resources.boot_image import USUAL_FOR_NODES, images_wanted
+from tpuctl.resources.boot_image import DEFAULT_NODE_IMAGE, image_candidates
 
 
 # As gcloud's execution_groups chooses them, and as ml-images names its families.
@@ -21,7 +21,7 @@ from tpuctl.resources.boot_image import USUAL_FOR_NODES, images_wanted
     ],
 )
 def test_auto_has_the_nodes_tensorflow(tensorflow: str, family: str, deep_learning: str) -> None:
-    assert images_wanted("auto", tensorflow, "mine") == (
+    assert image_candidates("auto", tensorflow, "mine") == (
         ("ml-images", family, True),
         ("deeplearning-platform-release", deep_learning, True),
     )
@@ -49,9 +49,9 @@ def test_auto_has_the_nodes_tensorflow(tensorflow: str, family: str, deep_learni
     ],
 )
 def test_ways_to_name_an_image(wanted: str, project: str, name: str, is_family: bool) -> None:
-    assert images_wanted(wanted, None, "mine") == ((project, name, is_family),)
+    assert image_candidates(wanted, None, "mine") == ((project, name, is_family),)
 
 
 def test_a_controller_that_runs_the_jobs_has_the_python_of_their_time() -> None:
-    found = images_wanted("auto", None, "mine", USUAL_FOR_NODES)
+    found = image_candidates("auto", None, "mine", DEFAULT_NODE_IMAGE)
     assert found == (("ubuntu-os-cloud", "ubuntu-2204-lts", True),)

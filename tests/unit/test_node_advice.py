@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.catalog import accelerator_type
 from tpuctl.model.stack import load_stack
-from tpuctl.resources.tpu_node_v1 import announcement, vm_runtime
+from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_is_announced_can_be_put_into_the_stack_file(tmp_path: Path) -> Non
         "tpu: {kind: node, type: v3-8, runtime: 2.9.3, zones: [europe-west4-a]}\n"
     )
     path.write_text(text, "utf-8")
-    said = announcement(load_stack(path))
+    said = closed_api_warning(load_stack(path))
     assert "bert-tpu" in said.detail
     change = said.hint.splitlines()[-1].strip().removeprefix("tpu: {").removesuffix("}")
     path.write_text(text.replace("kind: node", change).replace("runtime: 2.9.3, ", ""), "utf-8")

@@ -13,7 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.network import Network
-from tpuctl.resources.queued_resource_spec import request_body, waiting
+from tpuctl.resources.queued_resource_spec import request_body, waiting_text
 from tpuctl.resources.tpu_queued import QueuedNodes
 
 NODE = {"accelerator_type": "v3-8", "scheduling_config": {"spot": True}, "labels": {"a": "b"}}
@@ -110,7 +110,7 @@ def queued(state: str, **policy: Any) -> QueuedResource:
     ],
 )
 def test_waiting_is_told_with_its_time_in_steps_that_grow(seconds: int, expected: str) -> None:
-    assert waiting(queued("ACCEPTED"), ASKED + timedelta(seconds=seconds)) == expected
+    assert waiting_text(queued("ACCEPTED"), ASKED + timedelta(seconds=seconds)) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_waiting_is_told_with_its_time_in_steps_that_grow(seconds: int, expected
     ],
 )
 def test_waiting_is_told_with_its_end(policy: dict[str, Any], expected: str) -> None:
-    text = waiting(queued("WAITING_FOR_RESOURCES", **policy), ASKED)
+    text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), ASKED)
     assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
 
 
 def test_what_has_been_granted_waits_no_more() -> None:
     found = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
-    assert waiting(found, ASKED + timedelta(hours=1)) == "PROVISIONING"
+    assert waiting_text(found, ASKED + timedelta(hours=1)) == "PROVISIONING"

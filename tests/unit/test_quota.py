@@ -40,7 +40,7 @@ def plan(**changes: Action) -> Plan:
 
 def node(stack: str = "", zone: str = ZONE, **more: object) -> InventoryItem:
     fields: dict[str, object] = {
-        "of": TpuNode,
+        "kind_class": TpuNode,
         "name": f"{stack or 'x'}-tpu",
         "detail": "v3-8",
         "state": "READY",
@@ -85,17 +85,17 @@ def test_a_node_that_is_there_adds_nothing(tmp_path: Path) -> None:
     ("kinds", "used"),
     [
         ({"state": "PREEMPTED"}, 8),  # until it is deleted
-        ({"of": RemoteNode}, 8),
+        ({"kind_class": RemoteNode}, 8),
         ({"detail": "v3-32"}, 0),  # pods have a limit of their own
         ({"detail": "v2-8"}, 0),
         ({"detail": "from-the-future"}, 0),
         ({"capacity": "spot"}, 0),
         ({"capacity": "preemptible"}, 0),
         ({"capacity": "reserved"}, 8),
-        ({"of": QueuedNodes, "state": "FAILED", "count": 3}, 24),
-        ({"of": QueuedNodes, "state": "SUSPENDED"}, 8),
+        ({"kind_class": QueuedNodes, "state": "FAILED", "count": 3}, 24),
+        ({"kind_class": QueuedNodes, "state": "SUSPENDED"}, 8),
         ({"request": "a-request"}, 0),  # counted with its request
-        ({"of": Controller}, 0),
+        ({"kind_class": Controller}, 0),
     ],
 )
 def test_what_counts_against_a_limit(tmp_path: Path, kinds: dict[str, object], used: int) -> None:
@@ -126,7 +126,7 @@ def test_a_request_that_is_made_again_frees_what_it_held(tmp_path: Path) -> None
     text = f"tpu: {{type: v3-8, zones: [{ZONE}], capacity: spot, queue: {{nodes: 2}}}}"
     stack = load(tmp_path, text)
     spot = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
-    held = node("bert", of=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot")
+    held = node("bert", kind_class=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot")
     found = [held, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
     for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
         limits = {(spot, ZONE): 20.0}

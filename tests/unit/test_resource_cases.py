@@ -28,9 +28,9 @@ from tpuctl.model.stack import load_stack
 from tpuctl.resources.composition import resources_of
 from tpuctl.resources.network import Networks
 from tpuctl.resources.policy_grants import Grants
-from tpuctl.resources.project import ProjectFound
+from tpuctl.resources.project import ProjectState
 from tpuctl.resources.secret_grants import ABSENT
-from tpuctl.resources.ssh_deny_rule import Closed
+from tpuctl.resources.ssh_deny_rule import SshDenyState
 from tpuctl.resources.tpu_queued import Request
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
@@ -83,7 +83,7 @@ def firewall(facts: dict[str, Any]) -> Any:
         return compute_types().Firewall(facts)
     networks = Networks(facts["networks"]["usable"], facts["networks"].get("own"))
     rule = compute_types().Firewall(facts["rule"]) if "rule" in facts else None
-    return Closed(networks, rule)
+    return SshDenyState(networks, rule)
 
 
 # What the official clients answer with, made of a case's facts.
@@ -100,7 +100,7 @@ OBSERVED = {
     "node": Node,
     "node-grants": grants,
     "private-access": lambda facts: compute_types().Subnetwork(facts),
-    "project": lambda facts: ProjectFound(**facts),
+    "project": lambda facts: ProjectState(**facts),
     "project-grants": grants,
     "queued": request,
     "role": Role,

@@ -42,14 +42,14 @@ def unsaid(kind: type[CloudKind]) -> Iterator[str]:
         yield "group"
     if not getattr(kind, "label", ""):
         yield "label"
-    if bool(kind.unlisted) == _is_own(kind, "list_all"):
-        yield "list_all or unlisted"
+    if bool(kind.unlisted_reason) == _is_own(kind, "list_all"):
+        yield "list_all or unlisted_reason"
     if kind.is_billable != _is_own(kind, "cost"):
         yield "cost or is_billable"
     if kind.is_tpu and not kind.is_machine:
         yield "is_machine"
-    if kind.is_zonal and not _is_own(kind, "of_found"):
-        yield "of_found"
+    if kind.is_zonal and not _is_own(kind, "from_inventory"):
+        yield "from_inventory"
     if issubclass(kind, StackResource):
         if not any(one.action == VIEW for one in _needs(kind)):
             yield "permissions"
@@ -109,9 +109,9 @@ def test_what_a_new_kind_lacks_is_named() -> None:
         "tpuctl.resources.composition.KINDS",
         "group",
         "label",
-        "list_all or unlisted",
+        "list_all or unlisted_reason",
         "cost or is_billable",
-        "of_found",
+        "from_inventory",
         "permissions",
         "tests/cases/toy",
         "the graph in docs/design/architecture.md",
@@ -120,10 +120,10 @@ def test_what_a_new_kind_lacks_is_named() -> None:
 
 def test_a_kind_that_is_listed_does_not_say_why_it_is_not() -> None:
     class Listed(Toy):
-        unlisted = "nobody asks"
+        unlisted_reason = "nobody asks"
 
         @classmethod
         def list_all(cls, query: Query) -> Iterator[InventoryItem]:
             return iter(())
 
-    assert "list_all or unlisted" in unsaid(Listed)
+    assert "list_all or unlisted_reason" in unsaid(Listed)

@@ -301,10 +301,10 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "large").write_bytes(b"#" * (1 << 20) + b"\n")
     whys = {
-        tmp_path / "pipe": "not a file",
-        Path("/dev/zero"): "not a file",
+        tmp_path / "pipe": "Not a regular file",
+        Path("/dev/zero"): "Not a regular file",
         tmp_path / "loop": os.strerror(errno.ELOOP),
-        tmp_path / "large": "larger than",
+        tmp_path / "large": "Larger than",
     }
     for path, why in whys.items():
         with pytest.raises(InvalidStack) as caught:

@@ -13,7 +13,7 @@ from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import MachineStatus, NodeStatus
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.base import SETTLING
+from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
 from tpuctl.resources.stack_record import Record
 
 __all__ = [
@@ -103,12 +103,12 @@ async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAcc
     except TpuctlError:  # a job can be submitted without the bucket
         return None
     address, member = f"bucket/{stack.bucket}", f"serviceAccount:{node.service_account}"
-    grants = contents.on(address) if contents is not None else ()
+    grants = contents.grants_on(address) if contents is not None else ()
     times = [grant.time for grant in grants if grant.member == member and grant.time is not None]
     if not times:
         return None
     since = min(max(times), datetime.now(UTC))
-    return FirstAccess(node.service_account, since + timedelta(seconds=SETTLING))
+    return FirstAccess(node.service_account, since + timedelta(seconds=IAM_PROPAGATION_SECONDS))
 
 
 def node_variables(runtime: str, endpoints: tuple[str, ...]) -> dict[str, str]:

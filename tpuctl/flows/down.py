@@ -21,7 +21,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
 from tpuctl.resources.composition import in_other_zones, resources_of
-from tpuctl.resources.secret_grants import forgotten_secrets
+from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.stack_record import Record
 
 __all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
@@ -77,7 +77,7 @@ async def prepare_down(
     resources += in_other_zones(
         project_resources, stack, cloud, resources, delete_bucket=delete_bucket
     )
-    resources += await forgotten_secrets(stack, cloud, resources)
+    resources += await removed_secret_grants(stack, cloud, resources)
     return Teardown(stack, plan_down(resources, await observe(resources)), tuple(resources))
 
 

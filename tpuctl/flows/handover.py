@@ -27,7 +27,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.boot_image import USUAL
+from tpuctl.resources.boot_image import DEFAULT_IMAGE
 from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network import Network
@@ -97,7 +97,7 @@ async def hand_over(
         try:
             with step(emit, "job/recovery", "start", because) as progress:
                 setup = await _install(in_zone, cloud, transport, keys, progress)
-                network = await Network(in_zone, cloud).chosen()
+                network = await Network(in_zone, cloud).usable_name()
                 order = {
                     "job": record.id,
                     "argv": _command(setup.program, record),
@@ -209,7 +209,7 @@ def install_result(done: Result, stack: Stack) -> dict[str, Any]:
             "Python on the controller is too old",
             f"controller {stack.names.controller}: {lines[-1]}",
             hint="Choose an image with Python 3.11 or newer, then recreate the stack:\n"
-            f"    controller: {{image: {USUAL}}}",
+            f"    controller: {{image: {DEFAULT_IMAGE}}}",
         )
     if done.exit_code != 0:
         raise RemoteFailed(

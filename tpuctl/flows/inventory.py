@@ -13,7 +13,7 @@ from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query
 from tpuctl.resources.composition import KINDS
-from tpuctl.resources.node_lifecycle import NodeLife
+from tpuctl.resources.node_lifecycle import NodeLifecycle
 
 __all__ = ["list_nodes", "list_resources"]
 
@@ -35,7 +35,9 @@ async def list_resources(
     unless it `must_exist`, which raises NotFound. Raises Denied if a kind may not be listed, or
     passes the error to `on_denied` for kinds that are not billable.
     """
-    kinds = [kind for kind in KINDS if not kind.unlisted and (include is None or include(kind))]
+    kinds = [
+        kind for kind in KINDS if not kind.unlisted_reason and (include is None or include(kind))
+    ]
     answers = await _list_kinds(cloud, project, stack, kinds)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
         # In a project that is just being created, early listings were denied: list those again.
@@ -65,7 +67,7 @@ async def list_resources(
 async def list_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]:
     """The stack's nodes in every zone, by label."""
     resources = await list_resources(
-        cloud, project, stack=stack, include=lambda kind: issubclass(kind, NodeLife)
+        cloud, project, stack=stack, include=lambda kind: issubclass(kind, NodeLifecycle)
     )
     return [resource.node for resource in resources if resource.node is not None]
 

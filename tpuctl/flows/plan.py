@@ -28,8 +28,8 @@ from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
-from tpuctl.resources.secret_grants import forgotten_secrets
-from tpuctl.resources.tpu_node_v1 import announcement
+from tpuctl.resources.secret_grants import removed_secret_grants
+from tpuctl.resources.tpu_node_v1 import closed_api_warning
 
 __all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
 
@@ -80,7 +80,7 @@ async def plan(context: Context, zone: str | None = None) -> Prepared:
     prepared = await require_permissions(stack, cloud, preparing)
     warnings = await access_warnings(stack, cloud, prepared.plan)
     if zone is None and prepared.creates_tpu_node:
-        context.emit(WarningIssued(announcement(prepared.stack)))
+        context.emit(WarningIssued(closed_api_warning(prepared.stack)))
     for warning in (*warnings, *prepared.quota.shortfalls):
         context.emit(WarningIssued(warning))
     return prepared
@@ -123,7 +123,7 @@ async def prepare_up(
             resources,
             beside_creation=True,
         )
-        resources += await forgotten_secrets(here, cloud, resources)
+        resources += await removed_secret_grants(here, cloud, resources)
         plan = plan_up(resources, await observe(resources))
         if limits is None or region is None:
             return Prepared(here, plan, resources)

@@ -21,7 +21,7 @@ from tpuctl.model.job import Form, JobRecord
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.resources.secret_grants import settling_seconds
+from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
 __all__ = ["Submission", "bind_to_nodes", "user_at_host", "worker_environment"]
@@ -182,7 +182,7 @@ async def bind_to_nodes(
         node=first.name,
         endpoints=first.endpoints,
         first_access=access,
-        secrets=replace(submission.secrets, retry_seconds=settling_seconds(contents)),
+        secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
         footing=Footing(
             zone=first.zone,
             node=first.name,

@@ -23,17 +23,17 @@ class Address(CloudKind):
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for region, one in query.aggregated("addresses"):
+        for region, address in query.aggregated("addresses"):
             yield InventoryItem(
                 cls,
-                one.name,
-                one.labels[STACK_LABEL],
+                address.name,
+                address.labels[STACK_LABEL],
                 region,
-                one.status,
-                one.address,
-                time_of(one.creation_timestamp),
+                address.status,
+                address.address,
+                time_of(address.creation_timestamp),
             )
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> CostLine:
+    def cost(cls, item: InventoryItem) -> CostLine:
         return replace(address_cost(), note="in use")

@@ -19,20 +19,22 @@ from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, Clock, wait_until
 
 __all__ = [
-    "CHANGES",
-    "SETTLING",
+    "IAM_PROPAGATION_SECONDS",
+    "STACK_UPDATE",
     "CloudKind",
     "Query",
     "StackResource",
     "name_taken",
-    "once_visible",
+    "retry_until_visible",
     "time_of",
-    "until_gone",
+    "wait_until_deleted",
 ]
 
 T = TypeVar("T")
-CHANGES = "changing a stack that is up"
-SETTLING = 420.0  # seconds that Google's identity changes were seen to take: up to 7 minutes
+STACK_UPDATE = "changing a stack that is up"
+IAM_PROPAGATION_SECONDS = (
+    420.0  # seconds that Google's identity changes were seen to take: up to 7 minutes
+)
 ADOPT_SECONDS = 300.0  # as long as a creation of our own may take
 
 
@@ -46,7 +48,7 @@ class Query:
     options: Mapping[str, Any]  # for the calls: their deadline and retries
 
     @property
-    def every_location(self) -> dict[str, str]:
+    def all_locations(self) -> dict[str, str]:
         """The request that lists all there is of something of the TPU API."""
         return {"parent": f"projects/{self.project}/locations/-"}
 
@@ -62,20 +64,20 @@ class Query:
         }
         client = self.cloud.client(collection)
         for page in client.aggregated_list(request, **self.options).pages:
-            for scope, bare in type(page).pb(page).items.items():
-                if getattr(bare, collection):
-                    for one in getattr(page.items[scope], collection):
-                        yield scope.rpartition("/")[2], one
+            for scope, message in type(page).pb(page).items.items():
+                if getattr(message, collection):
+                    for resource in getattr(page.items[scope], collection):
+                        yield scope.rpartition("/")[2], resource
 
 
 class CloudKind(ResourceKind):
     """A kind of resource. Who adds one says all of this, or why there is nothing to be said."""
 
-    unlisted: ClassVar[str] = ""  # why nobody looks for things of it
+    unlisted_reason: ClassVar[str] = ""  # why nobody looks for things of it
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Resource | None:
         """What can take a found thing away; None where that is no matter of one thing in one zone.
 
@@ -102,7 +104,7 @@ class CloudKind(ResourceKind):
     @classmethod
     def list_all(cls, query: Query) -> Iterable[InventoryItem]:
         """All that stacks made of it in the project; others' things, too, where it is a TPU."""
-        raise NotImplementedError(cls.unlisted or f"{cls.kind} can be listed")
+        raise NotImplementedError(cls.unlisted_reason or f"{cls.kind} can be listed")
 
 
 class StackResource(CloudKind):
@@ -154,7 +156,7 @@ class StackResource(CloudKind):
     async def create_or_adopt(
         self,
         create: Callable[[], Awaitable[None]],
-        look: Callable[[], Awaitable[T | None]],
+        get: Callable[[], Awaitable[T | None]],
         report: Report,
         *,
         check: Callable[[T], object] | None = None,
@@ -167,19 +169,19 @@ class StackResource(CloudKind):
         `seconds` (else ADOPT_SECONDS) have passed; then the last refusal is raised. `check`
         refuses what is not ours, or of another kind; without it the caller does.
         """
-        refusal: AlreadyExists | None = None
+        conflict: AlreadyExists | None = None
 
         async def probe() -> tuple[T | None] | None:
-            nonlocal refusal
+            nonlocal conflict
             try:
                 await create()
             except Conflict as error:
-                existing = await look()
+                existing = await get()
                 if existing is not None:
                     return (existing,)
                 if not isinstance(error, AlreadyExists):
                     raise
-                refusal = error
+                conflict = error
                 report("waiting: another program is creating it", None)
                 return None
             return (None,)
@@ -193,9 +195,9 @@ class StackResource(CloudKind):
                 clock=self.cloud.clock,
             )
         except TimedOut:
-            if refusal is None:
+            if conflict is None:
                 raise
-            raise refusal from None
+            raise conflict from None
         if existing is not None and check is not None:
             check(existing)
         return existing
@@ -211,7 +213,7 @@ def name_taken(resource: StackResource, owner: str | None) -> Conflict:
     )
 
 
-async def once_visible(
+async def retry_until_visible(
     work: Callable[[], Awaitable[T]],
     new: str | Collection[str],
     cloud: Cloud,
@@ -234,21 +236,21 @@ async def once_visible(
             report(f"waiting until {missing} is seen")
             return None
 
-    (answer,) = await wait_until(
+    (result,) = await wait_until(
         probe,
         description=f"{' or '.join(names)} becoming usable",
-        seconds=SETTLING,
+        seconds=IAM_PROPAGATION_SECONDS,
         backoff=Backoff(initial=0.5, maximum=5.0, multiplier=1.25),
         clock=cloud.clock,
     )
-    return answer
+    return result
 
 
-async def until_gone(
-    look: Callable[[], Awaitable[Any | None]],
-    seen: Any,
+async def wait_until_deleted(
+    get: Callable[[], Awaitable[Any | None]],
+    original: Any,
     *,
-    what: str,
+    description: str,
     seconds: float,
     backoff: Backoff,
     clock: Clock,
@@ -256,11 +258,15 @@ async def until_gone(
     """Wait until `look` finds what was seen no more: another of its name may have been made."""
 
     async def probe() -> bool | None:
-        found = await look()
-        return True if found is None or found.create_time != seen.create_time else None
+        current = await get()
+        return True if current is None or current.create_time != original.create_time else None
 
     await wait_until(
-        probe, description=f"{what} being deleted", seconds=seconds, backoff=backoff, clock=clock
+        probe,
+        description=f"{description} being deleted",
+        seconds=seconds,
+        backoff=backoff,
+        clock=clock,
     )
 
 

@@ -8,7 +8,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, Usage
 from tpuctl.model.stack import Stack
 
-__all__ = ["USUAL", "USUAL_FOR_NODES", "Wanted", "find_image", "images_wanted"]
+__all__ = ["DEFAULT_IMAGE", "DEFAULT_NODE_IMAGE", "Candidate", "find_image", "image_candidates"]
 
 # Whose images are known by the beginning of their families' names (cloud.google.com/compute/docs/
 # images/os-details; gcloud's execution_groups/util.py for TensorFlow's two).
@@ -22,33 +22,33 @@ PROJECTS = {
 }
 # Of a controller beside TPU VMs: its Python is new enough for tpuctl, which recovers jobs there.
 # One that drives a TPU node runs the job itself, with what was made for an older Python.
-USUAL, USUAL_FOR_NODES = "ubuntu-2404-lts-amd64", "ubuntu-2204-lts"
+DEFAULT_IMAGE, DEFAULT_NODE_IMAGE = "ubuntu-2404-lts-amd64", "ubuntu-2204-lts"
 LINK = re.compile(r"(?:.*/)?projects/([^/]+)/global/images/(family/)?([^/]+)$")
-Wanted = tuple[str, str, bool]  # project, name, whether it is a family's
+Candidate = tuple[str, str, bool]  # project, name, whether it is a family's
 
 
-def images_wanted(
-    wanted: str, tensorflow: str | None, project: str, usual: str = USUAL
-) -> tuple[Wanted, ...]:
+def image_candidates(
+    image: str, tensorflow: str | None, project: str, default: str = DEFAULT_IMAGE
+) -> tuple[Candidate, ...]:
     """Where to look for the image, in order. `project` is the stack's own."""
-    if wanted == "auto":
-        return _with_tensorflow(tensorflow) if tensorflow else (_family(usual, project),)
-    if link := LINK.match(wanted):
+    if image == "auto":
+        return _with_tensorflow(tensorflow) if tensorflow else (_family(default, project),)
+    if link := LINK.match(image):
         return ((link[1], link[3], link[2] is not None),)
-    parts = wanted.split("/")
+    parts = image.split("/")
     if len(parts) == 3 and parts[1] == "images":
         return ((parts[0], parts[2], False),)
     if len(parts) == 2:
         return ((parts[0], parts[1], True),)
-    return (_family(wanted, project),)
+    return (_family(image, project),)
 
 
-def _family(name: str, project: str) -> Wanted:
+def _family(name: str, project: str) -> Candidate:
     owners = [owner for prefix, owner in PROJECTS.items() if name.startswith(prefix)]
     return (owners[0] if owners else project, name, True)
 
 
-def _with_tensorflow(version: str) -> tuple[Wanted, ...]:
+def _with_tensorflow(version: str) -> tuple[Candidate, ...]:
     """The families that `gcloud compute tpus execution-groups create` chooses.
 
     Those of ml-images name the patch from 2.4 on, and before where it is not 0; those of the
@@ -72,23 +72,27 @@ async def find_image(stack: Stack, cloud: Cloud) -> str:
     section = stack.controller
     assert section is not None
     tensorflow = stack.runtime.tensorflow if stack.is_node else None
-    usual = USUAL_FOR_NODES if stack.is_node else USUAL
-    looked = []
-    for project, name, is_family in images_wanted(section.image, tensorflow, stack.project, usual):
+    default = DEFAULT_NODE_IMAGE if stack.is_node else DEFAULT_IMAGE
+    failures = []
+    for project, name, is_family in image_candidates(
+        section.image, tensorflow, stack.project, default
+    ):
         client = cloud.client("images")
-        what = f"image {project}/{name}"
+        subject = f"image {project}/{name}"
         try:
             if is_family:
-                found = await cloud.call(what, client.get_from_family, project=project, family=name)
+                image = await cloud.call(
+                    subject, client.get_from_family, project=project, family=name
+                )
             else:
-                found = await cloud.call(what, client.get, project=project, image=name)
+                image = await cloud.call(subject, client.get, project=project, image=name)
         except (NotFound, Usage):
-            looked.append(f"{project} has no {'family' if is_family else 'image'} {name}")
+            failures.append(f"{project} has no {'family' if is_family else 'image'} {name}")
             continue
-        return f"projects/{project}/global/images/{found.name}"
+        return f"projects/{project}/global/images/{image.name}"
     raise NotFound(
         "No such image",
-        f"controller.image is {section.image}: {'; '.join(looked)}",
+        f"controller.image is {section.image}: {'; '.join(failures)}",
         hint=f"Name another, as an image family or PROJECT/FAMILY:\n"
-        f"    controller: {{image: {usual}}}",
+        f"    controller: {{image: {default}}}",
     )

@@ -24,7 +24,7 @@ from tpuctl.resources.base import Query, StackResource
 __all__ = ["Bucket"]
 
 BUNDLE_DAYS = 30
-AT_ONCE = 16
+PARALLEL_DELETES = 16
 
 
 class Bucket(StackResource):
@@ -43,30 +43,32 @@ class Bucket(StackResource):
     optional = ("delete", "`down --delete-bucket`")
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
-        return cls(replace(stack, bucket=found.name), cloud, delete=delete_bucket)
+        return cls(replace(stack, bucket=item.name), cloud, delete=delete_bucket)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         storage = query.cloud.client("storage")
-        for one in storage.list_buckets(project=query.project, **query.options):
-            if owner := one.labels.get(STACK_LABEL):
-                where = str(one.location).lower()
-                yield InventoryItem(cls, one.name, owner, detail=where, created=one.time_created)
+        for bucket in storage.list_buckets(project=query.project, **query.options):
+            if owner := bucket.labels.get(STACK_LABEL):
+                where = str(bucket.location).lower()
+                yield InventoryItem(
+                    cls, bucket.name, owner, detail=where, created=bucket.time_created
+                )
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> CostLine:
+    def cost(cls, item: InventoryItem) -> CostLine:
         """Its rate alone: what it holds is not asked."""
-        rate = storage_price(found.detail)
+        rate = storage_price(item.detail)
         if rate is None:
-            return storage_cost(found.detail)
-        return CostLine(found.address, None, f"{rate} of what it holds", rate.read)
+            return storage_cost(item.detail)
+        return CostLine(item.address, None, f"{rate} of what it holds", rate.read)
 
-    def __init__(self, *handed: Any, delete: bool = False) -> None:
-        super().__init__(*handed)
-        self.is_to_go = delete or not self.stack.file.bucket.keep
+    def __init__(self, *args: Any, delete: bool = False) -> None:
+        super().__init__(*args)
+        self.deletes = delete or not self.stack.file.bucket.keep
         self._number: int | None = None  # the project's, once it was asked
 
     @property
@@ -78,31 +80,31 @@ class Bucket(StackResource):
         return frozenset({"apis/needed"})
 
     @property
-    def was_named(self) -> bool:
+    def is_user_named(self) -> bool:
         return self.stack.file.bucket.name != "auto"
 
     async def observe(self) -> Any | None:
         storage = self.cloud.client("storage")
         try:
-            found = await self.cloud.call(self.address, storage.get_bucket, self.name)
+            bucket = await self.cloud.call(self.address, storage.get_bucket, self.name)
         except (NotFound, ApiDisabled):
             return None
-        if not self.was_named:
+        if not self.is_user_named:
             self._number = await self._project_number()
-        return found
+        return bucket
 
     async def _project_number(self) -> int:
         """Bucket names are global, and labels anybody's: whose a bucket is, its project tells."""
         client = self.cloud.client("projects")
         request = {"name": f"projects/{self.stack.project}"}
-        found = await self.cloud.call(self.address, client.get_project, request)
-        return int(found.name.partition("/")[2])
+        project = await self.cloud.call(self.address, client.get_project, request)
+        return int(project.name.partition("/")[2])
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
             where = self.stack.bucket_location
-            beside = "the TPU's region" if where == self.stack.region else "not the TPU's region"
-            return self.create(f"in {where}, {beside}")
+            relation = "the TPU's region" if where == self.stack.region else "not the TPU's region"
+            return self.create(f"in {where}, {relation}")
         self._check(observed)
         where = str(observed.location).lower()
         if where != self.stack.bucket_location and not self.stack.file.bucket.allow_egress:
@@ -113,8 +115,8 @@ class Bucket(StackResource):
                 hint="Choose a zone beside the bucket, or accept the traffic with\n"
                 "    bucket: {allow_egress: true}",
             )
-        wanted = self.stack.labels.items()
-        if self.is_ours(observed) and not wanted <= observed.labels.items():
+        labels = self.stack.labels.items()
+        if self.is_ours(observed) and not labels <= observed.labels.items():
             return self.update("labels changed in the stack file", ("labels",))
         return self.nothing(f"gs://{self.name} is there")
 
@@ -125,7 +127,7 @@ class Bucket(StackResource):
     def removal(self, observed: Any | None) -> Change:
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
-        if not self.is_to_go:
+        if not self.deletes:
             return self.leave("asked to stay; `down --delete-bucket` takes it too")
         return self.delete("made for this stack, with all that is in it")
 
@@ -165,15 +167,18 @@ class Bucket(StackResource):
         bucket = storage.bucket(self.name)
 
         def names(**options: Any) -> list[str]:
-            return [one.name for one in storage.list_blobs(self.name, **options)]
+            return [blob.name for blob in storage.list_blobs(self.name, **options)]
 
         for _ in range(5):
             try:
-                found = await self.cloud.call(self.address, names)
-                for done in range(0, len(found), AT_ONCE):
-                    report(f"deleting {len(found)} objects", done / len(found))
+                objects = await self.cloud.call(self.address, names)
+                for done in range(0, len(objects), PARALLEL_DELETES):
+                    report(f"deleting {len(objects)} objects", done / len(objects))
                     await asyncio.gather(
-                        *(self._delete_object(bucket, name) for name in found[done:][:AT_ONCE])
+                        *(
+                            self._delete_object(bucket, name)
+                            for name in objects[done:][:PARALLEL_DELETES]
+                        )
                     )
                 await self.cloud.call(self.address, bucket.delete)
             except NotFound:
@@ -194,7 +199,7 @@ class Bucket(StackResource):
             await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
 
     def _check(self, observed: Any) -> None:
-        if self.was_named or self.is_ours(observed):
+        if self.is_user_named or self.is_ours(observed):
             return
         raise Conflict(
             "Name taken",

@@ -20,14 +20,14 @@ __all__ = ["POOL", "free_range", "ranges_in_use"]
 POOL = IPv4Network("10.240.0.0/12")
 
 
-def free_range(taken: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> str:
+def free_range(used: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> str:
     """The first block of that prefix length in the pool that overlaps none of the others.
 
     What is no IPv4 range ("" or an IPv6 one) is passed over. Raises Conflict when all is taken.
     """
     size = 1 << (32 - prefix)
     start = int(pool.network_address)
-    for other in sorted(_networks(taken), key=lambda one: int(one.network_address)):
+    for other in sorted(_networks(used), key=lambda network: int(network.network_address)):
         if int(other.network_address) >= start + size:
             break
         after = int(other.broadcast_address) + 1
@@ -42,13 +42,13 @@ def free_range(taken: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> s
 
 
 def _networks(texts: Iterable[str]) -> list[IPv4Network]:
-    found = []
+    networks = []
     for text in texts:
         try:
-            found.append(IPv4Network(text, strict=False))
+            networks.append(IPv4Network(text, strict=False))
         except ValueError:
             continue
-    return found
+    return networks
 
 
 async def ranges_in_use(stack: Stack, cloud: Cloud, network: str) -> frozenset[str]:
@@ -59,7 +59,7 @@ async def ranges_in_use(stack: Stack, cloud: Cloud, network: str) -> frozenset[s
     left out: the API refuses a range that is taken after all.
     """
     parts = await gather_all(
-        part(stack, cloud, network) for part in (_subnetworks, _nodes, _set_aside, _peered)
+        part(stack, cloud, network) for part in (_subnetworks, _nodes, _reserved, _peered)
     )
     return frozenset().union(*parts)
 
@@ -70,10 +70,10 @@ async def _subnetworks(stack: Stack, cloud: Cloud, network: str) -> set[str]:
     def listed(**options: Any) -> set[str]:
         found: set[str] = set()
         for _, scope in client.aggregated_list(project=stack.project, **options):
-            for one in scope.subnetworks:
-                if _is_named(one.network, network):
-                    found.add(one.ip_cidr_range)
-                    found.update(each.ip_cidr_range for each in one.secondary_ip_ranges)
+            for subnetwork in scope.subnetworks:
+                if _is_named(subnetwork.network, network):
+                    found.add(subnetwork.ip_cidr_range)
+                    found.update(each.ip_cidr_range for each in subnetwork.secondary_ip_ranges)
         return found
 
     return await cloud.call("subnetworks", listed)
@@ -90,14 +90,14 @@ async def _nodes(stack: Stack, cloud: Cloud, network: str) -> set[str]:
     return await cloud.call("TPU nodes", listed)
 
 
-async def _set_aside(stack: Stack, cloud: Cloud, network: str) -> set[str]:
+async def _reserved(stack: Stack, cloud: Cloud, network: str) -> set[str]:
     client = cloud.client("global_addresses")
 
     def listed(**options: Any) -> set[str]:
         return {
-            f"{one.address}/{one.prefix_length}"
-            for one in client.list(project=stack.project, **options)
-            if one.purpose == "VPC_PEERING" and _is_named(one.network, network)
+            f"{address.address}/{address.prefix_length}"
+            for address in client.list(project=stack.project, **options)
+            if address.purpose == "VPC_PEERING" and _is_named(address.network, network)
         }
 
     try:
@@ -108,7 +108,7 @@ async def _set_aside(stack: Stack, cloud: Cloud, network: str) -> set[str]:
 
 async def _peered(stack: Stack, cloud: Cloud, network: str) -> set[str]:
     client = cloud.client("networks")
-    found = await cloud.call(
+    described = await cloud.call(
         f"network {network}", client.get, project=stack.project, network=network
     )
 
@@ -120,10 +120,10 @@ async def _peered(stack: Stack, cloud: Cloud, network: str) -> set[str]:
             "peering_name": peering,
             "direction": "INCOMING",
         }
-        return {one.dest_range for one in client.list_peering_routes(request, **options)}
+        return {route.dest_range for route in client.list_peering_routes(request, **options)}
 
     ranges: set[str] = set()
-    for peering in found.peerings:
+    for peering in described.peerings:
         try:
             ranges |= await cloud.call(f"peering {peering.name}", listed, peering.name)
         except (Denied, Usage):  # an inactive peering has no routes to list

@@ -20,13 +20,13 @@ from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.enabled_apis import Services
 from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
 from tpuctl.resources.iap_tunnel import IapTunnel
-from tpuctl.resources.leftover import Elsewhere
+from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
 from tpuctl.resources.project import Project
 from tpuctl.resources.secret_grants import SecretGrants
 from tpuctl.resources.service_account import ServiceAccount
-from tpuctl.resources.ssh_deny_rule import Closing
+from tpuctl.resources.ssh_deny_rule import SshDenyRule
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
@@ -56,7 +56,7 @@ KINDS: tuple[type[CloudKind], ...] = (
     ProjectRole,
     ProjectGrants,
 )
-BY_NAME = {one.kind: one for one in KINDS}
+BY_NAME = {kind.kind: kind for kind in KINDS}
 
 
 def kind_of(address: str) -> type[CloudKind]:
@@ -78,44 +78,44 @@ def resources_of(
     matter to `up` alone.
     """
     network = Network(stack, cloud)
-    found: list[Resource] = [
+    resources: list[Resource] = [
         Project(stack, cloud),
         Services(stack, cloud),
         network,
         Firewall(network, sources),
-        Closing(network),
+        SshDenyRule(network),
         Bucket(stack, cloud, delete=delete_bucket),
         BucketGrants(stack, cloud),
         ProjectGrants(stack, cloud),
-        *(SecretGrants(stack, cloud, one) for one in stack.secret_names),
+        *(SecretGrants(stack, cloud, name) for name in stack.secret_names),
         *(DataDisk.at(stack, cloud, index) for index in range(len(stack.file.tpu.data_disks))),
     ]
     if stack.creates_service_account:
-        found.append(ServiceAccount(stack, cloud))
+        resources.append(ServiceAccount(stack, cloud))
     if stack.has_limits:
-        found.append(WatchRole(stack, cloud))
+        resources.append(WatchRole(stack, cloud))
     if stack.file.network.ssh != "external":
-        found.append(PrivateAccess(network))
+        resources.append(PrivateAccess(network))
     if stack.has_recovery:
-        found.append(RecoveryRole(stack, cloud))
+        resources.append(RecoveryRole(stack, cloud))
         if not stack.is_node:  # whose machines act as an account of Google's
-            found.append(AccountGrants(stack, cloud))
+            resources.append(AccountGrants(stack, cloud))
     if stack.is_node:
-        found += [RemoteNode(network), NodeGrants(stack, cloud)]
+        resources += [RemoteNode(network), NodeGrants(stack, cloud)]
     elif stack.queue is not None:
-        found.append(QueuedNodes(network, public_key))
+        resources.append(QueuedNodes(network, public_key))
     else:
-        found.append(TpuNode(network, public_key))
+        resources.append(TpuNode(network, public_key))
     if stack.controller is not None:
-        found.append(Controller(network, public_key))
-    return found
+        resources.append(Controller(network, public_key))
+    return resources
 
 
 def in_other_zones(
-    found: Iterable[InventoryItem],
+    items: Iterable[InventoryItem],
     stack: Stack,
     cloud: Cloud,
-    known: Iterable[Resource],
+    resources: Iterable[Resource],
     *,
     delete_bucket: bool = False,
     beside_creation: bool = False,
@@ -125,30 +125,43 @@ def in_other_zones(
     They are only ever deleted, what is used after what uses it: `plan_down` turns all edges round,
     and those of a plan that creates (`beside_creation`) are turned here.
     """
-    addresses = {one.address for one in known}
+    addresses = {resource.address for resource in resources}
     leftovers = []
-    for one in found:
-        there = _there(stack, one.zone)
-        resource = kind_of(one.kind).of_found(one, there, cloud, delete_bucket=delete_bucket)
-        if resource is not None and not (one.serves(stack.zone) and resource.address in addresses):
-            leftovers.append((one, resource))
+    for inventory_item in items:
+        zone_stack = _stack_in_zone(stack, inventory_item.zone)
+        resource = kind_of(inventory_item.kind).from_inventory(
+            inventory_item, zone_stack, cloud, delete_bucket=delete_bucket
+        )
+        if resource is not None and not (
+            inventory_item.serves(stack.zone) and resource.address in addresses
+        ):
+            leftovers.append((inventory_item, resource))
     after = {}
     for item, resource in leftovers:
         # Resources name what they follow as in the zone in use.
-        places = {used.address: it.address for it, used in leftovers if it.serves(item.zone)}
-        after[item.address] = frozenset(places.get(each, each) for each in resource.after)
+        addresses_there = {
+            used.address: leftover.address
+            for leftover, used in leftovers
+            if leftover.serves(item.zone)
+        }
+        after[item.address] = frozenset(addresses_there.get(each, each) for each in resource.after)
     if beside_creation:
         users = reverse(after)
         after = {address: (after[address] - after.keys()) | users[address] for address in after}
-    return [Elsewhere(resource, item.address, after[item.address]) for item, resource in leftovers]
+    return [
+        LeftoverResource(resource, item.address, after[item.address])
+        for item, resource in leftovers
+    ]
 
 
-def _there(stack: Stack, zone: str) -> Stack:
+def _stack_in_zone(stack: Stack, zone: str) -> Stack:
     """As it would be in a zone, with a controller: one may have been left there."""
     if not zone:
         return stack
-    there = stack.in_zone(zone)
-    if there.controller is None:
+    zone_stack = stack.in_zone(zone)
+    if zone_stack.controller is None:
         controller = ControllerSection()
-        there = replace(there, file=there.file.model_copy(update={"controller": controller}))
-    return there
+        zone_stack = replace(
+            zone_stack, file=zone_stack.file.model_copy(update={"controller": controller})
+        )
+    return zone_stack

@@ -18,7 +18,14 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import ControllerSection
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import CHANGES, Query, StackResource, name_taken, once_visible, time_of
+from tpuctl.resources.base import (
+    STACK_UPDATE,
+    Query,
+    StackResource,
+    name_taken,
+    retry_until_visible,
+    time_of,
+)
 from tpuctl.resources.boot_image import find_image
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import (
@@ -35,10 +42,10 @@ from tpuctl.resources.network import Network
 __all__ = ["Controller"]
 
 SECONDS = 900.0
-TRIES = 8
-ON_ITS_WAY = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
+MAX_ATTEMPTS = 8
+STARTING_STATES = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
 # As Google names the end of a machine that was stopped, and of one that was stopped for long.
-STOPPED = ("TERMINATED", "STOPPED")
+STOPPED_STATES = ("TERMINATED", "STOPPED")
 MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
 
 
@@ -73,34 +80,36 @@ class Controller(StackResource):
         update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
-    optional = ("update", CHANGES)
+    optional = ("update", STACK_UPDATE)
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
         return cls(Network(stack, cloud), str)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for zone, one in query.aggregated("instances"):
-            accesses = [each for face in one.network_interfaces for each in face.access_configs]
+        for zone, instance in query.aggregated("instances"):
+            accesses = [
+                each for face in instance.network_interfaces for each in face.access_configs
+            ]
             yield InventoryItem(
                 cls,
-                one.name,
-                one.labels[STACK_LABEL],
+                instance.name,
+                instance.labels[STACK_LABEL],
                 zone,
-                one.status,
-                one.machine_type.rpartition("/")[2],
-                time_of(one.creation_timestamp),
-                capacity="spot" if one.scheduling.preemptible else "on-demand",
+                instance.status,
+                instance.machine_type.rpartition("/")[2],
+                time_of(instance.creation_timestamp),
+                capacity="spot" if instance.scheduling.preemptible else "on-demand",
                 external_addresses=sum(1 for each in accesses if each.nat_i_p),
             )
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> CostLine:
-        line = machine_cost(found.detail, found.zone, item=found.address, spot=found.is_spot)
-        return with_addresses(line, found.external_addresses, spot=found.is_spot)
+    def cost(cls, item: InventoryItem) -> CostLine:
+        line = machine_cost(item.detail, item.zone, item=item.address, spot=item.is_spot)
+        return with_addresses(line, item.external_addresses, spot=item.is_spot)
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
@@ -141,10 +150,10 @@ class Controller(StackResource):
 
     async def observe(self) -> Any | None:
         """The instance. Where there is none its image is looked for, so that `diff` can tell."""
-        found = await self._get()
-        if found is None:
-            self._image_problem = await self._problem_of_image()
-        return found
+        instance = await self._get()
+        if instance is None:
+            self._image_problem = await self._find_image_problem()
+        return instance
 
     async def _get(self) -> Any | None:
         client = self.cloud.client("instances")
@@ -153,7 +162,7 @@ class Controller(StackResource):
         except (NotFound, ApiDisabled):
             return None
 
-    async def _problem_of_image(self) -> TpuctlError | None:
+    async def _find_image_problem(self) -> TpuctlError | None:
         try:
             await find_image(self.stack, self.cloud)
         except NotFound as error:
@@ -163,25 +172,25 @@ class Controller(StackResource):
         return None
 
     def diff(self, observed: Any | None) -> Change:
-        wanted = self.section.machine_type
+        machine_type = self.section.machine_type
         if observed is None:
             if self._image_problem is not None:
                 raise self._image_problem
             goes_on = ", and goes on with jobs without you" if self.stack.has_recovery else ""
-            made = f"an {wanted} will be made{goes_on}"
-            return self.create(f"no controller in {self.stack.zone}: {made}")
+            creation = f"an {machine_type} will be made{goes_on}"
+            return self.create(f"no controller in {self.stack.zone}: {creation}")
         self._check(observed)
-        have = observed.machine_type.rpartition("/")[2]
-        if have != wanted:
+        actual = observed.machine_type.rpartition("/")[2]
+        if actual != machine_type:
             raise Conflict(
                 "Controller differs",
-                f"controller {self.name} is an {have}, the stack file says {wanted}",
+                f"controller {self.name} is an {actual}, the stack file says {machine_type}",
                 hint="Take it down first, then bring it up anew:\n    tpuctl down",
             )
         status = observed.status
-        if status in STOPPED:
+        if status in STOPPED_STATES:
             return self.update(f"the controller is {status} and is started", ("status",))
-        if status in ON_ITS_WAY:
+        if status in STARTING_STATES:
             return self.update(f"the controller is {status}: waiting for it", ("wait",))
         if status != "RUNNING":
             raise Conflict(
@@ -190,7 +199,7 @@ class Controller(StackResource):
                 hint="Wait until that has ended, then bring it up again. See how it is with\n"
                 "    tpuctl status",
             )
-        missing = list(metadata_differs(_metadata(observed), self._changing_metadata()))
+        missing = list(metadata_differs(_metadata(observed), self._updatable_metadata()))
         if self._unattached(observed):
             missing.append("disks")
         if missing:
@@ -200,12 +209,12 @@ class Controller(StackResource):
                 "metadata": "its watch is another now",
                 "disks": "disks are attached",
             }
-            return self.update(" and ".join(because[one] for one in missing), missing)
-        return self.nothing(f"controller is RUNNING as {have}")
+            return self.update(" and ".join(because[field] for field in missing), missing)
+        return self.nothing(f"controller is RUNNING as {actual}")
 
     def _unattached(self, observed: Any) -> list[int]:
-        attached = {one.source.rpartition("/")[2] for one in observed.disks}
-        return [one for one in self._disks if disk_name(self.stack, one) not in attached]
+        attached = {disk.source.rpartition("/")[2] for disk in observed.disks}
+        return [index for index in self._disks if disk_name(self.stack, index) not in attached]
 
     def is_ours(self, observed: Any) -> bool:
         return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
@@ -220,15 +229,17 @@ class Controller(StackResource):
         if change.action is Action.DELETE:
             await self._delete(report)
             return
-        is_anothers = "wait" in change.fields  # which may have other keys, or another stack file
+        created_elsewhere = (
+            "wait" in change.fields
+        )  # which may have other keys, or another stack file
         if change.action is Action.CREATE:
-            is_anothers = await self._is_created_by_another(report)
+            created_elsewhere = await self._is_created_by_another(report)
         elif "status" in change.fields:
             await self._start(report)
         else:
             await self._update(change, report)
-        await self._until_running(report)
-        if is_anothers:
+        await self._wait_until_running(report)
+        if created_elsewhere:
             await self._update(self.diff(await self._get()), report)
 
     async def _update(self, change: Change, report: Report) -> None:
@@ -241,7 +252,7 @@ class Controller(StackResource):
         """Create it, unless another program does so at the same time; whether one does."""
         desired = await self._desired()
 
-        async def ask() -> None:
+        async def insert() -> None:
             # One id for one try: a call that is repeated because its answer was lost meets its
             # own operation. A program that was killed comes back with another id and meets its
             # own instance. An id made of the name would, within the hour that Google remembers
@@ -256,11 +267,11 @@ class Controller(StackResource):
             client = self.cloud.client("instances")
             operation = await self.cloud.call(self.address, client.insert_unary, request)
             report("PROVISIONING", None)
-            await self._done(operation)
+            await self._wait_for(operation)
 
         async def create() -> None:
-            await once_visible(
-                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            await retry_until_visible(
+                insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
 
         existing = await self.create_or_adopt(
@@ -270,7 +281,7 @@ class Controller(StackResource):
 
     async def _desired(self) -> dict[str, Any]:
         stack, section = self.stack, self.section
-        network = f"projects/{stack.project}/global/networks/{await self.network.chosen()}"
+        network = f"projects/{stack.project}/global/networks/{await self.network.usable_name()}"
         interface: dict[str, Any] = {"network": network}
         if stack.file.network.subnetwork is not None:
             interface["subnetwork"] = (
@@ -299,7 +310,7 @@ class Controller(StackResource):
             "service_accounts": [{"email": stack.service_account, "scopes": scopes}],
             "labels": stack.labels,
             "tags": {"items": [stack.names.tag, *stack.file.network.tags]},
-            "metadata": {"items": _items(self._wanted_metadata())},
+            "metadata": {"items": _items(self._desired_metadata())},
         }
 
     def _data_disk(self, index: int) -> dict[str, Any]:
@@ -311,10 +322,10 @@ class Controller(StackResource):
             "auto_delete": False,
         }
 
-    def _wanted_metadata(self) -> dict[str, str]:
+    def _desired_metadata(self) -> dict[str, str]:
         stack = self.stack
         if not stack.is_node:  # metadata and startup script of the file are the workers' then
-            return {"enable-guest-attributes": "TRUE", **self._changing_metadata()}
+            return {"enable-guest-attributes": "TRUE", **self._updatable_metadata()}
         facts = {
             "tpu-name": stack.names.node,
             "tpu-zone": stack.zone,
@@ -324,7 +335,7 @@ class Controller(StackResource):
         startup = self.cloud.endpoint.runs_startup_scripts
         return {**facts, **metadata_of(stack, self.key_line, startup=startup)}
 
-    def _changing_metadata(self) -> dict[str, str]:
+    def _updatable_metadata(self) -> dict[str, str]:
         """What is brought up to date on a controller that is there."""
         startup = self.cloud.endpoint.runs_startup_scripts
         watch = watch_metadata(self.stack, on_controller=True, startup=startup)
@@ -337,26 +348,26 @@ class Controller(StackResource):
                 self.address, self.cloud.client("instances").start_unary, **self._where
             )
         except (Usage, Conflict):
-            found = await self._get()
-            if found is None or found.status not in ("RUNNING", *ON_ITS_WAY):
+            instance = await self._get()
+            if instance is None or instance.status not in ("RUNNING", *STARTING_STATES):
                 raise
         else:
-            await self._done(operation)
+            await self._wait_for(operation)
 
     async def _update_metadata(self) -> None:
         """Read, change, write back under the fingerprint; again when somebody was faster."""
-        for left in range(TRIES - 1, -1, -1):
-            found = await self._get()
-            if found is None:
+        for remaining in range(MAX_ATTEMPTS - 1, -1, -1):
+            instance = await self._get()
+            if instance is None:
                 raise NotFound(
                     "Controller vanished",
                     f"controller {self.name} is gone",
                     hint="Have what is missing made again:\n    tpuctl up",
                 )
-            items = _metadata(found)
+            items = _metadata(instance)
             keys = ssh_keys_with(items.get("ssh-keys", ""), self.key_line)
-            items = {**items, **self._wanted_metadata(), "ssh-keys": keys}
-            resource = {"fingerprint": found.metadata.fingerprint, "items": _items(items)}
+            items = {**items, **self._desired_metadata(), "ssh-keys": keys}
+            resource = {"fingerprint": instance.metadata.fingerprint, "items": _items(items)}
             try:
                 operation = await self.cloud.call(
                     self.address,
@@ -365,16 +376,16 @@ class Controller(StackResource):
                     metadata_resource=resource,
                 )
             except Conflict:
-                if not left:
+                if not remaining:
                     raise
                 await self.cloud.clock.sleep(0.2)
                 continue
-            await self._done(operation)
+            await self._wait_for(operation)
             return
 
     async def _attach(self, report: Report) -> None:
-        found = await self._get()
-        for index in self._unattached(found) if found is not None else ():
+        instance = await self._get()
+        for index in self._unattached(instance) if instance is not None else ():
             report(f"attaching {disk_name(self.stack, index)}", None)
             operation = await self.cloud.call(
                 self.address,
@@ -382,7 +393,7 @@ class Controller(StackResource):
                 **self._where,
                 attached_disk_resource=self._data_disk(index),
             )
-            await self._done(operation)
+            await self._wait_for(operation)
 
     async def _delete(self, report: Report) -> None:
         report("STOPPING", None)
@@ -392,16 +403,16 @@ class Controller(StackResource):
             )
         except NotFound:
             return
-        await self._done(operation)
+        await self._wait_for(operation)
 
-    async def _done(self, operation: Any) -> None:
+    async def _wait_for(self, operation: Any) -> None:
         await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
-    async def _until_running(self, report: Report) -> None:
+    async def _wait_until_running(self, report: Report) -> None:
         async def probe() -> bool | None:
-            found = await self._get()
-            if found is None or found.status in (*STOPPED, "STOPPING"):
-                state = "gone" if found is None else found.status
+            instance = await self._get()
+            if instance is None or instance.status in (*STOPPED_STATES, "STOPPING"):
+                state = "gone" if instance is None else instance.status
                 raise OperationFailed(
                     "Controller did not start",
                     f"{self.name} is {state}",
@@ -411,9 +422,9 @@ class Controller(StackResource):
                         "controller.machine_type, then\n    tpuctl up"
                     ),
                 )
-            if found.status == "RUNNING":
+            if instance.status == "RUNNING":
                 return True
-            report(found.status, None)
+            report(instance.status, None)
             return None
 
         await wait_until(
@@ -431,7 +442,7 @@ class Controller(StackResource):
 
 
 def _metadata(observed: Any) -> dict[str, str]:
-    return {one.key: one.value for one in observed.metadata.items}
+    return {item.key: item.value for item in observed.metadata.items}
 
 
 def _items(metadata: dict[str, str]) -> list[dict[str, str]]:

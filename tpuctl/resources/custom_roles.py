@@ -26,8 +26,8 @@ __all__ = [
 SECONDS = 60.0
 # TPU VMs, TPU nodes and queued resources share these: IAM knows no permissions by the name of
 # queued resources (github.com/iann0036/iam-dataset, gcp/map.json).
-TPU = ("tpu.nodes.get", "tpu.nodes.delete")
-CONTROLLER = (
+WATCH_TPU = ("tpu.nodes.get", "tpu.nodes.delete")
+WATCH_CONTROLLER = (
     "compute.instances.get",
     "compute.instances.delete",
     "compute.instances.getGuestAttributes",
@@ -43,17 +43,17 @@ RECOVERY = (
     "compute.networks.get",
 )
 # The controller of a TPU node runs its jobs, and finds itself like any other machine that does.
-LOOK = ("compute.instances.get", "compute.instances.getGuestAttributes")
+CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
 
 def watch_permissions(stack: Stack) -> tuple[str, ...]:
     """What the watch on the stack's machines needs, and nothing more."""
-    return TPU if stack.controller is None else TPU + CONTROLLER
+    return WATCH_TPU if stack.controller is None else WATCH_TPU + WATCH_CONTROLLER
 
 
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:
     """What the controller needs to make the TPU anew, and nothing more."""
-    return RECOVERY + LOOK if stack.is_node else RECOVERY
+    return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
 
 class ProjectRole(StackResource):
@@ -66,7 +66,7 @@ class ProjectRole(StackResource):
     kind = "role"
     group = "project"
     label = "the custom roles by which machines delete and make TPUs"
-    unlisted = "all stacks of a project share them"
+    unlisted_reason = "all stacks of a project share them"
     permissions = """
         look iam.roleAdmin iam.roles.get
         create iam.roleAdmin iam.roles.create
@@ -125,14 +125,14 @@ class ProjectRole(StackResource):
         """Bring it to what is needed, however it is found: other stacks do the same."""
 
         async def probe() -> bool | None:
-            found = await self.observe()
+            role = await self.observe()
             try:
-                if found is None:
+                if role is None:
                     await self._create()
-                elif found.deleted:
+                elif role.deleted:
                     await self._call("undelete_role", {"name": self.path})
-                elif self._missing(found):
-                    await self._extend(found)
+                elif self._missing(role):
+                    await self._extend(role)
                 else:
                     return True
             except Conflict as error:  # somebody else was faster, or it is not visible yet
@@ -162,12 +162,12 @@ class ProjectRole(StackResource):
         }
         await self._call("create_role", request)
 
-    async def _extend(self, found: Any) -> None:
+    async def _extend(self, role: Any) -> None:
         """Under the etag that was read: other stacks extend it too."""
-        wanted = [*found.included_permissions, *self._missing(found)]
+        permissions = [*role.included_permissions, *self._missing(role)]
         request = {
             "name": self.path,
-            "role": {"included_permissions": wanted, "etag": found.etag},
+            "role": {"included_permissions": permissions, "etag": role.etag},
             "update_mask": {"paths": ["included_permissions"]},
         }
         await self._call("update_role", request)
@@ -176,9 +176,9 @@ class ProjectRole(StackResource):
         client = self.cloud.client("iam")
         await self.cloud.call(self.address, getattr(client, method), request)
 
-    def _missing(self, found: Any) -> tuple[str, ...]:
-        have = {*found.included_permissions}
-        return tuple(one for one in self.included if one not in have)
+    def _missing(self, role: Any) -> tuple[str, ...]:
+        existing = {*role.included_permissions}
+        return tuple(permission for permission in self.included if permission not in existing)
 
 
 class WatchRole(ProjectRole):

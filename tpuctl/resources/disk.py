@@ -14,7 +14,7 @@ from tpuctl.model.cost import CostLine, disk_cost
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
-from tpuctl.model.schema import DataDisk as Wanted
+from tpuctl.model.schema import DataDisk as DiskSpec
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import Query, StackResource, time_of
@@ -49,35 +49,35 @@ class DataDisk(StackResource):
     """
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
-        return cls(stack, cloud, found.name, None)
+        return cls(stack, cloud, item.name, None)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for zone, one in query.aggregated("disks"):
+        for zone, disk in query.aggregated("disks"):
             yield InventoryItem(
                 cls,
-                one.name,
-                one.labels[STACK_LABEL],
+                disk.name,
+                disk.labels[STACK_LABEL],
                 zone,
-                "in use" if one.users else one.status,
-                one.type_.rpartition("/")[2],
-                time_of(one.creation_timestamp),
-                size_gb=one.size_gb,
+                "in use" if disk.users else disk.status,
+                disk.type_.rpartition("/")[2],
+                time_of(disk.creation_timestamp),
+                size_gb=disk.size_gb,
             )
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> CostLine:
-        return disk_cost(found.detail, found.size_gb, found.zone)
+    def cost(cls, item: InventoryItem) -> CostLine:
+        return disk_cost(item.detail, item.size_gb, item.zone)
 
-    def __init__(self, stack: Stack, cloud: Cloud, name: str, wanted: Wanted | None) -> None:
+    def __init__(self, stack: Stack, cloud: Cloud, name: str, spec: DiskSpec | None) -> None:
         super().__init__(stack, cloud)
         self._name = name
-        self.wanted = wanted
-        self.was_named = wanted is not None and wanted.name is not None
-        self.is_billable = not self.was_named  # the user's own disk is the user's own cost
+        self.spec = spec
+        self.is_user_named = spec is not None and spec.name is not None
+        self.is_billable = not self.is_user_named  # the user's own disk is the user's own cost
 
     @classmethod
     def at(cls, stack: Stack, cloud: Cloud, index: int) -> Self:
@@ -100,7 +100,7 @@ class DataDisk(StackResource):
             return None
 
     def diff(self, observed: Any | None) -> Change:
-        if self.was_named:
+        if self.is_user_named:
             if observed is None:
                 raise NotFound(
                     "No such disk",
@@ -109,27 +109,27 @@ class DataDisk(StackResource):
                     "    tpu: {data_disks: [{size_gb: 100}]}",
                 )
             return self.nothing(f"disk {self.name} is there")
-        if self.wanted is None:
+        if self.spec is None:
             return self.removal(observed)
         if observed is None:
-            return self.create(f"{self.wanted.size_gb} GB of {self.wanted.type}")
+            return self.create(f"{self.spec.size_gb} GB of {self.spec.type}")
         self._check(observed)
         kind = observed.type_.rpartition("/")[2]
-        if (observed.size_gb, kind) != (self.wanted.size_gb, self.wanted.type):
+        if (observed.size_gb, kind) != (self.spec.size_gb, self.spec.type):
             raise Conflict(
                 "Disk differs",
                 f"disk {self.name} has {observed.size_gb} GB of {kind}, the stack file says "
-                f"{self.wanted.size_gb} GB of {self.wanted.type}",
+                f"{self.spec.size_gb} GB of {self.spec.type}",
                 hint="Save what is on it, take the stack down, then bring it up anew:\n"
                 "    tpuctl down",
             )
         return self.nothing(f"{observed.size_gb} GB of {kind}")
 
     def is_ours(self, observed: Any) -> bool:
-        return not self.was_named and observed.labels.get(STACK_LABEL) == self.stack.name
+        return not self.is_user_named and observed.labels.get(STACK_LABEL) == self.stack.name
 
     def removal(self, observed: Any | None) -> Change:
-        if observed is not None and self.was_named:
+        if observed is not None and self.is_user_named:
             return self.leave("disks that tpuctl did not make are never deleted")
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
@@ -166,8 +166,8 @@ class DataDisk(StackResource):
             except NotFound:  # boot disks go with their machine
                 return True
             except (Usage, Conflict):
-                found = await self.observe()
-                if found is not None and not found.users:
+                disk = await self.observe()
+                if disk is not None and not disk.users:
                     if was_free:
                         raise
                     was_free = True  # let go since the refusal, most likely: another try tells
@@ -190,13 +190,13 @@ class DataDisk(StackResource):
         return {"project": self.stack.project, "zone": self.stack.zone}
 
     def _desired(self) -> dict[str, Any]:
-        assert self.wanted is not None, "only what the stack file names is made"
+        assert self.spec is not None, "only what the stack file names is made"
         return {
             "name": self.name,
             "description": self.stack.names.ownership,
             "labels": self.stack.labels,
-            "size_gb": self.wanted.size_gb,
-            "type_": f"zones/{self.stack.zone}/diskTypes/{self.wanted.type}",
+            "size_gb": self.spec.size_gb,
+            "type_": f"zones/{self.stack.zone}/diskTypes/{self.spec.type}",
         }
 
     def _check(self, observed: Any) -> None:

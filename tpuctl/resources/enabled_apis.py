@@ -24,7 +24,7 @@ def _names(*short: str) -> frozenset[str]:
 
 
 NEEDED = _names("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage", "tpu")
-MOST_AT_ONCE = 20  # of batchEnable, by its description
+MAX_BATCH = 20  # of batchEnable, by its description
 SECONDS = 600.0
 TPU = "tpu.googleapis.com"
 
@@ -32,9 +32,9 @@ TPU = "tpu.googleapis.com"
 def needed(stack: Stack) -> frozenset[str]:
     """The APIs by their full names."""
     linking = stack.file.project.billing_account is not None
-    found = NEEDED | (_names("cloudbilling") if linking else frozenset())
-    found |= _names("secretmanager") if stack.secret_names else frozenset()
-    return found | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
+    apis = NEEDED | (_names("cloudbilling") if linking else frozenset())
+    apis |= _names("secretmanager") if stack.secret_names else frozenset()
+    return apis | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
 
 
 class Services(StackResource):
@@ -43,7 +43,7 @@ class Services(StackResource):
     kind = "apis"
     group = "project"
     label = "the APIs that the stack needs"
-    unlisted = "they stay enabled"
+    unlisted_reason = "they stay enabled"
     permissions = """
         look serviceusage.serviceUsageConsumer serviceusage.services.list
         update serviceusage.serviceUsageAdmin serviceusage.services.enable
@@ -64,8 +64,8 @@ class Services(StackResource):
         client = self.cloud.client("services")
 
         def listed(request: dict[str, Any], **options: Any) -> frozenset[str]:
-            found = client.list_services(request, **options)
-            return frozenset(one.name.rsplit("/", 1)[1] for one in found)
+            services = client.list_services(request, **options)
+            return frozenset(service.name.rsplit("/", 1)[1] for service in services)
 
         request = {
             "parent": f"projects/{self.stack.project}",
@@ -94,12 +94,12 @@ class Services(StackResource):
 
     async def apply(self, change: Change, report: Report) -> None:
         missing = change.fields
-        for start in range(0, len(missing), MOST_AT_ONCE):
-            await self._enable(missing[start : start + MOST_AT_ONCE], report)
+        for start in range(0, len(missing), MAX_BATCH):
+            await self._enable(missing[start : start + MAX_BATCH], report)
         report("waiting until they answer", None)
-        await asyncio.gather(*(self._until_usable(name) for name in missing))
+        await asyncio.gather(*(self._wait_until_usable(name) for name in missing))
         if TPU in missing:
-            await self._make_identity()
+            await self._create_identity()
 
     async def _enable(self, names: Sequence[str], report: Report) -> None:
         client = self.cloud.client("services")
@@ -113,10 +113,10 @@ class Services(StackResource):
             self.cloud, "services", operation.operation, subject=self.address, seconds=SECONDS
         )
 
-    async def _until_usable(self, name: str) -> None:
+    async def _wait_until_usable(self, name: str) -> None:
         """An API just enabled may still answer that it is not."""
         project = self.stack.project
-        questions: dict[str, tuple[str, str, dict[str, Any]]] = {
+        probes: dict[str, tuple[str, str, dict[str, Any]]] = {
             "compute.googleapis.com": ("networks", "list", {"project": project}),
             "iam.googleapis.com": (
                 "iam",
@@ -125,9 +125,9 @@ class Services(StackResource):
             ),
             TPU: ("tpu", "list_nodes", {"request": {"parent": f"projects/{project}/locations/-"}}),
         }
-        if name not in questions:
+        if name not in probes:
             return
-        client, method, fields = questions[name]
+        client, method, fields = probes[name]
 
         async def probe() -> bool | None:
             try:
@@ -146,7 +146,7 @@ class Services(StackResource):
             clock=self.cloud.clock,
         )
 
-    async def _make_identity(self) -> None:
+    async def _create_identity(self) -> None:
         """The project's TPU agent exists from here on, and can be granted to.
 
         Google makes it with the first node at the latest, so that a refusal is no failure.

@@ -29,7 +29,7 @@ class BucketGrants(PolicyGrants):
     kind = "grants"
     group: ClassVar[Group] = "bucket"
     label = "what the machines may do in the bucket"
-    unlisted = "they go with the bucket"
+    unlisted_reason = "they go with the bucket"
     permissions = """
         look storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
@@ -80,7 +80,7 @@ class NodeGrants(BucketGrants):
     kind = "node-grants"
     group = "TPU"
     label = "what the TPU node may do in the bucket"
-    unlisted = "they go with the bucket"
+    unlisted_reason = "they go with the bucket"
     permissions = """
         look storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
@@ -120,10 +120,10 @@ class _Policy:
     message: dict[str, Any]
 
     @classmethod
-    def of(cls, found: Any) -> _Policy:
+    def of(cls, policy: Any) -> _Policy:
         from google.protobuf import json_format
 
-        return cls(json_format.MessageToDict(found))
+        return cls(json_format.MessageToDict(policy))
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -134,9 +134,9 @@ class _Policy:
         from google.iam.v1 import policy_pb2
         from google.protobuf import json_format
 
-        plain = [{**one, "members": sorted(one["members"])} for one in bindings]
-        wanted = {**self.message, "version": 3, "bindings": plain}
-        return json_format.ParseDict(wanted, policy_pb2.Policy())
+        plain = [{**binding, "members": sorted(binding["members"])} for binding in bindings]
+        message = {**self.message, "version": 3, "bindings": plain}
+        return json_format.ParseDict(message, policy_pb2.Policy())
 
 
 class ProjectGrants(PolicyGrants):
@@ -158,8 +158,10 @@ class ProjectGrants(PolicyGrants):
             request={"resource": f"projects/{project}"}, **query.options
         )
         account = re.compile(rf"(?:deleted:)?serviceAccount:([^@]+)@{re.escape(project)}\.iam\.g")
-        ours = {f"projects/{project}/roles/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
-        members = (one for each in policy.bindings if each.role in ours for one in each.members)
+        role_names = {f"projects/{project}/roles/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
+        members = (
+            member for each in policy.bindings if each.role in role_names for member in each.members
+        )
         matches = (match for member in members if (match := account.match(member)))
         for owner in sorted({stack for match in matches if (stack := stack_of_account(match[1]))}):
             yield InventoryItem(cls, project, owner)
@@ -225,7 +227,7 @@ class AccountGrants(PolicyGrants):
     kind = "account-grants"
     group = "account"
     label = "who may act as that account"
-    unlisted = "they go with the account"
+    unlisted_reason = "they go with the account"
     permissions = """
         look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
         update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy

@@ -13,16 +13,16 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict
 from tpuctl.polling import Backoff
 
-__all__ = ["Binding", "Pair", "edit", "held", "with_pairs", "without_pairs"]
+__all__ = ["Binding", "Pair", "edit", "granted_pairs", "with_pairs", "without_pairs"]
 
 Binding = Mapping[str, Any]
 Pair = tuple[str, str]  # role and member
 
-TRIES = 20  # with the delays about three quarters of a minute
+MAX_ATTEMPTS = 20  # with the delays about three quarters of a minute
 RETRY = Backoff(initial=0.1, maximum=3.0, multiplier=1.7)
 
 
-def held(bindings: Iterable[Binding]) -> frozenset[Pair]:
+def granted_pairs(bindings: Iterable[Binding]) -> frozenset[Pair]:
     """Every role with every member that has it without a condition."""
     return frozenset(
         (binding["role"], member)
@@ -32,37 +32,35 @@ def held(bindings: Iterable[Binding]) -> frozenset[Pair]:
     )
 
 
-def with_pairs(bindings: Iterable[Binding], wanted: Iterable[Pair]) -> list[dict[str, Any]]:
+def with_pairs(bindings: Iterable[Binding], pairs: Iterable[Pair]) -> list[dict[str, Any]]:
     """The bindings with these grants among them."""
-    found = [{**binding, "members": {*binding["members"]}} for binding in bindings]
-    for role, member in wanted:
-        for binding in found:
+    result = [{**binding, "members": {*binding["members"]}} for binding in bindings]
+    for role, member in pairs:
+        for binding in result:
             if binding["role"] == role and not binding.get("condition"):
                 binding["members"].add(member)
                 break
         else:
-            found.append({"role": role, "members": {member}})
-    return found
+            result.append({"role": role, "members": {member}})
+    return result
 
 
-def without_pairs(bindings: Iterable[Binding], unwanted: Collection[Pair]) -> list[dict[str, Any]]:
+def without_pairs(bindings: Iterable[Binding], pairs: Collection[Pair]) -> list[dict[str, Any]]:
     """The bindings without these grants, nor what is left of them once an account is deleted.
 
     Google then writes its member `deleted:serviceAccount:EMAIL?uid=NUMBER`
     (cloud.google.com/iam/docs/principal-identifiers).
     """
-    found = []
+    result = []
     for binding in bindings:
         members = {*binding["members"]}
         if not binding.get("condition"):
             members = {
-                member
-                for member in members
-                if (binding["role"], _undeleted(member)) not in unwanted
+                member for member in members if (binding["role"], _undeleted(member)) not in pairs
             }
         if members:
-            found.append({**binding, "members": members})
-    return found
+            result.append({**binding, "members": members})
+    return result
 
 
 def _undeleted(member: str) -> str:
@@ -72,7 +70,7 @@ def _undeleted(member: str) -> str:
 
 
 async def edit(
-    cloud: Cloud, what: str, attempt: Callable[[], Awaitable[None]], *, new: Collection[str]
+    cloud: Cloud, subject: str, attempt: Callable[[], Awaitable[None]], *, new: Collection[str]
 ) -> None:
     """Repeat read, change and write until nobody else wrote in between.
 
@@ -80,17 +78,17 @@ async def edit(
     is not visible yet, which is the caller's to wait for.
     """
     delays = RETRY.delays()
-    for attempts in range(1, TRIES + 1):
+    for attempts in range(1, MAX_ATTEMPTS + 1):
         try:
             await attempt()
             return
         except Conflict as error:
             if any(name in str(error) for name in new):
                 raise
-            if attempts == TRIES:
+            if attempts == MAX_ATTEMPTS:
                 raise Conflict(
                     "Policy keeps changing",
-                    f"{what}: {error}",
+                    f"{subject}: {error}",
                     hint="Others change it all the time. Repeat the command in a minute: "
                     "it goes on from here.",
                 ) from error

@@ -13,7 +13,7 @@ class IapTunnel(CloudKind):
     kind = "iap"
     group = "network"
     label = "SSH through Identity-Aware Proxy"
-    unlisted = "nothing is made for it"
+    unlisted_reason = "nothing is made for it"
     permissions = """
         connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
     """

@@ -37,8 +37,8 @@ def public_key_line(user: str, public_keys: str) -> str:
 
 def ssh_keys_with(existing: str, more: str) -> str:
     """The metadata value with these lines, others' kept."""
-    lines = [one for one in existing.splitlines() if one.strip()]
-    return "\n".join([*lines, *(one for one in more.splitlines() if one not in lines)])
+    lines = [line for line in existing.splitlines() if line.strip()]
+    return "\n".join([*lines, *(line for line in more.splitlines() if line not in lines)])
 
 
 def prerequisites(stack: Stack) -> set[str]:
@@ -55,15 +55,15 @@ def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[st
 
     `startup` says whether machines take startup scripts: else the watch is started over SSH.
     """
-    found = {**stack.file.tpu.metadata, "enable-guest-attributes": "TRUE"}
-    found["ssh-keys"] = ssh_keys_with(found.get("ssh-keys", ""), key_line)
+    metadata = {**stack.file.tpu.metadata, "enable-guest-attributes": "TRUE"}
+    metadata["ssh-keys"] = ssh_keys_with(metadata.get("ssh-keys", ""), key_line)
     if stack.file.tpu.startup_script is not None:
         script = stack.folder / stack.file.tpu.startup_script
-        found[STARTUP] = script.read_text("utf-8")
+        metadata[STARTUP] = script.read_text("utf-8")
     watch = watch_metadata(stack, on_controller=stack.is_node, startup=startup)
-    if STARTUP in watch and STARTUP in found:  # the watch starts it
-        found[USERS_STARTUP] = found[STARTUP]
-    return {**found, **watch}
+    if STARTUP in watch and STARTUP in metadata:  # the watch starts it
+        metadata[USERS_STARTUP] = metadata[STARTUP]
+    return {**metadata, **watch}
 
 
 def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -> dict[str, str]:
@@ -73,18 +73,18 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
     """
     is_needed = stack.has_limits or (on_controller and stack.has_recovery)
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
-    found = {ORDERS: json.dumps(orders, sort_keys=True)}
-    return {**found, STARTUP: program("watchdog.py")} if startup and orders else found
+    metadata = {ORDERS: json.dumps(orders, sort_keys=True)}
+    return {**metadata, STARTUP: program("watchdog.py")} if startup and orders else metadata
 
 
-def metadata_differs(observed: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[str, ...]:
+def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) -> tuple[str, ...]:
     """What an update mends: `ssh-keys`, `limits`, `metadata`. Others' keys and values stay."""
     fields = []
-    keys = {*wanted.get("ssh-keys", "").splitlines()}
+    keys = {*desired.get("ssh-keys", "").splitlines()}
     if not keys <= {*observed.get("ssh-keys", "").splitlines()}:
         fields.append("ssh-keys")
-    there = {ORDERS: "{}", **observed}
-    stale = {name for name, value in wanted.items() if there.get(name) != value} - {"ssh-keys"}
+    current = {ORDERS: "{}", **observed}
+    stale = {name for name, value in desired.items() if current.get(name) != value} - {"ssh-keys"}
     if ORDERS in stale:
         fields.append("limits")
     if stale - {ORDERS}:
@@ -132,10 +132,10 @@ def _age(stack: Stack) -> dict[str, Any]:
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     ages: list[tuple[float, str]] = []
     if limits.max_hours is not None:
-        why = f"it is {limits.max_hours:g} hours old (limits.max_hours)"
-        ages.append((limits.max_hours * 3600, why))
+        reason = f"it is {limits.max_hours:g} hours old (limits.max_hours)"
+        ages.append((limits.max_hours * 3600, reason))
     if limits.max_cost is not None and hourly:
-        why = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
-        ages.append((affordable_seconds(limits.max_cost, hourly), f"{why} (limits.max_cost)"))
-    seconds, why = min(ages, default=(None, ""))
-    return {"max_seconds": seconds, "why": why}
+        reason = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
+        ages.append((affordable_seconds(limits.max_cost, hourly), f"{reason} (limits.max_cost)"))
+    seconds, reason = min(ages, default=(None, ""))
+    return {"max_seconds": seconds, "why": reason}

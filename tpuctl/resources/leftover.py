@@ -7,10 +7,10 @@ from typing import Any
 from tpuctl.engine.resource import Report, Resource
 from tpuctl.model.plan import Change
 
-__all__ = ["Elsewhere"]
+__all__ = ["LeftoverResource"]
 
 
-class Elsewhere:
+class LeftoverResource:
     """A resource that `up` takes away as `down` does. Its address includes its place.
 
     `after` are addresses as they are in the plan: those of the same place include it, too.
@@ -35,8 +35,8 @@ class Elsewhere:
         return self.removal(observed)
 
     def removal(self, observed: Any | None) -> Change:
-        found = self._resource.removal(observed)
-        return Change(self.address, found.action, found.because, found.fields)
+        change = self._resource.removal(observed)
+        return Change(self.address, change.action, change.because, change.fields)
 
     async def apply(self, change: Change, report: Report) -> None:
         await self._resource.apply(change, report)

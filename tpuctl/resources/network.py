@@ -25,7 +25,7 @@ class Networks:
     """What was found: the network to use if it is there already, and our own if there is one."""
 
     usable: str | None
-    own: str | None  # its description
+    own_description: str | None  # its description
 
 
 class Network(StackResource):
@@ -48,27 +48,27 @@ class Network(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("networks")
-        for one in client.list(request={"project": query.project}, **query.options):
-            if owner := stack_of_description(one.description):
-                yield InventoryItem(cls, one.name, owner)
+        for network in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(network.description):
+                yield InventoryItem(cls, network.name, owner)
 
     @property
     def name(self) -> str:
-        wanted = self.stack.file.network.name
-        return "main" if wanted == "auto" else wanted
+        name = self.stack.file.network.name
+        return "main" if name == "auto" else name
 
     @property
     def after(self) -> frozenset[str]:
         return frozenset({f"bucket/{self.stack.bucket}"})
 
     async def observe(self) -> Networks | None:
-        wanted = self.stack.file.network.name
-        if wanted != "auto":
-            found = await self._get(wanted)
-            return Networks(wanted, None) if found is not None else None
-        own = await self._get(self.stack.names.network)
-        if own is not None:
-            return Networks(self.stack.names.network, own.description)
+        name = self.stack.file.network.name
+        if name != "auto":
+            network = await self._get(name)
+            return Networks(name, None) if network is not None else None
+        own_network = await self._get(self.stack.names.network)
+        if own_network is not None:
+            return Networks(self.stack.names.network, own_network.description)
         if await self._get("default") is not None:
             return Networks("default", None)
         return None
@@ -82,16 +82,16 @@ class Network(StackResource):
         except (NotFound, ApiDisabled):
             return None
 
-    async def chosen(self) -> str:
+    async def usable_name(self) -> str:
         """The name of the network in use, asked of the cloud."""
-        found = await self.observe()
-        if found is None or found.usable is None:
+        networks = await self.observe()
+        if networks is None or networks.usable is None:
             raise NotFound(
                 "No network",
                 f"stack {self.stack.name} has no network to use",
                 hint="Have one made, with network.name: auto in the stack file:\n    tpuctl up",
             )
-        return found.usable
+        return networks.usable
 
     def diff(self, observed: Networks | None) -> Change:
         if observed is None:
@@ -102,7 +102,7 @@ class Network(StackResource):
                     hint="Leave network.name out to use `default` or have one made.",
                 )
             return self.create("the project's `default` if it has one, else one of the stack's own")
-        if observed.own is not None and not self.is_ours(observed):
+        if observed.own_description is not None and not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
                 f"network {observed.usable} exists and was not made for this stack",
@@ -111,10 +111,10 @@ class Network(StackResource):
         return self.nothing(f"network {observed.usable} is there")
 
     def is_ours(self, observed: Networks) -> bool:
-        return observed.own == self.stack.names.ownership
+        return observed.own_description == self.stack.names.ownership
 
     def removal(self, observed: Networks | None) -> Change:
-        if observed is not None and observed.own is None:
+        if observed is not None and observed.own_description is None:
             return self.leave("networks that tpuctl did not make are never deleted")
         return super().removal(observed)
 
@@ -171,9 +171,9 @@ class Firewall(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("firewalls")
-        for one in client.list(request={"project": query.project}, **query.options):
-            if owner := stack_of_description(one.description):
-                yield InventoryItem(cls, one.name, owner)
+        for rule in client.list(request={"project": query.project}, **query.options):
+            if owner := stack_of_description(rule.description):
+                yield InventoryItem(cls, rule.name, owner)
 
     def __init__(self, network: Network, sources: tuple[str, ...]) -> None:
         super().__init__(network.stack, network.cloud)
@@ -206,13 +206,13 @@ class Firewall(StackResource):
         self._check(observed)
         fields = [
             name
-            for name, have, want in (
+            for name, actual, desired in (
                 ("sourceRanges", set(observed.source_ranges), set(self.sources)),
-                ("allowed", _ports(observed), self._wanted_ports()),
+                ("allowed", _ports(observed), self._desired_ports()),
                 ("targetTags", set(observed.target_tags), {self.stack.names.tag}),
                 ("sourceTags", set(observed.source_tags), set(self._source_tags)),
             )
-            if have != want
+            if actual != desired
         ]
         if fields:
             return self.update(f"{' and '.join(fields)} changed", fields)
@@ -229,7 +229,7 @@ class Firewall(StackResource):
                 await self._patch()  # created for another address, for example
 
     async def _create(self) -> None:
-        await self._done(await self._insert())
+        await self._wait_for(await self._insert())
 
     async def _patch(self) -> None:
         client = self.cloud.client("firewalls")
@@ -240,7 +240,7 @@ class Firewall(StackResource):
             firewall=self.name,
             firewall_resource=await self._desired(),
         )
-        await self._done(operation)
+        await self._wait_for(operation)
 
     async def _delete(self) -> None:
         client = self.cloud.client("firewalls")
@@ -250,14 +250,14 @@ class Firewall(StackResource):
             )
         except NotFound:
             return
-        await self._done(operation)
+        await self._wait_for(operation)
 
-    async def _done(self, operation: Any) -> None:
+    async def _wait_for(self, operation: Any) -> None:
         await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _insert(self) -> Any:
         """A network just made may not be ready for rules: compute then asks to try again."""
-        for left in range(9, -1, -1):
+        for remaining in range(9, -1, -1):
             try:
                 return await self.cloud.call(
                     self.address,
@@ -266,7 +266,7 @@ class Firewall(StackResource):
                     firewall_resource=await self._desired(),
                 )
             except Transient:
-                if not left:
+                if not remaining:
                     raise
                 await self.cloud.clock.sleep(3)
         raise AssertionError("the last try returns or raises")
@@ -277,16 +277,16 @@ class Firewall(StackResource):
         is_needed = self.stack.has_recovery and not self.stack.is_node
         return [self.stack.names.tag] if is_needed else []
 
-    def _wanted_ports(self) -> set[tuple[str, str]]:
-        named = {"http": ("tcp", "80"), "https": ("tcp", "443")}
+    def _desired_ports(self) -> set[tuple[str, str]]:
+        named_ports = {"http": ("tcp", "80"), "https": ("tcp", "443")}
         ports = {("tcp", "22")}
         for entry in self.stack.file.network.allow:
             protocol, _, port = entry.partition(":")
-            ports.add(named.get(entry, (protocol, port)))
+            ports.add(named_ports.get(entry, (protocol, port)))
         return ports
 
     async def _desired(self) -> dict[str, Any]:
-        network = await self.network.chosen()
+        network = await self.network.usable_name()
         return {
             "name": self.name,
             "description": self.stack.names.ownership,
@@ -297,7 +297,7 @@ class Firewall(StackResource):
             "target_tags": [self.stack.names.tag],
             "allowed": [
                 {"I_p_protocol": protocol, "ports": [port]}
-                for protocol, port in sorted(self._wanted_ports())
+                for protocol, port in sorted(self._desired_ports())
             ],
         }
 

@@ -14,25 +14,25 @@ from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, name_taken, until_gone
+from tpuctl.resources.base import StackResource, name_taken, wait_until_deleted
 
 __all__ = [
-    "BEYOND_USE",
     "CREATE_SECONDS",
+    "DEAD_STATES",
     "DELETE_SECONDS",
-    "ON_ITS_WAY",
-    "NodeLife",
+    "TRANSITIONAL_STATES",
+    "NodeLifecycle",
     "capacity_of",
 ]
 
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
-ON_ITS_WAY = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
-BEYOND_USE = ("PREEMPTED", "TERMINATED")
+TRANSITIONAL_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
+DEAD_STATES = ("PREEMPTED", "TERMINATED")
 POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # late by at most 15 % of what was waited
 
 
-class NodeLife(StackResource):
+class NodeLifecycle(StackResource):
     """A node in the stack's zone, found by its name and owned by its label."""
 
     group = "TPU"
@@ -48,9 +48,9 @@ class NodeLife(StackResource):
     noun: ClassVar[str] = "node"
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> CostLine:
-        line = node_cost(found.detail, found.zone, capacity=found.capacity)
-        return with_addresses(line, found.external_addresses, spot=found.is_spot)
+    def cost(cls, item: InventoryItem) -> CostLine:
+        line = node_cost(item.detail, item.zone, capacity=item.capacity)
+        return with_addresses(line, item.external_addresses, spot=item.is_spot)
 
     @property
     def parent(self) -> str:
@@ -75,19 +75,19 @@ class NodeLife(StackResource):
         if not self.is_ours(observed):
             raise name_taken(self, observed.labels.get(STACK_LABEL))
 
-    def differs(self, what: str, have: str, want: str) -> Conflict:
+    def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
         """The refusal to change what no update can change."""
         return Conflict(
             "Node differs",
-            f"{self.noun} {self.name} has {what} {have}, the stack file says {want}",
+            f"{self.noun} {self.name} has {field} {actual}, the stack file says {desired}",
             hint="Take it down first, then bring it up anew:\n    tpuctl down",
         )
 
-    def until_usable(self, state: str) -> Change | None:
+    def change_to_ready(self, state: str) -> Change | None:
         """What brings a node in this state to READY; None where it is. Raises Conflict."""
         if state == "STOPPED":
             return self.update("the node is STOPPED and is started", ("state",))
-        if state in ON_ITS_WAY:
+        if state in TRANSITIONAL_STATES:
             return self.update(f"the node is {state}: waiting for it", ("wait",))
         if state != "READY":
             raise Conflict(
@@ -98,26 +98,26 @@ class NodeLife(StackResource):
             )
         return None
 
-    async def until_done(self, operation: Any, seconds: float) -> None:
+    async def wait_for(self, operation: Any, seconds: float) -> None:
         """Wait for an operation as the client's methods return it."""
         await long_operation(
             self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
         )
 
-    async def until_ready(self, report: Report) -> None:
+    async def wait_until_ready(self, report: Report) -> None:
         async def probe() -> bool | None:
-            found = await self.observe()
-            if found is None:
+            node = await self.observe()
+            if node is None:
                 raise OperationFailed(
                     "Node vanished",
                     f"{self.noun} {self.name} is gone",
                     hint="Somebody deleted it, or a limit was reached. Make it anew:\n"
                     "    tpuctl up",
                 )
-            state = found.state.name
+            state = node.state.name
             if state == "READY":
                 return True
-            if state in BEYOND_USE:
+            if state in DEAD_STATES:
                 error = NoCapacity(
                     "Node preempted",
                     f"{self.noun} {self.name} became {state}",
@@ -147,12 +147,12 @@ class NodeLife(StackResource):
         try:
             operation = await self.cloud.call(self.address, client.start_node, {"name": self.path})
         except (Usage, Conflict):
-            found = await self.observe()
-            if found is None or found.state.name not in ("READY", *ON_ITS_WAY):
+            node = await self.observe()
+            if node is None or node.state.name not in ("READY", *TRANSITIONAL_STATES):
                 raise
         else:
-            await self.until_done(operation, CREATE_SECONDS)
-        await self.until_ready(report)
+            await self.wait_for(operation, CREATE_SECONDS)
+        await self.wait_until_ready(report)
 
     async def remove(self, report: Report) -> None:
         """Delete the node; one that is gone, or being deleted by somebody else, is fine."""
@@ -163,20 +163,20 @@ class NodeLife(StackResource):
         except NotFound:
             return
         except (Usage, Conflict):
-            found = await self.observe()
-            if found is not None and found.state.name != "DELETING":
+            node = await self.observe()
+            if node is not None and node.state.name != "DELETING":
                 raise
-            if found is not None:  # somebody else, or our own call whose answer was lost
-                await self.until_gone(found)
+            if node is not None:  # somebody else, or our own call whose answer was lost
+                await self.wait_until_deleted(node)
             return
-        await self.until_done(operation, DELETE_SECONDS)
+        await self.wait_for(operation, DELETE_SECONDS)
 
-    async def until_gone(self, seen: Any) -> None:
+    async def wait_until_deleted(self, original: Any) -> None:
         """Wait until this one is: another of its name may have been made meanwhile."""
-        await until_gone(
+        await wait_until_deleted(
             self.observe,
-            seen,
-            what=f"{self.noun} {self.name}",
+            original,
+            description=f"{self.noun} {self.name}",
             seconds=DELETE_SECONDS,
             backoff=POLL,
             clock=self.cloud.clock,

@@ -14,8 +14,8 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.base import StackResource, once_visible
-from tpuctl.resources.iam_policy import Pair, edit, held, with_pairs, without_pairs
+from tpuctl.resources.base import StackResource, retry_until_visible
+from tpuctl.resources.iam_policy import Pair, edit, granted_pairs, with_pairs, without_pairs
 from tpuctl.resources.stack_record import Contents, Grant, Record
 
 __all__ = ["Grants", "PolicyGrants"]
@@ -30,7 +30,7 @@ class Grants:
     """
 
     roles: frozenset[str]
-    ours: frozenset[Pair] = frozenset()
+    owned: frozenset[Pair] = frozenset()
     stale: frozenset[Pair] = frozenset()
     shared: frozenset[Pair] = frozenset()
     borrowed: frozenset[Pair] = frozenset()
@@ -92,29 +92,36 @@ class PolicyGrants(StackResource):
             return Grants(frozenset(), stale=remembered) if remembered else None
         except ApiDisabled:
             return None
-        found = held(policy.bindings)
-        recorded, ours = self._recorded(contents), found & self._ours(contents)
-        shared = self._shared(ours, others)
-        mine = frozenset(pair for pair in found if pair[1] == f"serviceAccount:{account}")
+        granted = granted_pairs(policy.bindings)
+        recorded, owned = self._recorded(contents), granted & self._owned(contents)
+        shared = self._shared(owned, others)
+        account_pairs = frozenset(
+            pair for pair in granted if pair[1] == f"serviceAccount:{account}"
+        )
         return Grants(
-            frozenset(role for role, _ in mine),
-            ours - shared,
-            recorded - found,
+            frozenset(role for role, _ in account_pairs),
+            owned - shared,
+            recorded - granted,
             shared,
-            mine.intersection(one.pair for one in self._listed(others)) - recorded,
+            account_pairs.intersection(grant.pair for grant in self._listed(others)) - recorded,
         )
 
     def _recorded(self, contents: Contents | None) -> frozenset[Pair]:
-        recorded = contents.on(self.on) if contents is not None else ()
-        return frozenset(one.pair for one in recorded)
+        recorded = contents.grants_on(self.on) if contents is not None else ()
+        return frozenset(grant.pair for grant in recorded)
 
-    def _ours(self, contents: Contents | None) -> frozenset[Pair]:
-        own = f"serviceAccount:{self.stack.names.service_account_email}"
-        return self._recorded(contents) | {(role, own) for role in self.own_roles}
+    def _owned(self, contents: Contents | None) -> frozenset[Pair]:
+        own_member = f"serviceAccount:{self.stack.names.service_account_email}"
+        return self._recorded(contents) | {(role, own_member) for role in self.own_roles}
 
     def _listed(self, others: Iterable[Contents | None]) -> list[Grant]:
         """What other stacks remember."""
-        return [grant for one in others if one is not None for grant in one.on(self.on)]
+        return [
+            grant
+            for contents in others
+            if contents is not None
+            for grant in contents.grants_on(self.on)
+        ]
 
     def _shared(
         self, pairs: frozenset[Pair], others: Collection[Contents | None]
@@ -123,10 +130,10 @@ class PolicyGrants(StackResource):
 
         Nobody relies on the stack's own account, which goes with the stack.
         """
-        own = f"serviceAccount:{self.stack.names.service_account_email}"
-        listed = {one.pair for one in self._listed(others)}
+        own_member = f"serviceAccount:{self.stack.names.service_account_email}"
+        listed = {grant.pair for grant in self._listed(others)}
         return frozenset(
-            pair for pair in pairs if pair[1] != own and (pair in listed or None in others)
+            pair for pair in pairs if pair[1] != own_member and (pair in listed or None in others)
         )
 
     def diff(self, observed: Grants | None) -> Change:
@@ -141,16 +148,16 @@ class PolicyGrants(StackResource):
         raise NotImplementedError
 
     def _missing(self, roles: Iterable[str]) -> list[str]:
-        have = {*roles}
-        return [role for role in self.roles if role not in have]
+        granted = {*roles}
+        return [role for role in self.roles if role not in granted]
 
     def removal(self, observed: Grants | None) -> Change:
-        if observed is None or not observed.ours | observed.stale | observed.shared:
+        if observed is None or not observed.owned | observed.stale | observed.shared:
             return self.nothing("there are none")
         if observed.shared:
-            own = "made for this stack; " if observed.ours else ""
-            return self.delete(f"{own}what another stack relies on stays, and is forgotten here")
-        if observed.ours:
+            prefix = "made for this stack; " if observed.owned else ""
+            return self.delete(f"{prefix}what another stack relies on stays, and is forgotten here")
+        if observed.owned:
             return self.delete("made for this stack; others' grants stay")
         return self.delete("they are gone, and are forgotten")
 
@@ -174,7 +181,7 @@ class PolicyGrants(StackResource):
         async def grant() -> None:
             await self._grant(f"serviceAccount:{account}")
 
-        await once_visible(
+        await retry_until_visible(
             lambda: edit(self.cloud, self.on, grant, new=new),
             new,
             self.cloud,
@@ -184,23 +191,27 @@ class PolicyGrants(StackResource):
     async def _grant(self, member: str) -> None:
         others = await self._others()
         policy = await self._policy()  # in this order, see `observe`
-        missing = self._missing(role for role, who in held(policy.bindings) if who == member)
+        missing = self._missing(
+            role for role, who in granted_pairs(policy.bindings) if who == member
+        )
         now = datetime.now(UTC)
         new = [Grant(on=self.on, member=member, role=role, time=now) for role in missing]
         borrowed = [
-            one
-            for one in self._listed(others)
-            if one.member == member and one.role in self.roles and one.role not in missing
+            grant
+            for grant in self._listed(others)
+            if grant.member == member and grant.role in self.roles and grant.role not in missing
         ]
         if not new and not borrowed:
             return
         with contextlib.suppress(NotFound):  # without a bucket, derived names have to do
             await Record(self.stack, self.cloud).update(
-                lambda it: it.with_grants(*new).with_unlisted(*borrowed)
+                lambda contents: contents.with_grants(*new).with_unlisted(*borrowed)
             )
         if new:
-            await self._write(policy, with_pairs(policy.bindings, [one.pair for one in new]))
-        elif not held((await self._policy()).bindings).issuperset(one.pair for one in borrowed):
+            await self._write(policy, with_pairs(policy.bindings, [grant.pair for grant in new]))
+        elif not granted_pairs((await self._policy()).bindings).issuperset(
+            grant.pair for grant in borrowed
+        ):
             # The other stack was taken down before it could know of this one.
             raise Conflict(
                 "Grants were taken away",
@@ -215,27 +226,27 @@ class PolicyGrants(StackResource):
         contents, others, policy = await asyncio.gather(
             record.read(), self._others(), self._policy()
         )
-        ours = self._ours(contents)
-        bindings = without_pairs(policy.bindings, ours - self._shared(ours, others))
-        gone = held(policy.bindings) - held(bindings)
+        owned = self._owned(contents)
+        bindings = without_pairs(policy.bindings, owned - self._shared(owned, others))
+        removed = granted_pairs(policy.bindings) - granted_pairs(bindings)
         # What is noted and not granted may be about to be, by an `up` beside this: the policy is
         # written as it is then, so that the other is refused, looks again, and notes it anew.
-        if gone or self._recorded(contents) - held(policy.bindings):
-            revoked |= gone
+        if removed or self._recorded(contents) - granted_pairs(policy.bindings):
+            revoked |= removed
             await self._write(policy, bindings)
         if revoked:
             # Another stack may have begun to rely on them since.
-            back = revoked & {one.pair for one in self._listed(await self._others())}
-            if back:
+            restored = revoked & {grant.pair for grant in self._listed(await self._others())}
+            if restored:
                 policy = await self._policy()
-                await self._write(policy, with_pairs(policy.bindings, back))
+                await self._write(policy, with_pairs(policy.bindings, restored))
         await self._forget(contents)
 
     async def _forget(self, contents: Contents | None = None) -> None:
         """Take what is noted on the thing out of the record: what was read of it, or all."""
         record = Record(self.stack, self.cloud)
         contents = contents or await record.read()
-        forget = contents.on(self.on) if contents is not None else ()
+        forget = contents.grants_on(self.on) if contents is not None else ()
         if forget:
             with contextlib.suppress(NotFound):
-                await record.update(lambda it: it.without_grants(*forget))
+                await record.update(lambda record_contents: record_contents.without_grants(*forget))

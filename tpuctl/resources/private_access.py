@@ -27,7 +27,7 @@ class PrivateAccess(StackResource):
     kind = "private-access"
     group = "network"
     label = "Google's APIs for machines without external addresses"
-    unlisted = "it is a setting of a subnetwork"
+    unlisted_reason = "it is a setting of a subnetwork"
     permissions = """
         look compute.viewer compute.subnetworks.get
         update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
@@ -63,7 +63,7 @@ class PrivateAccess(StackResource):
 
     async def _subnetwork(self) -> str:
         """The one named, else that of the region, which has the name of its network."""
-        return self.stack.file.network.subnetwork or await self.network.chosen()
+        return self.stack.file.network.subnetwork or await self.network.usable_name()
 
     def diff(self, observed: Any | None) -> Change:
         if observed is not None and observed.private_ip_google_access:

@@ -14,17 +14,17 @@ from tpuctl.model.stack import Stack
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource
 
-__all__ = ["Project", "ProjectFound"]
+__all__ = ["Project", "ProjectState"]
 
 SECONDS = 600.0
 # Another program's creation was seen to take some 20 seconds; another user's id is
 # refused in the same words.
 ADOPT_SECONDS = 40.0
-LONGEST_TITLE = 30  # of a project's display name
+MAX_TITLE_LENGTH = 30  # of a project's display name
 
 
 @dataclass(frozen=True)
-class ProjectFound:
+class ProjectState:
     """A project, and the billing account that pays for it where that was asked."""
 
     state: str = "ACTIVE"
@@ -37,7 +37,7 @@ class Project(StackResource):
     kind = "project"
     group = "project"
     label = "the project"
-    unlisted = "it is what is looked through"
+    unlisted_reason = "it is what is looked through"
     permissions = """
         look browser resourcemanager.projects.get
         update billing.projectManager resourcemanager.projects.createBillingAssignment
@@ -56,10 +56,10 @@ class Project(StackResource):
     def wanted_billing(self) -> str:
         return self.stack.file.project.billing_account or ""
 
-    async def observe(self) -> ProjectFound | None:
+    async def observe(self) -> ProjectState | None:
         client = self.cloud.client("projects")
         try:
-            found = await self.cloud.call(
+            project = await self.cloud.call(
                 self.address, client.get_project, {"name": f"projects/{self.name}"}
             )
         except NotFound:
@@ -69,20 +69,22 @@ class Project(StackResource):
             if error.diagnostics[0].summary == "Permission denied":
                 return None
             raise
-        return ProjectFound(found.state.name, await self._billing() if self.wanted_billing else "")
+        return ProjectState(
+            project.state.name, await self._billing() if self.wanted_billing else ""
+        )
 
     async def _billing(self) -> str:
         """The account in use. Where the API is off nothing is known: linking will tell."""
         client = self.cloud.client("billing")
         try:
-            found = await self.cloud.call(
+            info = await self.cloud.call(
                 self.address, client.get_project_billing_info, {"name": f"projects/{self.name}"}
             )
         except ApiDisabled:
             return ""
-        return str(found.billing_account_name).removeprefix("billingAccounts/")
+        return str(info.billing_account_name).removeprefix("billingAccounts/")
 
-    def diff(self, observed: ProjectFound | None) -> Change:
+    def diff(self, observed: ProjectState | None) -> Change:
         if observed is None:
             return self._absent()
         if observed.state == "DELETE_REQUESTED":
@@ -117,22 +119,22 @@ class Project(StackResource):
         billing = f", paid by billing account {self.wanted_billing}" if self.wanted_billing else ""
         return self.create(f"made {f'in {where}' if where else 'without a parent'}{billing}")
 
-    def removal(self, observed: ProjectFound | None) -> Change:
+    def removal(self, observed: ProjectState | None) -> Change:
         return self.leave("projects are never deleted")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.CREATE:
             await self._create(report)
-        found = await self._visible()
-        if self.wanted_billing and found.billing != self.wanted_billing:
-            self.diff(found)  # refuses another account, which may have come meanwhile
+        project = await self._visible()
+        if self.wanted_billing and project.billing != self.wanted_billing:
+            self.diff(project)  # refuses another account, which may have come meanwhile
             await self._link(report)
 
     async def _create(self, report: Report) -> None:
         client = self.cloud.client("projects")
         project = {
             "project_id": self.name,
-            "display_name": self.name[:LONGEST_TITLE],
+            "display_name": self.name[:MAX_TITLE_LENGTH],
             "parent": self.stack.file.project.parent or "",
             "labels": self.stack.labels,
         }
@@ -160,7 +162,7 @@ class Project(StackResource):
                 "another project.id.",
             ) from error
 
-    async def _visible(self) -> ProjectFound:
+    async def _visible(self) -> ProjectState:
         """A new project may be denied for a moment even to its creator."""
         return await wait_until(
             self.observe,

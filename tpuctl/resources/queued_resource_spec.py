@@ -17,10 +17,17 @@ from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.tpu_node_spec import capacity_differences, node_differences
 
-__all__ = ["Asking", "deadline", "owner", "request_body", "request_differences", "waiting"]
+__all__ = [
+    "CreateQueuedResource",
+    "deadline",
+    "owner",
+    "request_body",
+    "request_differences",
+    "waiting_text",
+]
 
 # Rounds what is told of the time waited, so that hours of waiting are not a line each minute.
-STEPS = ((600.0, 60.0), (7200.0, 600.0), (86400.0, 1800.0), (float("inf"), 7200.0))
+ROUNDING_STEPS = ((600.0, 60.0), (7200.0, 600.0), (86400.0, 1800.0), (float("inf"), 7200.0))
 
 
 def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
@@ -31,9 +38,9 @@ def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
     (command_lib/compute/tpus/queued_resources/util.py of SDK 528).
     """
     queue, capacity = stack.queue or QueueSection(), stack.file.tpu.capacity
-    place = f"projects/{stack.project}/locations/{stack.zone}"
+    parent = f"projects/{stack.project}/locations/{stack.zone}"
     plain = {key: value for key, value in node.items() if key != "scheduling_config"}
-    spec: dict[str, Any] = {"parent": place, "node": plain}
+    spec: dict[str, Any] = {"parent": parent, "node": plain}
     if len(stack.nodes) == 1:
         spec["node_id"] = stack.nodes[0]
     else:
@@ -45,7 +52,7 @@ def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
     elif queue.guaranteed:
         body["guaranteed"] = {}
     if capacity == "reserved":
-        body["reservation_name"] = f"{place}/reservations/{queue.reservation or '-'}"
+        body["reservation_name"] = f"{parent}/reservations/{queue.reservation or '-'}"
     if queue.valid_until is not None:
         body["queueing_policy"] = _policy(queue.valid_until)
     return body
@@ -57,7 +64,7 @@ def _policy(valid_until: str) -> dict[str, Any]:
     return {"valid_until_time": datetime.fromisoformat(valid_until)}
 
 
-class Asking:
+class CreateQueuedResource:
     """The call that makes the request. Repeating it is safe: it keeps its `request_id`."""
 
     def __init__(self, stack: Stack, cloud: Cloud, body: dict[str, Any]) -> None:
@@ -68,7 +75,7 @@ class Asking:
 
     async def __call__(self) -> Any:
         """The operation that ends when the request stands in the queue, or was refused."""
-        name, what = self.stack.names.queued, f"queued/{self.stack.names.queued}"
+        name, subject = self.stack.names.queued, f"queued/{self.stack.names.queued}"
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
         if self.stack.file.tpu.capacity != "flex-start":
             fields = {
@@ -78,10 +85,10 @@ class Asking:
                 "request_id": self.id,
             }
             client = self.cloud.client("tpu")
-            made = await self.cloud.call(what, client.create_queued_resource, fields)
-            return made.operation
-        answer = await self.cloud.call(
-            what,
+            operation = await self.cloud.call(subject, client.create_queued_resource, fields)
+            return operation.operation
+        response = await self.cloud.call(
+            subject,
             self.cloud.client("rest").call,
             "POST",
             "tpu",
@@ -89,7 +96,7 @@ class Asking:
             query={"queuedResourceId": name, "requestId": self.id},
             body=self._flex_start(),
         )
-        return operations_pb2.Operation(name=answer["name"])
+        return operations_pb2.Operation(name=response["name"])
 
     def _flex_start(self) -> dict[str, Any]:
         """The request as v2alpha1 takes it in JSON: its Python client lacks two of the fields.
@@ -101,15 +108,15 @@ class Asking:
         from google.cloud.tpu_v2.types import QueuedResource
         from google.protobuf.json_format import MessageToDict
 
-        found: dict[str, Any] = MessageToDict(QueuedResource.pb(QueuedResource(self.body)))
-        for spec in found["tpu"]["nodeSpec"]:
+        request: dict[str, Any] = MessageToDict(QueuedResource.pb(QueuedResource(self.body)))
+        for spec in request["tpu"]["nodeSpec"]:
             if "multisliceParams" in spec:
                 spec["multiNodeParams"] = spec.pop("multisliceParams")
         queue = self.stack.queue
         assert queue is not None and queue.run_for is not None, "the stack file's rules ask for it"
         seconds = int(seconds_of(queue.run_for))
         return {
-            **found,
+            **request,
             "provisioningModel": "FLEX_START",
             "runDuration": {"maxRunDuration": f"{seconds}s"},
         }
@@ -139,27 +146,27 @@ def deadline(queued: Any) -> datetime | None:
     """Until when it waits, if not for ever."""
     policy = queued.queueing_policy
     if "valid_until_time" in policy:
-        return _moment(policy.valid_until_time)
+        return _datetime(policy.valid_until_time)
     if "valid_until_duration" in policy:
-        return _moment(queued.create_time) + timedelta(
+        return _datetime(queued.create_time) + timedelta(
             seconds=policy.valid_until_duration.total_seconds()
         )
     return None
 
 
-def waiting(queued: Any, now: datetime | None = None) -> str:
+def waiting_text(queued: Any, now: datetime | None = None) -> str:
     """Its state; while it waits, for how long and until when: `WAITING_FOR_RESOURCES for 3 min`."""
     state = str(queued.state.state.name)
     if state not in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
         return state
-    waited = ((now or datetime.now(UTC)) - _moment(queued.create_time)).total_seconds()
-    step = next(step for limit, step in STEPS if waited < limit)
+    waited = ((now or datetime.now(UTC)) - _datetime(queued.create_time)).total_seconds()
+    step = next(step for limit, step in ROUNDING_STEPS if waited < limit)
     rounded = waited // step * step
     text = f"{state} for {format_duration(rounded)}" if rounded >= 60 else state
     until = deadline(queued)
     return text if until is None else f"{text}, until {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _moment(value: Any) -> datetime:
+def _datetime(value: Any) -> datetime:
     """A plain one, of the API's with nanoseconds."""
     return datetime.fromtimestamp(value.timestamp(), UTC)

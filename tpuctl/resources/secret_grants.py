@@ -12,12 +12,12 @@ from tpuctl.engine.resource import Resource
 from tpuctl.model.plan import Change
 from tpuctl.model.secret_sources import secret_not_found
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import SETTLING
-from tpuctl.resources.leftover import Elsewhere
+from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
+from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.policy_grants import Grants, PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
 
-__all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "forgotten_secrets", "settling_seconds"]
+__all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "propagation_seconds", "removed_secret_grants"]
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
 ABSENT = Grants(frozenset())  # of a secret that nobody has made
@@ -41,7 +41,7 @@ class SecretGrants(PolicyGrants):
     kind = "secret"
     group = "bucket"
     label = "who may read the stack's secrets"
-    unlisted = "the stack's record names them"
+    unlisted_reason = "the stack's record names them"
     permissions = """
         look secretmanager.viewer secretmanager.secrets.getIamPolicy
         update secretmanager.admin secretmanager.secrets.setIamPolicy
@@ -75,8 +75,8 @@ class SecretGrants(PolicyGrants):
 
     async def observe(self) -> Grants | None:
         """ABSENT where the secret is; None is for what cannot be looked at before an `up`."""
-        found = await super().observe()
-        return ABSENT if found is None else found
+        grants = await super().observe()
+        return ABSENT if grants is None else grants
 
     def diff(self, observed: Grants | None) -> Change:
         if observed is ABSENT:
@@ -87,7 +87,7 @@ class SecretGrants(PolicyGrants):
         return "jobs read this secret, with the machines' own account"
 
     async def _policy(self) -> _SecretPolicy:
-        found = await self.cloud.call(
+        policy = await self.cloud.call(
             self.address,
             self.cloud.client("rest").call,
             "GET",
@@ -95,10 +95,10 @@ class SecretGrants(PolicyGrants):
             f"/v1/{self.secret}:getIamPolicy",
             query={"options.requestedPolicyVersion": "3"},
         )
-        return _SecretPolicy(found)
+        return _SecretPolicy(policy)
 
     async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
-        plain = [{**one, "members": sorted(one["members"])} for one in bindings]
+        plain = [{**binding, "members": sorted(binding["members"])} for binding in bindings]
         await self.cloud.call(
             self.address,
             self.cloud.client("rest").call,
@@ -109,26 +109,30 @@ class SecretGrants(PolicyGrants):
         )
 
 
-async def forgotten_secrets(
-    stack: Stack, cloud: Cloud, known: Iterable[Resource]
+async def removed_secret_grants(
+    stack: Stack, cloud: Cloud, resources: Iterable[Resource]
 ) -> list[Resource]:
     """Those that the stack was let into and that its file names no more: grants that go."""
     contents = await Record(stack, cloud).read()
-    addresses = {one.address for one in known}
-    on = {one.on for one in contents.grants} if contents is not None else set()
-    names = sorted(one.removeprefix(ON) for one in on if one.startswith(f"{ON}projects/"))
-    found = (SecretGrants(stack, cloud, name) for name in names)
-    return [Elsewhere(one, one.address) for one in found if one.address not in addresses]
+    addresses = {resource.address for resource in resources}
+    targets = {grant.on for grant in contents.grants} if contents is not None else set()
+    names = sorted(
+        target.removeprefix(ON) for target in targets if target.startswith(f"{ON}projects/")
+    )
+    grants = (SecretGrants(stack, cloud, name) for name in names)
+    return [
+        LeftoverResource(grant, grant.address) for grant in grants if grant.address not in addresses
+    ]
 
 
-def settling_seconds(contents: Contents | None) -> float:
+def propagation_seconds(contents: Contents | None) -> float:
     """For how long a secret may still be refused to an account that was let in.
 
     As the stack's record tells. A clock that is wrong never makes it longer than from now.
     """
     grants = contents.grants if contents is not None else ()
-    times = [one.time for one in grants if one.on.startswith(ON) and one.time is not None]
+    times = [grant.time for grant in grants if grant.on.startswith(ON) and grant.time is not None]
     if not times:
         return 0.0
     since = (datetime.now(UTC) - max(times)).total_seconds()
-    return min(max(SETTLING - since, 0.0), SETTLING)
+    return min(max(IAM_PROPAGATION_SECONDS - since, 0.0), IAM_PROPAGATION_SECONDS)

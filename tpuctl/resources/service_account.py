@@ -31,9 +31,9 @@ class ServiceAccount(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         request = {"name": f"projects/{query.project}", "page_size": 100}
-        for one in query.cloud.client("iam").list_service_accounts(request, **query.options):
-            if owner := stack_of_description(one.description):
-                yield InventoryItem(cls, one.email.partition("@")[0], owner)
+        for account in query.cloud.client("iam").list_service_accounts(request, **query.options):
+            if owner := stack_of_description(account.description):
+                yield InventoryItem(cls, account.email.partition("@")[0], owner)
 
     @property
     def name(self) -> str:

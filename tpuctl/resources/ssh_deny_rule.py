@@ -15,7 +15,7 @@ from typing import Any
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.network import Firewall, Network, Networks
 
-__all__ = ["Closed", "Closing"]
+__all__ = ["SshDenyRule", "SshDenyState"]
 
 PRIORITY = 65533
 # Machines of the same network may go on as its rules say.
@@ -24,14 +24,14 @@ OUTSIDE = tuple(sorted(map(str, IPv4Network("0.0.0.0/0").address_exclude(INSIDE)
 
 
 @dataclass(frozen=True)
-class Closed:
+class SshDenyState:
     """What was found: the networks, and the rule if there is one."""
 
     networks: Networks | None
     rule: Any | None
 
 
-class Closing(Firewall):
+class SshDenyRule(Firewall):
     """Made in networks that the stack did not make: its own lets nobody in by itself."""
 
     def __init__(self, network: Network) -> None:
@@ -41,39 +41,39 @@ class Closing(Firewall):
     def name(self) -> str:
         return self.stack.names.ssh_deny_rule
 
-    async def observe(self) -> Closed | None:
+    async def observe(self) -> SshDenyState | None:
         """None where neither can be seen."""
         rule, networks = await self._find(), await self.network.observe()
-        return Closed(networks, rule) if rule is not None or networks is not None else None
+        return SshDenyState(networks, rule) if rule is not None or networks is not None else None
 
-    def diff(self, observed: Closed | None) -> Change:
-        found = observed or Closed(None, None)
-        if found.rule is None:
-            if found.networks is not None and found.networks.own is not None:
+    def diff(self, observed: SshDenyState | None) -> Change:
+        state = observed or SshDenyState(None, None)
+        if state.rule is None:
+            if state.networks is not None and state.networks.own_description is not None:
                 return self.nothing("the stack's own network lets nobody in by itself")
             return self.create("shuts SSH to all others: `default` lets anyone try it")
-        self._check(found.rule)
+        self._check(state.rule)
         fields = [
             name
-            for name, have, want in (
-                ("sourceRanges", set(found.rule.source_ranges), set(self.sources)),
-                ("denied", _denied(found.rule), {("tcp", "22")}),
-                ("targetTags", set(found.rule.target_tags), {self.stack.names.tag}),
-                ("priority", found.rule.priority, PRIORITY),
+            for name, actual, desired in (
+                ("sourceRanges", set(state.rule.source_ranges), set(self.sources)),
+                ("denied", _denied(state.rule), {("tcp", "22")}),
+                ("targetTags", set(state.rule.target_tags), {self.stack.names.tag}),
+                ("priority", state.rule.priority, PRIORITY),
             )
-            if have != want
+            if actual != desired
         ]
         if fields:
             return self.update(f"{' and '.join(fields)} changed", fields)
         return self.nothing("shuts SSH to all others")
 
-    def removal(self, observed: Closed | None) -> Change:
+    def removal(self, observed: SshDenyState | None) -> Change:
         return super().removal(observed.rule if observed is not None else None)
 
     async def apply(self, change: Change, report: Any) -> None:
         if change.action is Action.CREATE:
-            found = await self.network.observe()
-            if found is not None and found.own is not None:
+            networks = await self.network.observe()
+            if networks is not None and networks.own_description is not None:
                 return  # the network was made meanwhile, and is the stack's own
         await super().apply(change, report)
 
@@ -89,4 +89,4 @@ class Closing(Firewall):
 
 
 def _denied(rule: Any) -> set[tuple[str, str]]:
-    return {(str(one.I_p_protocol), str(port)) for one in rule.denied for port in one.ports}
+    return {(str(entry.I_p_protocol), str(port)) for entry in rule.denied for port in entry.ports}

@@ -24,7 +24,7 @@ from tpuctl.polling import Backoff, gather_all
 __all__ = ["Contents", "Grant", "Record", "read_contents"]
 
 VERSION = 1
-TRIES = 12
+MAX_ATTEMPTS = 12
 RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 
 
@@ -39,7 +39,7 @@ class Grant(BaseModel):
     time: datetime | None = None  # when it was about to be given
 
     @property
-    def what(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         """Equal for grants of the same, whenever they were given."""
         return (self.on, self.member, self.role)
 
@@ -63,19 +63,19 @@ class Contents(BaseModel):
 
     def with_grants(self, *grants: Grant) -> Self:
         """These among them, in the place of earlier ones of the same."""
-        return self.model_copy(update={"grants": self._apart_from(grants) + grants})
+        return self.model_copy(update={"grants": self._without(grants) + grants})
 
     def with_unlisted(self, *grants: Grant) -> Self:
         """Those that are not among them yet."""
-        known = {one.what for one in self.grants}
-        return self.with_grants(*(one for one in grants if one.what not in known))
+        keys = {grant.key for grant in self.grants}
+        return self.with_grants(*(grant for grant in grants if grant.key not in keys))
 
     def without_grants(self, *grants: Grant) -> Self:
-        return self.model_copy(update={"grants": self._apart_from(grants)})
+        return self.model_copy(update={"grants": self._without(grants)})
 
-    def _apart_from(self, grants: Iterable[Grant]) -> tuple[Grant, ...]:
-        unwanted = {one.what for one in grants}
-        return tuple(one for one in self.grants if one.what not in unwanted)
+    def _without(self, grants: Iterable[Grant]) -> tuple[Grant, ...]:
+        keys = {grant.key for grant in grants}
+        return tuple(one for one in self.grants if one.key not in keys)
 
     def with_zone(self, zone: str) -> Self:
         zones = self.zones if zone in self.zones else (*self.zones, zone)
@@ -84,9 +84,9 @@ class Contents(BaseModel):
     def with_down(self) -> Self:
         return self.model_copy(update={"downs": self.downs + 1})
 
-    def on(self, what: str) -> tuple[Grant, ...]:
+    def grants_on(self, target: str) -> tuple[Grant, ...]:
         """The grants remembered on one thing."""
-        return tuple(one for one in self.grants if one.on == what)
+        return tuple(grant for grant in self.grants if grant.on == target)
 
 
 class Record:
@@ -116,7 +116,9 @@ class Record:
         client = self.cloud.client("storage")
 
         def names(**options: Any) -> set[str]:
-            return {one.name for one in client.list_buckets(project=self.stack.project, **options)}
+            return {
+                bucket.name for bucket in client.list_buckets(project=self.stack.project, **options)
+            }
 
         async def remembered(bucket: str) -> list[Contents | None]:
             try:
@@ -124,23 +126,25 @@ class Record:
             except Denied:
                 return [None]
 
-        found = await self.cloud.call("the list of every bucket", names)
-        buckets = sorted(found | {self.stack.bucket})
-        return [one for each in await gather_all(map(remembered, buckets)) for one in each]
+        names_found = await self.cloud.call("the list of every bucket", names)
+        buckets = sorted(names_found | {self.stack.bucket})
+        return [
+            contents for each in await gather_all(map(remembered, buckets)) for contents in each
+        ]
 
     async def _others_in(self, store: ObjectStore) -> list[Contents | None]:
-        async def one(name: str) -> list[Contents | None]:
+        async def read(name: str) -> list[Contents | None]:
             try:
                 return [_contents(await store.get_bytes(name))]
             except NotFound:  # deleted since it was listed
                 return []
 
         try:
-            found = await store.list(f"{RECORDS}/")
+            objects = await store.list(f"{RECORDS}/")
         except NotFound:
             return []
-        names = [one.name for one in found if one.name != self.stack.names.record]
-        return [contents for each in await gather_all(map(one, names)) for contents in each]
+        names = [info.name for info in objects if info.name != self.stack.names.record]
+        return [contents for each in await gather_all(map(read, names)) for contents in each]
 
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
         """Write what `change` makes of the record, begun anew where there is none.
@@ -149,9 +153,9 @@ class Record:
         nothing. Raises NotFound without a bucket.
         """
         delays = RETRY.delays()
-        for _ in range(TRIES):
-            found, generation = await self._read()
-            before = found or Contents(stack=self.stack.name)
+        for _ in range(MAX_ATTEMPTS):
+            existing, generation = await self._read()
+            before = existing or Contents(stack=self.stack.name)
             after = change(before)
             if after == before:
                 return before
@@ -182,7 +186,7 @@ class Record:
 
     def _parsed(self, text: bytes) -> Contents:
         try:
-            found = Contents.model_validate_json(text)
+            contents = Contents.model_validate_json(text)
         except ValidationError as error:
             raise Conflict(
                 "Record cannot be read",
@@ -190,13 +194,13 @@ class Record:
                 hint="Grants that it remembers would stay for ever. If nothing needs it any more:\n"
                 f"    gcloud storage rm {self.uri}",
             ) from None
-        if found.version > VERSION:
+        if contents.version > VERSION:
             raise Conflict(
                 "Record of a newer tpuctl",
-                f"{self.uri} has version {found.version}",
+                f"{self.uri} has version {contents.version}",
                 hint="Use the tpuctl that wrote it, or a newer one.",
             )
-        return found
+        return contents
 
     def _store(self) -> ObjectStore:
         return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
@@ -212,7 +216,7 @@ async def read_contents(store: ObjectStore, stack: str) -> Contents | None:
 
 def _contents(text: bytes) -> Contents | None:
     try:
-        found = Contents.model_validate_json(text)
+        contents = Contents.model_validate_json(text)
     except ValidationError:
         return None
-    return found if found.version <= VERSION else None
+    return contents if contents.version <= VERSION else None

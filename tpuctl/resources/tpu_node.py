@@ -13,7 +13,7 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
-from tpuctl.resources.base import CHANGES, Query, once_visible, time_of
+from tpuctl.resources.base import STACK_UPDATE, Query, retry_until_visible, time_of
 from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
@@ -21,7 +21,7 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
 )
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, NodeLifecycle, capacity_of
 from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
@@ -37,7 +37,7 @@ __all__ = ["TpuNode", "update_node"]
 UPDATE_SECONDS = 900.0
 
 
-class TpuNode(NodeLife):
+class TpuNode(NodeLifecycle):
     """Made with the stack's label, tag, account and key; replaced when it was preempted."""
 
     kind = "node"
@@ -53,17 +53,17 @@ class TpuNode(NodeLife):
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
-    optional = ("update", CHANGES)
+    optional = ("update", STACK_UPDATE)
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
-        return cls(Network(stack, cloud), str, name=found.name)
+        return cls(Network(stack, cloud), str, name=item.name)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for node in query.cloud.client("tpu").list_nodes(query.every_location, **query.options):
+        for node in query.cloud.client("tpu").list_nodes(query.all_locations, **query.options):
             if not node.api_version.name.startswith("V1"):
                 status = _status(node)
                 yield InventoryItem(
@@ -77,7 +77,9 @@ class TpuNode(NodeLife):
                     capacity=capacity_of(node.scheduling_config),
                     request=node.queued_resource.rpartition("/")[2],
                     external_addresses=sum(
-                        1 for one in node.network_endpoints if one.access_config.external_ip
+                        1
+                        for endpoint in node.network_endpoints
+                        if endpoint.access_config.external_ip
                     ),
                     node=status,
                 )
@@ -112,11 +114,11 @@ class TpuNode(NodeLife):
             return self.create(f"no node in {self.stack.zone}: a {type_name} will be made")
         self.check(observed)
         state = observed.state.name
-        if state in BEYOND_USE:
+        if state in DEAD_STATES:
             return self.create(f"the node is {state} and is made again")
-        for what, have, want in self._differences(observed):
-            raise self.differs(what, have, want)
-        change = self.until_usable(state)
+        for field, actual, desired in self._differences(observed):
+            raise self.difference_error(field, actual, desired)
+        change = self.change_to_ready(state)
         if change is not None:
             return change
         stale = stale_fields(self.stack, observed, self.metadata)
@@ -141,8 +143,8 @@ class TpuNode(NodeLife):
         if change.action is Action.DELETE:
             await self._delete(report)
         elif change.action is Action.CREATE:
-            found = await self.observe()
-            if found is not None and found.state.name in BEYOND_USE:
+            node = await self.observe()
+            if node is not None and node.state.name in DEAD_STATES:
                 await self._delete(report)
             await self._create(report)
         elif "state" in change.fields:
@@ -156,7 +158,7 @@ class TpuNode(NodeLife):
         """The node as it is asked for, by itself or in a queued resource."""
         return node_body(
             self.stack,
-            await self.network.chosen(),
+            await self.network.usable_name(),
             self.key_line,
             startup=self.cloud.endpoint.runs_startup_scripts,
         )
@@ -171,13 +173,13 @@ class TpuNode(NodeLife):
 
         operation: Any = None
 
-        async def ask() -> Any:
+        async def create_node() -> Any:
             return await self.cloud.call(self.address, client.create_node, request)
 
         async def create() -> None:
             nonlocal operation
-            operation = await once_visible(
-                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            operation = await retry_until_visible(
+                create_node, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
 
         report("asking for the node", None)
@@ -185,32 +187,32 @@ class TpuNode(NodeLife):
         existing = await self.create_or_adopt(create, self.observe, report, check=self.diff)
         if existing is None:
             report("CREATING", None)
-            await self.until_done(operation, CREATE_SECONDS)
-            await self.until_ready(report)
+            await self.wait_for(operation, CREATE_SECONDS)
+            await self.wait_until_ready(report)
         else:
             await self._adopt(report)
 
     async def _adopt(self, report: Report) -> None:
         """Wait for a node that another program creates, which may have other keys."""
-        await self.until_ready(report)
+        await self.wait_until_ready(report)
         change = self.diff(await self.observe())
         if change.action is Action.UPDATE:
             await update_node(self, change.fields)
 
     async def _delete(self, report: Report) -> None:
-        found = await self.observe()
-        if found is not None and await self._is_queued(found):
+        node = await self.observe()
+        if node is not None and await self._is_queued(node):
             report("DELETING", None)
-            await self.until_gone(found)  # the request takes its nodes with it
+            await self.wait_until_deleted(node)  # the request takes its nodes with it
         else:
             await self.remove(report)
 
-    async def _is_queued(self, found: Any) -> bool:
+    async def _is_queued(self, node: Any) -> bool:
         """Whether the node belongs to a queued resource that is still there."""
-        if not found.queued_resource:
+        if not node.queued_resource:
             return False
         client = self.cloud.client("tpu")
-        request = {"name": found.queued_resource}
+        request = {"name": node.queued_resource}
         try:
             await self.cloud.call(self.address, client.get_queued_resource, request)
         except NotFound:
@@ -220,8 +222,8 @@ class TpuNode(NodeLife):
 
 async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     """Bring labels, tags and metadata up to date; what others have added to them stays."""
-    found = await node.observe()
-    if found is None:
+    observed = await node.observe()
+    if observed is None:
         raise NotFound(
             "Node vanished",
             f"node {node.name} is gone",
@@ -230,12 +232,12 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     stack, names = node.stack, {*fields}
     changed: dict[str, Any] = {"name": node.path}
     if "labels" in names:
-        changed["labels"] = {**found.labels, **stack.labels}
+        changed["labels"] = {**observed.labels, **stack.labels}
     if "tags" in names:
-        changed["tags"] = [*dict.fromkeys([*found.tags, *tags_of(stack)])]
+        changed["tags"] = [*dict.fromkeys([*observed.tags, *tags_of(stack)])]
     if names & {"limits", "metadata", "ssh-keys"}:
-        metadata = {**found.metadata, **node.metadata}
-        keys = found.metadata.get("ssh-keys", "")
+        metadata = {**observed.metadata, **node.metadata}
+        keys = observed.metadata.get("ssh-keys", "")
         metadata["ssh-keys"] = ssh_keys_with(keys, node.key_line)
         changed["metadata"] = metadata
     paths = sorted(changed.keys() - {"name"})
@@ -244,14 +246,14 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
         node.cloud.client("tpu").update_node,
         {"node": changed, "update_mask": {"paths": paths}},
     )
-    await node.until_done(operation, UPDATE_SECONDS)
+    await node.wait_for(operation, UPDATE_SECONDS)
 
 
 def _status(node: Any) -> NodeStatus:
     """Our view of an API node."""
     parts = node.name.split("/")
     endpoints = list(node.network_endpoints)
-    ports = [one for one in node.metadata.get("tpuctl-ssh-port", "").split(",") if one]
+    ports = [port for port in node.metadata.get("tpuctl-ssh-port", "").split(",") if port]
     if len(ports) < len(endpoints):
         ports = [ports[0] if ports else "22"] * len(endpoints)
     return NodeStatus(
@@ -263,7 +265,9 @@ def _status(node: Any) -> NodeStatus:
         accelerator_type=node.accelerator_type,
         runtime=node.runtime_version,
         created=time_of(node.create_time),
-        addresses=tuple(one.access_config.external_ip or one.ip_address for one in endpoints),
+        addresses=tuple(
+            endpoint.access_config.external_ip or endpoint.ip_address for endpoint in endpoints
+        ),
         ssh_ports=tuple(int(port) for port in ports),
-        inner_addresses=tuple(one.ip_address for one in endpoints),
+        inner_addresses=tuple(endpoint.ip_address for endpoint in endpoints),
     )

@@ -36,14 +36,14 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
 
     `startup` says whether machines take startup scripts.
     """
-    wanted = stack.file.network
+    network_section = stack.file.network
     network_config: dict[str, Any] = {
         "network": f"projects/{stack.project}/global/networks/{network}",
-        "enable_external_ips": wanted.ssh == "external",
+        "enable_external_ips": network_section.ssh == "external",
     }
-    if wanted.subnetwork is not None:
+    if network_section.subnetwork is not None:
         network_config["subnetwork"] = (
-            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{wanted.subnetwork}"
+            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{network_section.subnetwork}"
         )
     return {
         **_accelerator(stack),
@@ -97,20 +97,20 @@ def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, st
     """
     name, config = observed.accelerator_type, observed.accelerator_config
     kind, shape = config.type_.name, config.topology
-    accelerator, wanted = stack.accelerator, stack.file.tpu.topology
+    accelerator, desired_topology = stack.accelerator, stack.file.tpu.topology
     if name and name != accelerator.name:
         yield "type", name, accelerator.name
     elif not name and shape and kind != CONFIG_TYPES[accelerator.generation]:
         yield "type", kind, accelerator.name
-    elif shape and shape != (wanted or (shape if name else accelerator.topology)):
-        yield "topology", shape, wanted or accelerator.topology
+    elif shape and shape != (desired_topology or (shape if name else accelerator.topology)):
+        yield "topology", shape, desired_topology or accelerator.topology
     if observed.runtime_version != stack.runtime.version:
         yield "runtime", observed.runtime_version, stack.runtime.version
 
-    there = {one.source_disk.rpartition("/")[2]: one.mode.name for one in observed.data_disks}
-    disks = {disk_name(stack, i): _mode(one) for i, one in enumerate(stack.file.tpu.data_disks)}
-    if {*disks.items()} - {*there.items()}:
-        yield "data disks", _listed(there), _listed(disks)
+    attached = {disk.source_disk.rpartition("/")[2]: disk.mode.name for disk in observed.data_disks}
+    disks = {disk_name(stack, i): _mode(disk) for i, disk in enumerate(stack.file.tpu.data_disks)}
+    if {*disks.items()} - {*attached.items()}:
+        yield "data disks", _listed(attached), _listed(disks)
 
 
 def capacity_differences(stack: Stack, is_spot: bool) -> Iterator[tuple[str, str, str]]:
@@ -124,8 +124,8 @@ def _mode(disk: DataDisk) -> str:
 
 
 def _listed(disks: Mapping[str, str]) -> str:
-    shown = [f"{name} {mode.lower().replace('_', '-')}" for name, mode in disks.items()]
-    return ", ".join(shown) or "none"
+    parts = [f"{name} {mode.lower().replace('_', '-')}" for name, mode in disks.items()]
+    return ", ".join(parts) or "none"
 
 
 def stale_fields(stack: Stack, observed: Any, wanted_metadata: Mapping[str, str]) -> list[str]:

@@ -19,15 +19,15 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import Query, time_of
 from tpuctl.resources.cidr import free_range, ranges_in_use
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import BEYOND_USE, CREATE_SECONDS, NodeLife, capacity_of
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, NodeLifecycle, capacity_of
 
-__all__ = ["RemoteNode", "announcement", "vm_runtime"]
+__all__ = ["RemoteNode", "closed_api_warning", "vm_runtime"]
 
 TPU_VM = "V2_ALPHA1"  # the version of a node that API v1 lists, but did not make
-RANGE_TRIES = 8  # so many others would have to choose the same range at the same moment
+MAX_RANGE_ATTEMPTS = 8  # so many others would have to choose the same range at the same moment
 
 
-class RemoteNode(NodeLife):
+class RemoteNode(NodeLifecycle):
     """Made with the stack's label in a free address range; replaced when it was preempted."""
 
     kind = "tpu"
@@ -48,14 +48,14 @@ class RemoteNode(NodeLife):
         self.network = network
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
         return cls(Network(stack, cloud))
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for node in query.cloud.client("tpu_v1").list_nodes(query.every_location, **query.options):
+        for node in query.cloud.client("tpu_v1").list_nodes(query.all_locations, **query.options):
             if not node.api_version.name.startswith("V2"):
                 status = _status(node)
                 yield InventoryItem(
@@ -85,27 +85,27 @@ class RemoteNode(NodeLife):
             return self.create(f"no TPU node in {self.stack.zone}: a {type_name} will be made")
         self.check(observed)
         if observed.api_version.name == TPU_VM:
-            raise self.differs("kind", "TPU VM", "node")
+            raise self.difference_error("kind", "TPU VM", "node")
         state = observed.state.name
-        if state in BEYOND_USE:
+        if state in DEAD_STATES:
             return self.create(f"the node is {state} and is made again")
-        for what, have, want in self._essentials(observed):
-            if have != want:
-                raise self.differs(what, have, want)
-        return self.until_usable(state) or self.nothing(f"node is READY with {type_name}")
+        for field, actual, desired in self._fixed_fields(observed):
+            if actual != desired:
+                raise self.difference_error(field, actual, desired)
+        return self.change_to_ready(state) or self.nothing(f"node is READY with {type_name}")
 
-    def _essentials(self, observed: Any) -> list[tuple[str, str, str]]:
+    def _fixed_fields(self, observed: Any) -> list[tuple[str, str, str]]:
         """What no update changes: what it is called, what is there, what the stack says."""
-        found = [
+        fields = [
             ("type", observed.accelerator_type, self.stack.accelerator.name),
             ("version", observed.tensorflow_version, self.stack.runtime.version),
         ]
-        wanted = self.stack.file.network.node_range
-        if wanted not in ("auto", "service-networking") and observed.cidr_block:
-            have = IPv4Network(observed.cidr_block, strict=False)
-            if not have.subnet_of(IPv4Network(wanted)):
-                found.append(("range", observed.cidr_block, wanted))
-        return found
+        node_range = self.stack.file.network.node_range
+        if node_range not in ("auto", "service-networking") and observed.cidr_block:
+            actual = IPv4Network(observed.cidr_block, strict=False)
+            if not actual.subnet_of(IPv4Network(node_range)):
+                fields.append(("range", observed.cidr_block, node_range))
+        return fields
 
     def removal(self, observed: Any | None) -> Change:
         if observed is not None and observed.api_version.name == TPU_VM:
@@ -118,46 +118,46 @@ class RemoteNode(NodeLife):
         if change.action is Action.DELETE:
             await self.remove(report)
         elif change.action is Action.CREATE:
-            await self._make_way(report, BEYOND_USE)
+            await self._delete_in_states(report, DEAD_STATES)
             await self._create(report)
         elif "state" in change.fields:
             await self.start(report)
         else:
-            await self.until_ready(report)
+            await self.wait_until_ready(report)
 
-    async def _make_way(self, report: Report, states: tuple[str, ...]) -> None:
+    async def _delete_in_states(self, report: Report, states: tuple[str, ...]) -> None:
         """Delete our own node where it is in one of these states."""
-        found = await self.observe()
-        if found is not None and self.is_ours(found) and found.state.name in states:
+        node = await self.observe()
+        if node is not None and self.is_ours(node) and node.state.name in states:
             await self.remove(report)
 
     async def _create(self, report: Report) -> None:
         """Ask for the node, with another range when somebody was faster with the one chosen."""
-        network = await self.network.chosen()
+        network = await self.network.usable_name()
         refused: set[str] = set()
-        for left in range(RANGE_TRIES - 1, -1, -1):
-            place = await self._range(network, refused)
+        for remaining in range(MAX_RANGE_ATTEMPTS - 1, -1, -1):
+            address_field = await self._range(network, refused)
             try:
-                await self._ask({**self._desired(network), **place}, report)
+                await self._ask({**self._desired(network), **address_field}, report)
             except RangeTaken:
-                if not left or self.stack.file.network.node_range != "auto":
+                if not remaining or self.stack.file.network.node_range != "auto":
                     raise
-                refused.add(place["cidr_block"])
-                await self._make_way(report, ("UNKNOWN", *BEYOND_USE))
+                refused.add(address_field["cidr_block"])
+                await self._delete_in_states(report, ("UNKNOWN", *DEAD_STATES))
             except NodesClosed as error:
-                raise _with_the_change(error, self.stack) from error
+                raise _with_vm_hint(error, self.stack) from error
             else:
                 break
-        await self.until_ready(report)
+        await self.wait_until_ready(report)
 
     async def _range(self, network: str, refused: set[str]) -> dict[str, Any]:
-        wanted = self.stack.file.network.node_range
-        if wanted == "service-networking":
+        node_range = self.stack.file.network.node_range
+        if node_range == "service-networking":
             return {"use_service_networking": True}
-        if wanted == "auto":
-            taken = await ranges_in_use(self.stack, self.cloud, network)
-            wanted = free_range(taken | refused, node_cidr_prefix(self.stack.accelerator))
-        return {"cidr_block": wanted}
+        if node_range == "auto":
+            used = await ranges_in_use(self.stack, self.cloud, network)
+            node_range = free_range(used | refused, node_cidr_prefix(self.stack.accelerator))
+        return {"cidr_block": node_range}
 
     async def _ask(self, node: dict[str, Any], report: Report) -> None:
         """Create the node, or adopt it where it is there already."""
@@ -180,7 +180,7 @@ class RemoteNode(NodeLife):
         existing = await self.create_or_adopt(create, self.observe, report, check=self.check)
         if existing is None:
             report("CREATING", None)
-            await self.until_done(operation, CREATE_SECONDS)
+            await self.wait_for(operation, CREATE_SECONDS)
 
     def _desired(self, network: str) -> dict[str, Any]:
         capacity = self.stack.file.tpu.capacity
@@ -197,7 +197,7 @@ class RemoteNode(NodeLife):
         }
 
 
-def announcement(stack: Stack) -> Diagnostic:
+def closed_api_warning(stack: Stack) -> Diagnostic:
     """What is to be said before a TPU node is asked for.
 
     Closed since April 2025 to projects that are not on Google's list, as the refusal itself says
@@ -207,7 +207,7 @@ def announcement(stack: Stack) -> Diagnostic:
         "TPU nodes are closed to most projects",
         f"Google may refuse {stack.names.node}: since 2025 it makes TPU nodes for projects on its "
         "list alone",
-        f"If it does, ask for a TPU VM instead:\n{_change(stack)}",
+        f"If it does, ask for a TPU VM instead:\n{_vm_section(stack)}",
     )
 
 
@@ -216,32 +216,36 @@ def vm_runtime(accelerator: AcceleratorType, tensorflow: str | None) -> Runtime 
 
     Without a TensorFlow, as for PyTorch, the base runtime.
     """
-    fitting = [known for known in runtimes() if known.fits(accelerator)]
+    fitting = [candidate for candidate in runtimes() if candidate.fits(accelerator)]
     if tensorflow is None:
-        return next((known for known in fitting if known.tensorflow is None), None)
-    with_it = [known for known in fitting if known.tensorflow is not None]
-    newer = [one for one in with_it if _numbers(one.tensorflow) >= _numbers(tensorflow)]
+        return next((candidate for candidate in fitting if candidate.tensorflow is None), None)
+    with_tensorflow = [candidate for candidate in fitting if candidate.tensorflow is not None]
+    newer = [
+        candidate
+        for candidate in with_tensorflow
+        if _numbers(candidate.tensorflow) >= _numbers(tensorflow)
+    ]
     if newer:
-        return min(newer, key=lambda one: _numbers(one.tensorflow))
-    return max(with_it, key=lambda one: _numbers(one.tensorflow), default=None)
+        return min(newer, key=lambda candidate: _numbers(candidate.tensorflow))
+    return max(with_tensorflow, key=lambda candidate: _numbers(candidate.tensorflow), default=None)
 
 
 def _numbers(version: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in (version or "0").split("."))
 
 
-def _change(stack: Stack) -> str:
-    found = vm_runtime(stack.accelerator, stack.runtime.tensorflow)
-    return f"    tpu: {{kind: vm, runtime: {found.version if found else 'auto'}}}"
+def _vm_section(stack: Stack) -> str:
+    runtime = vm_runtime(stack.accelerator, stack.runtime.tensorflow)
+    return f"    tpu: {{kind: vm, runtime: {runtime.version if runtime else 'auto'}}}"
 
 
-def _with_the_change(error: NodesClosed, stack: Stack) -> TpuctlError:
+def _with_vm_hint(error: NodesClosed, stack: Stack) -> TpuctlError:
     """The same refusal with the exact change to make."""
     first = error.diagnostics[0]
     named = NodesClosed(
         first.summary,
         first.detail,
-        hint=f"Use a TPU VM instead:\n{_change(stack)}\nthen bring it up:\n    tpuctl up",
+        hint=f"Use a TPU VM instead:\n{_vm_section(stack)}\nthen bring it up:\n    tpuctl up",
     )
     named.scope = error.scope
     return named
@@ -260,8 +264,8 @@ def _status(node: Any) -> NodeStatus:
         accelerator_type=node.accelerator_type,
         runtime=node.tensorflow_version,
         created=time_of(node.create_time),
-        addresses=tuple(one.ip_address for one in endpoints),
+        addresses=tuple(endpoint.ip_address for endpoint in endpoints),
         ssh_ports=(),
-        endpoints=tuple(f"{one.ip_address}:{one.port}" for one in endpoints),
+        endpoints=tuple(f"{endpoint.ip_address}:{endpoint.port}" for endpoint in endpoints),
         service_account=node.service_account,
     )

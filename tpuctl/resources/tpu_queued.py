@@ -33,38 +33,38 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.resources.base import (
-    CHANGES,
+    STACK_UPDATE,
     Query,
     StackResource,
     name_taken,
-    once_visible,
+    retry_until_visible,
     time_of,
-    until_gone,
+    wait_until_deleted,
 )
 from tpuctl.resources.instance_metadata import prerequisites
 from tpuctl.resources.network import Network
 from tpuctl.resources.queued_resource_spec import (
-    Asking,
+    CreateQueuedResource,
     deadline,
     owner,
     request_body,
     request_differences,
-    waiting,
+    waiting_text,
 )
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_spec import disk_addresses
 
 __all__ = ["QueuedNodes", "Request"]
 
-ON_ITS_WAY = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
-BEYOND_USE = ("FAILED", "SUSPENDING", "SUSPENDED")
-ENDED = ("FAILED", "SUSPENDED")  # can be deleted without force, since there are no nodes
-LONGEST = 30 * 86400.0  # of waiting for a request that says nothing of its own
+WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
+DEAD_STATES = ("FAILED", "SUSPENDING", "SUSPENDED")
+NODELESS_STATES = ("FAILED", "SUSPENDED")  # can be deleted without force, since there are no nodes
+MAX_WAIT_SECONDS = 30 * 86400.0  # of waiting for a request that says nothing of its own
 ACCEPT_SECONDS = 900.0
 DELETE_SECONDS = 900.0
 POLL = Backoff(initial=0.1, maximum=10.0, multiplier=1.15)
-SILENCE = 1800.0  # for so long the cloud need not answer while the request waits
-TOO_LATE = 4  # DEADLINE_EXCEEDED in google.rpc.Code
+MAX_SILENCE_SECONDS = 1800.0  # for so long the cloud need not answer while the request waits
+DEADLINE_EXCEEDED = 4  # DEADLINE_EXCEEDED in google.rpc.Code
 
 
 @dataclass(frozen=True)
@@ -99,35 +99,35 @@ class QueuedNodes(StackResource):
         create iam.serviceAccountUser iam.serviceAccounts.actAs
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
     """
-    optional = ("update", CHANGES)
+    optional = ("update", STACK_UPDATE)
 
     @classmethod
-    def of_found(
-        cls, found: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:
         return cls(Network(stack, cloud), str)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("tpu")
-        for one in client.list_queued_resources(query.every_location, **query.options):
-            specs = list(one.tpu.node_spec)
+        for queued in client.list_queued_resources(query.all_locations, **query.options):
+            specs = list(queued.tpu.node_spec)
             if specs:
-                parts = one.name.split("/")
+                parts = queued.name.split("/")
                 yield InventoryItem(
                     cls,
                     parts[-1],
                     specs[0].node.labels.get(STACK_LABEL, ""),
                     parts[3],
-                    one.state.state.name,
+                    queued.state.state.name,
                     specs[0].node.accelerator_type,
-                    time_of(one.create_time),
-                    capacity=_capacity(one),
+                    time_of(queued.create_time),
+                    capacity=_capacity(queued),
                     count=sum(spec.multislice_params.node_count or 1 for spec in specs),
                 )
 
     @classmethod
-    def cost(cls, found: InventoryItem) -> None:
+    def cost(cls, item: InventoryItem) -> None:
         """Nothing itself: its nodes are charged."""
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
@@ -150,9 +150,11 @@ class QueuedNodes(StackResource):
         return frozenset(needed | prerequisites(self.stack))
 
     async def observe(self) -> Request | None:
-        queued, *found = await gather_all([self._get(), *(node.observe() for node in self.nodes)])
+        queued, *observed = await gather_all(
+            [self._get(), *(node.observe() for node in self.nodes)]
+        )
         names = [node.name for node in self.nodes]
-        nodes = {name: node for name, node in zip(names, found, strict=True) if node is not None}
+        nodes = {name: node for name, node in zip(names, observed, strict=True) if node is not None}
         return Request(queued, nodes) if queued is not None or nodes else None
 
     async def _get(self) -> Any | None:
@@ -166,21 +168,21 @@ class QueuedNodes(StackResource):
 
     def diff(self, observed: Request | None) -> Change:
         count, type_name = len(self.nodes), self.stack.accelerator.name
-        wanted = type_name if count == 1 else f"{count} x {type_name}"
+        nodes = type_name if count == 1 else f"{count} x {type_name}"
         if observed is None:
-            return self.create(f"asks for {wanted} in {self.stack.zone}{self._patience()}")
+            return self.create(f"asks for {nodes} in {self.stack.zone}{self._duration_text()}")
         if observed.queued is None:
-            raise self._in_the_way(observed.nodes)
+            raise self._unqueued_nodes_error(observed.nodes)
         self._check(observed.queued)
-        if observed.state in ("DELETING", *BEYOND_USE):
-            self._patience()
+        if observed.state in ("DELETING", *DEAD_STATES):
+            self._duration_text()
         if observed.state == "DELETING":
             return self.create("the request is being deleted and is made again")
-        if observed.state in BEYOND_USE:
+        if observed.state in DEAD_STATES:
             return self.create(f"the request is {observed.state} and is made again")
         self._compare(observed.queued)
-        if observed.state in ON_ITS_WAY:
-            return self.update(f"goes on waiting: {waiting(observed.queued)}", ("wait",))
+        if observed.state in WAITING_STATES:
+            return self.update(f"goes on waiting: {waiting_text(observed.queued)}", ("wait",))
         missing = [node.name for node in self.nodes if node.name not in observed.nodes]
         if missing:
             return self.create(f"{', '.join(missing)} is gone from the request: it is made again")
@@ -191,9 +193,9 @@ class QueuedNodes(StackResource):
         if fields:
             because = next(change.because for change in changes if change.is_work)
             return self.update(because, fields)
-        return self.nothing(f"the request is {observed.state} with {wanted}")
+        return self.nothing(f"the request is {observed.state} with {nodes}")
 
-    def _patience(self) -> str:
+    def _duration_text(self) -> str:
         """For how long, and how long it would wait. Raises Usage when that is over already."""
         assert self.stack.queue is not None
         until, run_for = self.stack.queue.valid_until, self.stack.queue.run_for
@@ -202,14 +204,14 @@ class QueuedNodes(StackResource):
             return f"{start} until there is capacity"
         if re.fullmatch(DURATION, until):
             return f"{start} {until} at most"
-        moment = datetime.fromisoformat(until).astimezone(UTC)
-        if moment <= datetime.now(UTC):
+        deadline_time = datetime.fromisoformat(until).astimezone(UTC)
+        if deadline_time <= datetime.now(UTC):
             raise Usage(
                 "Time has passed",
                 f"tpu.queue.valid_until is {until}: nothing would be waited for",
                 hint="Give a later time, or how long to wait:\n    queue: {valid_until: 6h}",
             )
-        return f"{start} until {moment:%Y-%m-%d %H:%M} UTC at most"
+        return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC at most"
 
     def is_ours(self, observed: Request) -> bool:
         return observed.queued is not None and owner(observed.queued) == self.stack.name
@@ -226,21 +228,21 @@ class QueuedNodes(StackResource):
             await self._delete(report)
             return
         observed = await self.observe()
-        now = self.diff(observed)  # somebody else may have been quicker, or the cloud itself
-        if now.action is Action.CREATE:
+        change_now = self.diff(observed)  # somebody else may have been quicker, or the cloud itself
+        if change_now.action is Action.CREATE:
             if observed is not None and observed.queued is not None:
                 await self._delete(report, observed.queued)
             await self._create(report)
-        elif "wait" in now.fields:
-            await self._until_active(report)
-        elif now.is_work:
+        elif "wait" in change_now.fields:
+            await self._wait_until_active(report)
+        elif change_now.is_work:
             await self._update_nodes(report)
 
     async def _update_nodes(self, report: Report) -> None:
         async def update(node: TpuNode) -> None:
             change = node.diff(await node.observe())
             if change.action is Action.CREATE:  # not by itself: it belongs to the request
-                raise self._lost(f"{node.address} of its nodes is gone")
+                raise self._lost_error(f"{node.address} of its nodes is gone")
             if change.is_work:
                 await node.apply(change, report)
 
@@ -248,11 +250,11 @@ class QueuedNodes(StackResource):
 
     async def _create(self, report: Report) -> None:
         node = await self.nodes[0].body()
-        ask = Asking(self.stack, self.cloud, request_body(self.stack, node))
+        ask = CreateQueuedResource(self.stack, self.cloud, request_body(self.stack, node))
         report("asking for the nodes", None)
 
         async def create() -> None:
-            operation = await once_visible(
+            operation = await retry_until_visible(
                 ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
             await long_operation(
@@ -270,23 +272,23 @@ class QueuedNodes(StackResource):
         except (Conflict, Unreachable):
             raise  # it is not ours to clear, or nothing more can be asked
         except TpuctlError:
-            await self._clear(report)
+            await self._delete_if_failed(report)
             raise
-        await self._until_active(report)
+        await self._wait_until_active(report)
 
-    async def _until_active(self, report: Report) -> None:
-        answered = self.cloud.clock.now()
+    async def _wait_until_active(self, report: Report) -> None:
+        last_response = self.cloud.clock.now()
 
         async def probe() -> bool | None:
-            nonlocal answered
+            nonlocal last_response
             try:
                 queued = await self._get()
             except Transient:  # who waits for hours meets a network that fails for minutes
-                if self.cloud.clock.now() - answered > SILENCE:
+                if self.cloud.clock.now() - last_response > MAX_SILENCE_SECONDS:
                     raise
                 report("the cloud does not answer; the request waits on", None)
                 return None
-            answered = self.cloud.clock.now()
+            last_response = self.cloud.clock.now()
             if queued is None:
                 raise NotFound(
                     "Request vanished",
@@ -296,39 +298,39 @@ class QueuedNodes(StackResource):
             state = queued.state.state.name
             if state == "ACTIVE":
                 return True
-            if state in BEYOND_USE:
-                raise self._why(queued)
-            report(waiting(queued), None)
+            if state in DEAD_STATES:
+                raise self._failure(queued)
+            report(waiting_text(queued), None)
             return None
 
         try:
             await wait_until(
                 probe,
                 description=f"queued resource {self.name} becoming ACTIVE",
-                seconds=LONGEST,
+                seconds=MAX_WAIT_SECONDS,
                 backoff=POLL,
                 clock=self.cloud.clock,
             )
         except Unreachable:
             raise
         except TpuctlError:
-            await self._clear(report)
+            await self._delete_if_failed(report)
             raise
         await self._update_nodes(report)
 
-    async def _clear(self, report: Report) -> None:
+    async def _delete_if_failed(self, report: Report) -> None:
         """Delete a request that came to nothing: it would hold quota as long as it is there."""
         with suppress(TpuctlError):
-            found = await self._get()
-            is_over = found is not None and found.state.state.name in BEYOND_USE
-            if is_over and owner(found) == self.stack.name:
-                await self._delete(report, found)
+            queued = await self._get()
+            is_over = queued is not None and queued.state.state.name in DEAD_STATES
+            if is_over and owner(queued) == self.stack.name:
+                await self._delete(report, queued)
 
-    def _why(self, queued: Any) -> TpuctlError:
+    def _failure(self, queued: Any) -> TpuctlError:
         """What a request that came to nothing says of itself."""
         state = queued.state.state.name
         if state != "FAILED":
-            return self._lost(f"it is {state}")
+            return self._lost_error(f"it is {state}")
         status, until = queued.state.failed_data.error, deadline(queued)
         error = from_status(
             status,
@@ -341,14 +343,14 @@ class QueuedNodes(StackResource):
         )
         is_unknown = isinstance(error, OperationFailed)
         if until is not None and (
-            status.code == TOO_LATE or (is_unknown and datetime.now(UTC) >= until)
+            status.code == DEADLINE_EXCEEDED or (is_unknown and datetime.now(UTC) >= until)
         ):
-            return self._too_late(queued, until)
+            return self._expired_error(queued, until)
         if is_unknown:  # what a request in this zone fails with may be well in another
             error.scope = Scope.ZONE
         return error
 
-    def _too_late(self, queued: Any, until: datetime) -> TpuctlError:
+    def _expired_error(self, queued: Any, until: datetime) -> TpuctlError:
         error = NoCapacity(
             "Waited in vain",
             f"{self.address}: {self.stack.zone} had no capacity until "
@@ -361,66 +363,67 @@ class QueuedNodes(StackResource):
         error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # it has passed everywhere
         return error
 
-    def _lost(self, why: str) -> TpuctlError:
+    def _lost_error(self, reason: str) -> TpuctlError:
         error = NoCapacity(
             "Taken away at once",
-            f"{self.address} in {self.stack.zone}: {why}",
+            f"{self.address} in {self.stack.zone}: {reason}",
             hint="Ask again with\n    tpuctl up",
         )
         error.scope = Scope.ZONE
         return error
 
-    async def _delete(self, report: Report, seen: Any = None) -> None:
+    async def _delete(self, report: Report, original: Any = None) -> None:
         """Delete the request with its nodes; with `seen` no other than the one seen there."""
         report("DELETING", None)
-        seen = seen or await self._get()
-        if seen is None:
+        original = original or await self._get()
+        if original is None:
             return
-        request = {"name": self.path, "force": seen.state.state.name not in ENDED}
+        request = {"name": self.path, "force": original.state.state.name not in NODELESS_STATES}
         client = self.cloud.client("tpu")
         try:
             operation = await self.cloud.call(self.address, client.delete_queued_resource, request)
         except NotFound:
             return
         except (Usage, Conflict):
-            found = await self._get()
+            current = await self._get()
             if (
-                found is not None
-                and found.create_time == seen.create_time
-                and found.state.state.name != "DELETING"
+                current is not None
+                and current.create_time == original.create_time
+                and current.state.state.name != "DELETING"
             ):
                 raise
         else:
             await long_operation(
                 self.cloud, "tpu", operation.operation, subject=self.address, seconds=DELETE_SECONDS
             )
-        await self._until_gone(seen)
+        await self._wait_until_deleted(original)
 
-    async def _until_gone(self, seen: Any) -> None:
-        await until_gone(
+    async def _wait_until_deleted(self, original: Any) -> None:
+        await wait_until_deleted(
             self._get,
-            seen,
-            what=f"queued resource {self.name}",
+            original,
+            description=f"queued resource {self.name}",
             seconds=DELETE_SECONDS,
             backoff=POLL,
             clock=self.cloud.clock,
         )
 
     def _check(self, queued: Any) -> None:
-        found = owner(queued)
-        if found != self.stack.name:
-            raise name_taken(self, found)
+        stack_name = owner(queued)
+        if stack_name != self.stack.name:
+            raise name_taken(self, stack_name)
 
     def _compare(self, queued: Any) -> None:
         """Refuse a request for something else than the stack file says."""
-        for what, have, want in request_differences(self.stack, queued):
+        for field_name, actual, desired in request_differences(self.stack, queued):
             raise Conflict(
                 "Request differs",
-                f"queued resource {self.name} has {what} {have}, the stack file says {want}",
+                f"queued resource {self.name} has {field_name} {actual}, the stack file says "
+                f"{desired}",
                 hint="Take it down first, then bring it up anew:\n    tpuctl down",
             )
 
-    def _in_the_way(self, nodes: dict[str, Any]) -> Conflict:
+    def _unqueued_nodes_error(self, nodes: dict[str, Any]) -> Conflict:
         """Nodes without the request: made directly, or left by a request of another name."""
         for node in self.nodes:
             if node.name in nodes:
