@@ -67,7 +67,7 @@ async def test_a_stack_with_everything(project: Project) -> None:
     assert (node["state"], node["type"], node["zone"]) == ("READY", "v3-8", ZONE)
     kinds = by_kind(data)
     assert kinds["controller"]["type"] == "n1-standard-1"
-    assert kinds["bucket"]["price_note"] == "$0.02 per GB per month of what it holds"
+    assert kinds["bucket"]["price_note"] == "$0.02 per GB per month of stored data"
     assert sum(one["kind"] == "disk" for one in data["resources"]) == 2
     assert data["advice"] == []
 

@@ -50,7 +50,7 @@ TAKEN = AlreadyExists("Name is taken", "firewall/x-ssh")
 async def test_what_is_visible_later_is_adopted() -> None:
     rule = Rule(*[TAKEN] * 9, visible_after=3)
     assert await rule.result() == "another's"
-    assert rule.reports == ["waiting: another program is creating it"] * 3
+    assert rule.reports == ["waiting for another program that is creating it"] * 3
 
 
 async def test_what_another_failed_to_create_is_created() -> None:

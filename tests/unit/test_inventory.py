@@ -196,7 +196,7 @@ def test_what_nobody_published_is_unknown(one: InventoryItem) -> None:
 def test_a_bucket_has_a_rate_alone() -> None:
     charge = charge_of(BUCKET, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
-    assert charge.note == "$0.02 per GB per month of what it holds"
+    assert charge.note == "$0.02 per GB per month of stored data"
 
 
 def test_sums_say_whether_they_are_whole() -> None:

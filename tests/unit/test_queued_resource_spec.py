@@ -58,7 +58,7 @@ def test_flex_start_is_planned_with_its_time(tmp_path: Path) -> None:
     assert found.zone in ("us-central1-a", "us-west4-a"), "where flex-start is given"
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
     change = QueuedNodes(Network(found, cloud), str).diff(None)
-    assert change.because == f"asks for v5litepod-4 in {found.zone} for 4h, and waits 2d at most"
+    assert change.because == f"requesting v5litepod-4 in {found.zone} for 4h, waiting up to 2d"
 
 
 def test_several_nodes_are_asked_for_by_their_names_beginning(tmp_path: Path) -> None:

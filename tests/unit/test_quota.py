@@ -126,7 +126,9 @@ def test_a_request_that_is_made_again_frees_what_it_held(tmp_path: Path) -> None
     text = f"tpu: {{type: v3-8, zones: [{ZONE}], capacity: spot, queue: {{nodes: 2}}}}"
     stack = load(tmp_path, text)
     spot = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
-    held = node("bert", kind_class=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot")
+    held = node(
+        "bert", kind_class=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot"
+    )
     found = [held, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
     for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
         limits = {(spot, ZONE): 20.0}

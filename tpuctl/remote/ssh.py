@@ -267,9 +267,9 @@ class SshTransport:
         except (asyncssh.Error, OSError) as error:
             failure = self._route.failure if self._route is not None else None
             raise Transient(
-                "Connection to a worker dropped",
+                "Connection to worker lost",
                 f"worker {self.worker} at {self.address}: {failure or error}",
-                hint="Repeat the command. Whether the machine still runs:\n    tpuctl status",
+                hint="Repeat the command. To see whether the machine is still running:\n    tpuctl status",
             ) from error
 
 

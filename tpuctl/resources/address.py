@@ -1,4 +1,4 @@
-"""An external address that was set aside: tpuctl makes none, and finds those with its label."""
+"""Reserved external addresses: tpuctl creates none, but lists those with its label."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Address"]
 
 
 class Address(CloudKind):
-    """Only ever found: it is deleted by whoever made it."""
+    """Only listed; it is deleted by its creator."""
 
     kind = "address"
     group = "network"
-    label = "external addresses that were set aside"
+    label = "reserved external addresses"
     is_billable = True
 
     @classmethod

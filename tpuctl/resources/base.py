@@ -1,5 +1,5 @@
-"""What the resources share: what a kind says of itself to whoever looks through a project, and
-of each its stack, its cloud, and the words of its decisions."""
+"""Base classes of resources: what each kind declares about itself, and the parts that all
+resources of a stack share."""
 
 from __future__ import annotations
 
@@ -31,32 +31,29 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-STACK_UPDATE = "changing a stack that is up"
-IAM_PROPAGATION_SECONDS = (
-    420.0  # seconds that Google's identity changes were seen to take: up to 7 minutes
-)
-ADOPT_SECONDS = 300.0  # as long as a creation of our own may take
+STACK_UPDATE = "updating a running stack"
+IAM_PROPAGATION_SECONDS = 420.0  # IAM changes take up to 7 minutes to propagate
+ADOPT_SECONDS = 300.0  # how long another program's creation may take
 
 
 @dataclass(frozen=True)
 class Query:
-    """A look through a whole project, for what one stack made or any. Used on a thread."""
+    """A query for the resources of one stack, or of all, in a project. Used on a thread."""
 
     cloud: Cloud
     project: str
     stack: str | None
-    options: Mapping[str, Any]  # for the calls: their deadline and retries
+    options: Mapping[str, Any]  # of the calls: timeout and retry
 
     @property
     def all_locations(self) -> dict[str, str]:
-        """The request that lists all there is of something of the TPU API."""
+        """The request that lists a collection of the TPU API in all locations."""
         return {"parent": f"projects/{self.project}/locations/-"}
 
     def aggregated(self, collection: str) -> Iterator[tuple[str, Any]]:
-        """Each labeled resource of a collection, with the zone or region it is in.
+        """Yield (zone or region, resource) for each labeled resource of a collection.
 
-        An answer has every scope there is: those with nothing are passed over before they are
-        wrapped.
+        A response contains every scope; empty ones are skipped before they are wrapped.
         """
         request = {
             "project": self.project,
@@ -71,44 +68,42 @@ class Query:
 
 
 class CloudKind(ResourceKind):
-    """A kind of resource. Who adds one says all of this, or why there is nothing to be said."""
+    """A kind of resource. A new kind must define all of this, or say why not."""
 
-    unlisted_reason: ClassVar[str] = ""  # why nobody looks for things of it
+    unlisted_reason: ClassVar[str] = ""  # why it has no `list_all`
 
     @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Resource | None:
-        """What can take a found thing away; None where that is no matter of one thing in one zone.
+        """A resource that can delete a listed item; None if it is not deleted by zone.
 
-        `stack` is as it would be there.
+        `stack` is the stack as it would be in the item's zone.
         """
         return None
 
-    # What bringing it up may need, a line for each: what is done to it (`look` for a plan, or an
-    # action of one, `update:state` for some fields alone), a predefined role without `roles/`, and
-    # permissions that this role has. What is created is also found again and deleted: who could
-    # not do that would be left with it. The names are those of IAM's own record of permissions and
-    # predefined roles (github.com/iann0036/iam-dataset, gcp/); what each call needs is from the
-    # reference of that call ("IAM Permissions" on cloud.google.com/compute/docs/reference and its
-    # siblings).
+    # Permissions that `up` may need, one line each: the step (`look` for planning, or an action;
+    # `update:state` for certain fields only), a predefined role without `roles/`, and permissions
+    # of that role. Creating includes listing and deleting: otherwise the user could not clean up.
+    # Names are from github.com/iann0036/iam-dataset (gcp/); what each call needs is from its
+    # reference ("IAM Permissions" on cloud.google.com/compute/docs/reference and its siblings).
     permissions: ClassVar[str] = ""
-    # The action that a first `up` in an ordinary project does without, and what it is for.
+    # An action that the first `up` in an ordinary project does not need, and its purpose.
     optional: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:
-        """Whether the stack can ever come to need what is there for an action."""
+        """Whether the stack can ever need the permissions for an action."""
         return True
 
     @classmethod
     def list_all(cls, query: Query) -> Iterable[InventoryItem]:
-        """All that stacks made of it in the project; others' things, too, where it is a TPU."""
-        raise NotImplementedError(cls.unlisted_reason or f"{cls.kind} can be listed")
+        """All items that stacks created in the project; for TPUs, others' too."""
+        raise NotImplementedError(cls.unlisted_reason or f"{cls.kind} does not define list_all")
 
 
 class StackResource(CloudKind):
-    """A resource of one stack, reached through one cloud."""
+    """A resource of one stack, in one cloud."""
 
     def __init__(self, stack: Stack, cloud: Cloud) -> None:
         self.stack = stack
@@ -127,16 +122,16 @@ class StackResource(CloudKind):
         return frozenset()
 
     def is_ours(self, observed: Any) -> bool:
-        """Whether what is there was made for the stack. What cannot be labeled is described so."""
+        """Whether it was created for the stack; resources without labels carry a description."""
         return bool(observed.description == self.stack.names.ownership)
 
     def removal(self, observed: Any | None) -> Change:
-        """What is ours goes, what is another's stays."""
+        """Delete what belongs to the stack, leave the rest."""
         if observed is None:
-            return self.nothing("there is none")
+            return self.nothing("does not exist")
         if not self.is_ours(observed):
-            return self.leave("it was not made for this stack")
-        return self.delete("made for this stack")
+            return self.leave("not created for this stack")
+        return self.delete("created for this stack")
 
     def nothing(self, because: str) -> Change:
         return Change(self.address, Action.NOTHING, because)
@@ -162,12 +157,13 @@ class StackResource(CloudKind):
         check: Callable[[T], object] | None = None,
         seconds: float | None = None,
     ) -> T | None:
-        """None once `create` has succeeded; else what `look` sees, which another program created.
+        """Create the resource; if another program created it first, return what `get` finds.
 
-        A name is taken from the moment another creation of it begins, but the resource is visible
-        only once that has ended, and never if it fails. So both are repeated in turn until
-        `seconds` (else ADOPT_SECONDS) have passed; then the last refusal is raised. `check`
-        refuses what is not ours, or of another kind; without it the caller does.
+        Returns None once `create` has succeeded. A name is taken as soon as another creation
+        begins, but the resource is visible only once that has ended, and never if it fails. So both
+        are retried in turn for `seconds` (default: ADOPT_SECONDS), then the last conflict is
+        raised. `check` rejects a resource that is not ours or differs; without it the caller must
+        do so.
         """
         conflict: AlreadyExists | None = None
 
@@ -182,7 +178,7 @@ class StackResource(CloudKind):
                 if not isinstance(error, AlreadyExists):
                     raise
                 conflict = error
-                report("waiting: another program is creating it", None)
+                report("waiting for another program that is creating it", None)
                 return None
             return (None,)
 
@@ -204,12 +200,12 @@ class StackResource(CloudKind):
 
 
 def name_taken(resource: StackResource, owner: str | None) -> Conflict:
-    """The refusal of a thing of our name that carries no label of ours."""
+    """The error for an existing resource with our name but without our label."""
     return Conflict(
         "Name taken",
         f"{resource.address} exists and is not part of stack {resource.stack.name}"
         + (f" (it belongs to stack {owner})" if owner else ""),
-        hint="Choose another stack name, or delete it yourself if it is yours.",
+        hint="Choose another stack name, or delete the resource if it is yours.",
     )
 
 
@@ -219,21 +215,21 @@ async def retry_until_visible(
     cloud: Cloud,
     report: Callable[[str], None],
 ) -> T:
-    """`work`, repeated while Google does not see what was just made: an account, a role.
+    """Run `work`, retrying while Google does not see a new account or role yet.
 
-    Such a thing may be answered with "does not exist" by other services for minutes, by the call
-    itself or by the operation that it began.
+    Other services may report it as "does not exist" for minutes, in the response to the call or in
+    the operation that it starts.
     """
     names = (new,) if isinstance(new, str) else tuple(new)
 
-    async def probe() -> tuple[T] | None:  # of one, for what answers None is done too
+    async def probe() -> tuple[T] | None:  # a tuple, since None is a valid result
         try:
             return (await work(),)
         except (Usage, NotFound, Conflict, OperationFailed) as error:
             missing = _missing(error, names)
             if missing is None:
                 raise
-            report(f"waiting until {missing} is seen")
+            report(f"waiting for {missing} to propagate")
             return None
 
     (result,) = await wait_until(
@@ -255,7 +251,7 @@ async def wait_until_deleted(
     backoff: Backoff,
     clock: Clock,
 ) -> None:
-    """Wait until `look` finds what was seen no more: another of its name may have been made."""
+    """Wait until `get` returns nothing, or another resource of the same name."""
 
     async def probe() -> bool | None:
         current = await get()
@@ -278,7 +274,7 @@ def _missing(error: TpuctlError, names: Iterable[str]) -> str | None:
 
 
 def time_of(value: Any) -> datetime | None:
-    """Of an API's timestamp: a message, or a text of Compute Engine's."""
+    """Convert an API timestamp: a message, or a string from Compute Engine."""
     if not value:
         return None
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The image of a controller's boot disk: what the stack file names, or one with its TensorFlow."""
+"""Finds the boot image of a controller: the one in the stack file, or a default."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tpuctl.model.stack import Stack
 
 __all__ = ["DEFAULT_IMAGE", "DEFAULT_NODE_IMAGE", "Candidate", "find_image", "image_candidates"]
 
-# Whose images are known by the beginning of their families' names (cloud.google.com/compute/docs/
-# images/os-details; gcloud's execution_groups/util.py for TensorFlow's two).
+# Projects by the prefix of their image families (cloud.google.com/compute/docs/images/os-details;
+# gcloud's execution_groups/util.py for the two with TensorFlow).
 PROJECTS = {
     "ubuntu-": "ubuntu-os-cloud",
     "debian-": "debian-cloud",
@@ -20,17 +20,18 @@ PROJECTS = {
     "common-": "deeplearning-platform-release",
     "tf-": "ml-images",
 }
-# Of a controller beside TPU VMs: its Python is new enough for tpuctl, which recovers jobs there.
-# One that drives a TPU node runs the job itself, with what was made for an older Python.
+# The first is for controllers next to TPU VMs: its Python is new enough for tpuctl, which recovers
+# jobs there. A controller that drives a TPU node runs the job itself, on packages for an older
+# Python.
 DEFAULT_IMAGE, DEFAULT_NODE_IMAGE = "ubuntu-2404-lts-amd64", "ubuntu-2204-lts"
 LINK = re.compile(r"(?:.*/)?projects/([^/]+)/global/images/(family/)?([^/]+)$")
-Candidate = tuple[str, str, bool]  # project, name, whether it is a family's
+Candidate = tuple[str, str, bool]  # project, name, is_family
 
 
 def image_candidates(
     image: str, tensorflow: str | None, project: str, default: str = DEFAULT_IMAGE
 ) -> tuple[Candidate, ...]:
-    """Where to look for the image, in order. `project` is the stack's own."""
+    """Image candidates in order of preference. `project` is the stack's project."""
     if image == "auto":
         return _with_tensorflow(tensorflow) if tensorflow else (_family(default, project),)
     if link := LINK.match(image):
@@ -49,9 +50,9 @@ def _family(name: str, project: str) -> Candidate:
 
 
 def _with_tensorflow(version: str) -> tuple[Candidate, ...]:
-    """The families that `gcloud compute tpus execution-groups create` chooses.
+    """The families that `gcloud compute tpus execution-groups create` uses.
 
-    Those of ml-images name the patch from 2.4 on, and before where it is not 0; those of the
+    Names in ml-images include the patch version from 2.4 on, and earlier if it is not 0; those of
     Deep Learning VMs never do.
     """
     major, minor, patch = (int(part) for part in f"{version}.0".split(".")[:3])
@@ -68,7 +69,7 @@ def _with_tensorflow(version: str) -> tuple[Candidate, ...]:
 
 
 async def find_image(stack: Stack, cloud: Cloud) -> str:
-    """`projects/P/global/images/I`. Raises NotFound, naming the key of the stack file."""
+    """`projects/P/global/images/I`. Raises NotFound."""
     section = stack.controller
     assert section is not None
     tensorflow = stack.runtime.tensorflow if stack.is_node else None
@@ -93,6 +94,6 @@ async def find_image(stack: Stack, cloud: Cloud) -> str:
     raise NotFound(
         "No such image",
         f"controller.image is {section.image}: {'; '.join(failures)}",
-        hint=f"Name another, as an image family or PROJECT/FAMILY:\n"
+        hint=f"Set another image, as a family or PROJECT/FAMILY:\n"
         f"    controller: {{image: {default}}}",
     )

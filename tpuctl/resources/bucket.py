@@ -1,4 +1,4 @@
-"""The bucket beside the TPU: bundles, logs, records and the job's own output."""
+"""The stack's bucket, with bundles, logs, records and the output of jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARALLEL_DELETES = 16
 
 
 class Bucket(StackResource):
-    """Uniform access, never public; `down` leaves it unless told otherwise."""
+    """Uniform access, never public; `down` keeps it unless requested otherwise."""
 
     kind = "bucket"
     group = "bucket"
@@ -60,16 +60,16 @@ class Bucket(StackResource):
 
     @classmethod
     def cost(cls, item: InventoryItem) -> CostLine:
-        """Its rate alone: what it holds is not asked."""
+        """Only its rate: its contents are not queried."""
         rate = storage_price(item.detail)
         if rate is None:
             return storage_cost(item.detail)
-        return CostLine(item.address, None, f"{rate} of what it holds", rate.read)
+        return CostLine(item.address, None, f"{rate} of stored data", rate.read)
 
     def __init__(self, *args: Any, delete: bool = False) -> None:
         super().__init__(*args)
         self.deletes = delete or not self.stack.file.bucket.keep
-        self._number: int | None = None  # the project's, once it was asked
+        self._number: int | None = None  # the project's number, once queried
 
     @property
     def name(self) -> str:
@@ -94,7 +94,8 @@ class Bucket(StackResource):
         return bucket
 
     async def _project_number(self) -> int:
-        """Bucket names are global, and labels anybody's: whose a bucket is, its project tells."""
+        """The project's number, which proves ownership: bucket names are global, and anyone can set
+        labels."""
         client = self.cloud.client("projects")
         request = {"name": f"projects/{self.stack.project}"}
         project = await self.cloud.call(self.address, client.get_project, request)
@@ -103,7 +104,8 @@ class Bucket(StackResource):
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
             where = self.stack.bucket_location
-            relation = "the TPU's region" if where == self.stack.region else "not the TPU's region"
+            in_region = where == self.stack.region
+            relation = "the TPU's region" if in_region else "outside the TPU's region"
             return self.create(f"in {where}, {relation}")
         self._check(observed)
         where = str(observed.location).lower()
@@ -112,13 +114,13 @@ class Bucket(StackResource):
                 "Bucket outside the TPU's region",
                 f"gs://{self.name} is in {where}, the node will be in "
                 f"{self.stack.region}{egress_note(where, self.stack.region)}",
-                hint="Choose a zone beside the bucket, or accept the traffic with\n"
+                hint="Choose a zone in the bucket's region, or accept the traffic:\n"
                 "    bucket: {allow_egress: true}",
             )
         labels = self.stack.labels.items()
         if self.is_ours(observed) and not labels <= observed.labels.items():
             return self.update("labels changed in the stack file", ("labels",))
-        return self.nothing(f"gs://{self.name} is there")
+        return self.nothing(f"gs://{self.name} exists")
 
     def is_ours(self, observed: Any) -> bool:
         is_in_project = self._number is None or observed.project_number == self._number
@@ -128,8 +130,8 @@ class Bucket(StackResource):
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
         if not self.deletes:
-            return self.leave("asked to stay; `down --delete-bucket` takes it too")
-        return self.delete("made for this stack, with all that is in it")
+            return self.leave("kept on request; delete it with `down --delete-bucket`")
+        return self.delete("created for this stack, with all its contents")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
@@ -145,24 +147,25 @@ class Bucket(StackResource):
         bucket.labels = self.stack.labels
         bucket.iam_configuration.uniform_bucket_level_access_enabled = True
         bucket.iam_configuration.public_access_prevention = "enforced"
-        bucket.soft_delete_policy.retention_duration_seconds = 0  # checkpoints would be kept twice
+        # Soft-deleted checkpoints would be charged.
+        bucket.soft_delete_policy.retention_duration_seconds = 0
         bucket.add_lifecycle_delete_rule(age=BUNDLE_DAYS, matches_prefix=[f"{BUNDLES}/"])
         await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
 
     async def _relabel(self, report: Report) -> None:
-        """Add the stack file's labels to those that are there."""
+        """Add the stack file's labels to the existing ones."""
         observed = await self.observe()
         if observed is None:
             raise NotFound(
-                "Bucket vanished",
-                f"gs://{self.name} is gone",
-                hint="Have what is missing made again:\n    tpuctl up",
+                "Bucket not found",
+                f"gs://{self.name} was deleted meanwhile",
+                hint="Recreate what is missing:\n    tpuctl up",
             )
         observed.labels = {**observed.labels, **self.stack.labels}
         await self.cloud.call(self.address, observed.patch)
 
     async def _delete(self, report: Report) -> None:
-        """Empty it and delete it; whoever writes meanwhile makes it be emptied again."""
+        """Empty and delete the bucket, again if someone writes to it meanwhile."""
         storage = self.cloud.client("storage")
         bucket = storage.bucket(self.name)
 
@@ -187,9 +190,9 @@ class Bucket(StackResource):
                 continue
             return
         raise Conflict(
-            "Bucket is not empty",
+            "Bucket not empty",
             f"gs://{self.name} is being written to",
-            hint="Stop what writes to it, then repeat:\n"
+            hint="Stop what writes to it, then retry:\n"
             "    tpuctl stop\n"
             "    tpuctl down --delete-bucket",
         )
@@ -204,5 +207,5 @@ class Bucket(StackResource):
         raise Conflict(
             "Name taken",
             f"gs://{self.name} exists and is not part of stack {self.stack.name}",
-            hint="Bucket names are global. Name one yourself with\n    bucket: {name: my-bucket}",
+            hint="Bucket names are global. Choose another name:\n    bucket: {name: my-bucket}",
         )

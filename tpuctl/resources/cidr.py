@@ -1,4 +1,4 @@
-"""A free range of addresses for a TPU node, which must overlap nothing in its network."""
+"""Finds a free address range for a TPU node, which must not overlap others in its network."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from tpuctl.polling import gather_all
 
 __all__ = ["POOL", "free_range", "ranges_in_use"]
 
-# Networks of auto mode take their subnetworks from 10.128.0.0/9, region by region from its lower
-# end (cloud.google.com/vpc/docs/subnets); 10.240.0.0/12 is above all of them, and is where the
-# documents of TPU nodes take their examples from. What a region of the future might get there is
-# among the ranges in use once it is there.
+# Auto mode networks allocate subnetworks from 10.128.0.0/9, region by region from its lower end
+# (cloud.google.com/vpc/docs/subnets). 10.240.0.0/12 is above all of them, and the TPU node docs use
+# it in examples. A future region's range there would be among the ranges in use.
 POOL = IPv4Network("10.240.0.0/12")
 
 
 def free_range(used: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> str:
-    """The first block of that prefix length in the pool that overlaps none of the others.
+    """The first block of that prefix length in the pool that overlaps no used range.
 
-    What is no IPv4 range ("" or an IPv6 one) is passed over. Raises Conflict when all is taken.
+    Ignores what is not an IPv4 range (empty, IPv6). Raises Conflict if none is free.
     """
     size = 1 << (32 - prefix)
     start = int(pool.network_address)
@@ -35,8 +34,8 @@ def free_range(used: Iterable[str], prefix: int, pool: IPv4Network = POOL) -> st
     if start + size - 1 > int(pool.broadcast_address):
         raise Conflict(
             "No free address range",
-            f"every /{prefix} of {pool} is taken in the network",
-            hint="Name one that is free with\n    network: {node_range: 10.1.2.0/29}",
+            f"every /{prefix} in {pool} is in use in the network",
+            hint="Choose a free range:\n    network: {node_range: 10.1.2.0/29}",
         )
     return f"{IPv4Address(start)}/{prefix}"
 
@@ -52,11 +51,11 @@ def _networks(texts: Iterable[str]) -> list[IPv4Network]:
 
 
 async def ranges_in_use(stack: Stack, cloud: Cloud, network: str) -> frozenset[str]:
-    """Every range that a new one in the network must not overlap, as far as the APIs tell.
+    """Every range that a new one in the network must not overlap, as far as the APIs report.
 
-    Subnetworks with their secondary ranges, TPU nodes of every zone, ranges set aside for
-    peerings, and routes that peered networks announce to the region. What may not be listed is
-    left out: the API refuses a range that is taken after all.
+    Subnetworks with their secondary ranges, TPU nodes in every zone, ranges reserved for peerings,
+    and routes that peered networks export to the region. What the caller may not list is left out:
+    the API rejects a range that is in use.
     """
     parts = await gather_all(
         part(stack, cloud, network) for part in (_subnetworks, _nodes, _reserved, _peered)
@@ -80,7 +79,7 @@ async def _subnetworks(stack: Stack, cloud: Cloud, network: str) -> set[str]:
 
 
 async def _nodes(stack: Stack, cloud: Cloud, network: str) -> set[str]:
-    """Of every network: two that are peered may not overlap either."""
+    """Ranges of TPU nodes in all networks: peered networks must not overlap either."""
     client = cloud.client("tpu_v1")
 
     def listed(**options: Any) -> set[str]:
@@ -101,7 +100,7 @@ async def _reserved(stack: Stack, cloud: Cloud, network: str) -> set[str]:
         }
 
     try:
-        return await cloud.call("addresses set aside", listed)
+        return await cloud.call("reserved addresses", listed)
     except Denied:
         return set()
 

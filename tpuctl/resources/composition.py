@@ -1,4 +1,4 @@
-"""What a stack consists of: the resources for each kind of TPU, and for things found elsewhere."""
+"""The resources of a stack, by kind of TPU, and of its leftovers in other zones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tpuctl.resources.tpu_queued import QueuedNodes
 
 __all__ = ["BY_NAME", "KINDS", "in_other_zones", "kind_of", "resources_of"]
 
-# Every kind there is, in the order in which `status` and `orphans` ask and tell of them.
+# All kinds, in the order in which `status` and `orphans` list them.
 KINDS: tuple[type[CloudKind], ...] = (
     TpuNode,
     RemoteNode,
@@ -60,7 +60,7 @@ BY_NAME = {kind.kind: kind for kind in KINDS}
 
 
 def kind_of(address: str) -> type[CloudKind]:
-    """The kind of an address, such as `node/bert-tpu`; or the one of that name."""
+    """The kind of an address, such as `node/bert-tpu`, or of a kind's name."""
     return BY_NAME[address.partition("/")[0]]
 
 
@@ -72,10 +72,10 @@ def resources_of(
     public_key: Callable[[], str] = str,
     delete_bucket: bool = False,
 ) -> list[Resource]:
-    """Everything that one stack consists of, with its TPU in the zone in use.
+    """All resources of a stack, with its TPU in the zone in use.
 
-    `sources` are the address ranges let in, `public_key` gives the SSH key for the machines: both
-    matter to `up` alone.
+    `sources` are the allowed address ranges, `public_key` returns the machines' SSH key; only `up`
+    needs them.
     """
     network = Network(stack, cloud)
     resources: list[Resource] = [
@@ -98,7 +98,7 @@ def resources_of(
         resources.append(PrivateAccess(network))
     if stack.has_recovery:
         resources.append(RecoveryRole(stack, cloud))
-        if not stack.is_node:  # whose machines act as an account of Google's
+        if not stack.is_node:  # its machines use a Google-managed account
             resources.append(AccountGrants(stack, cloud))
     if stack.is_node:
         resources += [RemoteNode(network), NodeGrants(stack, cloud)]
@@ -120,10 +120,10 @@ def in_other_zones(
     delete_bucket: bool = False,
     beside_creation: bool = False,
 ) -> list[Resource]:
-    """Resources for what was found of the stack and is not among the known ones.
+    """Resources for the stack's items that are not among its current resources.
 
-    They are only ever deleted, what is used after what uses it: `plan_down` turns all edges round,
-    and those of a plan that creates (`beside_creation`) are turned here.
+    They are only deleted, dependencies last: `plan_down` reverses all edges; for a plan that also
+    creates (`beside_creation`) they are reversed here.
     """
     addresses = {resource.address for resource in resources}
     leftovers = []
@@ -138,7 +138,7 @@ def in_other_zones(
             leftovers.append((inventory_item, resource))
     after = {}
     for item, resource in leftovers:
-        # Resources name what they follow as in the zone in use.
+        # Dependencies are addresses in the zone in use.
         addresses_there = {
             used.address: leftover.address
             for leftover, used in leftovers
@@ -155,7 +155,7 @@ def in_other_zones(
 
 
 def _stack_in_zone(stack: Stack, zone: str) -> Stack:
-    """As it would be in a zone, with a controller: one may have been left there."""
+    """The stack as it would be in a zone, with a controller, which may be left over there."""
     if not zone:
         return stack
     zone_stack = stack.in_zone(zone)

@@ -1,4 +1,4 @@
-"""The controller: the Compute Engine machine that drives a TPU node, or stands beside a TPU VM."""
+"""The controller: a Compute Engine VM that drives a TPU node, or accompanies a TPU VM."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ __all__ = ["Controller"]
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
 STARTING_STATES = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
-# As Google names the end of a machine that was stopped, and of one that was stopped for long.
+# Google's states for stopped machines.
 STOPPED_STATES = ("TERMINATED", "STOPPED")
 MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
 
 
 class Controller(StackResource):
-    """Made in the node's zone with the stack's label, tag, account, key and data disks."""
+    """Created in the node's zone with the stack's label, tag, account, key and data disks."""
 
     kind = "controller"
     group = "TPU"
@@ -114,7 +114,7 @@ class Controller(StackResource):
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
-        self.public_key = public_key  # called when needed: making a key is work
+        self.public_key = public_key  # called on demand: generating a key is slow
         self._image_problem: TpuctlError | None = None
 
     @property
@@ -130,8 +130,8 @@ class Controller(StackResource):
     @property
     def after(self) -> frozenset[str]:
         needed = {self.network.address} | prerequisites(self.stack)
-        # Its boot disk is only ever found by `down`, and bears its name: it goes with its machine,
-        # and stays with a machine that may not be deleted.
+        # Its boot disk, which has its name, is only listed by `down`: it is deleted with the
+        # machine, and stays if the machine may not be deleted.
         disks = {f"disk/{self.stack.zone}/{self.name}"}
         return frozenset(needed | disks | {f"disk/{disk_name(self.stack, i)}" for i in self._disks})
 
@@ -141,7 +141,7 @@ class Controller(StackResource):
 
     @property
     def _disks(self) -> range:
-        """Data disks are the controller's where the TPU has no machine of its own."""
+        """Data disks attach to the controller if the TPU has no machine."""
         return range(len(self.stack.file.tpu.data_disks) if self.stack.is_node else 0)
 
     @property
@@ -149,7 +149,7 @@ class Controller(StackResource):
         return {"project": self.stack.project, "zone": self.stack.zone, "instance": self.name}
 
     async def observe(self) -> Any | None:
-        """The instance. Where there is none its image is looked for, so that `diff` can tell."""
+        """The instance. If it does not exist, also looks for its image, for `diff` to report."""
         instance = await self._get()
         if instance is None:
             self._image_problem = await self._find_image_problem()
@@ -167,7 +167,7 @@ class Controller(StackResource):
             await find_image(self.stack, self.cloud)
         except NotFound as error:
             return error
-        except TpuctlError:  # the project is not there, or its API not enabled yet
+        except TpuctlError:  # the project does not exist, or its API is not enabled yet
             return None
         return None
 
@@ -176,27 +176,27 @@ class Controller(StackResource):
         if observed is None:
             if self._image_problem is not None:
                 raise self._image_problem
-            goes_on = ", and goes on with jobs without you" if self.stack.has_recovery else ""
-            creation = f"an {machine_type} will be made{goes_on}"
+            goes_on = "; it recovers jobs unattended" if self.stack.has_recovery else ""
+            creation = f"creating {machine_type}{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {creation}")
         self._check(observed)
         actual = observed.machine_type.rpartition("/")[2]
         if actual != machine_type:
             raise Conflict(
                 "Controller differs",
-                f"controller {self.name} is an {actual}, the stack file says {machine_type}",
-                hint="Take it down first, then bring it up anew:\n    tpuctl down",
+                f"controller {self.name} is {actual}, the stack file says {machine_type}",
+                hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
             )
         status = observed.status
         if status in STOPPED_STATES:
-            return self.update(f"the controller is {status} and is started", ("status",))
+            return self.update(f"starting the controller, which is {status}", ("status",))
         if status in STARTING_STATES:
-            return self.update(f"the controller is {status}: waiting for it", ("wait",))
+            return self.update(f"waiting for the controller, which is {status}", ("wait",))
         if status != "RUNNING":
             raise Conflict(
                 "Controller not usable",
                 f"controller {self.name} is {status}",
-                hint="Wait until that has ended, then bring it up again. See how it is with\n"
+                hint="Wait until that ends, then run `tpuctl up` again. To see its state:\n"
                 "    tpuctl status",
             )
         missing = list(metadata_differs(_metadata(observed), self._updatable_metadata()))
@@ -204,13 +204,13 @@ class Controller(StackResource):
             missing.append("disks")
         if missing:
             because = {
-                "ssh-keys": "this machine's SSH key is added",
+                "ssh-keys": "adding this machine's SSH key",
                 "limits": "limits changed in the stack file",
-                "metadata": "its watch is another now",
-                "disks": "disks are attached",
+                "metadata": "watchdog changed",
+                "disks": "attaching disks",
             }
             return self.update(" and ".join(because[field] for field in missing), missing)
-        return self.nothing(f"controller is RUNNING as {actual}")
+        return self.nothing(f"RUNNING as {actual}")
 
     def _unattached(self, observed: Any) -> list[int]:
         attached = {disk.source.rpartition("/")[2] for disk in observed.disks}
@@ -229,9 +229,7 @@ class Controller(StackResource):
         if change.action is Action.DELETE:
             await self._delete(report)
             return
-        created_elsewhere = (
-            "wait" in change.fields
-        )  # which may have other keys, or another stack file
+        created_elsewhere = "wait" in change.fields  # with other keys, or from another stack file
         if change.action is Action.CREATE:
             created_elsewhere = await self._is_created_by_another(report)
         elif "status" in change.fields:
@@ -249,21 +247,20 @@ class Controller(StackResource):
             await self._attach(report)
 
     async def _is_created_by_another(self, report: Report) -> bool:
-        """Create it, unless another program does so at the same time; whether one does."""
+        """Create it, unless another program does so at the same time; returns whether one did."""
         desired = await self._desired()
 
         async def insert() -> None:
-            # One id for one try: a call that is repeated because its answer was lost meets its
-            # own operation. A program that was killed comes back with another id and meets its
-            # own instance. An id made of the name would, within the hour that Google remembers
-            # it, answer for an instance that was deleted meanwhile.
+            # One request ID per attempt: a retry after a lost response finds its own operation. A
+            # program that was killed and restarted finds its own instance. An ID derived from the
+            # name would, for the hour that Google remembers it, match an instance deleted since.
             request = {
                 "project": self.stack.project,
                 "zone": self.stack.zone,
                 "instance_resource": desired,
                 "request_id": str(uuid.uuid4()),
             }
-            report("asking for the machine", None)
+            report("requesting the machine", None)
             client = self.cloud.client("instances")
             operation = await self.cloud.call(self.address, client.insert_unary, request)
             report("PROVISIONING", None)
@@ -324,7 +321,7 @@ class Controller(StackResource):
 
     def _desired_metadata(self) -> dict[str, str]:
         stack = self.stack
-        if not stack.is_node:  # metadata and startup script of the file are the workers' then
+        if not stack.is_node:  # the stack file's metadata and startup script are for the workers
             return {"enable-guest-attributes": "TRUE", **self._updatable_metadata()}
         facts = {
             "tpu-name": stack.names.node,
@@ -336,7 +333,7 @@ class Controller(StackResource):
         return {**facts, **metadata_of(stack, self.key_line, startup=startup)}
 
     def _updatable_metadata(self) -> dict[str, str]:
-        """What is brought up to date on a controller that is there."""
+        """Metadata that is updated on an existing controller."""
         startup = self.cloud.endpoint.runs_startup_scripts
         watch = watch_metadata(self.stack, on_controller=True, startup=startup)
         return {"ssh-keys": self.key_line, **watch}
@@ -355,14 +352,14 @@ class Controller(StackResource):
             await self._wait_for(operation)
 
     async def _update_metadata(self) -> None:
-        """Read, change, write back under the fingerprint; again when somebody was faster."""
+        """Read, modify, write with the fingerprint; retried on conflict."""
         for remaining in range(MAX_ATTEMPTS - 1, -1, -1):
             instance = await self._get()
             if instance is None:
                 raise NotFound(
-                    "Controller vanished",
-                    f"controller {self.name} is gone",
-                    hint="Have what is missing made again:\n    tpuctl up",
+                    "Controller not found",
+                    f"controller {self.name} was deleted meanwhile",
+                    hint="Recreate what is missing:\n    tpuctl up",
                 )
             items = _metadata(instance)
             keys = ssh_keys_with(items.get("ssh-keys", ""), self.key_line)
@@ -417,9 +414,8 @@ class Controller(StackResource):
                     "Controller did not start",
                     f"{self.name} is {state}",
                     hint=(
-                        "Google may have no such machine left in the zone. Try again, "
-                        "or name another\n"
-                        "controller.machine_type, then\n    tpuctl up"
+                        "The zone may have no such machine left. Retry, or set another\n"
+                        "controller.machine_type, then run\n    tpuctl up"
                     ),
                 )
             if instance.status == "RUNNING":
@@ -436,7 +432,7 @@ class Controller(StackResource):
         )
 
     def _check(self, observed: Any) -> None:
-        """Refuse a machine that carries no label of ours."""
+        """Reject a machine without our label."""
         if not self.is_ours(observed):
             raise name_taken(self, observed.labels.get(STACK_LABEL))
 

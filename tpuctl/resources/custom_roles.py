@@ -1,6 +1,6 @@
-"""The custom roles that tpuctl makes in a project, so that machines may do no more than they must.
+"""Custom roles that tpuctl creates in a project for least privilege.
 
-One lets them look at machines and delete them, the other lets a controller make the TPU anew.
+One allows machines to get and delete machines, the other allows a controller to recreate the TPU.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ __all__ = [
 ]
 
 SECONDS = 60.0
-# TPU VMs, TPU nodes and queued resources share these: IAM knows no permissions by the name of
-# queued resources (github.com/iann0036/iam-dataset, gcp/map.json).
+# Shared by TPU VMs, TPU nodes and queued resources: IAM has no separate permissions for queued
+# resources (github.com/iann0036/iam-dataset, gcp/map.json).
 WATCH_TPU = ("tpu.nodes.get", "tpu.nodes.delete")
 WATCH_CONTROLLER = (
     "compute.instances.get",
     "compute.instances.delete",
     "compute.instances.getGuestAttributes",
 )
-# Waiting for an operation asks about it; nodes of a stack are found by listing; the name of the
-# network is asked for before a node is put into it.
+# Includes polling operations, listing nodes, and looking up the network before creating a node.
 RECOVERY = (
     "tpu.nodes.get",
     "tpu.nodes.list",
@@ -42,31 +41,31 @@ RECOVERY = (
     "tpu.operations.get",
     "compute.networks.get",
 )
-# The controller of a TPU node runs its jobs, and finds itself like any other machine that does.
+# The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
 
 def watch_permissions(stack: Stack) -> tuple[str, ...]:
-    """What the watch on the stack's machines needs, and nothing more."""
+    """The permissions that the watchdog on the stack's machines needs."""
     return WATCH_TPU if stack.controller is None else WATCH_TPU + WATCH_CONTROLLER
 
 
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:
-    """What the controller needs to make the TPU anew, and nothing more."""
+    """The permissions that the controller needs to recreate the TPU."""
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
 
 class ProjectRole(StackResource):
-    """Shared by all stacks of the project, so that it only ever gains permissions.
+    """Shared by all stacks of the project, so permissions are only added.
 
-    Never deleted: a deleted role's id cannot be used again for weeks, and a role that nobody is
-    given grants nothing.
+    Never deleted: the ID of a deleted role is blocked for weeks, and an unassigned role grants
+    nothing.
     """
 
     kind = "role"
     group = "project"
-    label = "the custom roles by which machines delete and make TPUs"
-    unlisted_reason = "all stacks of a project share them"
+    label = "custom roles that allow machines to delete and create TPUs"
+    unlisted_reason = "shared by all stacks of a project"
     permissions = """
         look iam.roleAdmin iam.roles.get
         create iam.roleAdmin iam.roles.create
@@ -75,13 +74,13 @@ class ProjectRole(StackResource):
     """
     optional = (
         "update",
-        "extending a custom role that another stack made, or one that was deleted",
+        "extending a custom role of another stack, or restoring a deleted one",
     )
 
-    role: ClassVar[str]  # its id
+    role: ClassVar[str]  # its ID
     title: ClassVar[str]
-    lets: ClassVar[str]  # whom do what
-    needs_more: ClassVar[str]  # what may need more than the role has
+    lets: ClassVar[str]  # completes "allows …"
+    needs_more: ClassVar[str]  # who may need more permissions
 
     @property
     def name(self) -> str:
@@ -108,21 +107,23 @@ class ProjectRole(StackResource):
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.create(f"project-wide: lets {self.lets}")
+            return self.create(f"project-wide: allows {self.lets}")
         missing = self._missing(observed)
         if observed.deleted:
-            return self.update("project-wide: it was deleted, and is needed", ("deleted", *missing))
+            return self.update("project-wide: restoring the deleted role", ("deleted", *missing))
         if missing:
-            return self.update(f"project-wide: {self.needs_more} of this stack needs more", missing)
-        return self.nothing("the role is there")
+            return self.update(
+                f"project-wide: {self.needs_more} of this stack needs more permissions", missing
+            )
+        return self.nothing("the role exists")
 
     def removal(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.nothing("there is none")
-        return self.leave("the project's stacks share it; alone it grants nothing")
+            return self.nothing("does not exist")
+        return self.leave("shared by the project's stacks; grants nothing by itself")
 
     async def apply(self, change: Change, report: Report) -> None:
-        """Bring it to what is needed, however it is found: other stacks do the same."""
+        """Converge to the needed state; other stacks may do the same concurrently."""
 
         async def probe() -> bool | None:
             role = await self.observe()
@@ -135,7 +136,7 @@ class ProjectRole(StackResource):
                     await self._extend(role)
                 else:
                     return True
-            except Conflict as error:  # somebody else was faster, or it is not visible yet
+            except Conflict as error:  # a concurrent change, or it is not visible yet
                 report(str(error), None)
             return None
 
@@ -143,9 +144,7 @@ class ProjectRole(StackResource):
             probe,
             description=f"role {self.role} being usable",
             seconds=SECONDS,
-            backoff=Backoff(
-                initial=0.05
-            ),  # as a rule the second look finds it: machines wait for it
+            backoff=Backoff(initial=0.05),  # usually visible at the second poll
             clock=self.cloud.clock,
         )
 
@@ -155,7 +154,7 @@ class ProjectRole(StackResource):
             "role_id": self.role,
             "role": {
                 "title": self.title,
-                "description": f"Made by tpuctl: lets {self.lets}.",
+                "description": f"Created by tpuctl: allows {self.lets}.",
                 "included_permissions": list(self.included),
                 "stage": "GA",
             },
@@ -163,7 +162,7 @@ class ProjectRole(StackResource):
         await self._call("create_role", request)
 
     async def _extend(self, role: Any) -> None:
-        """Under the etag that was read: other stacks extend it too."""
+        """With the etag that was read: other stacks extend it too."""
         permissions = [*role.included_permissions, *self._missing(role)]
         request = {
             "name": self.path,
@@ -182,12 +181,12 @@ class ProjectRole(StackResource):
 
 
 class WatchRole(ProjectRole):
-    """For all machines of stacks with limits."""
+    """For machines of stacks with limits."""
 
     role = WATCH_ROLE
     title = "tpuctl watch"
-    lets = "the machines delete themselves at their limits"
-    needs_more = "the watch"
+    lets = "machines to delete themselves at their limits"
+    needs_more = "the watchdog"
 
     @property
     def included(self) -> tuple[str, ...]:
@@ -195,11 +194,11 @@ class WatchRole(ProjectRole):
 
 
 class RecoveryRole(ProjectRole):
-    """For the machines of stacks whose controller recovers their jobs."""
+    """For stacks whose controller recovers jobs."""
 
     role = RECOVERY_ROLE
     title = "tpuctl recovery"
-    lets = "the controller make the TPU anew when it was taken away"
+    lets = "the controller to recreate the TPU after preemption"
     needs_more = "the controller"
 
     @property

@@ -1,4 +1,4 @@
-"""A data disk: made for the stack, or one of the user's that is attached and left alone."""
+"""Data disks: created for the stack, or the user's, which are only attached."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SECONDS = 300.0
 
 
 def disk_name(stack: Stack, index: int) -> str:
-    """The name of the data disk at that place of the stack file's list."""
+    """The name of the data disk at this index of the stack file's list."""
     return stack.file.tpu.data_disks[index].name or stack.names.disk(index)
 
 
 def disk_path(stack: Stack, index: int) -> str:
-    """As a node's `source_disk` and an instance's `source` want it."""
+    """The disk's path, for a node's `source_disk` and an instance's `source`."""
     return f"projects/{stack.project}/zones/{stack.zone}/disks/{disk_name(stack, index)}"
 
 
@@ -77,11 +77,11 @@ class DataDisk(StackResource):
         self._name = name
         self.spec = spec
         self.is_user_named = spec is not None and spec.name is not None
-        self.is_billable = not self.is_user_named  # the user's own disk is the user's own cost
+        self.is_billable = not self.is_user_named  # the user pays for an existing disk anyway
 
     @classmethod
     def at(cls, stack: Stack, cloud: Cloud, index: int) -> Self:
-        """The disk at that place of the stack file's list."""
+        """The disk at this index of the stack file's list."""
         return cls(stack, cloud, disk_name(stack, index), stack.file.tpu.data_disks[index])
 
     @property
@@ -105,10 +105,10 @@ class DataDisk(StackResource):
                 raise NotFound(
                     "No such disk",
                     f"{self.stack.zone} of project {self.stack.project} has no disk {self.name}",
-                    hint="A disk is attached in its own zone alone. To have one made:\n"
+                    hint="A disk can only be attached in its own zone. To create one:\n"
                     "    tpu: {data_disks: [{size_gb: 100}]}",
                 )
-            return self.nothing(f"disk {self.name} is there")
+            return self.nothing(f"disk {self.name} exists")
         if self.spec is None:
             return self.removal(observed)
         if observed is None:
@@ -120,7 +120,7 @@ class DataDisk(StackResource):
                 "Disk differs",
                 f"disk {self.name} has {observed.size_gb} GB of {kind}, the stack file says "
                 f"{self.spec.size_gb} GB of {self.spec.type}",
-                hint="Save what is on it, take the stack down, then bring it up anew:\n"
+                hint="Save its data and delete the stack, then run `tpuctl up` again:\n"
                 "    tpuctl down",
             )
         return self.nothing(f"{observed.size_gb} GB of {kind}")
@@ -130,10 +130,10 @@ class DataDisk(StackResource):
 
     def removal(self, observed: Any | None) -> Change:
         if observed is not None and self.is_user_named:
-            return self.leave("disks that tpuctl did not make are never deleted")
+            return self.leave("not created by tpuctl, never deleted")
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
-        return self.delete("made for this stack, with all that is on it")
+        return self.delete("created for this stack, with all its data")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
@@ -151,7 +151,7 @@ class DataDisk(StackResource):
         await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _delete(self, report: Report) -> None:
-        """Delete it as soon as nothing uses it: the machine that does may be going too."""
+        """Delete it once no machine uses it: that machine may be being deleted too."""
         was_free = False
 
         async def probe() -> bool | None:
@@ -163,14 +163,14 @@ class DataDisk(StackResource):
                     **self._where,
                     disk=self.name,
                 )
-            except NotFound:  # boot disks go with their machine
+            except NotFound:  # boot disks are deleted with their machine
                 return True
             except (Usage, Conflict):
                 disk = await self.observe()
                 if disk is not None and not disk.users:
                     if was_free:
                         raise
-                    was_free = True  # let go since the refusal, most likely: another try tells
+                    was_free = True  # probably detached since: retry once
                     return None
                 report("waiting until no machine uses it", None)
                 return None
@@ -179,7 +179,7 @@ class DataDisk(StackResource):
 
         await wait_until(
             probe,
-            description=f"disk {self.name} being let go by its machine",
+            description=f"detaching disk {self.name} from its machine",
             seconds=SECONDS,
             backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
             clock=self.cloud.clock,
@@ -190,7 +190,7 @@ class DataDisk(StackResource):
         return {"project": self.stack.project, "zone": self.stack.zone}
 
     def _desired(self) -> dict[str, Any]:
-        assert self.spec is not None, "only what the stack file names is made"
+        assert self.spec is not None, "only disks in the stack file are created"
         return {
             "name": self.name,
             "description": self.stack.names.ownership,

@@ -1,4 +1,4 @@
-"""The APIs that a stack needs, enabled in few calls and waited for until they answer."""
+"""Enables the APIs that a stack needs, in batches, and waits until they respond."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _names(*short: str) -> frozenset[str]:
 
 
 NEEDED = _names("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage", "tpu")
-MAX_BATCH = 20  # of batchEnable, by its description
+MAX_BATCH = 20  # documented limit of batchEnable
 SECONDS = 600.0
 TPU = "tpu.googleapis.com"
 
 
 def needed(stack: Stack) -> frozenset[str]:
-    """The APIs by their full names."""
+    """The full names of the APIs that the stack needs."""
     linking = stack.file.project.billing_account is not None
     apis = NEEDED | (_names("cloudbilling") if linking else frozenset())
     apis |= _names("secretmanager") if stack.secret_names else frozenset()
@@ -38,7 +38,7 @@ def needed(stack: Stack) -> frozenset[str]:
 
 
 class Services(StackResource):
-    """Enabled when missing, never disabled: other things of the project may need them."""
+    """Enabled if missing, never disabled: others in the project may need them."""
 
     kind = "apis"
     group = "project"
@@ -49,7 +49,7 @@ class Services(StackResource):
         update serviceusage.serviceUsageAdmin serviceusage.services.enable
         update serviceusage.serviceUsageAdmin serviceusage.operations.get
     """
-    optional = ("update", "enabling APIs that are off")
+    optional = ("update", "enabling APIs")
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Services(StackResource):
         return frozenset({f"project/{self.stack.project}"})
 
     async def observe(self) -> frozenset[str] | None:
-        """Which of the needed APIs are enabled; None where the project cannot be asked."""
+        """Which of the needed APIs are enabled; None if the project cannot be queried."""
         client = self.cloud.client("services")
 
         def listed(request: dict[str, Any], **options: Any) -> frozenset[str]:
@@ -96,7 +96,7 @@ class Services(StackResource):
         missing = change.fields
         for start in range(0, len(missing), MAX_BATCH):
             await self._enable(missing[start : start + MAX_BATCH], report)
-        report("waiting until they answer", None)
+        report("waiting until they respond", None)
         await asyncio.gather(*(self._wait_until_usable(name) for name in missing))
         if TPU in missing:
             await self._create_identity()
@@ -108,13 +108,13 @@ class Services(StackResource):
             client.batch_enable_services,
             {"parent": f"projects/{self.stack.project}", "service_ids": list(names)},
         )
-        report("enabling them", None)
+        report("enabling APIs", None)
         await long_operation(
             self.cloud, "services", operation.operation, subject=self.address, seconds=SECONDS
         )
 
     async def _wait_until_usable(self, name: str) -> None:
-        """An API just enabled may still answer that it is not."""
+        """A newly enabled API may still report that it is disabled."""
         project = self.stack.project
         probes: dict[str, tuple[str, str, dict[str, Any]]] = {
             "compute.googleapis.com": ("networks", "list", {"project": project}),
@@ -135,7 +135,7 @@ class Services(StackResource):
             except ApiDisabled:
                 return None
             except TpuctlError:
-                return True  # it answers, if not this; whoever needs it will be told
+                return True  # it responds; other errors are reported where they matter
             return True
 
         await wait_until(
@@ -147,9 +147,9 @@ class Services(StackResource):
         )
 
     async def _create_identity(self) -> None:
-        """The project's TPU agent exists from here on, and can be granted to.
+        """Create the project's TPU service agent, so that it can be granted roles.
 
-        Google makes it with the first node at the latest, so that a refusal is no failure.
+        Google creates it with the first node at the latest, so a failure is ignored.
         """
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
         client = self.cloud.client("tpu")

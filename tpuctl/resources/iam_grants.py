@@ -1,4 +1,4 @@
-"""What the machines' accounts may do: the stack's bucket, and a few things of the project."""
+"""Grants for the machines' accounts, on the stack's bucket, project and account."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
 
-# objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// asks for.
+# objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// needs.
 ROLES = ("roles/storage.objectAdmin", "roles/storage.legacyBucketReader")
 WRITERS = ("roles/logging.logWriter", "roles/monitoring.metricWriter")
 USER = "roles/iam.serviceAccountUser"
 
 
 class BucketGrants(PolicyGrants):
-    """Reading and writing of the stack's bucket, granted on the bucket itself."""
+    """Read and write access to the stack's bucket, granted on the bucket."""
 
     kind = "grants"
     group: ClassVar[Group] = "bucket"
-    label = "what the machines may do in the bucket"
-    unlisted_reason = "they go with the bucket"
+    label = "the machines' access to the bucket"
+    unlisted_reason = "they are deleted with the bucket"
     permissions = """
         look storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
@@ -56,7 +56,7 @@ class BucketGrants(PolicyGrants):
         return frozenset(needed)
 
     def _because(self) -> str:
-        return "the workers read and write the bucket"
+        return "workers need to read and write the bucket"
 
     async def _others(self) -> list[Contents | None]:
         return await Record(self.stack, self.cloud).others()
@@ -75,12 +75,12 @@ class BucketGrants(PolicyGrants):
 
 
 class NodeGrants(BucketGrants):
-    """The same for a TPU node's service agent, which reads and writes gs:// for its TensorFlow."""
+    """The same for a TPU node's service agent, which TensorFlow on the node uses for gs://."""
 
     kind = "node-grants"
     group = "TPU"
-    label = "what the TPU node may do in the bucket"
-    unlisted_reason = "they go with the bucket"
+    label = "the TPU node's access to the bucket"
+    unlisted_reason = "they are deleted with the bucket"
     permissions = """
         look storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
@@ -96,10 +96,10 @@ class NodeGrants(BucketGrants):
         return ()
 
     def _because(self) -> str:
-        return "the TPU node reads and writes the bucket as its service agent"
+        return "the TPU node's service agent needs to read and write the bucket"
 
     async def account(self) -> str | None:
-        """As the node itself says it."""
+        """The service agent that the node reports."""
         name = (
             f"projects/{self.stack.project}/locations/{self.stack.zone}/"
             f"nodes/{self.stack.names.node}"
@@ -115,7 +115,7 @@ class NodeGrants(BucketGrants):
 
 @dataclass
 class _Policy:
-    """The policy of a project or an account: its bindings as mappings, and their message."""
+    """The policy of a project or an account: its message, and its bindings as mappings."""
 
     message: dict[str, Any]
 
@@ -130,7 +130,7 @@ class _Policy:
         return list(self.message.get("bindings", ()))
 
     def with_bindings(self, bindings: list[dict[str, Any]]) -> Any:
-        """The message with others in it."""
+        """The message with these bindings."""
         from google.iam.v1 import policy_pb2
         from google.protobuf import json_format
 
@@ -140,11 +140,12 @@ class _Policy:
 
 
 class ProjectGrants(PolicyGrants):
-    """What cannot be granted on less than the project: writing logs and metrics, the watch."""
+    """What can only be granted on the project: writing logs and metrics, watchdog and recovery
+    roles."""
 
     kind = "project-grants"
     group = "project"
-    label = "what the machines may do in the project"
+    label = "the machines' access to the project"
     permissions = """
         look resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
         update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
@@ -152,7 +153,7 @@ class ProjectGrants(PolicyGrants):
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        """Who may delete or make machines by our roles, though their account may be gone."""
+        """Members with our custom roles, including deleted accounts."""
         project = query.project
         policy = query.cloud.client("projects").get_iam_policy(
             request={"resource": f"projects/{project}"}, **query.options
@@ -176,7 +177,7 @@ class ProjectGrants(PolicyGrants):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """An account that was given is the giver's: it gets only what limits and recovery need."""
+        """A user-provided account gets only what limits and recovery need."""
         writers = WRITERS if self.stack.creates_service_account else ()
         watch = (self.stack.names.watch_role,) if self.stack.has_limits else ()
         recovery = (self.stack.names.recovery_role,) if self.stack.has_recovery else ()
@@ -189,7 +190,7 @@ class ProjectGrants(PolicyGrants):
 
     @property
     def after(self) -> frozenset[str]:
-        """After the bucket, since the record lies there."""
+        """After the bucket, which holds the record."""
         needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
         needed |= {f"role/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
         if self.stack.creates_service_account:
@@ -197,9 +198,9 @@ class ProjectGrants(PolicyGrants):
         return frozenset(needed)
 
     def _because(self) -> str:
-        watch = ", and delete themselves at their limits" if self.stack.has_limits else ""
-        recovery = ", and the controller makes the TPU anew" if self.stack.has_recovery else ""
-        return f"project-wide: the machines write logs and metrics{watch}{recovery}"
+        watch = ", delete themselves at their limits" if self.stack.has_limits else ""
+        recovery = ", recreate the TPU" if self.stack.has_recovery else ""
+        return f"project-wide: machines write logs and metrics{watch}{recovery}"
 
     async def _policy(self) -> _Policy:
         request = {
@@ -219,15 +220,15 @@ class ProjectGrants(PolicyGrants):
 
 
 class AccountGrants(PolicyGrants):
-    """The account may act as itself: Google asks that of whoever makes a machine with an account.
+    """Allows the account to act as itself, as creating a machine with an account requires.
 
-    Granted on the account alone, and needed where the stack's controller makes the TPU anew.
+    Granted on the account only, if the stack's controller recreates the TPU.
     """
 
     kind = "account-grants"
     group = "account"
-    label = "who may act as that account"
-    unlisted_reason = "they go with the account"
+    label = "permission to act as that account"
+    unlisted_reason = "they are deleted with the account"
     permissions = """
         look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
         update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
@@ -254,7 +255,7 @@ class AccountGrants(PolicyGrants):
         return frozenset(needed)
 
     def _because(self) -> str:
-        return "the controller makes machines with the account that it has itself"
+        return "the controller creates machines with its own account"
 
     @property
     def _resource(self) -> str:

@@ -1,7 +1,7 @@
-"""Changes of policies: which bindings a grant adds, and which a revocation takes away.
+"""Edits IAM policies: adds and removes bindings.
 
-A binding is a mapping with `role`, `members` and, where it has one, `condition`. Others' grants,
-and those under a condition, are never touched.
+A binding is a mapping with `role`, `members` and an optional `condition`. Other grants, and
+conditional ones, are never changed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Binding", "Pair", "edit", "granted_pairs", "with_pairs", "without_pa
 Binding = Mapping[str, Any]
 Pair = tuple[str, str]  # role and member
 
-MAX_ATTEMPTS = 20  # with the delays about three quarters of a minute
+MAX_ATTEMPTS = 20  # about 45 seconds with the delays
 RETRY = Backoff(initial=0.1, maximum=3.0, multiplier=1.7)
 
 
 def granted_pairs(bindings: Iterable[Binding]) -> frozenset[Pair]:
-    """Every role with every member that has it without a condition."""
+    """All unconditional (role, member) pairs."""
     return frozenset(
         (binding["role"], member)
         for binding in bindings
@@ -33,7 +33,7 @@ def granted_pairs(bindings: Iterable[Binding]) -> frozenset[Pair]:
 
 
 def with_pairs(bindings: Iterable[Binding], pairs: Iterable[Pair]) -> list[dict[str, Any]]:
-    """The bindings with these grants among them."""
+    """The bindings with these pairs added."""
     result = [{**binding, "members": {*binding["members"]}} for binding in bindings]
     for role, member in pairs:
         for binding in result:
@@ -46,9 +46,9 @@ def with_pairs(bindings: Iterable[Binding], pairs: Iterable[Pair]) -> list[dict[
 
 
 def without_pairs(bindings: Iterable[Binding], pairs: Collection[Pair]) -> list[dict[str, Any]]:
-    """The bindings without these grants, nor what is left of them once an account is deleted.
+    """The bindings without these pairs, including those of deleted accounts.
 
-    Google then writes its member `deleted:serviceAccount:EMAIL?uid=NUMBER`
+    Google renames such a member to `deleted:serviceAccount:EMAIL?uid=NUMBER`
     (cloud.google.com/iam/docs/principal-identifiers).
     """
     result = []
@@ -72,10 +72,10 @@ def _undeleted(member: str) -> str:
 async def edit(
     cloud: Cloud, subject: str, attempt: Callable[[], Awaitable[None]], *, new: Collection[str]
 ) -> None:
-    """Repeat read, change and write until nobody else wrote in between.
+    """Retry read-modify-write until there is no concurrent change.
 
-    `attempt` raises Conflict for a lost race. A refusal that names something `new` is none: it
-    is not visible yet, which is the caller's to wait for.
+    `attempt` raises Conflict for a lost race. A conflict that names something in `new` is raised:
+    it is not visible yet, and the caller waits for it.
     """
     delays = RETRY.delays()
     for attempts in range(1, MAX_ATTEMPTS + 1):
@@ -87,9 +87,8 @@ async def edit(
                 raise
             if attempts == MAX_ATTEMPTS:
                 raise Conflict(
-                    "Policy keeps changing",
+                    "Too many concurrent policy changes",
                     f"{subject}: {error}",
-                    hint="Others change it all the time. Repeat the command in a minute: "
-                    "it goes on from here.",
+                    hint="Repeat the command in a minute; it continues from here.",
                 ) from error
         await cloud.clock.sleep(next(delays))

@@ -1,4 +1,4 @@
-"""The way to machines through Identity-Aware Proxy: not made, but it has to be allowed."""
+"""The permission to reach machines through Identity-Aware Proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class IapTunnel(CloudKind):
     kind = "iap"
     group = "network"
     label = "SSH through Identity-Aware Proxy"
-    unlisted_reason = "nothing is made for it"
+    unlisted_reason = "nothing is created for it"
     permissions = """
         connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
     """

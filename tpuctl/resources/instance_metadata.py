@@ -1,4 +1,4 @@
-"""What every machine of a stack is told by its metadata: who may log in, what runs at its start."""
+"""Metadata of a stack's machines: SSH keys, startup script, watchdog settings."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ def public_key_line(user: str, public_keys: str) -> str:
 
 
 def ssh_keys_with(existing: str, more: str) -> str:
-    """The metadata value with these lines, others' kept."""
+    """The metadata value with these lines added."""
     lines = [line for line in existing.splitlines() if line.strip()]
     return "\n".join([*lines, *(line for line in more.splitlines() if line not in lines)])
 
 
 def prerequisites(stack: Stack) -> set[str]:
-    """What comes before every machine: its account, and the right to delete it at its limits.
+    """What must exist before any machine: its account, and the permission to delete it at its
+    limits.
 
-    So there is no moment in which a machine is charged and nothing may end it.
+    So a machine is never charged without a watchdog that may delete it.
     """
     needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
     return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
@@ -53,7 +54,7 @@ def prerequisites(stack: Stack) -> set[str]:
 def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[str, str]:
     """The metadata of a worker of a TPU VM, or of the controller of a TPU node.
 
-    `startup` says whether machines take startup scripts: else the watch is started over SSH.
+    `startup`: whether machines run startup scripts; otherwise the watchdog is started over SSH.
     """
     metadata = {**stack.file.tpu.metadata, "enable-guest-attributes": "TRUE"}
     metadata["ssh-keys"] = ssh_keys_with(metadata.get("ssh-keys", ""), key_line)
@@ -61,15 +62,15 @@ def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[st
         script = stack.folder / stack.file.tpu.startup_script
         metadata[STARTUP] = script.read_text("utf-8")
     watch = watch_metadata(stack, on_controller=stack.is_node, startup=startup)
-    if STARTUP in watch and STARTUP in metadata:  # the watch starts it
+    if STARTUP in watch and STARTUP in metadata:  # the watchdog starts it
         metadata[USERS_STARTUP] = metadata[STARTUP]
     return {**metadata, **watch}
 
 
 def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -> dict[str, str]:
-    """What makes a machine enforce the stack's limits, and a controller go on with its jobs.
+    """The watchdog's metadata: limits to enforce and, on a controller, job recovery.
 
-    Where there is neither to do, what ends a watch there.
+    Empty settings, which stop a running watchdog, if there is nothing to do.
     """
     is_needed = stack.has_limits or (on_controller and stack.has_recovery)
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
@@ -78,7 +79,8 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
 
 
 def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) -> tuple[str, ...]:
-    """What an update mends: `ssh-keys`, `limits`, `metadata`. Others' keys and values stay."""
+    """What an update must change: `ssh-keys`, `limits`, `metadata`. Other keys and values are
+    kept."""
     fields = []
     keys = {*desired.get("ssh-keys", "").splitlines()}
     if not keys <= {*observed.get("ssh-keys", "").splitlines()}:
@@ -93,9 +95,9 @@ def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) ->
 
 
 def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
-    """What the watch reads: its names are those of `jobs/shipped/watchdog.py`.
+    """The watchdog's settings; `jobs/shipped/watchdog.py` reads these keys.
 
-    Nothing in it depends on when it is written, so that the same stack has the same metadata.
+    Independent of the time of writing, so that the same stack has the same metadata.
     """
     api = "v1" if stack.is_node else "v2"
     place = f"projects/{stack.project}/locations/{stack.zone}"
@@ -122,13 +124,13 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
         "created": nodes[0],
         "peers": [] if is_alone else peers,
         "remove": remove,
-        # TensorFlow's runtime for slices holds the chips of its worker all the time.
+        # TensorFlow's runtime for slices always holds the chips of its worker.
         "chips": "-pod" not in stack.runtime.version,
     }
 
 
 def _age(stack: Stack) -> dict[str, Any]:
-    """The limits in hours and in money as the age that comes first."""
+    """The time and cost limits as a maximum age, whichever comes first."""
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     ages: list[tuple[float, str]] = []
     if limits.max_hours is not None:

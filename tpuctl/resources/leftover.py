@@ -1,4 +1,4 @@
-"""What a stack has in a zone that is not in use: left by an earlier try, or by an older file."""
+"""Leftovers of a stack in zones no longer in use, from earlier attempts or an older stack file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["LeftoverResource"]
 
 
 class LeftoverResource:
-    """A resource that `up` takes away as `down` does. Its address includes its place.
+    """A resource that `up` deletes, as `down` does. Its address includes its location.
 
-    `after` are addresses as they are in the plan: those of the same place include it, too.
-    Without it, it follows what the resource does.
+    `after` are addresses in the plan, with their location if it is the same; by default the
+    resource's own.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The network of the workers and the rule that lets SSH in."""
+"""The workers' network, and the firewall rule that allows SSH."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Networks:
-    """What was found: the network to use if it is there already, and our own if there is one."""
+    """Existing networks: the one to use, if any, and whether it is the stack's own."""
 
     usable: str | None
-    own_description: str | None  # its description
+    own_description: str | None  # the description of the stack's own network
 
 
 class Network(StackResource):
-    """`default` where the project has it, else one made for the stack."""
+    """The project's `default` network, else one created for the stack."""
 
     kind = "network"
     group = "network"
@@ -39,7 +39,7 @@ class Network(StackResource):
         create compute.networkAdmin compute.networks.create compute.networks.delete
         create compute.networkAdmin compute.globalOperations.get
     """
-    optional = ("create", "making a network where the project has no `default`")
+    optional = ("create", "creating a network if the project has no `default`")
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:
@@ -83,13 +83,13 @@ class Network(StackResource):
             return None
 
     async def usable_name(self) -> str:
-        """The name of the network in use, asked of the cloud."""
+        """The name of the existing network to use. Raises NotFound."""
         networks = await self.observe()
         if networks is None or networks.usable is None:
             raise NotFound(
                 "No network",
                 f"stack {self.stack.name} has no network to use",
-                hint="Have one made, with network.name: auto in the stack file:\n    tpuctl up",
+                hint="Set network.name: auto in the stack file to create one:\n    tpuctl up",
             )
         return networks.usable
 
@@ -99,29 +99,29 @@ class Network(StackResource):
                 raise NotFound(
                     "No such network",
                     f"project {self.stack.project} has no network {self.name}",
-                    hint="Leave network.name out to use `default` or have one made.",
+                    hint="Remove network.name to use `default` or create a network.",
                 )
-            return self.create("the project's `default` if it has one, else one of the stack's own")
+            return self.create("the project's `default`, else a new network for the stack")
         if observed.own_description is not None and not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
-                f"network {observed.usable} exists and was not made for this stack",
+                f"network {observed.usable} exists and was not created for this stack",
                 hint=f"Use it with\n    network: {{name: {observed.usable}}}",
             )
-        return self.nothing(f"network {observed.usable} is there")
+        return self.nothing(f"network {observed.usable} exists")
 
     def is_ours(self, observed: Networks) -> bool:
         return observed.own_description == self.stack.names.ownership
 
     def removal(self, observed: Networks | None) -> Change:
         if observed is not None and observed.own_description is None:
-            return self.leave("networks that tpuctl did not make are never deleted")
+            return self.leave("not created by tpuctl, never deleted")
         return super().removal(observed)
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             await self._delete()
-        elif await self.observe() is None:  # enabling the compute API makes `default`, as a rule
+        elif await self.observe() is None:  # enabling the Compute API usually creates `default`
             await self.create_or_adopt(self._insert, self.observe, report, check=self.diff)
 
     async def _insert(self) -> None:
@@ -151,14 +151,14 @@ class Network(StackResource):
 
 
 class Firewall(StackResource):
-    """Lets SSH, and what `network.allow` names, in from the given addresses to our workers.
+    """Allows SSH and the ports in `network.allow` from the given addresses to the workers.
 
-    And from the stack's own controller, by its tag, where that goes on with the jobs.
+    Also from the stack's controller, by its tag, if it recovers jobs.
     """
 
     kind = "firewall"
     group = "network"
-    label = "the firewall rule that lets SSH in"
+    label = "the firewall rule that allows SSH"
     permissions = """
         look compute.viewer compute.firewalls.get compute.firewalls.list
         create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
@@ -166,7 +166,7 @@ class Firewall(StackResource):
         update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
         update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
     """
-    optional = ("update", "letting in another address than last time")
+    optional = ("update", "allowing a new address")
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -202,7 +202,7 @@ class Firewall(StackResource):
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.create(f"lets SSH in from {', '.join(self.sources)}")
+            return self.create(f"allows SSH from {', '.join(self.sources)}")
         self._check(observed)
         fields = [
             name
@@ -216,7 +216,7 @@ class Firewall(StackResource):
         ]
         if fields:
             return self.update(f"{' and '.join(fields)} changed", fields)
-        return self.nothing(f"lets SSH in from {', '.join(self.sources)}")
+        return self.nothing(f"allows SSH from {', '.join(self.sources)}")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
@@ -226,7 +226,7 @@ class Firewall(StackResource):
         else:
             existing = await self.create_or_adopt(self._create, self._find, report)
             if existing is not None and self.diff(await self.observe()).is_work:
-                await self._patch()  # created for another address, for example
+                await self._patch()  # created by another program for another address, for example
 
     async def _create(self) -> None:
         await self._wait_for(await self._insert())
@@ -256,7 +256,7 @@ class Firewall(StackResource):
         await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _insert(self) -> Any:
-        """A network just made may not be ready for rules: compute then asks to try again."""
+        """Retried, since a new network may not be ready for rules yet."""
         for remaining in range(9, -1, -1):
             try:
                 return await self.cloud.call(
@@ -273,7 +273,7 @@ class Firewall(StackResource):
 
     @property
     def _source_tags(self) -> list[str]:
-        """Whoever carries one of these is let in under its internal address."""
+        """Tags of machines that may connect over internal addresses."""
         is_needed = self.stack.has_recovery and not self.stack.is_node
         return [self.stack.names.tag] if is_needed else []
 
@@ -305,8 +305,8 @@ class Firewall(StackResource):
         if not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
-                f"firewall rule {self.name} exists and was not made for this stack",
-                hint="Choose another stack name, or delete the rule yourself if it is yours.",
+                f"firewall rule {self.name} exists and was not created for this stack",
+                hint="Choose another stack name, or delete the rule if it is yours.",
             )
 
 

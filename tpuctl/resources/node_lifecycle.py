@@ -1,4 +1,4 @@
-"""What nodes of both versions of the TPU API go through: their states, and the waiting for them."""
+"""The lifecycle of nodes in both versions of the TPU API: states, waiting, start and delete."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
 TRANSITIONAL_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DEAD_STATES = ("PREEMPTED", "TERMINATED")
-POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # late by at most 15 % of what was waited
+POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 
 
 class NodeLifecycle(StackResource):
-    """A node in the stack's zone, found by its name and owned by its label."""
+    """A node in the stack's zone, identified by its name and owned by its label."""
 
     group = "TPU"
     is_tpu = True
     is_machine = True
     is_zonal = True
     is_billable = True
-    # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); states on the way
-    # there and after the end are not. What is unclear counts as charged.
+    # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); not while starting or
+    # after the end. Unclear states count as charged.
     uncharged_before_states = ("CREATING",)
     uncharged_after_states = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
-    api: ClassVar[str]  # the client of the version that the node is made with
+    api: ClassVar[str]  # the client of the node's API version
     noun: ClassVar[str] = "node"
 
     @classmethod
@@ -71,35 +71,36 @@ class NodeLifecycle(StackResource):
         return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
 
     def check(self, observed: Any) -> None:
-        """Refuse a node that carries no label of ours."""
+        """Reject a node without our label."""
         if not self.is_ours(observed):
             raise name_taken(self, observed.labels.get(STACK_LABEL))
 
     def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
-        """The refusal to change what no update can change."""
+        """The error for a difference that an update cannot change."""
         return Conflict(
             "Node differs",
             f"{self.noun} {self.name} has {field} {actual}, the stack file says {desired}",
-            hint="Take it down first, then bring it up anew:\n    tpuctl down",
+            hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
         )
 
     def change_to_ready(self, state: str) -> Change | None:
-        """What brings a node in this state to READY; None where it is. Raises Conflict."""
+        """The change that brings a node from this state to READY; None if it is. Raises
+        Conflict."""
         if state == "STOPPED":
-            return self.update("the node is STOPPED and is started", ("state",))
+            return self.update("starting the node, which is STOPPED", ("state",))
         if state in TRANSITIONAL_STATES:
-            return self.update(f"the node is {state}: waiting for it", ("wait",))
+            return self.update(f"waiting for the node, which is {state}", ("wait",))
         if state != "READY":
             raise Conflict(
                 "Node not usable",
                 f"{self.noun} {self.name} is {state}",
-                hint="Wait until that has ended, then bring it up again. See how it is with\n"
+                hint="Wait until that ends, then run `tpuctl up` again. To see its state:\n"
                 "    tpuctl status",
             )
         return None
 
     async def wait_for(self, operation: Any, seconds: float) -> None:
-        """Wait for an operation as the client's methods return it."""
+        """Wait for an operation returned by a client method."""
         await long_operation(
             self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
         )
@@ -109,10 +110,9 @@ class NodeLifecycle(StackResource):
             node = await self.observe()
             if node is None:
                 raise OperationFailed(
-                    "Node vanished",
-                    f"{self.noun} {self.name} is gone",
-                    hint="Somebody deleted it, or a limit was reached. Make it anew:\n"
-                    "    tpuctl up",
+                    "Node not found",
+                    f"{self.noun} {self.name} was deleted meanwhile",
+                    hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
                 )
             state = node.state.name
             if state == "READY":
@@ -122,9 +122,8 @@ class NodeLifecycle(StackResource):
                     "Node preempted",
                     f"{self.noun} {self.name} became {state}",
                     hint=(
-                        "Try again, name more zones in tpu.zones, or take "
-                        "tpu.capacity: on-demand, then\n"
-                        "    tpuctl up"
+                        "Retry, add zones to tpu.zones, or set tpu.capacity: on-demand, "
+                        "then run\n    tpuctl up"
                     ),
                 )
                 error.scope = Scope.ZONE
@@ -141,7 +140,7 @@ class NodeLifecycle(StackResource):
         )
 
     async def start(self, report: Report) -> None:
-        """Start a stopped node, or wait for one that somebody else has started."""
+        """Start a stopped node, or wait for one that is already starting."""
         report("STARTING", None)
         client = self.cloud.client(self.api)
         try:
@@ -155,7 +154,7 @@ class NodeLifecycle(StackResource):
         await self.wait_until_ready(report)
 
     async def remove(self, report: Report) -> None:
-        """Delete the node; one that is gone, or being deleted by somebody else, is fine."""
+        """Delete the node, if it exists; wait if it is already being deleted."""
         report("DELETING", None)
         client = self.cloud.client(self.api)
         try:
@@ -166,13 +165,13 @@ class NodeLifecycle(StackResource):
             node = await self.observe()
             if node is not None and node.state.name != "DELETING":
                 raise
-            if node is not None:  # somebody else, or our own call whose answer was lost
+            if node is not None:  # by another program, or by our own call whose response was lost
                 await self.wait_until_deleted(node)
             return
         await self.wait_for(operation, DELETE_SECONDS)
 
     async def wait_until_deleted(self, original: Any) -> None:
-        """Wait until this one is: another of its name may have been made meanwhile."""
+        """Wait until this node is deleted; another one of its name may exist then."""
         await wait_until_deleted(
             self.observe,
             original,
@@ -184,7 +183,7 @@ class NodeLifecycle(StackResource):
 
 
 def capacity_of(scheduling: Any) -> Capacity:
-    """How a node was asked for. API v1 knows no spot nodes."""
+    """The requested capacity of a node. API v1 has no spot nodes."""
     if getattr(scheduling, "spot", False):
         return "spot"
     if scheduling.preemptible:

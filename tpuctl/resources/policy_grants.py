@@ -1,4 +1,4 @@
-"""Roles given to an account on something that has a policy, remembered in the stack's record."""
+"""Roles granted to an account by an IAM policy, and recorded in the stack's record."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["Grants", "PolicyGrants"]
 
 @dataclass(frozen=True)
 class Grants:
-    """What was found: the roles that the account has, and those of all grants that are ours.
+    """Existing grants: the account's roles, and the pairs granted by this stack.
 
-    `stale` is what the record alone still knows of: granted and revoked, or never granted.
-    `shared` is remembered of another stack too; `borrowed` of others, but not yet of this one.
+    `stale` pairs are only in the record: revoked since, or never granted. `shared` pairs are also
+    recorded by another stack; `borrowed` ones by others, but not yet by this one.
     """
 
     roles: frozenset[str]
@@ -37,35 +37,35 @@ class Grants:
 
 
 class PolicyGrants(StackResource):
-    """Roles of one account on one thing.
+    """Roles of one account on one resource.
 
-    Each grant that is about to be made is recorded first, and forgotten when it is revoked. What
-    an account had before is not recorded, and stays; but the stack's own account is gone after
-    `down`, and whatever it has here is the stack's. What another stack was granted for the same
-    account is recorded as well: the last of those stacks revokes it.
+    Each grant is recorded before it is made, and removed from the record once revoked. Roles that
+    the account already had are not recorded, and kept; but the stack's own account is deleted by
+    `down`, so all its grants here belong to the stack. Grants that another stack made for the same
+    account are recorded as well: the last of those stacks revokes them.
     """
 
     @property
     def on(self) -> str:
-        """The thing as the record names it."""
+        """The resource, as the record names it."""
         raise NotImplementedError
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What is to be granted."""
+        """The roles to grant."""
         raise NotImplementedError
 
     @property
     def own_roles(self) -> tuple[str, ...]:
-        """What the stack's own account may have here because of us, now or earlier."""
+        """All roles that the stack may ever have granted to its own account here."""
         return self.roles
 
     async def account(self) -> str | None:
-        """The e-mail of the account, None while nobody knows it."""
+        """The account's email; None while unknown."""
         return self.stack.service_account
 
     async def _others(self) -> list[Contents | None]:
-        """What other stacks remember of the same account, which may serve several when given."""
+        """The records of other stacks: a user-provided account may serve several."""
         if self.stack.creates_service_account:
             return []
         return await Record(self.stack, self.cloud).others_of_project()
@@ -77,11 +77,11 @@ class PolicyGrants(StackResource):
         raise NotImplementedError
 
     async def observe(self) -> Grants | None:
-        """None where the thing itself is not there, and nothing is remembered of it."""
+        """None if the resource does not exist and nothing is recorded for it."""
         record, account = Record(self.stack, self.cloud), await self.account()
         try:
-            # The policy last: whoever revokes forgets in its record afterwards, so that a grant
-            # which no record has any more cannot be one that is about to go.
+            # The policy last: revoking removes grants from the record afterwards, so a grant that
+            # is in no record is not about to be revoked.
             contents, others = await asyncio.gather(record.read(), self._others())
         except (NotFound, ApiDisabled):
             return None
@@ -115,7 +115,7 @@ class PolicyGrants(StackResource):
         return self._recorded(contents) | {(role, own_member) for role in self.own_roles}
 
     def _listed(self, others: Iterable[Contents | None]) -> list[Grant]:
-        """What other stacks remember."""
+        """The grants here that other stacks have recorded."""
         return [
             grant
             for contents in others
@@ -126,9 +126,9 @@ class PolicyGrants(StackResource):
     def _shared(
         self, pairs: frozenset[Pair], others: Collection[Contents | None]
     ) -> frozenset[Pair]:
-        """Those that another stack may rely on; where a record cannot be read it may be any.
+        """Pairs that another stack may rely on: any, if a record cannot be read.
 
-        Nobody relies on the stack's own account, which goes with the stack.
+        No other stack relies on the stack's own account, which is deleted with the stack.
         """
         own_member = f"serviceAccount:{self.stack.names.service_account_email}"
         listed = {grant.pair for grant in self._listed(others)}
@@ -141,8 +141,8 @@ class PolicyGrants(StackResource):
         if missing:
             return self.update(self._because(), missing)
         if observed is not None and observed.borrowed:
-            return self.update("another stack's grants are relied on: that is noted", ("record",))
-        return self.nothing("the account has them")
+            return self.update("recording the use of another stack's grants", ("record",))
+        return self.nothing("granted")
 
     def _because(self) -> str:
         raise NotImplementedError
@@ -153,28 +153,30 @@ class PolicyGrants(StackResource):
 
     def removal(self, observed: Grants | None) -> Change:
         if observed is None or not observed.owned | observed.stale | observed.shared:
-            return self.nothing("there are none")
+            return self.nothing("no grants")
         if observed.shared:
-            prefix = "made for this stack; " if observed.owned else ""
-            return self.delete(f"{prefix}what another stack relies on stays, and is forgotten here")
+            prefix = "created for this stack; " if observed.owned else ""
+            return self.delete(
+                f"{prefix}grants that another stack uses stay, and are only removed from the record"
+            )
         if observed.owned:
-            return self.delete("made for this stack; others' grants stay")
-        return self.delete("they are gone, and are forgotten")
+            return self.delete("created for this stack; other grants stay")
+        return self.delete("already revoked; removing them from the record")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             revoked: set[Pair] = set()
             try:
                 await edit(self.cloud, self.on, lambda: self._revoke(revoked), new=())
-            except NotFound:  # the thing is gone, and every grant on it
+            except NotFound:  # the resource was deleted, with every grant on it
                 await self._forget()
             return
         account = await self.account()
         if account is None:
             raise NotFound(
-                "No account to grant to",
-                f"{self.address}: it is not known yet",
-                hint="It is told a while after the node is made. Repeat\n    tpuctl up",
+                "Account not known yet",
+                f"{self.address}: the node has not reported its service agent",
+                hint="Google assigns it a while after creating the node. Repeat\n    tpuctl up",
             )
         new = (account, WATCH_ROLE, RECOVERY_ROLE)
 
@@ -190,7 +192,7 @@ class PolicyGrants(StackResource):
 
     async def _grant(self, member: str) -> None:
         others = await self._others()
-        policy = await self._policy()  # in this order, see `observe`
+        policy = await self._policy()  # in this order: see `observe`
         missing = self._missing(
             role for role, who in granted_pairs(policy.bindings) if who == member
         )
@@ -203,7 +205,7 @@ class PolicyGrants(StackResource):
         ]
         if not new and not borrowed:
             return
-        with contextlib.suppress(NotFound):  # without a bucket, derived names have to do
+        with contextlib.suppress(NotFound):  # without a bucket, derived names must suffice
             await Record(self.stack, self.cloud).update(
                 lambda contents: contents.with_grants(*new).with_unlisted(*borrowed)
             )
@@ -212,16 +214,15 @@ class PolicyGrants(StackResource):
         elif not granted_pairs((await self._policy()).bindings).issuperset(
             grant.pair for grant in borrowed
         ):
-            # The other stack was taken down before it could know of this one.
+            # The other stack was deleted before it could see this one's record.
             raise Conflict(
-                "Grants were taken away",
+                "Grants were revoked",
                 self.on,
-                hint="Another stack on them was taken down just now. Have them made again:\n"
-                "    tpuctl up",
+                hint="Another stack that used them was just deleted. Recreate them:\n    tpuctl up",
             )
 
     async def _revoke(self, revoked: set[Pair]) -> None:
-        """Revoke what is ours alone, forget it all. `revoked` remembers over several attempts."""
+        """Revoke unshared grants and clear the record. `revoked` accumulates over attempts."""
         record = Record(self.stack, self.cloud)
         contents, others, policy = await asyncio.gather(
             record.read(), self._others(), self._policy()
@@ -229,13 +230,13 @@ class PolicyGrants(StackResource):
         owned = self._owned(contents)
         bindings = without_pairs(policy.bindings, owned - self._shared(owned, others))
         removed = granted_pairs(policy.bindings) - granted_pairs(bindings)
-        # What is noted and not granted may be about to be, by an `up` beside this: the policy is
-        # written as it is then, so that the other is refused, looks again, and notes it anew.
+        # A recorded pair that is not granted may be about to be, by a concurrent `up`: writing the
+        # policy unchanged makes that `up` fail its etag check, retry, and record the pair again.
         if removed or self._recorded(contents) - granted_pairs(policy.bindings):
             revoked |= removed
             await self._write(policy, bindings)
         if revoked:
-            # Another stack may have begun to rely on them since.
+            # Another stack may have started to use them since.
             restored = revoked & {grant.pair for grant in self._listed(await self._others())}
             if restored:
                 policy = await self._policy()
@@ -243,7 +244,7 @@ class PolicyGrants(StackResource):
         await self._forget(contents)
 
     async def _forget(self, contents: Contents | None = None) -> None:
-        """Take what is noted on the thing out of the record: what was read of it, or all."""
+        """Remove the resource's grants from the record: those in `contents`, or all."""
         record = Record(self.stack, self.cloud)
         contents = contents or await record.read()
         forget = contents.grants_on(self.on) if contents is not None else ()

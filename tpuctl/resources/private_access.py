@@ -1,4 +1,4 @@
-"""Private Google Access: how machines without external addresses reach the bucket and the APIs."""
+"""Private Google Access, by which machines without external addresses reach Google's APIs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ FIELD = "privateIpGoogleAccess"
 
 
 class PrivateAccess(StackResource):
-    """Switched on in the subnetwork of the machines, and left on: others may have come to need it.
+    """Enabled in the machines' subnetwork and never disabled: others may need it.
 
-    It opens nothing to the outside, and is free of charge.
+    It is free, and opens nothing to the outside.
     """
 
     kind = "private-access"
     group = "network"
-    label = "Google's APIs for machines without external addresses"
+    label = "Private Google Access for machines without external addresses"
     unlisted_reason = "it is a setting of a subnetwork"
     permissions = """
         look compute.viewer compute.subnetworks.get
         update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
         update compute.networkAdmin compute.regionOperations.get
     """
-    optional = ("update", "switching Private Google Access on")
+    optional = ("update", "enabling Private Google Access")
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)
@@ -48,7 +48,7 @@ class PrivateAccess(StackResource):
         return frozenset({self.network.address})
 
     async def observe(self) -> Any | None:
-        """The subnetwork; None while there is none to be seen."""
+        """The subnetwork; None if it does not exist."""
         try:
             name = await self._subnetwork()
             return await self.cloud.call(
@@ -62,22 +62,22 @@ class PrivateAccess(StackResource):
             return None
 
     async def _subnetwork(self) -> str:
-        """The one named, else that of the region, which has the name of its network."""
+        """The configured one, else the region's, which has the name of its network."""
         return self.stack.file.network.subnetwork or await self.network.usable_name()
 
     def diff(self, observed: Any | None) -> Change:
         if observed is not None and observed.private_ip_google_access:
-            return self.nothing(f"subnetwork {observed.name} has it")
+            return self.nothing(f"enabled in subnetwork {observed.name}")
         return self.update(
-            "machines without external addresses reach the bucket and the APIs by it alone; "
-            "it stays on",
+            "machines without external addresses need it to reach the bucket and the APIs; "
+            "it stays enabled",
             [FIELD],
         )
 
     def removal(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.nothing("there is no subnetwork")
-        return self.leave("it costs nothing, and others may need it")
+            return self.nothing("no subnetwork")
+        return self.leave("free, and others may need it")
 
     async def apply(self, change: Change, report: Report) -> None:
         name = await self._subnetwork()

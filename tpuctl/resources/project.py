@@ -1,4 +1,4 @@
-"""The project that everything is made in: used as it is, or made first."""
+"""The project: an existing one, or created first."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tpuctl.resources.base import StackResource
 __all__ = ["Project", "ProjectState"]
 
 SECONDS = 600.0
-# Another program's creation was seen to take some 20 seconds; another user's id is
-# refused in the same words.
+# Creation by another program takes some 20 seconds; another user's project ID causes the same
+# error.
 ADOPT_SECONDS = 40.0
-MAX_TITLE_LENGTH = 30  # of a project's display name
+MAX_TITLE_LENGTH = 30  # of a project's display name, in characters
 
 
 @dataclass(frozen=True)
 class ProjectState:
-    """A project, and the billing account that pays for it where that was asked."""
+    """A project's state, and its billing account if that was queried."""
 
     state: str = "ACTIVE"
-    billing: str = ""  # its id, "" where there is none
+    billing: str = ""  # account ID; empty if there is none
 
 
 class Project(StackResource):
-    """Made when the stack file says so; never deleted, and its billing never unlinked."""
+    """Created if the stack file says so; never deleted, and its billing never unlinked."""
 
     kind = "project"
     group = "project"
     label = "the project"
-    unlisted_reason = "it is what is looked through"
+    unlisted_reason = "listings are within a project"
     permissions = """
         look browser resourcemanager.projects.get
         update billing.projectManager resourcemanager.projects.createBillingAssignment
@@ -65,7 +65,7 @@ class Project(StackResource):
         except NotFound:
             return None
         except Denied as error:
-            # Google answers 403, not 404, for a project that does not exist or is not yours.
+            # Google returns 403, not 404, for a project that does not exist or is not yours.
             if error.diagnostics[0].summary == "Permission denied":
                 return None
             raise
@@ -74,7 +74,8 @@ class Project(StackResource):
         )
 
     async def _billing(self) -> str:
-        """The account in use. Where the API is off nothing is known: linking will tell."""
+        """The linked account; empty if unknown because the API is disabled (linking reports
+        errors)."""
         client = self.cloud.client("billing")
         try:
             info = await self.cloud.call(
@@ -91,33 +92,34 @@ class Project(StackResource):
             raise Conflict(
                 "Project is being deleted",
                 f"project {self.name} is marked for deletion",
-                hint=f"Take it back with\n    gcloud projects undelete {self.name}\n"
+                hint=f"Restore it with\n    gcloud projects undelete {self.name}\n"
                 "or choose another project.id.",
             )
         if not self.wanted_billing or observed.billing == self.wanted_billing:
-            return self.nothing("the project is there")
+            return self.nothing("the project exists")
         if observed.billing:
             raise Conflict(
-                "Another billing account pays",
+                "Different billing account",
                 f"project {self.name} is linked to {observed.billing}, the stack file says "
                 f"{self.wanted_billing}",
-                hint="tpuctl changes no link. Take project.billing_account out, or change it with\n"
+                hint="tpuctl does not change the link. Remove project.billing_account, or change "
+                "the link:\n"
                 f"    gcloud billing projects link {self.name} "
                 f"--billing-account={self.wanted_billing}",
             )
-        return self.update(f"billing account {self.wanted_billing} is linked", ["billing_account"])
+        return self.update(f"linking billing account {self.wanted_billing}", ["billing_account"])
 
     def _absent(self) -> Change:
         if not self.stack.file.project.create:
             raise NotFound(
                 "No such project",
-                f"there is no project {self.name} that you may see",
-                hint="Set project.id to one of yours. They are listed by\n"
-                "    gcloud projects list\nOr have it made with\n    project: {create: true}",
+                f"project {self.name} does not exist, or you may not see it",
+                hint="Set project.id to one of your projects. To list them:\n"
+                "    gcloud projects list\nOr let tpuctl create it:\n    project: {create: true}",
             )
         where = self.stack.file.project.parent
-        billing = f", paid by billing account {self.wanted_billing}" if self.wanted_billing else ""
-        return self.create(f"made {f'in {where}' if where else 'without a parent'}{billing}")
+        billing = f", with billing account {self.wanted_billing}" if self.wanted_billing else ""
+        return self.create(f"{f'in {where}' if where else 'without a parent'}{billing}")
 
     def removal(self, observed: ProjectState | None) -> Change:
         return self.leave("projects are never deleted")
@@ -127,7 +129,7 @@ class Project(StackResource):
             await self._create(report)
         project = await self._visible()
         if self.wanted_billing and project.billing != self.wanted_billing:
-            self.diff(project)  # refuses another account, which may have come meanwhile
+            self.diff(project)  # rejects another account that was linked meanwhile
             await self._link(report)
 
     async def _create(self, report: Report) -> None:
@@ -140,7 +142,7 @@ class Project(StackResource):
         }
 
         async def create() -> None:
-            report("making the project", None)
+            report("creating the project", None)
             operation = await self.cloud.call(
                 self.address, client.create_project, {"project": project}
             )
@@ -156,14 +158,14 @@ class Project(StackResource):
             await self.create_or_adopt(create, self.observe, report, seconds=ADOPT_SECONDS)
         except Conflict as error:
             raise Conflict(
-                "Project id taken",
-                f"{self.name} is the id of a project that you may not see",
-                hint="Project ids are unique across Google Cloud and cannot be reused. Choose "
+                "Project ID taken",
+                f"{self.name} is the ID of a project that you may not see",
+                hint="Project IDs are unique across Google Cloud and cannot be reused. Choose "
                 "another project.id.",
             ) from error
 
     async def _visible(self) -> ProjectState:
-        """A new project may be denied for a moment even to its creator."""
+        """Wait until the project is visible: even its creator may get 403 at first."""
         return await wait_until(
             self.observe,
             description=f"project {self.name} being visible",

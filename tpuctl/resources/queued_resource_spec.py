@@ -1,4 +1,4 @@
-"""What a queued resource is asked to be, and what can be read of one that is there."""
+"""The request body of a queued resource, and what can be read from an existing one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = [
     "waiting_text",
 ]
 
-# Rounds what is told of the time waited, so that hours of waiting are not a line each minute.
+# (up to, rounded to) seconds: reported waiting times are rounded, to limit progress output.
 ROUNDING_STEPS = ((600.0, 60.0), (7200.0, 600.0), (86400.0, 1800.0), (float("inf"), 7200.0))
 
 
 def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the v2 queued resource for the stack's nodes, which are alike.
+    """The fields of the v2 queued resource for the stack's identical nodes.
 
-    The tiers exclude each other, and a node's own `scheduling_config` has no place beside them.
-    That any reservation of the zone is asked for with `-`: gcloud's `--reserved` in API v2
+    The tiers are mutually exclusive, and replace a node's `scheduling_config`. `-` requests any
+    reservation in the zone, like gcloud's `--reserved` in API v2
     (command_lib/compute/tpus/queued_resources/util.py of SDK 528).
     """
     queue, capacity = stack.queue or QueueSection(), stack.file.tpu.capacity
@@ -65,7 +65,7 @@ def _policy(valid_until: str) -> dict[str, Any]:
 
 
 class CreateQueuedResource:
-    """The call that makes the request. Repeating it is safe: it keeps its `request_id`."""
+    """The call that creates the queued resource. Idempotent, by its `request_id`."""
 
     def __init__(self, stack: Stack, cloud: Cloud, body: dict[str, Any]) -> None:
         self.stack = stack
@@ -74,7 +74,7 @@ class CreateQueuedResource:
         self.id = str(uuid4())
 
     async def __call__(self) -> Any:
-        """The operation that ends when the request stands in the queue, or was refused."""
+        """Returns the operation that ends once the request is queued or rejected."""
         name, subject = self.stack.names.queued, f"queued/{self.stack.names.queued}"
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
         if self.stack.file.tpu.capacity != "flex-start":
@@ -99,11 +99,11 @@ class CreateQueuedResource:
         return operations_pb2.Operation(name=response["name"])
 
     def _flex_start(self) -> dict[str, Any]:
-        """The request as v2alpha1 takes it in JSON: its Python client lacks two of the fields.
+        """The request in the JSON of v2alpha1, whose Python client lacks two of the fields.
 
-        They are in Google's discovery document, as the Google Cloud SDK 528 carries it
-        (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py), and so is the other name
-        of what API v2 calls `multisliceParams`.
+        They are in Google's discovery document, included in the Google Cloud SDK 528
+        (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py), as is `multiNodeParams`, the
+        name for what API v2 calls `multisliceParams`.
         """
         from google.cloud.tpu_v2.types import QueuedResource
         from google.protobuf.json_format import MessageToDict
@@ -113,7 +113,7 @@ class CreateQueuedResource:
             if "multisliceParams" in spec:
                 spec["multiNodeParams"] = spec.pop("multisliceParams")
         queue = self.stack.queue
-        assert queue is not None and queue.run_for is not None, "the stack file's rules ask for it"
+        assert queue is not None and queue.run_for is not None, "required by the stack file's rules"
         seconds = int(seconds_of(queue.run_for))
         return {
             **request,
@@ -123,15 +123,15 @@ class CreateQueuedResource:
 
 
 def owner(queued: Any) -> str:
-    """The stack whose label the requested nodes carry: the request itself has no labels."""
+    """The stack that owns the request, by the label of its nodes: requests have no labels."""
     specs = list(queued.tpu.node_spec)
     return str(specs[0].node.labels.get(STACK_LABEL, "")) if specs else ""
 
 
 def request_differences(stack: Stack, queued: Any) -> Iterator[tuple[str, str, str]]:
-    """What of a request cannot be changed and is not as the stack file says: what, have, want.
+    """Differences that cannot be updated, as (field, actual, desired).
 
-    A request for several nodes is answered with one specification for each of them.
+    A request for several nodes is returned with one specification per node.
     """
     specs = list(queued.tpu.node_spec)
     count = sum(spec.multislice_params.node_count or 1 for spec in specs)
@@ -143,7 +143,7 @@ def request_differences(stack: Stack, queued: Any) -> Iterator[tuple[str, str, s
 
 
 def deadline(queued: Any) -> datetime | None:
-    """Until when it waits, if not for ever."""
+    """When the request expires; None for never."""
     policy = queued.queueing_policy
     if "valid_until_time" in policy:
         return _datetime(policy.valid_until_time)
@@ -155,7 +155,7 @@ def deadline(queued: Any) -> datetime | None:
 
 
 def waiting_text(queued: Any, now: datetime | None = None) -> str:
-    """Its state; while it waits, for how long and until when: `WAITING_FOR_RESOURCES for 3 min`."""
+    """Its state, with the waiting time and deadline: `WAITING_FOR_RESOURCES for 3 min`."""
     state = str(queued.state.state.name)
     if state not in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
         return state
@@ -168,5 +168,5 @@ def waiting_text(queued: Any, now: datetime | None = None) -> str:
 
 
 def _datetime(value: Any) -> datetime:
-    """A plain one, of the API's with nanoseconds."""
+    """Convert an API timestamp with nanoseconds."""
     return datetime.fromtimestamp(value.timestamp(), UTC)

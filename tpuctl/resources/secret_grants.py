@@ -1,4 +1,4 @@
-"""Reading of the secrets that jobs name, granted to the machines' account on each of them alone."""
+"""Read access to the secrets that jobs use, granted to the machines' account per secret."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tpuctl.resources.stack_record import Contents, Record
 __all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "propagation_seconds", "removed_secret_grants"]
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
-ABSENT = Grants(frozenset())  # of a secret that nobody has made
-ON = "secret/"  # before a secret's name, where the record speaks of it
+ABSENT = Grants(frozenset())  # for a secret that does not exist
+ON = "secret/"  # prefix of a secret's name in the record
 
 
 @dataclass
 class _SecretPolicy:
-    """A secret's policy as its JSON came."""
+    """A secret's policy as JSON."""
 
     message: dict[str, Any]
 
@@ -36,25 +36,25 @@ class _SecretPolicy:
 
 
 class SecretGrants(PolicyGrants):
-    """One secret of Secret Manager, which is somebody else's: the stack is let in, no more."""
+    """Access to a secret in Secret Manager; the secret itself is never changed."""
 
     kind = "secret"
     group = "bucket"
-    label = "who may read the stack's secrets"
-    unlisted_reason = "the stack's record names them"
+    label = "access to the stack's secrets"
+    unlisted_reason = "listed in the stack's record"
     permissions = """
         look secretmanager.viewer secretmanager.secrets.getIamPolicy
         update secretmanager.admin secretmanager.secrets.setIamPolicy
     """
 
     def __init__(self, stack: Stack, cloud: Cloud, secret: str) -> None:
-        """`secret` is its name in full, `projects/P/secrets/NAME`."""
+        """`secret` is the full name, `projects/P/secrets/NAME`."""
         super().__init__(stack, cloud)
         self.secret = secret
 
     @property
     def name(self) -> str:
-        """Short for a secret of the stack's own project."""
+        """The secret's name, without the prefix if it is in the stack's project."""
         return self.secret.removeprefix(f"projects/{self.stack.project}/secrets/")
 
     @property
@@ -67,14 +67,14 @@ class SecretGrants(PolicyGrants):
 
     @property
     def after(self) -> frozenset[str]:
-        """After the bucket, since the record lies there."""
+        """After the bucket, which holds the record."""
         needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
         if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
     async def observe(self) -> Grants | None:
-        """ABSENT where the secret is; None is for what cannot be looked at before an `up`."""
+        """ABSENT if the secret does not exist; None if that is unknown before `up`."""
         grants = await super().observe()
         return ABSENT if grants is None else grants
 
@@ -84,7 +84,7 @@ class SecretGrants(PolicyGrants):
         return super().diff(observed)
 
     def _because(self) -> str:
-        return "jobs read this secret, with the machines' own account"
+        return "jobs read this secret with the machines' account"
 
     async def _policy(self) -> _SecretPolicy:
         policy = await self.cloud.call(
@@ -112,7 +112,7 @@ class SecretGrants(PolicyGrants):
 async def removed_secret_grants(
     stack: Stack, cloud: Cloud, resources: Iterable[Resource]
 ) -> list[Resource]:
-    """Those that the stack was let into and that its file names no more: grants that go."""
+    """Grants to revoke, on secrets that the stack file no longer uses."""
     contents = await Record(stack, cloud).read()
     addresses = {resource.address for resource in resources}
     targets = {grant.on for grant in contents.grants} if contents is not None else set()
@@ -126,9 +126,9 @@ async def removed_secret_grants(
 
 
 def propagation_seconds(contents: Contents | None) -> float:
-    """For how long a secret may still be refused to an account that was let in.
+    """How long access may still be denied after a grant, by the times in the record.
 
-    As the stack's record tells. A clock that is wrong never makes it longer than from now.
+    Never more than IAM_PROPAGATION_SECONDS, even if a clock is wrong.
     """
     grants = contents.grants if contents is not None else ()
     times = [grant.time for grant in grants if grant.on.startswith(ON) and grant.time is not None]

@@ -1,4 +1,4 @@
-"""The service account that the workers act as."""
+"""The workers' service account."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["ServiceAccount"]
 
 
 class ServiceAccount(StackResource):
-    """Made for the stack and owned by it: its description says so."""
+    """Created for the stack, and identified by its description."""
 
     kind = "account"
     group = "account"
-    label = "the account that the machines act as"
+    label = "the machines' service account"
     permissions = """
         look iam.serviceAccountAdmin iam.serviceAccounts.get
         create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
@@ -61,9 +61,9 @@ class ServiceAccount(StackResource):
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.create("the workers act as an account of their own")
+            return self.create("a dedicated account for the workers")
         self._check(observed)
-        return self.nothing("the account is there")
+        return self.nothing("the account exists")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
@@ -92,7 +92,7 @@ class ServiceAccount(StackResource):
             raise Conflict(
                 "Name taken",
                 f"service account {self.stack.names.service_account_email} exists and was not "
-                f"made for stack {self.stack.name}",
+                f"created for stack {self.stack.name}",
                 hint="Choose another stack name, or use that account with\n"
                 f"    tpu: {{service_account: {self.stack.names.service_account_email}}}",
             )

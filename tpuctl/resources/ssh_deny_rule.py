@@ -1,9 +1,9 @@
-"""The rule that keeps SSH shut to everybody whom the stack's own rule does not let in.
+"""A firewall rule that denies SSH to all but those whom the stack's own rule allows.
 
-The network `default` comes with a rule that lets anyone on the internet try SSH on every machine in
-it (`default-allow-ssh`, priority 65534: cloud.google.com/firewall/docs/firewalls#more_rules_default
-_vpc). This one stands before that rule and behind those that people make, whose priority is 1000
-unless they say otherwise: the stack's own among them.
+The network `default` has a rule that allows SSH from the whole internet to every machine in it
+(`default-allow-ssh`, priority 65534: cloud.google.com/firewall/docs/firewalls#more_rules_default
+_vpc). This rule takes precedence over that one, but not over rules with the default priority of
+1000, such as the stack's own.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from tpuctl.resources.network import Firewall, Network, Networks
 __all__ = ["SshDenyRule", "SshDenyState"]
 
 PRIORITY = 65533
-# Machines of the same network may go on as its rules say.
+# The network's other rules still apply to internal addresses.
 INSIDE = IPv4Network("10.0.0.0/8")
 OUTSIDE = tuple(sorted(map(str, IPv4Network("0.0.0.0/0").address_exclude(INSIDE))))
 
 
 @dataclass(frozen=True)
 class SshDenyState:
-    """What was found: the networks, and the rule if there is one."""
+    """The existing networks, and the rule, if any."""
 
     networks: Networks | None
     rule: Any | None
 
 
 class SshDenyRule(Firewall):
-    """Made in networks that the stack did not make: its own lets nobody in by itself."""
+    """Created in networks that the stack did not create; its own network allows nothing by
+    default."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network, OUTSIDE)
@@ -42,7 +43,7 @@ class SshDenyRule(Firewall):
         return self.stack.names.ssh_deny_rule
 
     async def observe(self) -> SshDenyState | None:
-        """None where neither can be seen."""
+        """None if neither exists."""
         rule, networks = await self._find(), await self.network.observe()
         return SshDenyState(networks, rule) if rule is not None or networks is not None else None
 
@@ -50,8 +51,8 @@ class SshDenyRule(Firewall):
         state = observed or SshDenyState(None, None)
         if state.rule is None:
             if state.networks is not None and state.networks.own_description is not None:
-                return self.nothing("the stack's own network lets nobody in by itself")
-            return self.create("shuts SSH to all others: `default` lets anyone try it")
+                return self.nothing("the stack's own network allows nothing by default")
+            return self.create("denies SSH to all others: `default` allows it from anywhere")
         self._check(state.rule)
         fields = [
             name
@@ -65,7 +66,7 @@ class SshDenyRule(Firewall):
         ]
         if fields:
             return self.update(f"{' and '.join(fields)} changed", fields)
-        return self.nothing("shuts SSH to all others")
+        return self.nothing("denies SSH to all others")
 
     def removal(self, observed: SshDenyState | None) -> Change:
         return super().removal(observed.rule if observed is not None else None)
@@ -74,7 +75,7 @@ class SshDenyRule(Firewall):
         if change.action is Action.CREATE:
             networks = await self.network.observe()
             if networks is not None and networks.own_description is not None:
-                return  # the network was made meanwhile, and is the stack's own
+                return  # created meanwhile, as the stack's own
         await super().apply(change, report)
 
     async def _desired(self) -> dict[str, Any]:

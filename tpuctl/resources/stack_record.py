@@ -1,8 +1,7 @@
-"""What no label can hold: the stack's record, an object of its bucket.
+"""The stack's record: state that labels cannot hold, in an object of its bucket.
 
-Grants are read off a policy, but not whose they are; downs and the zones tried leave nothing
-behind at all. Whoever changes the record states what was there before, so that concurrent
-changes never undo each other.
+A policy shows grants, but not who made them; downs and tried zones leave no trace in the cloud.
+Writes are conditional on the generation that was read, so concurrent changes are never lost.
 """
 
 from __future__ import annotations
@@ -29,44 +28,44 @@ RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 
 
 class Grant(BaseModel):
-    """A role given to a member on something: `bucket/NAME` or `project/ID`."""
+    """A role granted to a member on a resource: `bucket/NAME` or `project/ID`."""
 
     model_config = ConfigDict(frozen=True)
 
     on: str
     member: str
     role: str
-    time: datetime | None = None  # when it was about to be given
+    time: datetime | None = None  # just before it was granted
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Equal for grants of the same, whenever they were given."""
+        """Identifies the grant, without its time."""
         return (self.on, self.member, self.role)
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Role and member."""
+        """(role, member)."""
         return (self.role, self.member)
 
 
 class Contents(BaseModel):
-    """All that is remembered of a stack. Fields of other versions are kept as they are."""
+    """The contents of a stack's record. Fields of other versions are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     version: int = VERSION
     stack: str
     grants: tuple[Grant, ...] = ()
-    downs: int = 0  # how often the stack was taken down
-    zones: tuple[str, ...] = ()  # where a node was tried
-    writing: str = ""  # tells each writing from every other, even of the same content
+    downs: int = 0  # number of times the stack was deleted
+    zones: tuple[str, ...] = ()  # in which a node was requested
+    writing: str = ""  # unique for each write, even of the same content
 
     def with_grants(self, *grants: Grant) -> Self:
-        """These among them, in the place of earlier ones of the same."""
+        """With these grants, replacing earlier ones with the same key."""
         return self.model_copy(update={"grants": self._without(grants) + grants})
 
     def with_unlisted(self, *grants: Grant) -> Self:
-        """Those that are not among them yet."""
+        """With those of these grants that are not recorded yet."""
         keys = {grant.key for grant in self.grants}
         return self.with_grants(*(grant for grant in grants if grant.key not in keys))
 
@@ -85,12 +84,12 @@ class Contents(BaseModel):
         return self.model_copy(update={"downs": self.downs + 1})
 
     def grants_on(self, target: str) -> tuple[Grant, ...]:
-        """The grants remembered on one thing."""
+        """The recorded grants on one resource."""
         return tuple(grant for grant in self.grants if grant.on == target)
 
 
 class Record:
-    """The record of one stack, in the stack's bucket."""
+    """Reads and writes the record of a stack in its bucket."""
 
     def __init__(self, stack: Stack, cloud: Cloud) -> None:
         self.stack = stack
@@ -101,18 +100,18 @@ class Record:
         return f"gs://{self.stack.bucket}/{self.stack.names.record}"
 
     async def read(self) -> Contents | None:
-        """What is remembered; None without a record, or without a bucket."""
+        """The contents; None without a record or bucket."""
         return (await self._read())[0]
 
     async def others(self) -> list[Contents | None]:
-        """What is remembered of the other stacks with the same bucket; nothing without a bucket.
+        """The records of other stacks in the same bucket; empty without a bucket.
 
-        None of one whose record this program cannot read.
+        An element is None if this version cannot read the record.
         """
         return await self._others_in(self._store())
 
     async def others_of_project(self) -> list[Contents | None]:
-        """The same of the other stacks with a bucket of the project's, or with this stack's."""
+        """Like `others`, for all buckets of the project and this stack's bucket."""
         client = self.cloud.client("storage")
 
         def names(**options: Any) -> set[str]:
@@ -126,7 +125,7 @@ class Record:
             except Denied:
                 return [None]
 
-        names_found = await self.cloud.call("the list of every bucket", names)
+        names_found = await self.cloud.call("list of buckets", names)
         buckets = sorted(names_found | {self.stack.bucket})
         return [
             contents for each in await gather_all(map(remembered, buckets)) for contents in each
@@ -136,7 +135,7 @@ class Record:
         async def read(name: str) -> list[Contents | None]:
             try:
                 return [_contents(await store.get_bytes(name))]
-            except NotFound:  # deleted since it was listed
+            except NotFound:  # deleted since listing
                 return []
 
         try:
@@ -147,10 +146,10 @@ class Record:
         return [contents for each in await gather_all(map(read, names)) for contents in each]
 
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
-        """Write what `change` makes of the record, begun anew where there is none.
+        """Apply `change` to the record, creating it if missing; returns the new contents.
 
-        `change` is called again when somebody else was faster. Nothing is written when it changes
-        nothing. Raises NotFound without a bucket.
+        `change` is called again after a concurrent write. Nothing is written if it changes nothing.
+        Raises NotFound without a bucket.
         """
         delays = RETRY.delays()
         for _ in range(MAX_ATTEMPTS):
@@ -170,14 +169,14 @@ class Record:
             else:
                 return after
         raise Conflict(
-            "Record keeps changing",
+            "Too many concurrent record changes",
             self.uri,
-            hint="Somebody else works on the same stack. Wait until they are done, then "
+            hint="Another program is working on the same stack. Wait until it is done, then "
             "repeat the command.",
         )
 
     async def _read(self) -> tuple[Contents | None, int]:
-        """The record with the generation of the object it came from, 0 for none."""
+        """The record and the generation of its object, 0 for none."""
         try:
             text, generation = await self._store().get_version(self.stack.names.record)
         except NotFound:
@@ -189,16 +188,17 @@ class Record:
             contents = Contents.model_validate_json(text)
         except ValidationError as error:
             raise Conflict(
-                "Record cannot be read",
+                "Invalid stack record",
                 f"{self.uri}: {error.errors()[0]['msg']}",
-                hint="Grants that it remembers would stay for ever. If nothing needs it any more:\n"
+                hint="Deleting it leaves the grants it lists in place. If they are no longer "
+                "needed:\n"
                 f"    gcloud storage rm {self.uri}",
             ) from None
         if contents.version > VERSION:
             raise Conflict(
-                "Record of a newer tpuctl",
+                "Record of a newer tpuctl version",
                 f"{self.uri} has version {contents.version}",
-                hint="Use the tpuctl that wrote it, or a newer one.",
+                hint="Upgrade tpuctl to the version that wrote it, or newer.",
             )
         return contents
 
@@ -207,7 +207,7 @@ class Record:
 
 
 async def read_contents(store: ObjectStore, stack: str) -> Contents | None:
-    """The record of a stack by its name; None where there is none that this program can read."""
+    """The record of a stack by name; None if missing or unreadable."""
     try:
         return _contents(await store.get_bytes(record_name(stack)))
     except NotFound:

@@ -1,4 +1,4 @@
-"""The TPU VM node: one or more workers that carry the chips."""
+"""TPU VM nodes: one or more workers with TPU chips."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UPDATE_SECONDS = 900.0
 
 
 class TpuNode(NodeLifecycle):
-    """Made with the stack's label, tag, account and key; replaced when it was preempted."""
+    """Created with the stack's label, tag, account and key; recreated after preemption."""
 
     kind = "node"
     label = "TPU VMs"
@@ -87,7 +87,7 @@ class TpuNode(NodeLifecycle):
     def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
-        self.public_key = public_key  # called when needed: making a key is work
+        self.public_key = public_key  # called on demand: generating a key is slow
         self._name = name or self.stack.names.node
 
     @property
@@ -111,11 +111,11 @@ class TpuNode(NodeLifecycle):
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name
         if observed is None:
-            return self.create(f"no node in {self.stack.zone}: a {type_name} will be made")
+            return self.create(f"no node in {self.stack.zone}: creating {type_name}")
         self.check(observed)
         state = observed.state.name
         if state in DEAD_STATES:
-            return self.create(f"the node is {state} and is made again")
+            return self.create(f"recreating the node, which is {state}")
         for field, actual, desired in self._differences(observed):
             raise self.difference_error(field, actual, desired)
         change = self.change_to_ready(state)
@@ -124,11 +124,11 @@ class TpuNode(NodeLifecycle):
         stale = stale_fields(self.stack, observed, self.metadata)
         if stale:
             return self.update(stale_because(stale), stale)
-        return self.nothing(f"node is READY with {type_name}")
+        return self.nothing(f"READY with {type_name}")
 
     def _differences(self, observed: Any) -> Iterator[tuple[str, str, str]]:
         yield from node_differences(self.stack, observed)
-        if not observed.queued_resource:  # else the request says it
+        if not observed.queued_resource:  # otherwise the request has it
             scheduling = observed.scheduling_config
             yield from capacity_differences(self.stack, scheduling.spot or scheduling.preemptible)
 
@@ -136,7 +136,7 @@ class TpuNode(NodeLifecycle):
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
         if observed.queued_resource:
-            return self.delete("it goes with its queued resource")
+            return self.delete("deleted with its queued resource")
         return self.delete(f"{observed.accelerator_type} is charged while it exists")
 
     async def apply(self, change: Change, report: Report) -> None:
@@ -155,7 +155,7 @@ class TpuNode(NodeLifecycle):
             await update_node(self, change.fields)
 
     async def body(self) -> dict[str, Any]:
-        """The node as it is asked for, by itself or in a queued resource."""
+        """The node's fields, for direct creation or a queued resource."""
         return node_body(
             self.stack,
             await self.network.usable_name(),
@@ -182,8 +182,8 @@ class TpuNode(NodeLifecycle):
                 create_node, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
 
-        report("asking for the node", None)
-        # `diff` refuses another's, and one of another kind.
+        report("requesting the node", None)
+        # `diff` rejects a node that is not ours or differs.
         existing = await self.create_or_adopt(create, self.observe, report, check=self.diff)
         if existing is None:
             report("CREATING", None)
@@ -193,7 +193,7 @@ class TpuNode(NodeLifecycle):
             await self._adopt(report)
 
     async def _adopt(self, report: Report) -> None:
-        """Wait for a node that another program creates, which may have other keys."""
+        """Wait for a node that another program is creating, perhaps with other keys."""
         await self.wait_until_ready(report)
         change = self.diff(await self.observe())
         if change.action is Action.UPDATE:
@@ -203,12 +203,12 @@ class TpuNode(NodeLifecycle):
         node = await self.observe()
         if node is not None and await self._is_queued(node):
             report("DELETING", None)
-            await self.wait_until_deleted(node)  # the request takes its nodes with it
+            await self.wait_until_deleted(node)  # deleting the request deletes its nodes
         else:
             await self.remove(report)
 
     async def _is_queued(self, node: Any) -> bool:
-        """Whether the node belongs to a queued resource that is still there."""
+        """Whether the node belongs to an existing queued resource."""
         if not node.queued_resource:
             return False
         client = self.cloud.client("tpu")
@@ -221,13 +221,13 @@ class TpuNode(NodeLifecycle):
 
 
 async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
-    """Bring labels, tags and metadata up to date; what others have added to them stays."""
+    """Update labels, tags and metadata; additions by others are kept."""
     observed = await node.observe()
     if observed is None:
         raise NotFound(
-            "Node vanished",
-            f"node {node.name} is gone",
-            hint="Somebody deleted it, or a limit was reached. Make it anew:\n    tpuctl up",
+            "Node not found",
+            f"node {node.name} was deleted meanwhile",
+            hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
         )
     stack, names = node.stack, {*fields}
     changed: dict[str, Any] = {"name": node.path}
@@ -250,7 +250,7 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
 
 
 def _status(node: Any) -> NodeStatus:
-    """Our view of an API node."""
+    """Convert a node of API v2."""
     parts = node.name.split("/")
     endpoints = list(node.network_endpoints)
     ports = [port for port in node.metadata.get("tpuctl-ssh-port", "").split(",") if port]

@@ -1,4 +1,4 @@
-"""What a TPU VM is asked to be: the body of a node, made directly or by a queued resource."""
+"""The request body of a TPU VM, created directly or by a queued resource."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "tags_of",
 ]
 
-# How `acceleratorConfig.type` names the generations, in tpu_v2.AcceleratorConfig.Type.
+# Generations in `acceleratorConfig.type` (tpu_v2.AcceleratorConfig.Type).
 CONFIG_TYPES = {
     "v2": "V2",
     "v3": "V3",
@@ -32,18 +32,18 @@ CONFIG_TYPES = {
 
 
 def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> dict[str, Any]:
-    """The fields of the v2 node that the stack file describes, in the network of that name.
+    """The fields of the v2 node for the stack, in the named network.
 
-    `startup` says whether machines take startup scripts.
+    `startup`: whether machines run startup scripts.
     """
-    network_section = stack.file.network
+    section = stack.file.network
     network_config: dict[str, Any] = {
         "network": f"projects/{stack.project}/global/networks/{network}",
-        "enable_external_ips": network_section.ssh == "external",
+        "enable_external_ips": section.ssh == "external",
     }
-    if network_section.subnetwork is not None:
+    if section.subnetwork is not None:
         network_config["subnetwork"] = (
-            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{network_section.subnetwork}"
+            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{section.subnetwork}"
         )
     return {
         **_accelerator(stack),
@@ -66,17 +66,17 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
 
 
 def disk_addresses(stack: Stack) -> set[str]:
-    """What a machine with the stack's data disks has to wait for."""
+    """Addresses of the stack's data disks, which must exist before the machine."""
     return {f"disk/{disk_name(stack, i)}" for i in range(len(stack.file.tpu.data_disks))}
 
 
 def tags_of(stack: Stack) -> list[str]:
-    """The network tags of the stack's machines: firewall rules select them by these."""
+    """The network tags of the stack's machines, which firewall rules select."""
     return [stack.names.tag, *stack.file.network.tags]
 
 
 def _accelerator(stack: Stack) -> dict[str, Any]:
-    """The type by its name, or, where a shape is asked for, by generation and topology."""
+    """The type by name or, with a topology, by generation and topology."""
     topology = stack.file.tpu.topology
     if topology is None:
         return {"accelerator_type": stack.accelerator.name}
@@ -90,9 +90,9 @@ def _scheduling(stack: Stack) -> dict[str, bool]:
 
 
 def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, str]]:
-    """What of a node cannot be changed and is not as the stack file says: what, have, want.
+    """Differences that cannot be updated, as (field, actual, desired).
 
-    A node asked for by generation and topology comes back with these, with the name of its type,
+    A node requested by generation and topology is returned with these, with the name of its type,
     or with both.
     """
     name, config = observed.accelerator_type, observed.accelerator_config
@@ -114,7 +114,7 @@ def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, st
 
 
 def capacity_differences(stack: Stack, is_spot: bool) -> Iterator[tuple[str, str, str]]:
-    """As node_differences: whether what is there may be taken away, and so costs another price."""
+    """Like node_differences, for preemptible against other capacity, which have other prices."""
     if is_spot != stack.is_spot:
         yield "capacity", "spot" if is_spot else "on-demand", stack.file.tpu.capacity
 
@@ -129,9 +129,9 @@ def _listed(disks: Mapping[str, str]) -> str:
 
 
 def stale_fields(stack: Stack, observed: Any, wanted_metadata: Mapping[str, str]) -> list[str]:
-    """What an update mends on a node that is there: `labels`, `tags`, and parts of its metadata.
+    """What an update must change on an existing node: `labels`, `tags`, and parts of its metadata.
 
-    Labels, tags and metadata that others have added stay; `ssh-keys` may hold others' keys.
+    Additions by others are kept; `ssh-keys` may hold others' keys.
     """
     fields = []
     if any(observed.labels.get(key) != value for key, value in stack.labels.items()):
@@ -144,5 +144,5 @@ def stale_fields(stack: Stack, observed: Any, wanted_metadata: Mapping[str, str]
 def stale_because(fields: Sequence[str]) -> str:
     """Why a node is updated."""
     if fields == ["ssh-keys"]:
-        return "this machine's SSH key is added"
+        return "adding this machine's SSH key"
     return f"{' and '.join(fields)} changed in the stack file"

@@ -1,4 +1,4 @@
-"""The TPU node of API v1: a remote TPU, driven over gRPC from a controller."""
+"""TPU nodes of API v1: remote TPUs, driven over gRPC from a controller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, NodeLif
 
 __all__ = ["RemoteNode", "closed_api_warning", "vm_runtime"]
 
-TPU_VM = "V2_ALPHA1"  # the version of a node that API v1 lists, but did not make
-MAX_RANGE_ATTEMPTS = 8  # so many others would have to choose the same range at the same moment
+TPU_VM = "V2_ALPHA1"  # the API version of TPU VMs, which API v1 lists too
+MAX_RANGE_ATTEMPTS = 8  # each fails only if another program chose the same range at the same time
 
 
 class RemoteNode(NodeLifecycle):
-    """Made with the stack's label in a free address range; replaced when it was preempted."""
+    """Created with the stack's label in a free address range; recreated after preemption."""
 
     kind = "tpu"
     label = "the TPU node"
@@ -76,26 +76,26 @@ class RemoteNode(NodeLifecycle):
 
     @property
     def after(self) -> frozenset[str]:
-        """After its controller, whose watch deletes it: it has no machine of its own."""
+        """After its controller, whose watchdog deletes it: the node has no machine of its own."""
         return frozenset({self.network.address, f"controller/{self.stack.names.controller}"})
 
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name
         if observed is None:
-            return self.create(f"no TPU node in {self.stack.zone}: a {type_name} will be made")
+            return self.create(f"no TPU node in {self.stack.zone}: creating {type_name}")
         self.check(observed)
         if observed.api_version.name == TPU_VM:
             raise self.difference_error("kind", "TPU VM", "node")
         state = observed.state.name
         if state in DEAD_STATES:
-            return self.create(f"the node is {state} and is made again")
+            return self.create(f"recreating the node, which is {state}")
         for field, actual, desired in self._fixed_fields(observed):
             if actual != desired:
                 raise self.difference_error(field, actual, desired)
-        return self.change_to_ready(state) or self.nothing(f"node is READY with {type_name}")
+        return self.change_to_ready(state) or self.nothing(f"READY with {type_name}")
 
     def _fixed_fields(self, observed: Any) -> list[tuple[str, str, str]]:
-        """What no update changes: what it is called, what is there, what the stack says."""
+        """Fields that cannot be updated, as (field, actual, desired)."""
         fields = [
             ("type", observed.accelerator_type, self.stack.accelerator.name),
             ("version", observed.tensorflow_version, self.stack.runtime.version),
@@ -109,7 +109,7 @@ class RemoteNode(NodeLifecycle):
 
     def removal(self, observed: Any | None) -> Change:
         if observed is not None and observed.api_version.name == TPU_VM:
-            return self.leave("it is a TPU VM, which is taken down as such")
+            return self.leave("it is a TPU VM, which is deleted as one")
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
         return self.delete(f"{observed.accelerator_type} is charged while it exists")
@@ -126,13 +126,13 @@ class RemoteNode(NodeLifecycle):
             await self.wait_until_ready(report)
 
     async def _delete_in_states(self, report: Report, states: tuple[str, ...]) -> None:
-        """Delete our own node where it is in one of these states."""
+        """Delete the stack's node if it is in one of these states."""
         node = await self.observe()
         if node is not None and self.is_ours(node) and node.state.name in states:
             await self.remove(report)
 
     async def _create(self, report: Report) -> None:
-        """Ask for the node, with another range when somebody was faster with the one chosen."""
+        """Create the node, retrying with another range if the chosen one was taken concurrently."""
         network = await self.network.usable_name()
         refused: set[str] = set()
         for remaining in range(MAX_RANGE_ATTEMPTS - 1, -1, -1):
@@ -160,7 +160,7 @@ class RemoteNode(NodeLifecycle):
         return {"cidr_block": node_range}
 
     async def _ask(self, node: dict[str, Any], report: Report) -> None:
-        """Create the node, or adopt it where it is there already."""
+        """Create the node, or adopt it if another program created it."""
         request = {
             "parent": self.parent,
             "node_id": self.name,
@@ -174,9 +174,9 @@ class RemoteNode(NodeLifecycle):
                 self.address, self.cloud.client("tpu_v1").create_node, request
             )
 
-        report("asking for the node", None)
-        # The range, too, may be taken by the very node that was asked for: by another program, or
-        # by our own call whose answer was lost.
+        report("requesting the node", None)
+        # The range may be in use by this very node, created by another program or by our own call
+        # whose response was lost.
         existing = await self.create_or_adopt(create, self.observe, report, check=self.check)
         if existing is None:
             report("CREATING", None)
@@ -198,23 +198,24 @@ class RemoteNode(NodeLifecycle):
 
 
 def closed_api_warning(stack: Stack) -> Diagnostic:
-    """What is to be said before a TPU node is asked for.
+    """The warning before a TPU node is requested.
 
-    Closed since April 2025 to projects that are not on Google's list, as the refusal itself says
+    Since April 2025 only projects on Google's allowlist may create them, as the error message says
     (terraform-provider-google issue 22526).
     """
     return Diagnostic(
-        "TPU nodes are closed to most projects",
-        f"Google may refuse {stack.names.node}: since 2025 it makes TPU nodes for projects on its "
-        "list alone",
-        f"If it does, ask for a TPU VM instead:\n{_vm_section(stack)}",
+        "TPU nodes unavailable to most projects",
+        f"Google may reject {stack.names.node}: since 2025 only projects on its allowlist can "
+        "create "
+        "TPU nodes",
+        f"If it does, use a TPU VM instead:\n{_vm_section(stack)}",
     )
 
 
 def vm_runtime(accelerator: AcceleratorType, tensorflow: str | None) -> Runtime | None:
-    """The TPU VM runtime with that TensorFlow, else the nearest newer one, else the newest.
+    """The TPU VM runtime with that TensorFlow, else the closest newer one, else the newest.
 
-    Without a TensorFlow, as for PyTorch, the base runtime.
+    The base runtime if `tensorflow` is None, as for PyTorch.
     """
     fitting = [candidate for candidate in runtimes() if candidate.fits(accelerator)]
     if tensorflow is None:
@@ -240,24 +241,24 @@ def _vm_section(stack: Stack) -> str:
 
 
 def _with_vm_hint(error: NodesClosed, stack: Stack) -> TpuctlError:
-    """The same refusal with the exact change to make."""
+    """The same error, with the exact change in its hint."""
     first = error.diagnostics[0]
     named = NodesClosed(
         first.summary,
         first.detail,
-        hint=f"Use a TPU VM instead:\n{_vm_section(stack)}\nthen bring it up:\n    tpuctl up",
+        hint=f"Use a TPU VM instead:\n{_vm_section(stack)}\nthen run\n    tpuctl up",
     )
     named.scope = error.scope
     return named
 
 
 def _status(node: Any) -> NodeStatus:
-    """Our view of a node of API v1."""
+    """Convert a node of API v1."""
     parts = node.name.split("/")
     endpoints = list(node.network_endpoints)
     return NodeStatus(
         name=parts[-1],
-        id="",  # API v1 tells none
+        id="",  # not in API v1
         zone=parts[3],
         state=node.state.name,
         health=node.health.name,

@@ -1,4 +1,4 @@
-"""A queued resource: a request for nodes that waits until there is capacity for all of them."""
+"""Queued resources: requests for nodes that wait until there is capacity for all of them."""
 
 from __future__ import annotations
 
@@ -58,18 +58,19 @@ __all__ = ["QueuedNodes", "Request"]
 
 WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 DEAD_STATES = ("FAILED", "SUSPENDING", "SUSPENDED")
-NODELESS_STATES = ("FAILED", "SUSPENDED")  # can be deleted without force, since there are no nodes
-MAX_WAIT_SECONDS = 30 * 86400.0  # of waiting for a request that says nothing of its own
+NODELESS_STATES = ("FAILED", "SUSPENDED")  # without nodes: can be deleted without force
+MAX_WAIT_SECONDS = 30 * 86400.0  # for a request without valid_until
 ACCEPT_SECONDS = 900.0
 DELETE_SECONDS = 900.0
 POLL = Backoff(initial=0.1, maximum=10.0, multiplier=1.15)
-MAX_SILENCE_SECONDS = 1800.0  # for so long the cloud need not answer while the request waits
+MAX_SILENCE_SECONDS = 1800.0  # without a response from the cloud, while waiting
 DEADLINE_EXCEEDED = 4  # DEADLINE_EXCEEDED in google.rpc.Code
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is there: the queued resource, and the nodes by name that exist, its own or not."""
+    """The existing queued resource, and the existing nodes by name, whether they belong to it or
+    not."""
 
     queued: Any | None
     nodes: dict[str, Any] = field(default_factory=dict)
@@ -80,11 +81,12 @@ class Request:
 
 
 class QueuedNodes(StackResource):
-    """All nodes of the stack in one request, which outlives this program; deleted with them."""
+    """All nodes of the stack in one request, which outlives this program and is deleted with
+    them."""
 
     kind = "queued"
     group = "TPU"
-    label = "requests for TPU VMs, and what they bring"
+    label = "queued resources, and their TPU VMs"
     display_name = "request"
     is_tpu = True
     is_machine = True
@@ -128,7 +130,7 @@ class QueuedNodes(StackResource):
 
     @classmethod
     def cost(cls, item: InventoryItem) -> None:
-        """Nothing itself: its nodes are charged."""
+        """Nothing by itself: its nodes are charged."""
 
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
@@ -170,48 +172,48 @@ class QueuedNodes(StackResource):
         count, type_name = len(self.nodes), self.stack.accelerator.name
         nodes = type_name if count == 1 else f"{count} x {type_name}"
         if observed is None:
-            return self.create(f"asks for {nodes} in {self.stack.zone}{self._duration_text()}")
+            return self.create(f"requesting {nodes} in {self.stack.zone}{self._duration_text()}")
         if observed.queued is None:
             raise self._unqueued_nodes_error(observed.nodes)
         self._check(observed.queued)
         if observed.state in ("DELETING", *DEAD_STATES):
             self._duration_text()
         if observed.state == "DELETING":
-            return self.create("the request is being deleted and is made again")
+            return self.create("recreating the request, which is being deleted")
         if observed.state in DEAD_STATES:
-            return self.create(f"the request is {observed.state} and is made again")
+            return self.create(f"recreating the request, which is {observed.state}")
         self._compare(observed.queued)
         if observed.state in WAITING_STATES:
-            return self.update(f"goes on waiting: {waiting_text(observed.queued)}", ("wait",))
+            return self.update(f"still waiting: {waiting_text(observed.queued)}", ("wait",))
         missing = [node.name for node in self.nodes if node.name not in observed.nodes]
         if missing:
-            return self.create(f"{', '.join(missing)} is gone from the request: it is made again")
+            return self.create(f"recreating the request: {', '.join(missing)} no longer exists")
         changes = [node.diff(observed.nodes[node.name]) for node in self.nodes]
         if any(change.action is Action.CREATE for change in changes):
-            return self.create("a node was taken away: the request is made again")
+            return self.create("recreating the request: a node was preempted")
         fields = sorted({name for change in changes if change.is_work for name in change.fields})
         if fields:
             because = next(change.because for change in changes if change.is_work)
             return self.update(because, fields)
-        return self.nothing(f"the request is {observed.state} with {nodes}")
+        return self.nothing(f"{observed.state} with {nodes}")
 
     def _duration_text(self) -> str:
-        """For how long, and how long it would wait. Raises Usage when that is over already."""
+        """The run duration and waiting time in words. Raises Usage if the deadline has passed."""
         assert self.stack.queue is not None
         until, run_for = self.stack.queue.valid_until, self.stack.queue.run_for
-        start = f" for {run_for}, and waits" if run_for else " and waits"
+        start = f" for {run_for}, waiting" if run_for else ", waiting"
         if until is None:
             return f"{start} until there is capacity"
         if re.fullmatch(DURATION, until):
-            return f"{start} {until} at most"
+            return f"{start} up to {until}"
         deadline_time = datetime.fromisoformat(until).astimezone(UTC)
         if deadline_time <= datetime.now(UTC):
             raise Usage(
-                "Time has passed",
-                f"tpu.queue.valid_until is {until}: nothing would be waited for",
-                hint="Give a later time, or how long to wait:\n    queue: {valid_until: 6h}",
+                "Deadline has passed",
+                f"tpu.queue.valid_until is {until}, which is in the past",
+                hint="Set a later time, or a duration:\n    queue: {valid_until: 6h}",
             )
-        return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC at most"
+        return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
     def is_ours(self, observed: Request) -> bool:
         return observed.queued is not None and owner(observed.queued) == self.stack.name
@@ -221,14 +223,14 @@ class QueuedNodes(StackResource):
             return super().removal(None)
         if not self.is_ours(observed):
             return super().removal(observed)
-        return self.delete(f"the request is {observed.state}; its nodes go with it")
+        return self.delete(f"the request is {observed.state}; its nodes are deleted with it")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             await self._delete(report)
             return
         observed = await self.observe()
-        change_now = self.diff(observed)  # somebody else may have been quicker, or the cloud itself
+        change_now = self.diff(observed)  # it may have changed meanwhile
         if change_now.action is Action.CREATE:
             if observed is not None and observed.queued is not None:
                 await self._delete(report, observed.queued)
@@ -241,8 +243,8 @@ class QueuedNodes(StackResource):
     async def _update_nodes(self, report: Report) -> None:
         async def update(node: TpuNode) -> None:
             change = node.diff(await node.observe())
-            if change.action is Action.CREATE:  # not by itself: it belongs to the request
-                raise self._lost_error(f"{node.address} of its nodes is gone")
+            if change.action is Action.CREATE:  # only the request can recreate it
+                raise self._lost_error(f"node {node.address} no longer exists")
             if change.is_work:
                 await node.apply(change, report)
 
@@ -251,7 +253,7 @@ class QueuedNodes(StackResource):
     async def _create(self, report: Report) -> None:
         node = await self.nodes[0].body()
         ask = CreateQueuedResource(self.stack, self.cloud, request_body(self.stack, node))
-        report("asking for the nodes", None)
+        report("requesting the nodes", None)
 
         async def create() -> None:
             operation = await retry_until_visible(
@@ -265,12 +267,12 @@ class QueuedNodes(StackResource):
             existing = await self.create_or_adopt(create, self.observe, report)
             if existing is not None and self.diff(existing).action is Action.CREATE:
                 raise Conflict(
-                    "Request not usable",
-                    f"{self.address}, which another program made, is {existing.state}",
-                    hint="Ask again with\n    tpuctl up",
+                    "Queued resource not usable",
+                    f"{self.address}, created by another program, is {existing.state}",
+                    hint="Request it again:\n    tpuctl up",
                 )
         except (Conflict, Unreachable):
-            raise  # it is not ours to clear, or nothing more can be asked
+            raise  # not ours to delete, or the cloud is unreachable
         except TpuctlError:
             await self._delete_if_failed(report)
             raise
@@ -283,17 +285,17 @@ class QueuedNodes(StackResource):
             nonlocal last_response
             try:
                 queued = await self._get()
-            except Transient:  # who waits for hours meets a network that fails for minutes
+            except Transient:  # in hours of waiting, the network may fail for minutes
                 if self.cloud.clock.now() - last_response > MAX_SILENCE_SECONDS:
                     raise
-                report("the cloud does not answer; the request waits on", None)
+                report("the cloud does not respond; the request is still queued", None)
                 return None
             last_response = self.cloud.clock.now()
             if queued is None:
                 raise NotFound(
-                    "Request vanished",
-                    f"queued resource {self.name} in {self.stack.zone} is gone",
-                    hint="Ask again with\n    tpuctl up",
+                    "Queued resource not found",
+                    f"queued resource {self.name} in {self.stack.zone} was deleted meanwhile",
+                    hint="Request it again:\n    tpuctl up",
                 )
             state = queued.state.state.name
             if state == "ACTIVE":
@@ -319,7 +321,7 @@ class QueuedNodes(StackResource):
         await self._update_nodes(report)
 
     async def _delete_if_failed(self, report: Report) -> None:
-        """Delete a request that came to nothing: it would hold quota as long as it is there."""
+        """Delete a failed request, which would keep using quota."""
         with suppress(TpuctlError):
             queued = await self._get()
             is_over = queued is not None and queued.state.state.name in DEAD_STATES
@@ -327,7 +329,7 @@ class QueuedNodes(StackResource):
                 await self._delete(report, queued)
 
     def _failure(self, queued: Any) -> TpuctlError:
-        """What a request that came to nothing says of itself."""
+        """The error for a request that failed or was suspended."""
         state = queued.state.state.name
         if state != "FAILED":
             return self._lost_error(f"it is {state}")
@@ -346,34 +348,35 @@ class QueuedNodes(StackResource):
             status.code == DEADLINE_EXCEEDED or (is_unknown and datetime.now(UTC) >= until)
         ):
             return self._expired_error(queued, until)
-        if is_unknown:  # what a request in this zone fails with may be well in another
+        if is_unknown:  # the request may succeed in another zone
             error.scope = Scope.ZONE
         return error
 
     def _expired_error(self, queued: Any, until: datetime) -> TpuctlError:
         error = NoCapacity(
-            "Waited in vain",
+            "No capacity before valid_until",
             f"{self.address}: {self.stack.zone} had no capacity until "
             f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC (tpu.queue.valid_until)",
-            hint="Wait longer, or for ever without valid_until:\n    tpu: {queue: true}\n"
-            "or name more zones in tpu.zones, or take spot capacity, then ask again with\n"
+            hint="Wait longer, or without a deadline by omitting valid_until:\n    tpu: "
+            "{queue: true}\n"
+            "or add zones to tpu.zones, or use spot capacity, then run\n"
             "    tpuctl up",
         )
         was_moment = "valid_until_time" in queued.queueing_policy
-        error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # it has passed everywhere
+        error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # expired everywhere
         return error
 
     def _lost_error(self, reason: str) -> TpuctlError:
         error = NoCapacity(
-            "Taken away at once",
+            "Preempted during creation",
             f"{self.address} in {self.stack.zone}: {reason}",
-            hint="Ask again with\n    tpuctl up",
+            hint="Request it again:\n    tpuctl up",
         )
         error.scope = Scope.ZONE
         return error
 
     async def _delete(self, report: Report, original: Any = None) -> None:
-        """Delete the request with its nodes; with `seen` no other than the one seen there."""
+        """Delete the request with its nodes; given `original`, only that one."""
         report("DELETING", None)
         original = original or await self._get()
         if original is None:
@@ -414,26 +417,26 @@ class QueuedNodes(StackResource):
             raise name_taken(self, stack_name)
 
     def _compare(self, queued: Any) -> None:
-        """Refuse a request for something else than the stack file says."""
+        """Reject a request that differs from the stack file."""
         for field_name, actual, desired in request_differences(self.stack, queued):
             raise Conflict(
-                "Request differs",
+                "Queued resource differs",
                 f"queued resource {self.name} has {field_name} {actual}, the stack file says "
                 f"{desired}",
-                hint="Take it down first, then bring it up anew:\n    tpuctl down",
+                hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
             )
 
     def _unqueued_nodes_error(self, nodes: dict[str, Any]) -> Conflict:
-        """Nodes without the request: made directly, or left by a request of another name."""
+        """Nodes without the request: created directly, or left over from another request."""
         for node in self.nodes:
             if node.name in nodes:
                 node.check(nodes[node.name])
         return Conflict(
-            "Node made without a queue",
+            "Node created without a queue",
             f"{', '.join(sorted(nodes))} in {self.stack.zone} does not belong to queued resource "
             f"{self.name}",
-            hint="Take it down first, then ask for it anew:\n    tpuctl down\n"
-            "Or keep it as it is, with\n    tpu: {queue: false}",
+            hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down\n"
+            "Or keep it:\n    tpu: {queue: false}",
         )
 
 
