@@ -269,7 +269,8 @@ class SshTransport:
             raise Transient(
                 "Connection to worker lost",
                 f"worker {self.worker} at {self.address}: {failure or error}",
-                hint="Repeat the command. To see whether the machine is still running:\n    tpuctl status",
+                hint="Repeat the command. To see whether the machine is still running:\n"
+                "    tpuctl status",
             ) from error
 
 
