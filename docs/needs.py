@@ -23,8 +23,8 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Comments become a line of small print, in the page's language."""
     language = 1 if page.file.src_uri.endswith(".ko.md") else 0
 
-    def line(found: re.Match[str]) -> str:
-        said = NEEDS.get(found[1])
-        return f'<p class="needs">{said[language]}</p>\n' if said else found[0]
+    def line(match: re.Match[str]) -> str:
+        labels = NEEDS.get(match[1])
+        return f'<p class="needs">{labels[language]}</p>\n' if labels else match[0]
 
     return COMMENT.sub(line, markdown)

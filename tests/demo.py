@@ -26,7 +26,7 @@ TPUCTL = str(Path(sys.executable).parent / "tpuctl")
 console = Console(highlight=False)
 
 
-class DemoFailed(Exception):
+class DemoError(Exception):
     """A step did not do what the demo is there to show."""
 
 
@@ -44,29 +44,31 @@ class Demo:
             "TPUCTL_CONFIG_HOME": str(FOLDER / "config"),
         }
 
-    def say(self, what: str, command: list[str]) -> None:
-        shown = " ".join(Path(command[0]).name if i == 0 else one for i, one in enumerate(command))
+    def announce(self, title: str, command: list[str]) -> None:
+        command_line = " ".join(
+            Path(command[0]).name if i == 0 else part for i, part in enumerate(command)
+        )
         if console.is_terminal:
             console.print()
-            console.print(Rule(Text(what, style="bold"), align="left"))
-            console.print(Text(f"$ {shown}", style="cyan"))
+            console.print(Rule(Text(title, style="bold"), align="left"))
+            console.print(Text(f"$ {command_line}", style="cyan"))
         else:
-            print(f"\n== {what}\n$ {shown}", flush=True)
+            print(f"\n== {title}\n$ {command_line}", flush=True)
 
-    def step(self, what: str, *command: str) -> None:
+    def step(self, title: str, *command: str) -> None:
         """Run a command in front of the user."""
-        self.say(what, list(command))
+        self.announce(title, list(command))
         started = time.monotonic()
         code = subprocess.run(
             command, cwd=self.work, env=self.environment(), check=False
         ).returncode
         self.rows.append(
-            (what, "done" if code == 0 else f"exit code {code}", time.monotonic() - started)
+            (title, "done" if code == 0 else f"exit code {code}", time.monotonic() - started)
         )
         if code != 0:
-            raise DemoFailed(f"{what}: exit code {code}")
+            raise DemoError(f"{title}: exit code {code}")
 
-    def ask(self, *command: str) -> str:
+    def output_of(self, *command: str) -> str:
         """Run a command for its answer."""
         return subprocess.run(
             command,
@@ -77,27 +79,27 @@ class Demo:
             text=True,
         ).stdout
 
-    def found(self, what: str, text: str) -> None:
-        self.rows.append((what, text, 0.0))
+    def add_row(self, title: str, text: str) -> None:
+        self.rows.append((title, text, 0.0))
 
     def table(self) -> None:
         table = Table("step", "result", title="What happened", title_justify="left")
         table.add_column("seconds", justify="right")
-        for what, result, seconds in self.rows:
-            table.add_row(what, result, f"{seconds:.1f}" if seconds else "")
+        for title, result, seconds in self.rows:
+            table.add_row(title, result, f"{seconds:.1f}" if seconds else "")
         console.print()
         console.print(table)
 
 
 def losses(log: str) -> list[float]:
     """The losses that the job printed, one JSON line each."""
-    found = []
+    values = []
     for line in log.splitlines():
         if line.startswith("{"):
             entry = json.loads(line)
             if "loss" in entry:
-                found.append(float(entry["loss"]))
-    return found
+                values.append(float(entry["loss"]))
+    return values
 
 
 def bucket_objects(work: Path) -> dict[str, int]:
@@ -110,7 +112,7 @@ def bucket_objects(work: Path) -> dict[str, int]:
         "found = {one.name: one.size for one in storage.list_blobs(stack.stack.bucket)}\n"
         "print(json.dumps(found))\n"
     )
-    answer: dict[str, int] = json.loads(Demo(work).ask(sys.executable, "-c", program))
+    answer: dict[str, int] = json.loads(Demo(work).output_of(sys.executable, "-c", program))
     return answer
 
 
@@ -144,7 +146,7 @@ def main() -> int:
         demo.step("Pretrain BERT", TPUCTL, "run", "bert-pretraining/pretrain.py")
         check_results(demo)
         demo.step("Take the stack down", TPUCTL, "down", "--yes", "--delete-bucket")
-    except DemoFailed as error:
+    except DemoError as error:
         console.print(f"[bold red]The demo failed:[/] {error}")
         return 1
     except KeyboardInterrupt:
@@ -158,26 +160,26 @@ def main() -> int:
             check=False,
             capture_output=True,
         )
-        demo.found("All of it", f"{time.monotonic() - started:.0f} s")
+        demo.add_row("All of it", f"{time.monotonic() - started:.0f} s")
         demo.table()
     return 0
 
 
 def check_results(demo: Demo) -> None:
     """The loss fell, and the checkpoint and the log are in the bucket."""
-    jobs = json.loads(demo.ask(TPUCTL, "jobs", "--json"))["data"]
+    jobs = json.loads(demo.output_of(TPUCTL, "jobs", "--json"))["data"]
     job = jobs[0]["id"]
-    series = losses(demo.ask(TPUCTL, "logs", job))
+    series = losses(demo.output_of(TPUCTL, "logs", job))
     if len(series) < 2 or not series[-1] < series[0]:
-        raise DemoFailed(f"the loss did not fall: {series}")
-    demo.found("Loss", f"{series[0]:.2f} → {series[-1]:.2f}")
+        raise DemoError(f"the loss did not fall: {series}")
+    demo.add_row("Loss", f"{series[0]:.2f} → {series[-1]:.2f}")
     objects = bucket_objects(demo.work)
     checkpoints = [name for name in objects if "/checkpoints/" in name and name.endswith(".index")]
     logs = [name for name in objects if name.endswith("worker-0.log")]
     if not checkpoints or not logs or not objects[logs[0]]:
-        raise DemoFailed(f"no checkpoint or no log among {sorted(objects)}")
-    demo.found("Checkpoint in the bucket", checkpoints[-1].rsplit("/", 1)[1])
-    demo.found("Log in the bucket", f"{objects[logs[0]]:,} bytes")
+        raise DemoError(f"no checkpoint or no log among {sorted(objects)}")
+    demo.add_row("Checkpoint in the bucket", checkpoints[-1].rsplit("/", 1)[1])
+    demo.add_row("Log in the bucket", f"{objects[logs[0]]:,} bytes")
 
 
 if __name__ == "__main__":

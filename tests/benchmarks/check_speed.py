@@ -69,10 +69,16 @@ def check_speed() -> Iterator[Figure]:
         lines = _write(script)
         bare = wall([sys.executable, "-c", "pass"])
         start = wall([*TPUCTL, "--version"])
-        ours = wall([*TPUCTL, "check", str(script)])
-    beside = f"{ours / bare:.1f} × python -c pass, {ours / start:.1f} × tpuctl --version"
+        tpuctl_seconds = wall([*TPUCTL, "check", str(script)])
+    comparison = (
+        f"{tpuctl_seconds / bare:.1f} × python -c pass, "
+        f"{tpuctl_seconds / start:.1f} × tpuctl --version"
+    )
     yield Figure(
-        f"tpuctl check, {lines} lines in {FILES + 1} files", f"{ours:.3f} s", beside, "0.5 s"
+        f"tpuctl check, {lines} lines in {FILES + 1} files",
+        f"{tpuctl_seconds:.3f} s",
+        comparison,
+        "0.5 s",
     )
 
 

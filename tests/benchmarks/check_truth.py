@@ -14,18 +14,18 @@ from tpuctl.preflight.findings import Finding, Severity, Target
 
 __all__ = [
     "Count",
-    "Judged",
+    "ProgramResult",
     "alarms",
+    "check_programs",
     "check_truth",
     "exact",
-    "judged",
     "labeled",
     "severities",
 ]
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 COMPILED = ("TPU0", "TPU1", "TPU2")  # rules about what the compiler does
-JUDGED = sized(None, 3)  # so many programs of each list
+MAX_PROGRAMS = sized(None, 3)  # so many programs of each list
 RUNTIME = "2.18.0"  # what the corpus is compiled with
 
 
@@ -38,15 +38,17 @@ class Count:
     wrong: frozenset[str]
 
     @classmethod
-    def of(cls, wanted: Iterable[str], found: Iterable[str]) -> Count:
-        there, said = frozenset(wanted), frozenset(found)
-        return cls(there & said, there - said, said - there)
+    def of(cls, expected: Iterable[str], reported: Iterable[str]) -> Count:
+        expected_set, reported_set = frozenset(expected), frozenset(reported)
+        return cls(
+            expected_set & reported_set, expected_set - reported_set, reported_set - expected_set
+        )
 
     @property
     def precision(self) -> float:
         """The share of what was found that is there; 1 where nothing was."""
-        found = len(self.right) + len(self.wrong)
-        return len(self.right) / found if found else 1.0
+        reported = len(self.right) + len(self.wrong)
+        return len(self.right) / reported if reported else 1.0
 
     @property
     def recall(self) -> float:
@@ -56,34 +58,34 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ProgramResult:
     """A program, the compiler's verdict of it, and what the check says: its worst, all places."""
 
     file: str
     verdict: str
-    said: str
+    result: str
     labels: frozenset[str]
     places: frozenset[str]
 
 
-def judged() -> list[Judged]:
+def check_programs() -> list[ProgramResult]:
     """Check all programs that the compiler has judged."""
     labels = {row["file"]: row["codes"] for row in read(CORPUS / "labels.toml")}
     return [
-        checked(row["file"], row["verdict"], labels[row["file"]])
-        for row in read(CORPUS / "verdicts.toml")[:JUDGED]
+        check_program(row["file"], row["verdict"], labels[row["file"]])
+        for row in read(CORPUS / "verdicts.toml")[:MAX_PROGRAMS]
     ]
 
 
-def checked(file: str, verdict: str, labels: list[str]) -> Judged:
+def check_program(file: str, verdict: str, labels: list[str]) -> ProgramResult:
     program = CORPUS / "programs" / file
     report = check_project(program, Target(tensorflow=RUNTIME))
-    found = [one for one in report.findings if one.code.startswith(COMPILED)]
+    findings = [finding for finding in report.findings if finding.code.startswith(COMPILED)]
     order = list(Severity)
-    worst = min((one.severity for one in found), key=order.index, default="good")
-    places = {f"{file}:{one.code}:{place(one, program)}" for one in found}
-    wanted = {f"{file}:{label}" for label in labels}
-    return Judged(file, verdict, str(worst), frozenset(wanted), frozenset(places))
+    worst = min((finding.severity for finding in findings), key=order.index, default="good")
+    places = {f"{file}:{finding.code}:{place(finding, program)}" for finding in findings}
+    expected = {f"{file}:{label}" for label in labels}
+    return ProgramResult(file, verdict, str(worst), frozenset(expected), frozenset(places))
 
 
 def place(finding: Finding, program: Path) -> str:
@@ -93,67 +95,67 @@ def place(finding: Finding, program: Path) -> str:
     return f"{finding.path.relative_to(program.parent).as_posix()}:{finding.line}"
 
 
-def alarms(programs: list[Judged]) -> Count:
+def alarms(programs: list[ProgramResult]) -> Count:
     """Which programs are warned of, against those that are refused, pay for it or lose checks."""
     return Count.of(
-        (one.file for one in programs if one.verdict != "good"),
-        (one.file for one in programs if one.said != "good"),
+        (program.file for program in programs if program.verdict != "good"),
+        (program.file for program in programs if program.result != "good"),
     )
 
 
-def severities(programs: list[Judged]) -> Count:
+def severities(programs: list[ProgramResult]) -> Count:
     """Which programs are given the compiler's own verdict; all others are missed."""
-    same = {one.file for one in programs if one.said == one.verdict}
-    return Count.of((one.file for one in programs), same)
+    same = {program.file for program in programs if program.result == program.verdict}
+    return Count.of((program.file for program in programs), same)
 
 
-def exact(programs: list[Judged]) -> Count:
+def exact(programs: list[ProgramResult]) -> Count:
     """Which codes stand on which lines, against the labels."""
     return Count.of(
-        (place for one in programs for place in one.labels),
-        (place for one in programs for place in one.places),
+        (place for program in programs for place in program.labels),
+        (place for program in programs for place in program.places),
     )
 
 
 def labeled() -> Count:
     """The same for rules that no compiler can judge, each program in the contexts it is for."""
     folder = CORPUS / "labeled"
-    wanted: set[str] = set()
-    found: set[str] = set()
-    for row in read(folder / "labels.toml")[:JUDGED]:
+    expected: set[str] = set()
+    reported: set[str] = set()
+    for row in read(folder / "labels.toml")[:MAX_PROGRAMS]:
         program, target = folder / row["file"], Target(**row.get("context", {}))
         case = f"{row['file']} ({target.kind}, {target.tensorflow}, {target.replicas})"
         findings = check_project(program, target).findings
-        wanted |= {f"{case} {code}" for code in row["codes"]}
-        found |= {f"{case} {one.code}:{place(one, program)}" for one in findings}
-    return Count.of(wanted, found)
+        expected |= {f"{case} {code}" for code in row["codes"]}
+        reported |= {f"{case} {finding.code}:{place(finding, program)}" for finding in findings}
+    return Count.of(expected, reported)
 
 
 def check_truth() -> Iterator[Figure]:
     """The report's lines."""
-    programs = judged()
-    good = sum(one.verdict == "good" for one in programs)
-    what = f"check against XLA, {len(programs)} programs, {good} of them good"
-    yield from shares(what, alarms(programs), precision=0.95, recall=0.9)
+    programs = check_programs()
+    good = sum(program.verdict == "good" for program in programs)
+    label = f"check against XLA, {len(programs)} programs, {good} of them good"
+    yield from shares(label, alarms(programs), precision=0.95, recall=0.9)
     same = severities(programs)
-    yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", told(same))
+    yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", missed(same))
     yield from shares("check: rule and line, against labels", exact(programs))
     if (CORPUS / "labeled" / "labels.toml").exists():
         yield from shares("check: rules of no compiler, against labels", labeled())
 
 
 def shares(
-    what: str, count: Count, precision: float | None = None, recall: float | None = None
+    label: str, count: Count, precision: float | None = None, recall: float | None = None
 ) -> Iterator[Figure]:
     rows: list[tuple[str, float, float | None, Callable[[Count], str]]] = [
-        ("precision", count.precision, precision, lambda one: listed("wrong", one.wrong)),
-        ("recall", count.recall, recall, lambda one: listed("missed", one.missed)),
+        ("precision", count.precision, precision, lambda count: listed("wrong", count.wrong)),
+        ("recall", count.recall, recall, lambda count: listed("missed", count.missed)),
     ]
     for name, value, goal, beside in rows:
-        yield Figure(f"{what}: {name}", f"{value:.3f}", beside(count), f"≥ {goal}" if goal else "")
+        yield Figure(f"{label}: {name}", f"{value:.3f}", beside(count), f"≥ {goal}" if goal else "")
 
 
-def told(count: Count) -> str:
+def missed(count: Count) -> str:
     return listed("not", count.missed)
 
 

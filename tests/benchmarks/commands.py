@@ -14,11 +14,20 @@ __all__ = ["help_time"]
 def help_time() -> Iterator[Figure]:
     """`tpuctl --help` against an empty Python and against gcloud's help."""
     bare = wall([sys.executable, "-c", "pass"])
-    ours = wall([*TPUCTL, "--help"])
-    yield Figure("tpuctl --help", f"{ours:.3f} s", f"{ours / bare:.1f} × python -c pass", "0.15 s")
+    tpuctl_seconds = wall([*TPUCTL, "--help"])
+    yield Figure(
+        "tpuctl --help",
+        f"{tpuctl_seconds:.3f} s",
+        f"{tpuctl_seconds / bare:.1f} × python -c pass",
+        "0.15 s",
+    )
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         yield skipped("gcloud … tpu-vm --help", "gcloud is not here")
         return
-    theirs = wall([gcloud, "compute", "tpus", "tpu-vm", "--help"], times=2)
-    yield Figure("gcloud … tpu-vm --help", f"{theirs:.3f} s", f"{theirs / ours:.1f} × ours")
+    gcloud_seconds = wall([gcloud, "compute", "tpus", "tpu-vm", "--help"], times=2)
+    yield Figure(
+        "gcloud … tpu-vm --help",
+        f"{gcloud_seconds:.3f} s",
+        f"{gcloud_seconds / tpuctl_seconds:.1f} × ours",
+    )

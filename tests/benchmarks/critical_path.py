@@ -78,15 +78,15 @@ def critical_path(plan: Plan, pace: Pace, booted: Mapping[str, float] = {}) -> C
             waits = until_visible(plan.change(other), change, pace)
             if waits:
                 path = CriticalPath((*path.steps, (f"{other} is seen", waits)))
-            before = max(before, path, key=lambda one: one.seconds)
+            before = max(before, path, key=lambda path: path.seconds)
         seconds = max(seconds_of(change, pace), booted.get(address, 0.0))
         steps = (*before.steps, (address, seconds)) if seconds else before.steps
         ends[address] = CriticalPath(steps)
-    return max(ends.values(), key=lambda one: one.seconds)
+    return max(ends.values(), key=lambda path: path.seconds)
 
 
-def until_visible(made: Change, granted: Change, pace: Pace) -> float:
+def until_visible(creation: Change, granted: Change, pace: Pace) -> float:
     """How long a change waits until what another has just made is seen."""
-    kind, other = (one.address.partition("/")[0] for one in (made, granted))
-    is_new = made.action is Action.CREATE and kind in VISIBLE
+    kind, other = (change.address.partition("/")[0] for change in (creation, granted))
+    is_new = creation.action is Action.CREATE and kind in VISIBLE
     return pace.seconds(VISIBLE[kind]) if is_new and other in GRANTS else 0.0

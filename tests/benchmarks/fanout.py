@@ -23,8 +23,8 @@ from tpuctl.emulator.client import server_process
 __all__ = ["fanout"]
 
 SIZES = sized({1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}, {4: "v3-32"})
-LONGEST = 300.0  # seconds that gcloud is given: it starts a program for each worker
-NEEDED = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
+TIMEOUT = 300.0  # seconds that gcloud is given: it starts a program for each worker
+WORKER_BYTES = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
 GOAL, GOAL_AT = 10, 64
 MEMORY = 150
 # Without more, gcloud goes from worker to worker; in its alpha it can do several at a time.
@@ -46,15 +46,17 @@ class Run:
 
     first: float
     total: float
-    here: float
+    cpu_seconds: float
     memory: float = 0.0
 
 
 def fanout() -> Iterator[Figure]:
     """`tpuctl run` on 1 to 256 workers, each line shown, against gcloud's scp and ssh."""
-    wanted = [int(one) for one in os.environ.get("TPUCTL_BENCH_WORKERS", "").split(",") if one]
-    for workers in wanted or SIZES:
-        if workers * NEEDED > free_memory():
+    sizes = [
+        int(number) for number in os.environ.get("TPUCTL_BENCH_WORKERS", "").split(",") if number
+    ]
+    for workers in sizes or SIZES:
+        if workers * WORKER_BYTES > free_memory():
             yield skipped(f"a job on {workers} workers", "not enough memory here")
             continue
         with local_cloud("instant") as folder:
@@ -73,31 +75,35 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
     stack = Tpuctl(stack.stack_file, cloud="local")
     asyncio.run(stack.up())
     (folder / "job").mkdir()
-    ours = run_ours(folder, stack, workers)
-    what = f"{workers} worker{'s' if workers > 1 else ''}"
+    tpuctl_run = run_tpuctl(folder, stack, workers)
+    label = f"{workers} worker{'s' if workers > 1 else ''}"
     cloud = server_process.status(folder / "cloud")
     assert cloud is not None
     machines = proportional_memory(cloud.pid) / 1e6
     yield Figure(
-        f"tpuctl run on {what}",
-        f"{ours.total:.2f} s",
-        f"first line after {ours.first:.2f} s; {ours.here:.1f} s of CPU here; {ours.memory:.0f} MB",
-        f"{MEMORY} MB: {verdict(ours.memory <= MEMORY)}" if workers == max(SIZES) else "",
+        f"tpuctl run on {label}",
+        f"{tpuctl_run.total:.2f} s",
+        f"first line after {tpuctl_run.first:.2f} s; {tpuctl_run.cpu_seconds:.1f} s of client CPU; "
+        f"{tpuctl_run.memory:.0f} MB",
+        f"{MEMORY} MB: {verdict(tpuctl_run.memory <= MEMORY)}" if workers == max(SIZES) else "",
     )
     yield Figure("… all machines after it", f"{machines:.0f} MB")
     for how, track, options in KINDS:
         if track and workers == 1:
             continue  # nothing to do at the same time
-        theirs = run_gcloud(folder, cloud, stack, track, options if workers > 1 else (), workers)
-        if isinstance(theirs, Figure):
-            yield replace(theirs, what=f"{how}, to {what}")
+        gcloud_run = run_gcloud(
+            folder, cloud, stack, track, options if workers > 1 else (), workers
+        )
+        if isinstance(gcloud_run, Figure):
+            yield replace(gcloud_run, label=f"{how}, to {label}")
             continue
-        ratio = theirs.total / ours.total
+        ratio = gcloud_run.total / tpuctl_run.total
         is_goal = workers == GOAL_AT and not track
         yield Figure(
-            f"{how}, to {what}",
-            f"{theirs.total:.2f} s",
-            f"first line after {theirs.first:.2f} s; {theirs.here:.1f} s of CPU here; "
+            f"{how}, to {label}",
+            f"{gcloud_run.total:.2f} s",
+            f"first line after {gcloud_run.first:.2f} s; {gcloud_run.cpu_seconds:.1f} s "
+            "of client CPU; "
             f"{ratio:.1f} × ours",
             f"{GOAL} × ours: {verdict(ratio >= GOAL)}" if is_goal else "",
         )
@@ -107,7 +113,7 @@ def verdict(is_met: bool) -> str:
     return "met" if is_met else "MISSED"
 
 
-def run_ours(folder: Path, stack: Tpuctl, workers: int) -> Run:
+def run_tpuctl(folder: Path, stack: Tpuctl, workers: int) -> Run:
     """The better of two runs, where that takes no minutes; each ships another script."""
     runs = []
     for number in range(sized(2, 1) if workers < max(SIZES) else 1):
@@ -132,19 +138,21 @@ def run_gcloud(
     where = [f"--zone={ZONE}", "--worker=all", *options]
     node = stack.stack.names.node
     try:
-        known = [*gcloud, "ssh", node, f"--zone={ZONE}", "--worker=0", "--command=true"]
-        subprocess.run(known, env=environment, cwd=folder, capture_output=True, check=True)
-        sent = timed([*gcloud, "scp", "--recurse", "job", f"{node}:", *where], environment, folder)
+        first_ssh = [*gcloud, "ssh", node, f"--zone={ZONE}", "--worker=0", "--command=true"]
+        subprocess.run(first_ssh, env=environment, cwd=folder, capture_output=True, check=True)
+        copy = timed([*gcloud, "scp", "--recurse", "job", f"{node}:", *where], environment, folder)
         command = "--command=python3 job/hello.py"
         ran = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
     except FileNotFoundError:
         return skipped("gcloud", "it is not here")
     except subprocess.TimeoutExpired:
-        return Figure("gcloud", f"longer than {LONGEST:.0f} s")
+        return Figure("gcloud", f"longer than {TIMEOUT:.0f} s")
     except (subprocess.CalledProcessError, RuntimeError) as error:
-        said = error.stderr.decode() if isinstance(error, subprocess.CalledProcessError) else error
-        return Figure("gcloud", str(said).strip()[-300:], has_failed=True)
-    return Run(sent.total + ran.first, sent.total + ran.total, sent.here + ran.here)
+        message = (
+            error.stderr.decode() if isinstance(error, subprocess.CalledProcessError) else error
+        )
+        return Figure("gcloud", str(message).strip()[-300:], has_failed=True)
+    return Run(copy.total + ran.first, copy.total + ran.total, copy.cpu_seconds + ran.cpu_seconds)
 
 
 def timed(command: list[str], environment: Mapping[str, str], folder: Path, lines: int = 0) -> Run:
@@ -156,20 +164,22 @@ def timed(command: list[str], environment: Mapping[str, str], folder: Path, line
             command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=stderr
         )
     assert process.stdout is not None
-    largest = Largest(process.pid)
-    first, seen = 0.0, 0
+    largest = PeakMemory(process.pid)
+    first, lines_read = 0.0, 0
     for line in process.stdout:
         if b"hello" in line:
             first = first or time.perf_counter() - began
-            seen += 1
-        if time.perf_counter() - began > LONGEST:
+            lines_read += 1
+        if time.perf_counter() - began > TIMEOUT:
             process.kill()
-            raise subprocess.TimeoutExpired(command, LONGEST)
+            raise subprocess.TimeoutExpired(command, TIMEOUT)
     process.wait()
     total = time.perf_counter() - began
-    if process.returncode or seen != lines:
-        said = errors.read_text("utf-8", "replace")
-        raise RuntimeError(f"exit code {process.returncode}, {seen} of {lines} lines: {said}")
+    if process.returncode or lines_read != lines:
+        message = errors.read_text("utf-8", "replace")
+        raise RuntimeError(
+            f"exit code {process.returncode}, {lines_read} of {lines} lines: {message}"
+        )
     return Run(first, total, children_time() - before, largest.bytes / 1e6)
 
 
@@ -179,7 +189,7 @@ def children_time() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-class Largest:
+class PeakMemory:
     """The most memory that a process had, as long as it lives.
 
     Not what `wait4` tells: that counts what the parent had when it was forked.
@@ -196,7 +206,7 @@ class Largest:
                 text = self._status.read_text("ascii")
             except OSError:
                 return
-            if (found := re.search(r"VmHWM:\s+(\d+) kB", text)) is None:
+            if (match := re.search(r"VmHWM:\s+(\d+) kB", text)) is None:
                 return  # it has ended
-            self.bytes = int(found[1]) << 10
+            self.bytes = int(match[1]) << 10
             time.sleep(0.02)

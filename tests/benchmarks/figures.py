@@ -33,16 +33,16 @@ TPUCTL = [str(_INSTALLED)] if _INSTALLED.exists() else [sys.executable, "-m", "t
 class Figure:
     """One line of the report."""
 
-    what: str
+    label: str
     value: str
-    beside: str = ""
+    comparison: str = ""
     goal: str = ""
     has_failed: bool = False  # there is no figure: `value` says what went wrong
 
 
-def skipped(what: str, reason: str) -> Figure:
+def skipped(label: str, reason: str) -> Figure:
     """What cannot be measured here."""
-    return Figure(what, "skipped", reason)
+    return Figure(label, "skipped", reason)
 
 
 def sized(usual: Size, smallest: Size) -> Size:

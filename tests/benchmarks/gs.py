@@ -63,12 +63,12 @@ def gs_speed() -> Iterator[Figure]:
         files, gs = folder / "files", f"gs://{BUCKET}"
         files.mkdir()
         took = by_tensorflow(python, cloud, [str(files), gs])
-    for what in ("write", "read"):
-        seconds, on_disk = took[f"{gs} {what}"], took[f"{files} {what}"]
+    for operation in ("write", "read"):
+        seconds, on_disk = took[f"{gs} {operation}"], took[f"{files} {operation}"]
         yield Figure(
-            f"gs:// {what} by TensorFlow",
+            f"gs:// {operation} by TensorFlow",
             f"{MEGABYTES / seconds:.0f} MB/s",
-            f"{on_disk / seconds:.2f} × plain files, {plain[what] / seconds:.2f} × plain HTTP",
+            f"{on_disk / seconds:.2f} × plain files, {plain[operation] / seconds:.2f} × plain HTTP",
         )
 
 

@@ -78,10 +78,10 @@ def tokens() -> Iterator[Figure]:
         code = asyncio.run(stack.run(job / "pretrain.py", STEPS))
         asyncio.run(stack.down(delete_bucket=True))
     entries = [json.loads(line) for line in b"".join(log).splitlines() if line.startswith(b"{")]
-    rates = sorted(one["tokens_per_second"] for one in entries if "tokens_per_second" in one)
+    rates = sorted(entry["tokens_per_second"] for entry in entries if "tokens_per_second" in entry)
     if code != 0 or not rates:
-        said = b"".join(log)[-2000:].decode("utf-8", "replace")
-        raise RuntimeError(f"exit code {code}, {len(rates)} intervals: {said}")
+        tail = b"".join(log)[-2000:].decode("utf-8", "replace")
+        raise RuntimeError(f"exit code {code}, {len(rates)} intervals: {tail}")
     yield Figure(
         "tokens/s of the bundled job",
         f"{rates[len(rates) // 2]:,.0f}",

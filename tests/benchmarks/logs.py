@@ -64,19 +64,19 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
             runs["cat" + more].append(_drained(cat))
             runs["logs" + more].append(_drained(_follow(folder, record)))
     assert {run.bytes for run in runs["cat"]} == {run.bytes for run in runs["logs"]}
-    raw, ours, raw_start, start = (
+    raw, tpuctl_seconds, raw_start, start = (
         min(run.seconds for run in runs[name]) for name in ("cat", "logs", "cat one", "logs one")
     )
     size = runs["logs"][0].bytes / 1e6
     yield Figure(
         f"{LINES:,} lines through logs -f, and its start",
-        f"{ours:.2f} s for {size:.0f} MB",
-        f"{ours / raw:.1f} × ssh cat ({raw:.2f} s)",
+        f"{tpuctl_seconds:.2f} s for {size:.0f} MB",
+        f"{tpuctl_seconds / raw:.1f} × ssh cat ({raw:.2f} s)",
     )
     yield Figure(
         "  beyond what one line takes",
-        f"{ours - start:.2f} s",
-        f"{(ours - start) / (raw - raw_start):.2f} × ssh cat's ({raw - raw_start:.2f} s)",
+        f"{tpuctl_seconds - start:.2f} s",
+        f"{(tpuctl_seconds - start) / (raw - raw_start):.2f} × ssh cat's ({raw - raw_start:.2f} s)",
         "1.2 ×",
     )
     peaks = [max(run.peak for run in runs[name]) / 1e6 for name in ("logs", "logs one")]
@@ -87,11 +87,11 @@ def _latency(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
     record = _submitted(stack, folder, CLOCKED)
     waits = []
     peak = 0
-    with subprocess.Popen(_follow(folder, record), stdout=subprocess.PIPE) as shown:
-        assert shown.stdout is not None
-        for line in shown.stdout:
+    with subprocess.Popen(_follow(folder, record), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
             waits.append((time.time_ns() - int(line)) / 1e6)
-            peak = max(peak, _peak(shown.pid))
+            peak = max(peak, _peak(process.pid))
     waits = waits[-PRINTED // 2 :]  # what was printed before anybody looked on is no measure
     yield Figure(
         "from a line printed to a line shown",
@@ -115,18 +115,18 @@ def _follow(folder: Path, record: JobRecord) -> list[str]:
 
 def _drained(command: Sequence[str]) -> Run:
     """Run a program and throw its output away, unlike a pipe to /dev/null counting it."""
-    seen = peak = 0
+    size = peak = 0
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
         assert program.stdout is not None
         while piece := program.stdout.read1(1 << 20):  # type: ignore[attr-defined]
-            seen += len(piece)
+            size += len(piece)
             peak = max(peak, _peak(program.pid))
     assert program.returncode == 0, command
-    return Run(time.perf_counter() - started, seen, peak)
+    return Run(time.perf_counter() - started, size, peak)
 
 
 def _peak(pid: int) -> int:
     """The most memory that a process held until now, in bytes."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
+    return int(match[1]) * 1024 if match else 0

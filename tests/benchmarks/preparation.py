@@ -38,16 +38,18 @@ def preparation() -> Iterator[Figure]:
         train = "import sys; from corpus import wordpiece; wordpiece.save("
         train += f"wordpiece.train([sys.argv[1]], {VOCABULARY}, 8), sys.argv[2], 'key')"
         run(job_python(), ["-c", train, str(text), str(root / "tokenizer")])
-        ours, theirs = [], []
+        records_stage, map_stage = [], []
         for _ in range(ROUNDS):
-            ours.append(prepare(job_python(), "prepare_records.py", root, ALIKE))
-            theirs.append(prepare(locked_python(LOCK), "prepare_datasets.py", root, ALIKE))
-        for what in ("sequences", "tokens"):
-            if ours[0][what] != theirs[0][what]:
-                raise RuntimeError(f"other {what}: {ours[0][what]:,}, {theirs[0][what]:,}")
+            records_stage.append(prepare(job_python(), "prepare_records.py", root, ALIKE))
+            map_stage.append(prepare(locked_python(LOCK), "prepare_datasets.py", root, ALIKE))
+        for unit in ("sequences", "tokens"):
+            if records_stage[0][unit] != map_stage[0][unit]:
+                raise RuntimeError(
+                    f"other {unit}: {records_stage[0][unit]:,}, {map_stage[0][unit]:,}"
+                )
         usual = prepare(job_python(), "prepare_records.py", root, USUAL)
-    quickest = min(one["seconds"] for one in ours)
-    beside = min(one["seconds"] for one in theirs)
+    quickest = min(run_result["seconds"] for run_result in records_stage)
+    beside = min(run_result["seconds"] for run_result in map_stage)
     yield Figure(
         f"records of {size / 1e6:.0f} MB, beside datasets.map",
         f"{size / 1e6 / quickest:.1f} MB/s, {size / 1e6 / beside:.1f} MB/s",
@@ -62,7 +64,7 @@ def preparation() -> Iterator[Figure]:
 
 
 def prepare(python: Path, program: str, root: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    said = run(
+    output = run(
         python,
         [
             str(PROGRAMS / program),
@@ -72,7 +74,7 @@ def prepare(python: Path, program: str, root: Path, plan: dict[str, Any]) -> dic
             json.dumps(plan),
         ],
     )
-    return dict(json.loads(said.splitlines()[-1]))
+    return dict(json.loads(output.splitlines()[-1]))
 
 
 def run(python: Path, arguments: list[str]) -> str:

@@ -67,19 +67,21 @@ class Program:
         program, lock, choices = WAYS[way]
         python = locked_python(LOCKS / lock) if lock else job_python()
         self.log = log
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-        with log.open("wb") as said:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TF_")
+        }
+        with log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [python, PROGRAMS / program, batches, json.dumps(model), *choices],
                 env={
-                    **kept,
+                    **environment,
                     "PYTHONPATH": os.pathsep.join(map(str, (PROGRAMS, JOB))),
                     "PYTHONDONTWRITEBYTECODE": "1",
                     "TF_CPP_VMODULE": "device_compilation_profiler=1",
                 },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=errors,
                 text=True,
             )
 
@@ -92,14 +94,14 @@ class Program:
             raise RuntimeError(f"ended with {self.process.wait()}: {' '.join(tail)[-300:]}")
         return dict(json.loads(line))
 
-    def take(self, steps: int) -> Step:
+    def take_steps(self, steps: int) -> Step:
         """Let it take steps; return what one took."""
         assert self.process.stdin is not None
         print(steps, file=self.process.stdin, flush=True)
-        taken = self.answer()
-        return Step(taken["seconds"] / steps, taken["worked"] / steps)
+        answer = self.answer()
+        return Step(answer["seconds"] / steps, answer["worked"] / steps)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End it, with what it has to say at its end, and wait for that."""
         with self.process:
             assert self.process.stdin is not None
@@ -112,8 +114,8 @@ class Program:
     @property
     def compiled(self) -> int:
         """How often XLA compiled in it."""
-        said = COMPILED.findall(self.log.read_text("utf-8", "replace"))
-        return sum({name: int(times) for name, times in said}.values())
+        counts = COMPILED.findall(self.log.read_text("utf-8", "replace"))
+        return sum({name: int(times) for name, times in counts}.values())
 
     @property
     def traced(self) -> str:
@@ -132,7 +134,7 @@ def pretraining() -> Iterator[Figure]:
                 try:
                     log = Path(folder, f"{len(programs)}.log")
                     program = Program(way, batches, model, log)
-                    stack.callback(program.end)
+                    stack.callback(program.stop)
                     # One after another: what compiles beside it would be measured too.
                     yield first_step(name, way, program.answer())
                     programs[way] = program
@@ -143,11 +145,11 @@ def pretraining() -> Iterator[Figure]:
             yield from counted(name, programs)
 
 
-def first_step(name: str, way: str, said: Mapping[str, Any]) -> Figure:
+def first_step(name: str, way: str, answer: Mapping[str, Any]) -> Figure:
     """Show that a way trains the model of the others, from knowing nothing."""
     return Figure(
         f"{name}: {way} begins with",
-        f"{said['parameters']:,} weights, loss {said['first_loss']:.2f}",
+        f"{answer['parameters']:,} weights, loss {answer['first_loss']:.2f}",
         goal=f"ln {SHAPE['vocabulary']:,} = {math.log(SHAPE['vocabulary']):.2f}",
     )
 
@@ -160,7 +162,7 @@ def take_turns(
     found: dict[str, list[Step]] = {way: [] for way in programs}
     for turn in range(rounds + 1):
         for way, program in programs.items():
-            step = program.take(steps[way])
+            step = program.take_steps(steps[way])
             if turn:
                 found[way].append(step)
             else:
@@ -169,14 +171,14 @@ def take_turns(
 
 
 def compared(
-    name: str, model: Mapping[str, Any], taken: Mapping[str, list[Step]]
+    name: str, model: Mapping[str, Any], timings: Mapping[str, list[Step]]
 ) -> Iterator[Figure]:
     """Say how fast each is, and how much faster the bundled job is than it."""
     tokens = model["batch"] * model["length"]
-    ours = taken["the bundled job"]
-    for way, theirs in taken.items():
+    job_steps = timings["the bundled job"]
+    for way, other_steps in timings.items():
         # Each round's two stood next to each other, under the same load.
-        pairs = list(zip(theirs, ours, strict=True))
+        pairs = list(zip(other_steps, job_steps, strict=True))
         clock = median(their.seconds / our.seconds for their, our in pairs)
         worked = median(their.worked / our.worked for their, our in pairs)
         beside = ""
@@ -184,7 +186,7 @@ def compared(
             beside = f"a step takes {clock:.2f} × that without ({worked:.2f} × the work)"
         elif way != "the bundled job":
             beside = f"the bundled job is {clock:.2f} × as fast ({worked:.2f} × by work)"
-        seconds = median(step.seconds for step in theirs)
+        seconds = median(step.seconds for step in other_steps)
         value = f"{tokens / seconds:,.0f} tokens/s, {1000 * seconds:.0f} ms a step"
         goal = f"≥ {GOALS[way]} ×" if way in GOALS else ""
         yield Figure(f"{name}: {way}", value, beside, goal)

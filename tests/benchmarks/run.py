@@ -69,8 +69,8 @@ def main(names: Sequence[str], sections: Mapping[str, Section] = SECTIONS | LONG
             print(f"measuring {name} …", file=sys.stderr, flush=True)
             try:
                 for figure in sections[name]():
-                    table.add_row(figure.what, figure.value, figure.beside, figure.goal)
-                    line = f"{figure.what}: {figure.value} {figure.beside}"
+                    table.add_row(figure.label, figure.value, figure.comparison, figure.goal)
+                    line = f"{figure.label}: {figure.value} {figure.comparison}"
                     print(f"  {line}", file=sys.stderr, flush=True)
                     if figure.has_failed:
                         failures.append(f"{name}: {line.strip()}")

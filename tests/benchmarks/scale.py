@@ -52,12 +52,12 @@ class Seed:
 
     def __init__(self, first: Tpuctl) -> None:
         self.first = first
-        found = accelerator_type("v2-8")
-        assert found is not None
-        self.zones = found.zones
+        accelerator = accelerator_type("v2-8")
+        assert accelerator is not None
+        self.zones = accelerator.zones
         self.members: list[str] = []
 
-    async def ask(self, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    async def call(self, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
         cloud = self.first.cloud
         return await cloud.call(method, getattr(cloud.client(client), method), *arguments, **fields)
 
@@ -67,7 +67,7 @@ class Seed:
         owned = f"Made by tpuctl for stack {name}"
         account = {"description": owned}
         request = {"account_id": f"{name}-tpu", "service_account": account}
-        await self.ask("iam", "create_service_account", {"name": f"projects/{PROJECT}", **request})
+        await self.call("iam", "create_service_account", {"name": f"projects/{PROJECT}", **request})
         self.members.append(f"serviceAccount:{name}-tpu@{PROJECT}.iam.gserviceaccount.com")
         bucket = self.first.cloud.client("storage").bucket(f"{name}-{PROJECT}")
         bucket.labels = labels
@@ -80,7 +80,7 @@ class Seed:
             "target_tags": [f"{name}-tpu"],
             "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
         }
-        await self.ask("firewalls", "insert_unary", project=PROJECT, firewall_resource=rule)
+        await self.call("firewalls", "insert_unary", project=PROJECT, firewall_resource=rule)
         node = {
             "accelerator_type": "v2-8",
             "runtime_version": "tpu-ubuntu2204-base",
@@ -89,7 +89,7 @@ class Seed:
         parent = f"projects/{PROJECT}/locations/{zone}"
         if number % 3 == 1:
             spec = {"parent": parent, "node_id": f"{name}-tpu", "node": node}
-            await self.ask(
+            await self.call(
                 "tpu",
                 "create_queued_resource",
                 {
@@ -99,8 +99,8 @@ class Seed:
                 },
             )
         else:
-            wanted = {"parent": parent, "node_id": f"{name}-tpu", "node": node}
-            await self.ask("tpu", "create_node", wanted)
+            node_request = {"parent": parent, "node_id": f"{name}-tpu", "node": node}
+            await self.call("tpu", "create_node", node_request)
         if number % 3 == 2:
             await self.machine(name, zone, labels)
 
@@ -112,7 +112,7 @@ class Seed:
             "size_gb": 20,
             "type_": f"zones/{zone}/diskTypes/pd-balanced",
         }
-        await self.ask("disks", "insert_unary", **where, disk_resource=disk)
+        await self.call("disks", "insert_unary", **where, disk_resource=disk)
         image = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
         instance = {
             "name": f"{name}-controller",
@@ -121,31 +121,31 @@ class Seed:
             "disks": [{"boot": True, "initialize_params": {"source_image": image}}],
             "network_interfaces": [{"network": "global/networks/default"}],
         }
-        await self.ask("instances", "insert_unary", **where, instance_resource=instance)
+        await self.call("instances", "insert_unary", **where, instance_resource=instance)
 
     async def grants(self) -> None:
         """Every account may delete its machines, as the watch of each needs it."""
         resource = {"resource": f"projects/{PROJECT}"}
-        policy = await self.ask("projects", "get_iam_policy", resource)
+        policy = await self.call("projects", "get_iam_policy", resource)
         policy.bindings.add(role=f"projects/{PROJECT}/roles/{WATCH}", members=self.members)
-        await self.ask("projects", "set_iam_policy", {**resource, "policy": policy})
+        await self.call("projects", "set_iam_policy", {**resource, "policy": policy})
 
 
-async def seeded(first: Tpuctl) -> None:
+async def seed_stacks(first: Tpuctl) -> None:
     prepared = await first.plan()
     await first.provision(prepared)  # enables the APIs and makes the role
     seed, limit = Seed(first), asyncio.Semaphore(AT_ONCE)
 
-    async def one(number: int) -> None:
+    async def create_stack(number: int) -> None:
         async with limit:
             await seed.stack(number)
 
-    await asyncio.gather(*(one(number) for number in range(STACKS)))
+    await asyncio.gather(*(create_stack(number) for number in range(STACKS)))
     await seed.grants()
 
 
 @contextmanager
-def far_away(endpoint: Endpoint) -> Iterator[None]:
+def slow_network(endpoint: Endpoint) -> Iterator[None]:
     """Every call takes as long as one over the ocean: what is asked in turn shows."""
     assert endpoint.url is not None and endpoint.token is not None
     port = int(endpoint.url.rpartition(":")[2])
@@ -173,7 +173,7 @@ def scale_time() -> Iterator[Figure]:
     with cloud_without_machines() as (folder, endpoint):
         first = stack_in(folder, name="first")
         first.endpoint = endpoint
-        asyncio.run(seeded(first))
+        asyncio.run(seed_stacks(first))
         started = time.perf_counter()
         fresh = Tpuctl(name="stack-007", project=PROJECT, cloud="local")
         fresh.endpoint = endpoint
@@ -184,13 +184,13 @@ def scale_time() -> Iterator[Figure]:
         yield figure(f"status among {STACKS} stacks", took, f"{with_clients:.2f} s the first time")
         took, everything = best(fresh.orphans)
         yield figure(f"orphans of {STACKS} stacks", took, f"{len(everything)} things")
-        with far_away(endpoint):
-            for what, work in (("status", fresh.status), ("orphans", fresh.orphans)):
+        with slow_network(endpoint):
+            for command, work in (("status", fresh.status), ("orphans", fresh.orphans)):
                 took, _ = best(work)
                 rounds = f"{took / ROUND_TRIP:.1f} × one call"
-                yield figure(f"… {what}, each call {ROUND_TRIP:g} s away", took, rounds)
+                yield figure(f"… {command}, each call {ROUND_TRIP:g} s away", took, rounds)
 
 
-def figure(what: str, took: float, beside: str) -> Figure:
+def figure(label: str, took: float, beside: str) -> Figure:
     verdict = "met" if took <= GOAL else "MISSED"
-    return Figure(what, f"{took:.2f} s", beside, f"{GOAL:g} s: {verdict}")
+    return Figure(label, f"{took:.2f} s", beside, f"{GOAL:g} s: {verdict}")

@@ -57,7 +57,7 @@ def at_once(steps: list[Step]) -> str:
     """Everything in the background, each once those are over that it must follow."""
     lines, waited = ["set -e"], set[str]()
     for step in steps:
-        lines += [f'wait "${one}"' for one in step.after if one not in waited]
+        lines += [f'wait "${name}"' for name in step.after if name not in waited]
         waited |= set(step.after)
         lines.append(f"{join(step.command)} & {step.name}=$!")
     lines += [f'wait "${step.name}"' for step in steps if step.name not in waited]
@@ -67,7 +67,7 @@ def at_once(steps: list[Step]) -> str:
 # The stacks, as scripts.
 
 
-class Made:
+class ExistingStack:
     """What `up` has made, asked of the local cloud: the scripts make the same."""
 
     def __init__(self, cloud: server_process.LocalCloud, stack: Tpuctl) -> None:
@@ -76,32 +76,36 @@ class Made:
         self.names = stack.stack.names
         self.bucket = stack.stack.bucket
         self.email = self.names.service_account_email
-        services = self._ask("GET", f"/v1/projects/{self.project}/services?filter=state:ENABLED")
-        self.apis = [one["config"]["name"] for one in services["services"]]
+        services = self._request(
+            "GET", f"/v1/projects/{self.project}/services?filter=state:ENABLED"
+        )
+        self.apis = [service["config"]["name"] for service in services["services"]]
 
-    def _ask(self, verb: str, path: str) -> dict[str, Any]:
+    def _request(self, verb: str, path: str) -> dict[str, Any]:
         return server_process.request(self._cloud, verb, path, {} if verb == "POST" else None)
 
     def project_roles(self) -> list[str]:
-        return _roles(self._ask("POST", f"/v3/projects/{self.project}:getIamPolicy"), self.email)
+        return _roles(
+            self._request("POST", f"/v3/projects/{self.project}:getIamPolicy"), self.email
+        )
 
     def account_roles(self) -> list[str]:
         """What the stack's account may do with itself."""
         path = f"/v1/projects/{self.project}/serviceAccounts/{self.email}:getIamPolicy"
-        return _roles(self._ask("POST", path), self.email)
+        return _roles(self._request("POST", path), self.email)
 
     def bucket_roles(self, email: str) -> list[str]:
-        return _roles(self._ask("GET", f"/storage/v1/b/{self.bucket}/iam"), email)
+        return _roles(self._request("GET", f"/storage/v1/b/{self.bucket}/iam"), email)
 
     def tensorflow(self) -> str:
         """The version that a TPU node was made with."""
         path = f"/v1/projects/{self.project}/locations/{US_ZONE}/nodes"
-        found: str = self._ask("GET", path)["nodes"][0]["tensorflowVersion"]
+        found: str = self._request("GET", path)["nodes"][0]["tensorflowVersion"]
         return found
 
     def permissions(self, role: str) -> list[str]:
         """Those of a custom role."""
-        found: list[str] = self._ask("GET", f"/v1/{role}")["includedPermissions"]
+        found: list[str] = self._request("GET", f"/v1/{role}")["includedPermissions"]
         return found
 
     def rights(self) -> dict[str, list[str]]:
@@ -126,27 +130,27 @@ def _custom(roles: list[str]) -> list[str]:
     return [role for role in roles if role.startswith("projects/")]
 
 
-def script_of(kind: str, made: Made) -> list[Step]:
+def script_of(kind: str, existing: ExistingStack) -> list[Step]:
     """The commands for a stack of that kind, in an order that is legal."""
-    name, email = made.names.node, made.email
-    roles = made.project_roles()
+    name, email = existing.names.node, existing.email
+    roles = existing.project_roles()
     steps = []
     if kind == "new project":
-        steps.append(Step("project", ["gcloud", "projects", "create", made.project]))
-        billing = ["gcloud", "billing", "projects", "link", made.project]
+        steps.append(Step("project", ["gcloud", "projects", "create", existing.project]))
+        billing = ["gcloud", "billing", "projects", "link", existing.project]
         steps.append(Step("billing", [*billing, f"--billing-account={BILLING}"], ("project",)))
-    bucket, member = f"gs://{made.bucket}", f"--member=serviceAccount:{email}"
+    bucket, member = f"gs://{existing.bucket}", f"--member=serviceAccount:{email}"
     rule = ["gcloud", "compute", "firewall-rules", "create", "bench-ssh", "--allow=tcp:22"]
     identity = ["gcloud", "beta", "services", "identity", "create"]
     steps += [
         Step(
             "apis",
-            ["gcloud", "services", "enable", *made.apis],
+            ["gcloud", "services", "enable", *existing.apis],
             ("billing",) if kind == "new project" else (),
         ),
         Step(
             "account",
-            ["gcloud", "iam", "service-accounts", "create", made.names.service_account],
+            ["gcloud", "iam", "service-accounts", "create", existing.names.service_account],
             ("apis",),
         ),
         Step("bucket", ["gcloud", "storage", "buckets", "create", bucket], ("apis",)),
@@ -156,26 +160,26 @@ def script_of(kind: str, made: Made) -> list[Step]:
     custom_roles = []
     for number, role in enumerate(_custom(roles)):
         create = ["gcloud", "iam", "roles", "create", role.rpartition("/")[2]]
-        allowed = f"--permissions={','.join(made.permissions(role))}"
+        allowed = f"--permissions={','.join(existing.permissions(role))}"
         custom_roles.append(
-            Step(f"role_{number}", [*create, f"--project={made.project}", allowed], ("apis",))
+            Step(f"role_{number}", [*create, f"--project={existing.project}", allowed], ("apis",))
         )
-    steps += [*custom_roles, *_machines(kind, name, made)]
+    steps += [*custom_roles, *_machines(kind, name, existing)]
     grant = "add-iam-policy-binding"
-    account = ["gcloud", "iam", "service-accounts", grant, email, f"--project={made.project}"]
+    account = ["gcloud", "iam", "service-accounts", grant, email, f"--project={existing.project}"]
     steps += _grants(
         "grant",
-        ["gcloud", "projects", grant, made.project, member],
+        ["gcloud", "projects", grant, existing.project, member],
         roles,
         ("account", *(step.name for step in custom_roles)),
     )
     steps += _grants(
         "opened",
         ["gcloud", "storage", "buckets", grant, bucket, member],
-        made.bucket_roles(email),
+        existing.bucket_roles(email),
         ("account", "bucket"),
     )
-    steps += _grants("acting", [*account, member], made.account_roles(), ("account",))
+    steps += _grants("acting", [*account, member], existing.account_roles(), ("account",))
     return steps
 
 
@@ -188,11 +192,11 @@ def _grants(
         after = (f"{name}_{number}",)
 
 
-def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
+def _machines(kind: str, name: str, existing: ExistingStack) -> Iterator[Step]:
     place = [f"--zone={US_ZONE}", "--quiet"]
     tpu = ["gcloud", "compute", "tpus"]
-    wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
-    acting = [f"--service-account={made.email}"]
+    accelerator = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
+    acting = [f"--service-account={existing.email}"]
     controller = [
         *("gcloud", "compute", "instances", "create", f"{name}-controller", *place, *acting),
         *("--machine-type=n1-standard-1", "--scopes=cloud-platform"),
@@ -202,12 +206,12 @@ def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
     if kind == "TPU node, controller":
         yield Step("controller", controller, after)
         node = [*tpu, "create", name, *place, "--accelerator-type=v2-8", "--network=default"]
-        yield Step("node", [*node, f"--version={made.tensorflow()}"], ("apis",))
+        yield Step("node", [*node, f"--version={existing.tensorflow()}"], ("apis",))
         return
     if kind == "queued resource":
         queue = [*tpu, "queued-resources", "create", f"{name}-queue", f"--node-id={name}"]
-        asked = [*wanted[:1], "--runtime-version=tpu-ubuntu2204-base"]
-        yield Step("queue", [*queue, *asked, *acting, *place], after)
+        runtime = [*accelerator[:1], "--runtime-version=tpu-ubuntu2204-base"]
+        yield Step("queue", [*queue, *runtime, *acting, *place], after)
         active = [*tpu, "queued-resources", "describe", f"{name}-queue", *place]
         state = "--format=value(state.state)"
         loop = f'until [ "$({join([*active, state])})" = ACTIVE ]; do sleep 1; done'
@@ -221,7 +225,9 @@ def _machines(kind: str, name: str, made: Made) -> Iterator[Step]:
         disks = [f"--data-disk=source=projects/{PROJECT}/zones/{US_ZONE}/disks/{disk}"]
         yield Step("controller", controller, after)
         after = ("account", "disk")
-    yield Step("node", [*tpu, "tpu-vm", "create", name, *wanted, *acting, *disks, *place], after)
+    yield Step(
+        "node", [*tpu, "tpu-vm", "create", name, *accelerator, *acting, *disks, *place], after
+    )
 
 
 def scripts_time() -> Iterator[Figure]:
@@ -237,17 +243,21 @@ def scripts_time() -> Iterator[Figure]:
                 reason = f"the image of TensorFlow {absent} is not made"
                 yield skipped(f"up: {kind}", reason)
                 continue
-            ours = os.environ | {"TPUCTL_CLOUD": "local"}
+            environment = os.environ | {"TPUCTL_CLOUD": "local"}
             command = [*TPUCTL, "--stack-file", str(stack.stack_file), "up", "--yes"]
-            ours_took = timed(command, ours, folder)
+            tpuctl_seconds = timed(command, environment, folder)
             cloud = server_process.status(folder / "cloud")
             assert cloud is not None
-            made = Made(cloud, stack)
-            steps, rights = script_of(kind, made), made.rights()
-        theirs = [_script_time(text(steps), steps, stack, rights) for text in (one_by_one, at_once)]
-        one, parallel = (f"{took:.1f} s, {took / ours_took:.1f} ×" for took in theirs)
-        told = f"{len(steps)} gcloud commands: one by one {one}; as parallel as can be {parallel}"
-        yield Figure(f"tpuctl up: {kind}", f"{ours_took:.1f} s", told)
+            existing = ExistingStack(cloud, stack)
+            steps, rights = script_of(kind, existing), existing.rights()
+        seconds = [
+            _script_time(text(steps), steps, stack, rights) for text in (one_by_one, at_once)
+        ]
+        sequential, parallel = (f"{took:.1f} s, {took / tpuctl_seconds:.1f} ×" for took in seconds)
+        summary = (
+            f"{len(steps)} gcloud commands: sequential {sequential}; fully parallel {parallel}"
+        )
+        yield Figure(f"tpuctl up: {kind}", f"{tpuctl_seconds:.1f} s", summary)
 
 
 def _script_time(
@@ -261,7 +271,7 @@ def _script_time(
         project = created[0] if created else PROJECT
         environment = environment_of(cloud, project, US_ZONE, folder)
         took = timed(["bash", "-c", script], environment, folder)
-        granted = Made(cloud, stack).rights()
+        granted = ExistingStack(cloud, stack).rights()
         if granted != rights:
             raise RuntimeError(f"the script grants {granted}, and tpuctl up {rights}")
         return took
@@ -276,23 +286,25 @@ def gcloud_time() -> Iterator[Figure]:
     with local_cloud(PACE) as folder:
         cloud = server_process.status(folder / "cloud")
         assert cloud is not None
-        theirs = environment_of(cloud, PROJECT, US_ZONE, folder)
-        ours = os.environ | {"TPUCTL_CLOUD": "local"}
+        gcloud_environment = environment_of(cloud, PROJECT, US_ZONE, folder)
+        tpuctl_environment = os.environ | {"TPUCTL_CLOUD": "local"}
         path = str(stack_in(folder).stack_file)
-        timed([*TPUCTL, "--stack-file", path, "up", "--yes"], ours, folder)
+        timed([*TPUCTL, "--stack-file", path, "up", "--yes"], tpuctl_environment, folder)
         node = [gcloud, "compute", "tpus", "tpu-vm"]
         where = [f"--zone={US_ZONE}", "--quiet"]
-        wanted = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
-        timed([*node, "create", "beside", *wanted, *where], theirs, folder)
+        accelerator = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
+        timed([*node, "create", "beside", *accelerator, *where], gcloud_environment, folder)
         down = ["down", "--yes", "--delete-bucket"]
-        for mine, other in (
+        for tpuctl_command, other in (
             (["status"], [*node, "list", *where]),
             (down, [*node, "delete", "beside", *where]),
         ):
-            took = timed([*TPUCTL, "--stack-file", path, *mine], ours, folder)
-            there = timed(other, theirs, folder)
+            took = timed(
+                [*TPUCTL, "--stack-file", path, *tpuctl_command], tpuctl_environment, folder
+            )
+            there = timed(other, gcloud_environment, folder)
             yield Figure(
-                f"tpuctl {mine[0]}",
+                f"tpuctl {tpuctl_command[0]}",
                 f"{took:.2f} s",
                 f"gcloud … tpu-vm {other[len(node)]}: {there:.2f} s, {there / took:.1f} × ours",
             )

@@ -21,7 +21,7 @@ def plan(*changes: tuple[str, Action, tuple[str, ...]]) -> Plan:
 
 
 def test_the_longest_way_counts_and_nothing_beside_it() -> None:
-    found = critical_path(
+    path = critical_path(
         plan(
             ("apis/needed", Action.UPDATE, ()),
             ("disk/data", Action.CREATE, ("apis/needed",)),
@@ -30,25 +30,25 @@ def test_the_longest_way_counts_and_nothing_beside_it() -> None:
         ),
         REAL,
     )
-    assert [address for address, _ in found.steps] == ["apis/needed", "disk/data", "node/n"]
-    wanted = ("services.enable", "compute.disks", "tpu.nodes.create")
-    assert found.seconds == sum(REAL.seconds(step) for step in wanted)
+    assert [address for address, _ in path.steps] == ["apis/needed", "disk/data", "node/n"]
+    expected = ("services.enable", "compute.disks", "tpu.nodes.create")
+    assert path.seconds == sum(REAL.seconds(step) for step in expected)
 
 
 def test_what_is_there_costs_nothing() -> None:
-    found = critical_path(
+    path = critical_path(
         plan(
             ("apis/needed", Action.NOTHING, ()),
             ("node/n", Action.CREATE, ("apis/needed",)),
         ),
         REAL,
     )
-    assert found.steps == (("node/n", REAL.seconds("tpu.nodes.create")),)
+    assert path.steps == (("node/n", REAL.seconds("tpu.nodes.create")),)
 
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.NOTHING])
 def test_a_new_role_is_waited_for_by_who_grants_it(action: Action) -> None:
-    found = critical_path(
+    path = critical_path(
         plan(
             ("role/watch", action, ()),
             ("project-grants/p", Action.UPDATE, ("role/watch",)),
@@ -57,13 +57,13 @@ def test_a_new_role_is_waited_for_by_who_grants_it(action: Action) -> None:
         REAL,
     )
     waited = REAL.seconds("identity.roles.visible") if action is Action.CREATE else 0
-    assert found.seconds == waited + REAL.seconds("tpu.nodes.create")
+    assert path.seconds == waited + REAL.seconds("tpu.nodes.create")
 
 
 def test_what_the_cloud_took_longer_for_counts() -> None:
-    made = plan(("tpu/n", Action.CREATE, ()))
-    assert critical_path(made, REAL, {"tpu/n": 1000.0}).seconds == 1000.0
-    assert critical_path(made, REAL, {"tpu/n": 1.0}).seconds == REAL.seconds("tpu.v1.create")
+    steps = plan(("tpu/n", Action.CREATE, ()))
+    assert critical_path(steps, REAL, {"tpu/n": 1000.0}).seconds == 1000.0
+    assert critical_path(steps, REAL, {"tpu/n": 1.0}).seconds == REAL.seconds("tpu.v1.create")
 
 
 def test_every_step_has_a_pace() -> None:

@@ -38,7 +38,7 @@ def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
         for way in WAYS:
             programs[way] = Program(way, batches, MODEL, tmp_path / f"{len(programs)}.log")
             first[way] = programs[way].answer()
-        taken = take_turns(programs, rounds=1, seconds=0.0)
+        timings = take_turns(programs, rounds=1, seconds=0.0)
     finally:
         for program in programs.values():
             program.end()
@@ -49,10 +49,10 @@ def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
     head = width * width + width + normalized + MODEL["vocabulary"]
     whole = embeddings + MODEL["layers"] * layer + head
     assert len(first) == 3
-    for way, said in first.items():
-        assert said["parameters"] == whole, way
-        assert said["first_loss"] == pytest.approx(math.log(MODEL["vocabulary"]), abs=0.15), way
-        (step,) = taken[way]
+    for way, answer in first.items():
+        assert answer["parameters"] == whole, way
+        assert answer["first_loss"] == pytest.approx(math.log(MODEL["vocabulary"]), abs=0.15), way
+        (step,) = timings[way]
         assert step.seconds > 0 and step.worked > 0, way
     assert programs["the bundled job, XLA"].compiled == 1
     assert programs["the bundled job"].compiled == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.figures import stack_in
-from tests.benchmarks.scripts import Made, script_of
+from tests.benchmarks.scripts import ExistingStack, script_of
 from tests.benchmarks.ups import KINDS
 from tests.support.projects import serving
 
@@ -26,7 +26,7 @@ def test_script_makes_what_it_grants(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await stack.provision(await stack.plan())
 
         asyncio.run(provision())
-        made = Made(cloud, stack)
+        made = ExistingStack(cloud, stack)
         steps, rights = script_of(KIND, made), made.rights()
 
     creators = {

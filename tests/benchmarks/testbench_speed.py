@@ -41,16 +41,16 @@ class Server:
     url: str
     pid: int
     token: str = ""
-    found: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
 
     def connect(self) -> Connection:
         return Connection(self)
 
-    def note(self, what: str, value: float) -> None:
-        self.found.setdefault(what, []).append(value)
+    def note(self, name: str, value: float) -> None:
+        self.values.setdefault(name, []).append(value)
 
-    def best(self, what: str) -> float:
-        return max(self.found[what])
+    def best(self, name: str) -> float:
+        return max(self.values[name])
 
 
 class Connection:
@@ -60,7 +60,7 @@ class Connection:
         self._http = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=120)
         self._headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
 
-    def ask(self, verb: str, path: str, body: bytes | None = None) -> None:
+    def request(self, verb: str, path: str, body: bytes | None = None) -> None:
         """Send the request and read the answer, into the same memory whatever its size."""
         kind = {} if body is None else PLAIN
         self._http.request(verb, path, body, self._headers | kind)
@@ -75,38 +75,38 @@ class Connection:
         self._http.close()
 
 
-Ask = Callable[[Connection, int], None]
+Send = Callable[[Connection, int], None]
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
 OBJECTS = f"/storage/v1/b/{BUCKET}/o"
 DOWNLOAD = f"/download/storage/v1/b/{BUCKET}/o"
 
 
-def _ask(verb: str, path: str, body: bytes | None = None) -> Ask:
-    return lambda connection, number: connection.ask(verb, path.format(number), body)
+def _send(verb: str, path: str, body: bytes | None = None) -> Send:
+    return lambda connection, number: connection.request(verb, path.format(number), body)
 
 
 # What is asked so many times, over so many connections.
-RATES: tuple[tuple[str, int, int, Ask], ...] = (
-    ("uploads of 1 kB", REQUESTS, 1, _ask("POST", f"{UPLOAD}o-{{}}", SMALL)),
-    ("uploads of 1 kB, 8 at once", REQUESTS, 8, _ask("POST", f"{UPLOAD}o-{{}}", SMALL)),
-    ("downloads of 1 kB", REQUESTS, 1, _ask("GET", f"{DOWNLOAD}/o-{{}}?alt=media")),
-    ("downloads of 1 kB, 8 at once", REQUESTS, 8, _ask("GET", f"{DOWNLOAD}/o-{{}}?alt=media")),
-    ("metadata of an object", REQUESTS, 1, _ask("GET", f"{OBJECTS}/o-{{}}")),
-    (f"lists of {LISTED}", 5, 1, _ask("GET", f"{OBJECTS}?prefix=o-&maxResults={LISTED}")),
+RATES: tuple[tuple[str, int, int, Send], ...] = (
+    ("uploads of 1 kB", REQUESTS, 1, _send("POST", f"{UPLOAD}o-{{}}", SMALL)),
+    ("uploads of 1 kB, 8 at once", REQUESTS, 8, _send("POST", f"{UPLOAD}o-{{}}", SMALL)),
+    ("downloads of 1 kB", REQUESTS, 1, _send("GET", f"{DOWNLOAD}/o-{{}}?alt=media")),
+    ("downloads of 1 kB, 8 at once", REQUESTS, 8, _send("GET", f"{DOWNLOAD}/o-{{}}?alt=media")),
+    ("metadata of an object", REQUESTS, 1, _send("GET", f"{OBJECTS}/o-{{}}")),
+    (f"lists of {LISTED}", 5, 1, _send("GET", f"{OBJECTS}?prefix=o-&maxResults={LISTED}")),
 )
-BYTES: tuple[tuple[str, Ask], ...] = (
-    (f"upload of {MEGABYTES} MB", _ask("POST", f"{UPLOAD}large", LARGE)),
-    (f"download of {MEGABYTES} MB", _ask("GET", f"{DOWNLOAD}/large?alt=media")),
+BYTES: tuple[tuple[str, Send], ...] = (
+    (f"upload of {MEGABYTES} MB", _send("POST", f"{UPLOAD}large", LARGE)),
+    (f"download of {MEGABYTES} MB", _send("GET", f"{DOWNLOAD}/large?alt=media")),
 )
 
 
-def rate(server: Server, ask: Ask, count: int, connections: int) -> float:
+def rate(server: Server, send: Send, count: int, connections: int) -> float:
     """Requests a second."""
 
     def some(part: int) -> None:
         connection = server.connect()
         for number in range(part, count, connections):
-            ask(connection, number)
+            send(connection, number)
         connection.close()
 
     started = time.perf_counter()
@@ -120,16 +120,16 @@ def rate(server: Server, ask: Ask, count: int, connections: int) -> float:
 
 def measure(server: Server) -> None:
     """All of it once."""
-    for what, count, connections, ask in RATES:
-        server.note(what, rate(server, ask, count, connections))
-    for what, ask in BYTES:
-        server.note(what, MEGABYTES * rate(server, ask, 1, 1))
+    for name, count, connections, send in RATES:
+        server.note(name, rate(server, send, count, connections))
+    for name, send in BYTES:
+        server.note(name, MEGABYTES * rate(server, send, 1, 1))
 
 
-def started(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tuple[float, int]]]:
+def start_servers(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tuple[float, int]]]:
     """Both, with the seconds that each took to answer and the memory that it then had."""
     found: dict[str, Server] = {}
-    beginnings: dict[str, tuple[float, int]] = {}
+    startups: dict[str, tuple[float, int]] = {}
     for name in ("local cloud", "testbench"):
         if name == "testbench" and not testbench.checkout():
             continue
@@ -142,15 +142,15 @@ def started(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tuple[floa
         else:
             server = Server(*servers.enter_context(testbench.running()))
         connection = server.connect()
-        connection.ask("GET", f"/storage/v1/b?project={PROJECT}")
-        taken = time.perf_counter() - begun
-        connection.ask(
+        connection.request("GET", f"/storage/v1/b?project={PROJECT}")
+        seconds = time.perf_counter() - begun
+        connection.request(
             "POST", f"/storage/v1/b?project={PROJECT}", json.dumps({"name": BUCKET}).encode()
         )
         connection.close()
         found[name] = server
-        beginnings[name] = (taken, proportional_memory(server.pid))
-    return found, beginnings
+        startups[name] = (seconds, proportional_memory(server.pid))
+    return found, startups
 
 
 def storage_speed() -> Iterator[Figure]:
@@ -159,31 +159,35 @@ def storage_speed() -> Iterator[Figure]:
         if testbench.checkout():
             with testbench.running():
                 pass  # its environment is made, and its files are in memory
-        servers, beginnings = started(stack)
+        servers, startups = start_servers(stack)
         for _ in range(TURNS):
             for server in servers.values():
                 measure(server)
-        ours, theirs = servers["local cloud"], servers.get("testbench")
-        if theirs is None:
+        local, other = servers["local cloud"], servers.get("testbench")
+        if other is None:
             reason = "TPUCTL_STORAGE_TESTBENCH names no checkout"
             yield skipped("storage beside storage-testbench", reason)
-        names = [what for what, *_ in RATES]
-        for what in [*names, *(what for what, _ in BYTES)]:
-            unit = "/s" if what in names else " MB/s"
-            yield _compared(what, unit, ours, theirs)
-        yield from _beginnings(beginnings, servers)
+        names = [name for name, *_ in RATES]
+        for name in [*names, *(label for label, _ in BYTES)]:
+            unit = "/s" if name in names else " MB/s"
+            yield _compared(name, unit, local, other)
+        yield from _startup_figures(startups, servers)
 
 
-def _compared(what: str, unit: str, ours: Server, theirs: Server | None) -> Figure:
-    value = f"{ours.best(what):,.0f}{unit}"
-    if theirs is None:
-        return Figure(what, value)
-    ratios = [one / other for one, other in zip(ours.found[what], theirs.found[what], strict=True)]
-    ratio = f"{statistics.median(ratios):.1f} × storage-testbench ({theirs.best(what):,.0f}{unit})"
-    return Figure(what, value, ratio)
+def _compared(name: str, unit: str, local: Server, testbench_server: Server | None) -> Figure:
+    value = f"{local.best(name):,.0f}{unit}"
+    if testbench_server is None:
+        return Figure(name, value)
+    ratios = [
+        first / second
+        for first, second in zip(local.values[name], testbench_server.values[name], strict=True)
+    ]
+    best = f"{testbench_server.best(name):,.0f}{unit}"
+    ratio = f"{statistics.median(ratios):.1f} × storage-testbench ({best})"
+    return Figure(name, value, ratio)
 
 
-def _beginnings(
+def _startup_figures(
     beginnings: dict[str, tuple[float, int]], servers: dict[str, Server]
 ) -> Iterator[Figure]:
     for name, (seconds, memory) in beginnings.items():

@@ -44,19 +44,19 @@ def row(generation: str, length: int) -> tuple[int, str, str]:
             STEP,
             (SIZE, str(length)),
             None,
-            told,
+            on_event,
             type_name=TYPES[generation],
             variables={"PYTHONPATH": str(JOB), "TF_USE_LEGACY_KERAS": "1"},
         )
     )
     assert report.requested is not None and report.largest_batch is not None, report.refusal
-    answers = {one.batch: one for one in (report.requested, *report.alternatives)}
-    taken, more = answers.get(report.largest_batch), answers[max(1, 2 * report.largest_batch)]
-    size = "" if taken is None or taken.sizes is None else f"{taken.sizes.peak / 1e9:.1f} GB"
+    answers = {answer.batch: answer for answer in (report.requested, *report.alternatives)}
+    fitting, more = answers.get(report.largest_batch), answers[max(1, 2 * report.largest_batch)]
+    size = "" if fitting is None or fitting.sizes is None else f"{fitting.sizes.peak / 1e9:.1f} GB"
     return report.largest_batch, size, more.shortfall
 
 
-def told(event: Event) -> None:
+def on_event(event: Event) -> None:
     if isinstance(event, StepFinished):
         print(f"{event.address}: {event.because or event.outcome.value}", file=sys.stderr)
 
@@ -77,10 +77,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--generations", nargs="+", choices=TYPES, default=tuple(TYPES))
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     print("| generation | length | batch per core | peak | twice as many |\n|---|---|---|---|---|")
-    for length in chosen.lengths:
-        for generation in chosen.generations:
+    for length in arguments.lengths:
+        for generation in arguments.generations:
             batch, peak, refused = row(generation, length)
             cells = (generation, length, batch, peak, f"refused: {refused}")
             print("|", " | ".join(map(str, cells)), "|", flush=True)

@@ -38,49 +38,54 @@ MEASURED = sized(tuple(KINDS), ("TPU VM, disk, controller",))
 
 
 @dataclass
-class Story:
+class StepTimes:
     """When each step began and ended, in seconds since the command did."""
 
-    begun: float = 0.0
-    began: dict[str, float] = field(default_factory=dict)
+    command_started: float = 0.0
+    started: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
 
     def on(self, event: Event) -> None:
-        now = time.perf_counter() - self.begun
+        now = time.perf_counter() - self.command_started
         if isinstance(event, StepStarted):
-            self.began[event.address] = now
-        elif isinstance(event, StepFinished) and event.address in self.began:
+            self.started[event.address] = now
+        elif isinstance(event, StepFinished) and event.address in self.started:
             self.ended[event.address] = now
 
     def clear(self) -> None:
-        self.began.clear()
+        self.started.clear()
         self.ended.clear()
-        self.begun = time.perf_counter()
+        self.command_started = time.perf_counter()
 
-    def lost(self, plan: Plan, pace: Pace, took: float, booted: Mapping[str, float] = {}) -> str:
+    def overhead(
+        self, plan: Plan, pace: Pace, took: float, booted: Mapping[str, float] = {}
+    ) -> str:
         """Where the time went that no operation took: along what really waited for what."""
-        found = []
+        delays = []
         address = max(
-            (one for one in plan.after if one in self.ended), key=lambda one: self.ended[one]
+            (address for address in plan.after if address in self.ended),
+            key=lambda address: self.ended[address],
         )
         walked = self.ended[address]
         while address:
             kind, change = address.partition("/")[0], plan.change(address)
-            before = max(self._before(address, plan), key=lambda one: self.ended[one], default="")
+            before = max(
+                self._before(address, plan), key=lambda address: self.ended[address], default=""
+            )
             least = max(seconds_of(change, pace), booted.get(address, 0.0))
             if before:
                 least += until_visible(plan.change(before), change, pace)
-            found.append((kind, self.ended[address] - self.began[address] - least))
-            found.append((f"before {kind}", self.began[address] - self.ended.get(before, 0.0)))
+            delays.append((kind, self.ended[address] - self.started[address] - least))
+            delays.append((f"before {kind}", self.started[address] - self.ended.get(before, 0.0)))
             address = before
-        found.reverse()
-        settling = [one for one in self.ended if one not in plan.after]
-        settling.sort(key=lambda one: self.began[one])
-        for one in settling:
-            found.append((one, self.ended[one] - self.began[one]))
-            walked = max(walked, self.ended[one])
-        found.append(("after all steps", took - walked))
-        return ", ".join(f"{what} {seconds:.2f}" for what, seconds in found if seconds >= DETAIL)
+        delays.reverse()
+        settling = [settling for settling in self.ended if settling not in plan.after]
+        settling.sort(key=lambda address: self.started[address])
+        for step in settling:
+            delays.append((step, self.ended[step] - self.started[step]))
+            walked = max(walked, self.ended[step])
+        delays.append(("after all steps", took - walked))
+        return ", ".join(f"{step} {seconds:.2f}" for step, seconds in delays if seconds >= DETAIL)
 
     def _before(self, address: str, plan: Plan) -> Iterator[str]:
         """The steps that this one followed, through those that had nothing to do."""
@@ -100,29 +105,29 @@ def missing_image(stack: Tpuctl) -> str:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CommandTime:
     """One command: how long it took, the least that it could, and where the rest went."""
 
     seconds: float
     path: CriticalPath
-    lost: str
+    overhead: str
 
-    def figures(self, what: str) -> Iterator[Figure]:
+    def figures(self, label: str) -> Iterator[Figure]:
         goal = 1.05 * self.path.seconds + 0.5
         verdict = "met" if self.seconds <= goal else "MISSED"
         ratio = f"{self.seconds / self.path.seconds:.2f} × its path of {self.path.seconds:.1f} s"
-        yield Figure(what, f"{self.seconds:.2f} s", ratio, f"{goal:.2f} s: {verdict}")
+        yield Figure(label, f"{self.seconds:.2f} s", ratio, f"{goal:.2f} s: {verdict}")
         yield Figure("", "", f"path: {self.path}")
-        yield Figure("", "", f"beyond it: {self.lost or 'nothing to speak of'}")
+        yield Figure("", "", f"beyond it: {self.overhead or 'nothing to speak of'}")
 
 
 def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
     """The better of so many runs, each in a new cloud."""
-    found: list[tuple[Measured, Measured]] = []
+    found: list[tuple[CommandTime, CommandTime]] = []
     for _ in range(times):
         with local_cloud(pace_name) as folder:
-            story = Story()
-            stack = stack_in(folder, story.on, **KINDS[kind])
+            times_of_steps = StepTimes()
+            stack = stack_in(folder, times_of_steps.on, **KINDS[kind])
             absent = missing_image(stack)
             if absent:
                 reason = f"the image of TensorFlow {absent} is not made"
@@ -130,31 +135,36 @@ def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
                 return
             found.append(
                 (
-                    up(stack, story, Pace(pace_name, PACES)),
-                    down(stack, story, Pace(pace_name, PACES)),
+                    up(stack, times_of_steps, Pace(pace_name, PACES)),
+                    down(stack, times_of_steps, Pace(pace_name, PACES)),
                 )
             )
     for index, command in enumerate(("up", "down")):
-        best = min((one[index] for one in found), key=lambda one: one.seconds - one.path.seconds)
+        best = min(
+            (result[index] for result in found),
+            key=lambda runs_of_kind: runs_of_kind.seconds - runs_of_kind.path.seconds,
+        )
         yield from best.figures(f"{command}: {kind}")
 
 
-def up(stack: Tpuctl, story: Story, pace: Pace) -> Measured:
+def up(stack: Tpuctl, step_times: StepTimes, pace: Pace) -> CommandTime:
     # Clients and connections are made once, and by the plan that a person looks at first.
     plan = asyncio.run(stack.plan()).plan
-    story.clear()
+    step_times.clear()
     asyncio.run(stack.up())
-    took = time.perf_counter() - story.begun
+    took = time.perf_counter() - step_times.command_started
     booted = boot_seconds(stack) if stack.stack.is_node else {}
-    return Measured(took, critical_path(plan, pace, booted), story.lost(plan, pace, took, booted))
+    return CommandTime(
+        took, critical_path(plan, pace, booted), step_times.overhead(plan, pace, took, booted)
+    )
 
 
-def down(stack: Tpuctl, story: Story, pace: Pace) -> Measured:
+def down(stack: Tpuctl, step_times: StepTimes, pace: Pace) -> CommandTime:
     plan = asyncio.run(prepare_down(stack.stack, stack.cloud, delete_bucket=True)).plan
-    story.clear()
+    step_times.clear()
     asyncio.run(stack.down(delete_bucket=True))
-    took = time.perf_counter() - story.begun
-    return Measured(took, critical_path(plan, pace), story.lost(plan, pace, took))
+    took = time.perf_counter() - step_times.command_started
+    return CommandTime(took, critical_path(plan, pace), step_times.overhead(plan, pace, took))
 
 
 def boot_seconds(stack: Tpuctl) -> dict[str, float]:
@@ -163,12 +173,12 @@ def boot_seconds(stack: Tpuctl) -> dict[str, float]:
 
     parent = f"projects/{stack.stack.project}/locations/{stack.stack.zone}"
     answer = stack.cloud.client("tpu_v1").list_operations({"name": parent}, timeout=60)
-    for one in answer.operations:
-        told = OperationMetadata.deserialize(one.metadata.value)
-        if told.verb == "create":
+    for operation in answer.operations:
+        metadata = OperationMetadata.deserialize(operation.metadata.value)
+        if metadata.verb == "create":
             return {
-                f"tpu/{told.target.rpartition('/')[2]}": (
-                    told.end_time - told.create_time
+                f"tpu/{metadata.target.rpartition('/')[2]}": (
+                    metadata.end_time - metadata.create_time
                 ).total_seconds()
             }
     return {}
@@ -181,8 +191,8 @@ def program_time(pace_name: str = "quick") -> Iterator[Figure]:
         environment = os.environ | {"TPUCTL_CLOUD": "local"}
         stack = stack_in(folder)
         plan = asyncio.run(stack.plan()).plan
-        for what, command in (("up", ["up"]), ("down", ["down", "--delete-bucket"])):
-            if what == "down":
+        for name, command in (("up", ["up"]), ("down", ["down", "--delete-bucket"])):
+            if name == "down":
                 plan = asyncio.run(prepare_down(stack.stack, stack.cloud, delete_bucket=True)).plan
             started = time.perf_counter()
             subprocess.run(
@@ -194,7 +204,7 @@ def program_time(pace_name: str = "quick") -> Iterator[Figure]:
             took = time.perf_counter() - started
             path = critical_path(plan, pace)
             ratio = f"{took / path.seconds:.2f} × its path of {path.seconds:.1f} s"
-            yield Figure(f"tpuctl {what}: TPU VM, the whole program", f"{took:.2f} s", ratio)
+            yield Figure(f"tpuctl {name}: TPU VM, the whole program", f"{took:.2f} s", ratio)
 
 
 def up_time() -> Iterator[Figure]:

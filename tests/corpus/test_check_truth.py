@@ -8,11 +8,11 @@ import pytest
 
 from tests.benchmarks.check_truth import (
     Count,
-    Judged,
+    ProgramResult,
     alarms,
+    check_programs,
     check_truth,
     exact,
-    judged,
     labeled,
     severities,
 )
@@ -22,26 +22,26 @@ LABELS = Path(__file__).with_name("labeled") / "labels.toml"
 
 
 @pytest.fixture(scope="module")
-def programs() -> list[Judged]:
-    return judged()
+def programs() -> list[ProgramResult]:
+    return check_programs()
 
 
-def test_few_warnings_are_false(programs: list[Judged]) -> None:
+def test_few_warnings_are_false(programs: list[ProgramResult]) -> None:
     count = alarms(programs)
     assert count.precision >= PRECISION, sorted(count.wrong)
 
 
-def test_few_programs_are_missed(programs: list[Judged]) -> None:
+def test_few_programs_are_missed(programs: list[ProgramResult]) -> None:
     count = alarms(programs)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-def test_most_are_as_bad_as_the_compiler_says(programs: list[Judged]) -> None:
+def test_most_are_as_bad_as_the_compiler_says(programs: list[ProgramResult]) -> None:
     count = severities(programs)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-def test_rules_and_lines_are_those_of_the_labels(programs: list[Judged]) -> None:
+def test_rules_and_lines_are_those_of_the_labels(programs: list[ProgramResult]) -> None:
     count = exact(programs)
     assert count.precision >= RECALL, sorted(count.wrong)
     assert count.recall >= RECALL, sorted(count.missed)
@@ -59,7 +59,7 @@ def test_the_report_names_what_is_wrong() -> None:
     assert {"≥ 0.95", "≥ 0.9"} <= {row.goal for row in rows}
     for row in rows:
         assert 0 <= float(row.value) <= 1
-        assert (float(row.value) == 1) == (not row.beside), row
+        assert (float(row.value) == 1) == (not row.comparison), row
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def live() -> Iterator[Live]:
 @pytest.fixture(scope="session")
 def stack(live: Live) -> Live:
     """The run, with its stack up. Where that failed, so does whatever needs it."""
-    live.bring_up()
+    live.up()
     return live

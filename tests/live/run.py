@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.harness.compare import write_differences
-from tests.live.harness.settings import ROOT, Settings, WrongSettings
+from tests.live.harness.settings import ROOT, InvalidSettings, Settings
 from tpuctl.emulator.client import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
 CLEANUP_SECONDS = 1800.0
 GRACE_SECONDS = 20.0
-TOO_LONG, INTERRUPTED = 124, 130
+TIMED_OUT, INTERRUPTED = 124, 130
 
 
 def main() -> int:
     try:
         settings = Settings.from_environment(os.environ)
-    except WrongSettings as error:
+    except InvalidSettings as error:
         print(error, file=sys.stderr)
         return 2
     print(settings.announcement(), flush=True)
-    if not is_agreed(settings) or not is_signed_in(settings):
+    if not is_confirmed(settings) or not is_signed_in(settings):
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # each of them takes everything away
@@ -47,13 +47,13 @@ def main() -> int:
             code = run_tests(settings, folder / "run.json", environment)
         finally:
             is_clean = clean(folder / "run.json", environment)
-    note(settings, exit_code=code, is_clean=is_clean)
+    record_end(settings, exit_code=code, is_clean=is_clean)
     print(f"What happened: {settings.record}")
     print(f"What differs:  {write_differences(settings.folder)}")
     return code if is_clean else max(code, 1)
 
 
-def is_agreed(settings: Settings) -> bool:
+def is_confirmed(settings: Settings) -> bool:
     """Whether somebody said yes to the cost."""
     if settings.cloud == "local" or os.environ.get("TPUCTL_LIVE_YES") == "1":
         return True
@@ -99,8 +99,8 @@ def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
     if settings.cloud == "google":
         yield environment
         return
-    with tempfile.TemporaryDirectory(prefix="tpuctl-live-") as own:
-        home = Path(settings.local_home or f"{own}/cloud")
+    with tempfile.TemporaryDirectory(prefix="tpuctl-live-") as folder:
+        home = Path(settings.local_home or f"{folder}/cloud")
         cloud = server_process.start(home)
         try:
             remote_control.change_settings(cloud, nodes="denied")  # as Google does to most
@@ -124,15 +124,15 @@ def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int
         code = tests.wait(seconds)
     except subprocess.TimeoutExpired:
         print(f"\nEnded: more than {settings.minutes:g} minutes have passed.", flush=True)
-        code = TOO_LONG
+        code = TIMED_OUT
     except KeyboardInterrupt:
         print("\nInterrupted: everything is taken away now.", flush=True)
         code = INTERRUPTED
-    end(tests)
-    return code if code in (0, TOO_LONG, INTERRUPTED) else 1
+    stop(tests)
+    return code if code in (0, TIMED_OUT, INTERRUPTED) else 1
 
 
-def end(process: subprocess.Popen[Any]) -> None:
+def stop(process: subprocess.Popen[Any]) -> None:
     """See that it has ended, gently first."""
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is None:
@@ -159,12 +159,12 @@ def clean(run: Path, environment: dict[str, str]) -> bool:
                 continue
         except subprocess.TimeoutExpired:
             pass
-        end(process)
+        stop(process)
         print("Something may be left and charged: see the commands above.", flush=True)
         return False
 
 
-def note(settings: Settings, **facts: Any) -> None:
+def record_end(settings: Settings, **facts: Any) -> None:
     """How it ended, in the record."""
     if settings.record.exists():
         record = json.loads(settings.record.read_text("utf-8"))

@@ -63,9 +63,9 @@ def test_alike_but_for_their_times_differ_in_nothing(record: Record) -> None:
         other["states"]["up: the node"]["seen"][1]["seconds"] = 299.0
         other["states"]["up: the node"]["longest_gap"] = 3.2
 
-    found = compare(record, google(record, later))
-    assert (found.differences, found.by_chance) == ((), ())
-    assert ("up", 4.0, 400.0) in found.durations
+    comparison = compare(record, google(record, later))
+    assert (comparison.differences, comparison.by_chance) == ((), ())
+    assert ("up", 4.0, 400.0) in comparison.durations
     assert "| up | 4.0 s | 400.0 s | 100.0 |" in report(record, google(record, later))
 
 
@@ -87,7 +87,7 @@ SEEN = "states/up: the node/seen"
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (put("facts/health", "UNHEALTHY"), ("facts", "health", "HEALTHY", "UNHEALTHY")),
         (
@@ -131,14 +131,16 @@ SEEN = "states/up: the node/seen"
     ],
 )
 def test_a_made_difference_is_found(
-    record: Record, change: Change, told: tuple[str, str, str, str]
+    record: Record, change: Change, expected: tuple[str, str, str, str]
 ) -> None:
     other = google(record, change)
-    found = compare(record, other)
-    assert found.differences == (Difference(*told),)
-    for part in told[1:]:
+    comparison = compare(record, other)
+    assert comparison.differences == (Difference(*expected),)
+    for part in expected[1:]:
         assert part in report(record, other)
-    assert compare(other, record).differences == (Difference(told[0], told[1], told[3], told[2]),)
+    assert compare(other, record).differences == (
+        Difference(expected[0], expected[1], expected[3], expected[2]),
+    )
 
 
 def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) -> None:
@@ -147,9 +149,9 @@ def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) ->
         watched["seen"] = [watched["seen"][0], watched["seen"][2]]
         watched["longest_gap"] = 3.0  # CREATING lasted two seconds
 
-    found = compare(record, google(record, seldom))
-    assert found.differences == ()
-    assert [one.topic for one in found.by_chance] == ["states"]
+    comparison = compare(record, google(record, seldom))
+    assert comparison.differences == ()
+    assert [difference.topic for difference in comparison.by_chance] == ["states"]
 
 
 def test_states_in_another_order_are_no_chance(record: Record) -> None:
@@ -157,7 +159,9 @@ def test_states_in_another_order_are_no_chance(record: Record) -> None:
         other["states"]["up: the node"]["seen"].reverse()
         other["states"]["up: the node"]["longest_gap"] = 60.0
 
-    assert [one.topic for one in compare(record, google(record, turned)).differences] == ["states"]
+    assert [
+        difference.topic for difference in compare(record, google(record, turned)).differences
+    ] == ["states"]
 
 
 def test_what_was_asked_once_is_told_apart(record: Record) -> None:
@@ -165,9 +169,9 @@ def test_what_was_asked_once_is_told_apart(record: Record) -> None:
         del other["answers"]["tpu_v2.list_nodes"]
         del other["met"]["tpu_v2.get_node"]
 
-    found = compare(record, google(record, less))
-    assert found.differences == ()
-    assert [one.where for one in found.by_chance] == [
+    comparison = compare(record, google(record, less))
+    assert comparison.differences == ()
+    assert [difference.where for difference in comparison.by_chance] == [
         "tpu_v2.list_nodes",
         "tpu_v2.get_node: NotFound",
     ]

@@ -65,15 +65,15 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
         home = tmp_path_factory.mktemp("live-cloud") / "local"
         folder = tmp_path_factory.mktemp("live")
         cloud = server_process.start(home, pace="quick")
-        ours = {name: value for name, value in os.environ.items() if "TPUCTL_" not in name}
-        ours |= {
+        variables = {name: value for name, value in os.environ.items() if "TPUCTL_" not in name}
+        variables |= {
             "TPUCTL_LIVE_CLOUD": "local",
             "TPUCTL_LIVE_FOLDER": str(folder),
             "TPUCTL_LIVE_LOCAL_HOME": str(home),
         }
         process = subprocess.Popen(
             [sys.executable, HERE / "run.py"],
-            env=ours | environment,
+            env=variables | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -91,7 +91,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
         server_process.stop(run.cloud.home)
 
 
-def held(cloud: server_process.LocalCloud) -> dict[str, int]:
+def counts(cloud: server_process.LocalCloud) -> dict[str, int]:
     """What would cost money."""
     report = server_process.report(cloud)
     return {name: report[name] for name in ("nodes", "buckets")}
@@ -107,18 +107,18 @@ def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
         code, out = run.end()
         assert code == 0, out
         assert "Nothing is left of live-" in out
-        assert held(run.cloud) == NOTHING
-    one, other = (load(run.folder / "local.json") for run in runs)
-    found = compare(one, other)
-    assert found.differences == ()
-    assert one["facts"]["TPU nodes"] == "refused"
-    names = [step["name"] for step in one["steps"]]
+        assert counts(run.cloud) == NOTHING
+    first, other = (load(run.folder / "local.json") for run in runs)
+    comparison = compare(first, other)
+    assert comparison.differences == ()
+    assert first["facts"]["TPU nodes"] == "refused"
+    names = [step["name"] for step in first["steps"]]
     assert names[:1] == ["plan"] and names[-1:] == ["down"]
     assert {*names} >= {"up", "up again", "status", "run counting-0", "run counting-3"}
-    seen = [state["state"] for state in one["states"]["up: the node"]["seen"]]
-    assert seen[-1] == "READY"
+    states = [state["state"] for state in first["states"]["up: the node"]["seen"]]
+    assert states[-1] == "READY"
     for answer in ("tpu_v2.get_node", "storage.get_bucket", "storage.bucket.get_iam_policy"):
-        assert one["answers"][answer]["fields"], answer
+        assert first["answers"][answer]["fields"], answer
     for folder in (run.folder for run in runs):
         text = (folder / "local.json").read_text("utf-8")
         for private in ("local-project", "127.0.0.1", "gserviceaccount", str(folder)):
@@ -133,26 +133,26 @@ def test_a_run_that_is_ended_early_leaves_nothing(make_run: MakeRun) -> None:
         run.wait(run.is_making_its_node)
     os.killpg(pressed.process.pid, signal.SIGINT)
     os.kill(child_of(killed), signal.SIGKILL)
-    for name, run, wanted in (
+    for name, run, expected in (
         ("Ctrl-C", pressed, 130),
         ("SIGKILL", killed, 1),
         ("limit", late, 124),
     ):
         code, out = run.end()
-        assert code == wanted, (name, out)
+        assert code == expected, (name, out)
         assert "Nothing is left of live-" in out, (name, out)
-        assert held(run.cloud) == NOTHING, name
+        assert counts(run.cloud) == NOTHING, name
 
 
 def child_of(run: Run) -> int:
     """The process of the tests, a child of the program."""
-    found = subprocess.run(
+    result = subprocess.run(
         ["pgrep", "-P", str(run.process.pid), "-f", "test_stack.py"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return int(found.stdout)
+    return int(result.stdout)
 
 
 @pytest.mark.soak
@@ -176,10 +176,10 @@ async def test_what_cannot_be_taken_away_is_told_with_the_command(
         assert code == 1
         assert f"STILL THERE, CHARGED: node/{settings.zones[0]}/{settings.stack}-tpu" in out
         assert settings.down_command(settings.stack) in out
-        assert held(cloud)["nodes"] == 1
+        assert counts(cloud)["nodes"] == 1
         remote_control.remove_fault(cloud, fault["id"])
         assert clean(tmp_path / "run.json")[0] == 0
-        assert held(cloud) == NOTHING
+        assert counts(cloud) == NOTHING
     finally:
         server_process.stop(home)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.live.harness.settings import Settings, WrongSettings, default_type
+from tests.live.harness.settings import InvalidSettings, Settings, default_type
 from tpuctl.catalog import accelerator_type, accelerator_types, node_price
 from tpuctl.model.stack import load_stack
 
@@ -20,10 +20,10 @@ MINE = {"TPUCTL_LIVE_PROJECT": "my-project"}
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
     """The program without anybody at a terminal."""
-    ours = {name: value for name, value in os.environ.items() if "TPUCTL_LIVE" not in name}
+    variables = {name: value for name, value in os.environ.items() if "TPUCTL_LIVE" not in name}
     return subprocess.run(
         [sys.executable, RUN],
-        env=ours | environment,
+        env=variables | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -62,32 +62,32 @@ def test_whoever_is_not_signed_in_is_told_so(tmp_path: Path) -> None:
 
 
 def test_the_cost_is_told_first_with_its_date() -> None:
-    wanted = MINE | {
+    expected = MINE | {
         "TPUCTL_LIVE_TYPE": "v2-8",
         "TPUCTL_LIVE_ZONES": "europe-west4-a",
         "TPUCTL_LIVE_MINUTES": "60",
     }
-    settings = Settings.from_environment(wanted)
+    settings = Settings.from_environment(expected)
     price = node_price(settings.accelerator, "europe-west4-a", spot=True)
     assert price is not None
-    told = settings.announcement()
+    announcement = settings.announcement()
     for part in ("v2-8 (spot)", "europe-west4-a", f"prices of {price.read}", "after 60"):
-        assert part in told
+        assert part in announcement
     cost = settings.cost().per_hour
     assert cost is not None
     assert price.per_hour < cost < price.per_hour * 1.05
-    assert f"${cost:.2f}." in told, "an hour at most costs an hour's price"
-    assert f"down --stack {settings.stack} --project my-project" in told
+    assert f"${cost:.2f}." in announcement, "an hour at most costs an hour's price"
+    assert f"down --stack {settings.stack} --project my-project" in announcement
 
 
 def test_the_dearest_of_the_zones_counts() -> None:
     zones = ("us-central1-a", "europe-west4-b")
-    wanted = MINE | {"TPUCTL_LIVE_TYPE": "v5litepod-1", "TPUCTL_LIVE_ZONES": ", ".join(zones)}
+    expected = MINE | {"TPUCTL_LIVE_TYPE": "v5litepod-1", "TPUCTL_LIVE_ZONES": ", ".join(zones)}
     accelerator = accelerator_type("v5litepod-1")
     assert accelerator is not None
     prices = [node_price(accelerator, zone, spot=True) for zone in zones]
     dearest = max(price.per_hour for price in prices if price is not None)
-    assert Settings.from_environment(wanted).cost().lines[0].per_hour == dearest
+    assert Settings.from_environment(expected).cost().lines[0].per_hour == dearest
 
 
 def test_the_cheapest_type_is_taken_unless_one_is_named() -> None:
@@ -98,8 +98,8 @@ def test_the_cheapest_type_is_taken_unless_one_is_named() -> None:
     for other in accelerator_types().values():
         if other.workers == 1 and other.in_tpu_api:
             for zone in other.zones:
-                one = node_price(other, zone, spot=True)
-                assert one is None or one.per_hour >= price.per_hour
+                other_price = node_price(other, zone, spot=True)
+                assert other_price is None or other_price.per_hour >= price.per_hour
 
 
 def test_every_run_has_a_name_of_its_own() -> None:
@@ -108,7 +108,7 @@ def test_every_run_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"TPUCTL_LIVE_CLOUD": "azure"}, "google or local"),
         ({"TPUCTL_LIVE_TYPE": "v9-8"}, "v9-8"),
@@ -119,15 +119,15 @@ def test_every_run_has_a_name_of_its_own() -> None:
         ({"TPUCTL_LIVE_MINUTES": "100000"}, "MINUTES"),
     ],
 )
-def test_what_cannot_be_is_refused(changed: dict[str, str], told: str) -> None:
-    with pytest.raises(WrongSettings, match=told):
+def test_what_cannot_be_is_refused(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidSettings, match=message):
         Settings.from_environment(MINE | changed)
 
 
 @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
 def test_the_stack_deletes_itself_after_the_limit(tmp_path: Path, capacity: str) -> None:
-    wanted = {"TPUCTL_LIVE_MINUTES": "30", "TPUCTL_LIVE_CAPACITY": capacity}
-    settings = Settings.from_environment(MINE | wanted)
+    variables = {"TPUCTL_LIVE_MINUTES": "30", "TPUCTL_LIVE_CAPACITY": capacity}
+    settings = Settings.from_environment(MINE | variables)
     path = tmp_path / "tpuctl.yaml"
     path.write_text(settings.stack_file(), "utf-8")
     assert yaml.safe_load(settings.stack_file())["limits"]["max_hours"] == 0.5

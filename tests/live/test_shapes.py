@@ -13,7 +13,7 @@ from google.cloud.tpu_v2.types import Node, OperationMetadata
 from google.longrunning.operations_pb2 import Operation
 
 from tests.live.harness.recorder import Recorder
-from tests.live.harness.shapes import as_json, called, constants, fields, redacted
+from tests.live.harness.shapes import as_json, constants, fields, method_name, redacted
 from tpuctl.errors import NotFound
 
 NODE = Node(
@@ -25,24 +25,24 @@ NODE = Node(
 
 
 def test_a_message_is_seen_as_it_travels() -> None:
-    found = as_json(NODE)
-    assert fields(found) == {
+    fields_of_node = as_json(NODE)
+    assert fields(fields_of_node) == {
         "name",
         "state",
         "labels.tpuctl-stack",
         "labels.*",
         "networkEndpoints[].ipAddress",
     }
-    assert dict(constants(found)) == {"state": "READY"}
+    assert dict(constants(fields_of_node)) == {"state": "READY"}
 
 
 def test_an_operation_shows_what_is_in_it() -> None:
     metadata = OperationMetadata(verb="create", target="nodes/mine", api_version="v2")
     operation = Operation(name="projects/p/locations/l/operations/1", done=True)
     operation.metadata.Pack(OperationMetadata.pb(metadata))
-    found = as_json(operation)
-    assert fields(found) >= {"name", "done", "metadata.verb", "metadata.apiVersion"}
-    assert ("done", "true") in constants(found)
+    fields_of_operation = as_json(operation)
+    assert fields(fields_of_operation) >= {"name", "done", "metadata.verb", "metadata.apiVersion"}
+    assert ("done", "true") in constants(fields_of_operation)
 
 
 def test_other_kinds_of_answers() -> None:
@@ -60,13 +60,13 @@ def test_methods_are_told_apart_by_version() -> None:
     from google.cloud.tpu_v1 import TpuClient as One
     from google.cloud.tpu_v2 import TpuClient as Two
 
-    assert called(One.__new__(One).get_node) == "tpu_v1.get_node"
-    assert called(Two.__new__(Two).get_node) == "tpu_v2.get_node"
-    assert called(Bucket(None, "b").get_iam_policy) == "storage.bucket.get_iam_policy"
+    assert method_name(One.__new__(One).get_node) == "tpu_v1.get_node"
+    assert method_name(Two.__new__(Two).get_node) == "tpu_v2.get_node"
+    assert method_name(Bucket(None, "b").get_iam_policy) == "storage.bucket.get_iam_policy"
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("nodes/live-1a2b-v1-tpu and live-1a2b-tpu", "nodes/STACK-V1-tpu and STACK-tpu"),
         ("in my-project (123456789012)", "in PROJECT (ID)"),
@@ -78,9 +78,9 @@ def test_methods_are_told_apart_by_version() -> None:
         ("TensorFlow 2.18.0 on v2-8, port 8470", "TensorFlow 2.18.0 on v2-8, port 8470"),
     ],
 )
-def test_names_and_ids_are_left_out(text: str, wanted: str) -> None:
+def test_names_and_ids_are_left_out(text: str, expected: str) -> None:
     names = {"live-1a2b": "STACK", "live-1a2b-v1": "STACK-V1", "my-project": "PROJECT"}
-    assert redacted(text, names) == wanted
+    assert redacted(text, names) == expected
 
 
 @pytest.fixture
@@ -97,9 +97,12 @@ def test_a_step_that_fails_is_written_down_before_it_is_raised(recorder: Recorde
 
 
 def test_what_should_have_been_refused_and_was_not_fails(recorder: Recorder) -> None:
-    with pytest.raises(AssertionError, match="was not refused"), recorder.refusal("it", NotFound):
+    with (
+        pytest.raises(AssertionError, match="was not refused"),
+        recorder.expect_refusal("it", NotFound),
+    ):
         pass
-    with recorder.refusal("it", NotFound):
+    with recorder.expect_refusal("it", NotFound):
         raise NotFound("No node", "there is none")
     assert recorder.record["refusals"]["it"]["text"] == "No node: there is none"
 
@@ -115,7 +118,7 @@ async def test_states_are_kept_in_the_order_in_which_they_were_seen(recorder: Re
         return states.pop(0)  # type: ignore[no-any-return]
 
     with recorder.step("up"):
-        async with recorder.watching("the node", look, 0.001):
+        async with recorder.watch_states("the node", look, 0.001):
             await asyncio.wait_for(is_over.wait(), 20)
-    seen = recorder.record["states"]["up: the node"]["seen"]
-    assert [state["state"] for state in seen] == ["ABSENT", "CREATING", "READY"]
+    recorded = recorder.record["states"]["up: the node"]["seen"]
+    assert [state["state"] for state in recorded] == ["ABSENT", "CREATING", "READY"]

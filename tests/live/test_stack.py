@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.harness.cleanup import left
+from tests.live.harness.cleanup import remaining_items
 from tests.live.harness.live import Live
 from tests.live.harness.settings import NODE_TYPE, node_zone
 from tests.support.stack_checks import (
@@ -66,7 +66,7 @@ DENIAL = "    tpu: {kind: vm, runtime: "
 
 
 def test_the_plan_creates_everything_and_has_a_price(live: Live) -> None:
-    prepared = live.do("plan", live.stack.plan())
+    prepared = live.run_step("plan", live.stack.plan())
     actions = {change.address.partition("/")[0]: change.action for change in prepared.plan}
     for kind in ("bucket", "account", "node", "firewall"):
         assert actions[kind] is Action.CREATE, kind
@@ -77,13 +77,15 @@ def test_the_plan_creates_everything_and_has_a_price(live: Live) -> None:
 
 
 def test_nothing_is_made_by_planning(live: Live) -> None:
-    assert asyncio.run(left(live.settings)) == []
+    assert asyncio.run(remaining_items(live.settings)) == []
 
 
 def test_permissions_are_told_as_one_list(live: Live) -> None:
     work = missing_permissions(live.stack.stack, live.stack.cloud)
-    missing = live.do("permissions", work)
-    assert [one.permission.name for one in missing] == [], "the caller may not do all of it"
+    missing = live.run_step("permissions", work)
+    assert [permission.permission.name for permission in missing] == [], (
+        "the caller may not do all of it"
+    )
 
 
 def test_up_makes_what_the_stack_file_says(stack: Live) -> None:
@@ -107,38 +109,38 @@ def test_quota_can_be_read(stack: Live) -> None:
             "quota", client.call, "GET", "serviceusage", f"{path}/consumerQuotaMetrics"
         )
 
-    answer = stack.do("quota", read())
-    stack.recorder.answered("serviceusage_v1beta1.consumerQuotaMetrics.list", answer)
-    named = sorted(one["metric"] for one in answer["metrics"])
-    assert all(one.startswith("tpu.googleapis.com/") for one in named)
-    stack.recorder.fact("quota metrics", named)
+    answer = stack.run_step("quota", read())
+    stack.recorder.record_answer("serviceusage_v1beta1.consumerQuotaMetrics.list", answer)
+    metrics = sorted(metric["metric"] for metric in answer["metrics"])
+    assert all(metric.startswith("tpu.googleapis.com/") for metric in metrics)
+    stack.recorder.fact("quota metrics", metrics)
 
 
 def test_up_again_does_nothing(stack: Live) -> None:
-    stack.do("up again", check_second_up(stack.stack, stack.events))
+    stack.run_step("up again", check_second_up(stack.stack, stack.events))
 
 
 def test_status_shows_the_node_and_the_bucket(stack: Live) -> None:
-    found = stack.do("status", stack.stack.status())
-    (node,) = found.nodes
+    status = stack.run_step("status", stack.stack.status())
+    (node,) = status.nodes
     assert (node.state, node.accelerator_type) == ("READY", stack.settings.type_name)
     assert node.zone in stack.settings.zones
     assert node.created is not None
     assert abs(time.time() - node.created.timestamp()) < stack.settings.minutes * 60
-    assert found.bucket == bucket_name(stack.stack)
+    assert status.bucket == bucket_name(stack.stack)
 
 
-@pytest.mark.parametrize("wanted", [0, 3])
-def test_a_job_ends_with_its_code_and_its_log_comes_once(stack: Live, wanted: int) -> None:
-    code, log = stack.run_script(f"counting-{wanted}", COUNTING, str(wanted))
-    assert (code, log) == (wanted, LINES)
+@pytest.mark.parametrize("expected_code", [0, 3])
+def test_a_job_ends_with_its_code_and_its_log_comes_once(stack: Live, expected_code: int) -> None:
+    code, log = stack.run_script(f"counting-{expected_code}", COUNTING, str(expected_code))
+    assert (code, log) == (expected_code, LINES)
 
-    async def kept() -> tuple[bytes, str]:
+    async def stored() -> tuple[bytes, str]:
         (latest, *_) = await stack.stack.jobs()
         log = await stack.stack.store.get_bytes(latest.record.log_name(0))
         return log, latest.status.state
 
-    assert asyncio.run(kept()) == (LINES, "failed" if wanted else "succeeded")
+    assert asyncio.run(stored()) == (LINES, "failed" if expected_code else "succeeded")
 
 
 def test_the_machines_account_may_use_the_bucket(stack: Live) -> None:
@@ -175,7 +177,7 @@ def test_refusals_are_told_apart(stack: Live) -> None:
         ("a bucket that is not there", "storage", "get_bucket", (f"{absent}-{project}",), {}),
         ("an account that is not there", "iam", "get_service_account", (account,), {}),
     ):
-        with stack.recorder.refusal(name, NotFound):
+        with stack.recorder.expect_refusal(name, NotFound):
             asyncio.run(ask(stack.stack, client, method, *arguments, **fields))
 
 
@@ -190,7 +192,7 @@ def test_a_type_that_is_not_in_the_zone_is_refused(stack: Live) -> None:
             "labels": {"tpuctl-stack": stack.settings.stack},
         },
     }
-    with stack.recorder.refusal("a type that there is not", Usage, NotFound):
+    with stack.recorder.expect_refusal("a type that there is not", Usage, NotFound):
         asyncio.run(ask(stack.stack, "tpu", "create_node", request))
 
 
@@ -219,21 +221,21 @@ def test_a_tpu_node_is_refused_with_the_change_to_make(stack: Live) -> None:
                 await resource.apply(removal, lambda text, fraction: None)
         return None
 
-    error = stack.do("a TPU node", try_it())
+    error = stack.run_step("a TPU node", try_it())
     stack.recorder.fact("TPU nodes", "made" if error is None else "refused")
     if error is not None:
-        stack.recorder.refused("a TPU node", error)
+        stack.recorder.record_refusal("a TPU node", error)
         assert isinstance(error, NodesClosed), error
         assert error.exit_code == 77
         assert DENIAL in error.diagnostics[0].hint
 
 
 def test_down_leaves_nothing_and_proves_it(stack: Live) -> None:
-    down = stack.take_down()
-    proof = {one.address.partition("/")[0]: one.state for one in down.remaining}
+    down = stack.down()
+    proof = {item.address.partition("/")[0]: item.state for item in down.remaining}
     stack.recorder.fact("proof of down", proof)
     asyncio.run(check_nothing_left(stack.stack, down))
 
 
 def test_nothing_of_the_run_is_among_the_orphans(live: Live) -> None:
-    assert asyncio.run(left(live.settings)) == []
+    assert asyncio.run(remaining_items(live.settings)) == []

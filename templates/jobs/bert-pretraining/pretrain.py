@@ -124,7 +124,7 @@ def train(trainer: Any) -> int:
         if stop.reason:
             reached = f"step {trainer.step} of {options.steps}"
             log(f"stopped at {reached}; the next run resumes from there")
-            return stop.leave(PREEMPTION_TIMEOUT)
+            return stop.wait_for_exit_code(PREEMPTION_TIMEOUT)
         stop.deferred = False
         log(
             f"done: {summary['steps']} steps in {summary['seconds']:.0f} s, loss "

@@ -15,8 +15,8 @@ from training.strategy import choose
 
 arrays, model = request()
 NAMES = {"dropout": "dropout", "size": "size", "batch": "batch", "length": "sequence-length"}
-chosen = [part for name, flag in NAMES.items() for part in (f"--{flag}", str(model[name]))]
-chosen += ["--learning-rate", str(OPTIMIZER["learning_rate"]), "--device", "cpu", *sys.argv[3:]]
+arguments = [part for name, flag in NAMES.items() for part in (f"--{flag}", str(model[name]))]
+arguments += ["--learning-rate", str(OPTIMIZER["learning_rate"]), "--device", "cpu", *sys.argv[3:]]
 manifest = {
     "vocabulary_size": model["vocabulary"],
     "sequence_length": model["length"],
@@ -26,7 +26,7 @@ manifest = {
 }
 with tempfile.TemporaryDirectory() as folder:
     choice = choose("cpu", 1)
-    trainer = Trainer(options.parse([*chosen, "--output", folder]), choice, manifest, Stop())
+    trainer = Trainer(options.parse([*arguments, "--output", folder]), choice, manifest, Stop())
 arrays["next_sentence_labels"] = arrays["input_ids"][:, 0] * 0
 examples = tf.data.Dataset.from_tensor_slices(arrays).repeat()
 examples = examples.batch(model["batch"], drop_remainder=True).prefetch(2)

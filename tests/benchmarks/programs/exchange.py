@@ -49,5 +49,5 @@ def serve(train: Callable[[int], float], parameters: Callable[[], int]) -> None:
     for line in sys.stdin:
         began, worked = time.perf_counter(), time.process_time()
         loss = train(int(line))
-        taken = {"seconds": time.perf_counter() - began, "worked": time.process_time() - worked}
-        print(json.dumps({**taken, "loss": loss}), file=answers, flush=True)
+        timing = {"seconds": time.perf_counter() - began, "worked": time.process_time() - worked}
+        print(json.dumps({**timing, "loss": loss}), file=answers, flush=True)

@@ -56,10 +56,10 @@ def main(file: Path, is_written: bool) -> int:
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         for number, body in enumerate(bodies):
-            said = verdict(body, Path(folder), number)
-            if said != body["verdict"]:
-                print(f"{body['verdict']} -> {said}:\n{body['source']}", flush=True)
-                body["verdict"] = said
+            actual = verdict(body, Path(folder), number)
+            if actual != body["verdict"]:
+                print(f"{body['verdict']} -> {actual}:\n{body['source']}", flush=True)
+                body["verdict"] = actual
                 different += 1
     if is_written:
         parts = [head]

@@ -26,7 +26,9 @@ BATCHES = {128: 256, 512: 64}  # to begin with
 
 def trainer(size: str, length: int, folder: str) -> Trainer:
     """The job's trainer as on a TPU, with its variables in this machine's memory."""
-    chosen = options.parse(["--size", size, "--output", folder, "--sequence-length", str(length)])
+    arguments = options.parse(
+        ["--size", size, "--output", folder, "--sequence-length", str(length)]
+    )
     manifest = {
         "vocabulary_size": VOCABULARY,
         "sequence_length": length,
@@ -35,7 +37,7 @@ def trainer(size: str, length: int, folder: str) -> Trainer:
         "pairs": "nsp",
     }
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return Trainer(chosen, Choice(strategy, "tpu", 1, "one core"), manifest, Stop())
+    return Trainer(arguments, Choice(strategy, "tpu", 1, "one core"), manifest, Stop())
 
 
 def predictions(length: int) -> int:

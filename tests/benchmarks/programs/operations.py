@@ -108,8 +108,8 @@ def registered() -> set[str]:
         return x + 1
 
     program.experimental_get_compiler_ir(tf.TensorSpec((2,)))(stage="hlo", platform_name="TPU")
-    known = kernels.get_all_registered_kernels().kernel
-    return {one.op for one in known if one.device_type == "XLA_TPU_JIT"}
+    registered_kernels = kernels.get_all_registered_kernels().kernel
+    return {kernel.op for kernel in registered_kernels if kernel.device_type == "XLA_TPU_JIT"}
 
 
 def main() -> None:
@@ -118,19 +118,19 @@ def main() -> None:
     for name, function in public(tf, "tf"):
         if name.startswith(LEFT_OUT):
             continue
-        made = operations(function, 1) or operations(function, 3)
-        lacking = sorted(made - has)
+        created = operations(function, 1) or operations(function, 3)
+        lacking = sorted(created - has)
         if lacking:
             refused[name] = lacking
     write = sys.stdout.write
     write("# Made by tests/benchmarks/programs/operations.py: change that, not this.\n")
     write(f'source = "kernels of XLA_TPU_JIT in tensorflow-tpu {tf.__version__}"\n\n')
     write("# All that the TPU's compiler has.\nhas = [\n")
-    write("".join(f'    "{one}",\n' for one in sorted(has)))
+    write("".join(f'    "{operation}",\n' for operation in sorted(has)))
     write("]\n\n# What these make, it has not.\n[refused]\n")
     for name, lacking in sorted(refused.items()):
         if lacking:
-            inside = ", ".join(f'"{one}"' for one in lacking)
+            inside = ", ".join(f'"{name}"' for name in lacking)
             write(f'"{name.removeprefix("tf.")}" = [{inside}]\n')
 
 

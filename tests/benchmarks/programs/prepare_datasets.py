@@ -26,8 +26,10 @@ def sequences(batch, tokenizer, plan):
         encoded = tokenizer(document.split("\n"), add_special_tokens=False)["input_ids"]
         tokens = [token for sentence in encoded for token in sentence]
         borders = [0, *accumulate(map(len, encoded))]
-        for one in examples([borders], plan, random.Random(0)):
-            row = tokenizer.build_inputs_with_special_tokens(tokens[one.first : one.first_end])
+        for example in examples([borders], plan, random.Random(0)):
+            row = tokenizer.build_inputs_with_special_tokens(
+                tokens[example.first : example.first_end]
+            )
             padding = plan.sequence_length - len(row)
             rows["attention_mask"].append([1] * len(row) + [0] * padding)
             rows["input_ids"].append(row + [tokenizer.pad_token_id] * padding)
@@ -47,7 +49,7 @@ if __name__ == "__main__":
         tokenizer=BertTokenizerFast.from_pretrained(tokenizer),
         plan=RecordsPlan(**json.loads(more)),
     )
-    made = documents.map(work, batched=True, num_proc=processor_count(), remove_columns=["text"])
+    mapped = documents.map(work, batched=True, num_proc=processor_count(), remove_columns=["text"])
     seconds = time.perf_counter() - began
-    lengths = (sum(mask) for batch in made.iter(1000) for mask in batch["attention_mask"])
-    print(json.dumps({"seconds": seconds, "sequences": len(made), "tokens": sum(lengths)}))
+    lengths = (sum(mask) for batch in mapped.iter(1000) for mask in batch["attention_mask"])
+    print(json.dumps({"seconds": seconds, "sequences": len(mapped), "tokens": sum(lengths)}))

@@ -16,38 +16,40 @@ from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.model.inventory import InventoryItem
 
-__all__ = ["clean", "left"]
+__all__ = ["clean", "remaining_items"]
 
 TRIES = 3
 
 
-async def left(settings: Settings) -> list[InventoryItem]:
+async def remaining_items(settings: Settings) -> list[InventoryItem]:
     """What the whole project has of the run's stacks."""
     stack = Tpuctl(name=settings.stack, project=settings.project, cloud=settings.cloud)
-    return [one for one in await stack.orphans() if one.stack in settings.stacks]
+    return [item for item in await stack.orphans() if item.stack in settings.stacks]
 
 
-async def clean(settings: Settings, told: list[str]) -> list[InventoryItem]:
+async def clean(settings: Settings, log: list[str]) -> list[InventoryItem]:
     """Take everything away, several times if need be; what is left after all. Adds to `told`."""
     remaining: list[InventoryItem] = []
     for attempt in range(1, TRIES + 1):
-        remaining = await left(settings)
+        remaining = await remaining_items(settings)
         if not remaining:
             return []
-        names = ", ".join(one.address for one in remaining)
-        told.append(f"Taking away {names} (try {attempt}) …")
-        print(told[-1], flush=True)
-        for name in sorted({one.stack for one in remaining}):
-            stack = Tpuctl(name=name, project=settings.project, cloud=settings.cloud, emit=_tell)
+        names = ", ".join(item.address for item in remaining)
+        log.append(f"Taking away {names} (try {attempt}) …")
+        print(log[-1], flush=True)
+        for name in sorted({item.stack for item in remaining}):
+            stack = Tpuctl(
+                name=name, project=settings.project, cloud=settings.cloud, emit=_on_event
+            )
             try:
                 await stack.down(delete_bucket=True)
             except TpuctlError as error:
-                told.append(str(error))
+                log.append(str(error))
                 print(error, flush=True)
-    return await left(settings)
+    return await remaining_items(settings)
 
 
-def _tell(event: Event) -> None:
+def _on_event(event: Event) -> None:
     if isinstance(event, StepFinished) and event.seconds:
         print(f"  {event.address}: {event.outcome.value} ({event.seconds:.1f} s)", flush=True)
 
@@ -62,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     if remaining == []:
         print(f"Nothing is left of {' and '.join(settings.stacks)} in {settings.project}.")
         return 0
-    for one in remaining or ():
-        print(f"STILL THERE{', CHARGED' if one.is_billable else ''}: {one.address} {one.detail}")
+    for item in remaining or ():
+        print(f"STILL THERE{', CHARGED' if item.is_billable else ''}: {item.address} {item.detail}")
     print("Take it away with")
     for stack in settings.stacks:
         print(f"    {settings.down_command(stack)}")

@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["Comparison", "Difference", "compare", "load", "report", "write_differences"]
 
 MARGIN = 1.5  # of the longest gap between two looks: what lasted less may have been missed
-NOTHING = "(nothing)"
+MISSING = "(nothing)"
 HOW = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}
 Record = Mapping[str, Any]
 Row = tuple[str, float, float]
@@ -23,8 +23,8 @@ class Difference:
 
     topic: str
     where: str
-    one: str
-    other: str
+    first: str
+    second: str
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,22 @@ class Comparison:
     durations: tuple[Row, ...]
 
 
-def compare(one: Record, other: Record) -> Comparison:
+def compare(first: Record, other: Record) -> Comparison:
     """Both as `make live` wrote them. Ids and times are not in them."""
     differences = [
-        *_mappings("facts", one["facts"], other["facts"], ignore=("cloud",)),
-        *_steps(one, other),
-        *_parts(one, other),
-        *_answers(one, other),
-        *_mappings("refusals", _refusals(one), _refusals(other)),
+        *_mappings("facts", first["facts"], other["facts"], ignore=("cloud",)),
+        *_steps(first, other),
+        *_parts(first, other),
+        *_answers(first, other),
+        *_mappings("refusals", _refusals(first), _refusals(other)),
     ]
     by_chance = [
-        *_mappings("asked of one alone", _methods(one, other), _methods(other, one)),
-        *_mappings("refusals along the way", _met(one), _met(other)),
+        *_mappings("asked of one alone", _methods(first, other), _methods(other, first)),
+        *_mappings("refusals along the way", _met(first), _met(other)),
     ]
-    for state in _states(one, other):
+    for state in _states(first, other):
         (by_chance if state[0] else differences).append(state[1])
-    return Comparison(tuple(differences), tuple(by_chance), tuple(_durations(one, other)))
+    return Comparison(tuple(differences), tuple(by_chance), tuple(_durations(first, other)))
 
 
 def load(path: Path) -> Record:
@@ -60,49 +60,51 @@ def load(path: Path) -> Record:
 
 
 def _mappings(
-    topic: str, one: Mapping[str, Any], other: Mapping[str, Any], ignore: tuple[str, ...] = ()
+    topic: str, first: Mapping[str, Any], other: Mapping[str, Any], ignore: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
-    for name in sorted({*one, *other} - {*ignore}):
-        here, there = one.get(name), other.get(name)
+    for name in sorted({*first, *other} - {*ignore}):
+        here, there = first.get(name), other.get(name)
         if here != there:
-            yield Difference(topic, name, _shown(here), _shown(there))
+            yield Difference(topic, name, _as_text(here), _as_text(there))
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
-        return NOTHING
+        return MISSING
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _steps(one: Record, other: Record) -> Iterator[Difference]:
-    here, there = ([step["name"] for step in each["steps"]] for each in (one, other))
+def _steps(first: Record, other: Record) -> Iterator[Difference]:
+    here, there = ([step["name"] for step in each["steps"]] for each in (first, other))
     if here != there:
         yield Difference("steps", "their order", ", ".join(here), ", ".join(there))
-    outcomes = [{step["name"]: step["outcome"] for step in each["steps"]} for each in (one, other)]
+    outcomes = [
+        {step["name"]: step["outcome"] for step in each["steps"]} for each in (first, other)
+    ]
     for name in here:
         if name in outcomes[1] and outcomes[0][name] != outcomes[1][name]:
             yield Difference("steps", name, outcomes[0][name], outcomes[1][name])
 
 
-def _parts(one: Record, other: Record) -> Iterator[Difference]:
+def _parts(first: Record, other: Record) -> Iterator[Difference]:
     """What `up` and `down` did to each resource."""
 
-    def told(record: Record) -> dict[str, str]:
+    def parts_of(record: Record) -> dict[str, str]:
         return {
             f"{step}: {address}": f"{part['action']}, {part['outcome']}"
             for step, parts in record["parts"].items()
             for address, part in parts.items()
         }
 
-    return _mappings("parts of a step", told(one), told(other))
+    return _mappings("parts of a step", parts_of(first), parts_of(other))
 
 
-def _answers(one: Record, other: Record) -> Iterator[Difference]:
-    for method in sorted({*one["answers"]} & {*other["answers"]}):
-        here, there = one["answers"][method], other["answers"][method]
+def _answers(first: Record, other: Record) -> Iterator[Difference]:
+    for method in sorted({*first["answers"]} & {*other["answers"]}):
+        here, there = first["answers"][method], other["answers"][method]
         for path in sorted({*here["fields"]} ^ {*there["fields"]}):
             has = path in here["fields"]
-            words = ("there", NOTHING) if has else (NOTHING, "there")
+            words = ("there", MISSING) if has else (MISSING, "there")
             yield Difference("fields of answers", f"{method}: {path}", *words)
         both = {*here["fields"]} & {*there["fields"]}
         for path in sorted(both & ({*here["values"]} | {*there["values"]})):
@@ -122,27 +124,27 @@ def _is_moving(path: str) -> bool:
 def _refusals(record: Record) -> dict[str, str]:
     return {
         f"{name}: {field}": str(value)
-        for name, told in record["refusals"].items()
-        for field, value in told.items()
+        for name, refusal in record["refusals"].items()
+        for field, value in refusal.items()
     }
 
 
-def _methods(one: Record, other: Record) -> dict[str, str]:
-    return {method: "asked" for method in one["answers"] if method not in other["answers"]}
+def _methods(first: Record, other: Record) -> dict[str, str]:
+    return {method: "asked" for method in first["answers"] if method not in other["answers"]}
 
 
 def _met(record: Record) -> dict[str, str]:
     return {
-        f"{method}: {kind}": told["text"]
+        f"{method}: {kind}": details["text"]
         for method, kinds in record["met"].items()
-        for kind, told in kinds.items()
+        for kind, details in kinds.items()
     }
 
 
-def _states(one: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
+def _states(first: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
     """With whether chance alone may be the reason."""
-    for thing in sorted({*one["states"]} | {*other["states"]}):
-        here, there = (_watched(each, thing) for each in (one, other))
+    for thing in sorted({*first["states"]} | {*other["states"]}):
+        here, there = (_watched(each, thing) for each in (first, other))
         orders = [[state["state"] for state in each["seen"]] for each in (here, there)]
         if orders[0] == orders[1]:
             continue
@@ -160,43 +162,46 @@ def _watched(record: Record, thing: str) -> Mapping[str, Any]:
 
 def _missed(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
     """Whether all that only the one saw was too short for the other to be sure of it."""
-    known = {state["state"] for state in there["seen"]}
-    return bool(known) and all(
+    known_states = {state["state"] for state in there["seen"]}
+    return bool(known_states) and all(
         state["seconds"] <= MARGIN * max(there["longest_gap"], here["longest_gap"])
         for state in here["seen"]
-        if state["state"] not in known
+        if state["state"] not in known_states
     )
 
 
-def _durations(one: Record, other: Record) -> Iterator[Row]:
+def _durations(first: Record, other: Record) -> Iterator[Row]:
     def seconds(record: Record) -> dict[str, float]:
-        found = {step["name"]: step["seconds"] for step in record["steps"]}
+        durations = {step["name"]: step["seconds"] for step in record["steps"]}
         for step, parts in record["parts"].items():
-            found |= {f"{step}: {name}": part["seconds"] for name, part in parts.items()}
+            durations |= {f"{step}: {name}": part["seconds"] for name, part in parts.items()}
         for thing, watched in record["states"].items():
-            found |= {f"{thing} {one['state']}": one["seconds"] for one in watched["seen"]}
-        return found
+            durations |= {
+                f"{thing} {comparison['state']}": comparison["seconds"]
+                for comparison in watched["seen"]
+            }
+        return durations
 
-    here, there = seconds(one), seconds(other)
+    here, there = seconds(first), seconds(other)
     for name in here:
         if name in there:
             yield name, here[name], there[name]
 
 
-def report(one: Record, other: Record) -> str:
+def report(first: Record, other: Record) -> str:
     """All of it as a page of Markdown."""
-    names = one["facts"].get("cloud", "one"), other["facts"].get("cloud", "other")
-    found = compare(one, other)
+    names = first["facts"].get("cloud", "one"), other["facts"].get("cloud", "other")
+    comparison = compare(first, other)
     lines = [f"# What differed between {names[0]} and {names[1]}", ""]
-    lines += _table(found.differences, names) or ["Nothing."]
-    if found.by_chance:
+    lines += _table(comparison.differences, names) or ["Nothing."]
+    if comparison.by_chance:
         lines += ["", "## What chance may explain", ""]
-        lines += _table(found.by_chance, names)
+        lines += _table(comparison.by_chance, names)
     lines += ["", "## How long it took", "", "| what | " + " | ".join(names) + " | ratio |"]
     lines.append("|---|--:|--:|--:|")
-    for what, here, there in found.durations:
+    for name, here, there in comparison.durations:
         ratio = f"{there / here:.1f}" if here >= 0.05 else ""
-        lines.append(f"| {_cell(what)} | {here:.1f} s | {there:.1f} s | {ratio} |")
+        lines.append(f"| {_cell(name)} | {here:.1f} s | {there:.1f} s | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
@@ -205,7 +210,7 @@ def _table(rows: tuple[Difference, ...], names: tuple[str, str]) -> list[str]:
         return []
     head = [f"| topic | where | {names[0]} | {names[1]} |", "|---|---|---|---|"]
     return head + [
-        f"| {_cell(row.topic)} | {_cell(row.where)} | {_cell(row.one)} | {_cell(row.other)} |"
+        f"| {_cell(row.topic)} | {_cell(row.where)} | {_cell(row.first)} | {_cell(row.second)} |"
         for row in rows
     ]
 

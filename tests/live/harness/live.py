@@ -16,10 +16,10 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound
 from tpuctl.model.events import Event, LogChunk
 
-__all__ = ["LOOK_SECONDS", "Live"]
+__all__ = ["POLL_SECONDS", "Live"]
 
 T = TypeVar("T")
-LOOK_SECONDS = {"local": 0.1, "google": 3.0}  # between two looks at a thing's state
+POLL_SECONDS = {"local": 0.1, "google": 3.0}  # between two looks at a thing's state
 
 
 class Live:
@@ -55,20 +55,20 @@ class Live:
         self.events.append(event)
         self.recorder.on(event)
 
-    def do(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+    def run_step(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """Do something that is worth a line of the record."""
         with self.recorder.step(name):
             return asyncio.run(work)
 
-    def watched(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+    def run_watched(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """The same, with somebody looking at the node all the while."""
 
         async def both() -> T:
-            every = LOOK_SECONDS[self.settings.cloud]
-            async with self.recorder.watching("the node", self._node_state, every):
+            every = POLL_SECONDS[self.settings.cloud]
+            async with self.recorder.watch_states("the node", self._node_state, every):
                 return await work
 
-        return self.do(name, both())
+        return self.run_step(name, both())
 
     async def _node_state(self) -> str | None:
         """Of the node in whichever zone it is, by calls that are not written down."""
@@ -77,17 +77,17 @@ class Live:
         for zone in self.settings.zones:
             name = f"{parent}/{zone}/nodes/{self.settings.stack}-tpu"
             try:
-                found = await self._plain.call("the node", client.get_node, {"name": name})
+                node = await self._plain.call("the node", client.get_node, {"name": name})
             except NotFound:
                 continue
-            return str(found.state.name)
+            return str(node.state.name)
         return None
 
-    def bring_up(self) -> None:
-        self.watched("up", self.stack.up())
+    def up(self) -> None:
+        self.run_watched("up", self.stack.up())
 
-    def take_down(self) -> Down:
-        return self.watched("down", self.stack.down(delete_bucket=True))
+    def down(self) -> Down:
+        return self.run_watched("down", self.stack.down(delete_bucket=True))
 
     def run_script(self, name: str, text: str, *arguments: str) -> tuple[int, bytes]:
         """The exit code of a script and its log; every byte of the log came once, in order."""
@@ -96,7 +96,7 @@ class Live:
         script = folder / f"{name}.py"
         script.write_text(text, "utf-8")
         self.events.clear()
-        code = self.do(f"run {name}", self.stack.run(script, arguments))
+        code = self.run_step(f"run {name}", self.stack.run(script, arguments))
         log = b""
         for event in self.events:
             if isinstance(event, LogChunk):

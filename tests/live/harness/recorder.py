@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.live.harness.shapes import as_json, called, constants, fields, redacted
+from tests.live.harness.shapes import as_json, constants, fields, method_name, redacted
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished, StepStarted
@@ -89,39 +89,39 @@ class Recorder:
                 "seconds": round(event.seconds, 3),
             }
 
-    def answered(self, method: str, answer: Any) -> None:
+    def record_answer(self, method: str, answer: Any) -> None:
         """The shape of an answer: joined with those that the same method gave before."""
-        found = as_json(answer)
-        if found is None:
+        shape = as_json(answer)
+        if shape is None:
             return
         entry = self.record["answers"].setdefault(method, {"fields": [], "values": {}})
-        entry["fields"] = sorted({*entry["fields"], *map(self.redacted, fields(found))})
-        for path, value in constants(found):
-            known = entry["values"].setdefault(self.redacted(path), [])
-            if value not in known:
-                known.append(value)
-                known.sort()
+        entry["fields"] = sorted({*entry["fields"], *map(self.redacted, fields(shape))})
+        for path, value in constants(shape):
+            known_values = entry["values"].setdefault(self.redacted(path), [])
+            if value not in known_values:
+                known_values.append(value)
+                known_values.sort()
 
-    def met(self, method: str, error: TpuctlError) -> None:
+    def record_error(self, method: str, error: TpuctlError) -> None:
         """A refusal that came along the way."""
-        self.record["met"].setdefault(method, {})[type(error).__name__] = self._told(error)
+        self.record["met"].setdefault(method, {})[type(error).__name__] = self._describe(error)
 
     @contextmanager
-    def refusal(self, name: str, *expected: type[TpuctlError]) -> Iterator[None]:
+    def expect_refusal(self, name: str, *expected: type[TpuctlError]) -> Iterator[None]:
         """What is asked within is to be refused with one of these; how, is written down."""
         try:
             yield
         except expected as error:
-            self.refused(name, error)
+            self.record_refusal(name, error)
         else:
             raise AssertionError(f"{name}: was not refused")
 
-    def refused(self, name: str, error: TpuctlError) -> None:
+    def record_refusal(self, name: str, error: TpuctlError) -> None:
         """A refusal that was asked for, as it was told."""
-        self.record["refusals"][name] = self._told(error)
+        self.record["refusals"][name] = self._describe(error)
         self.save()
 
-    def _told(self, error: TpuctlError) -> dict[str, Any]:
+    def _describe(self, error: TpuctlError) -> dict[str, Any]:
         cause = error.__cause__
         code = getattr(cause, "grpc_status_code", None)
         return {
@@ -134,7 +134,7 @@ class Recorder:
         }
 
     @asynccontextmanager
-    async def watching(
+    async def watch_states(
         self, thing: str, look: Callable[[], Awaitable[str | None]], every: float
     ) -> AsyncIterator[None]:
         """The states that a thing goes through meanwhile, seen by looking again and again.
@@ -183,13 +183,20 @@ class RecordingCloud(Cloud):
     recorder: Recorder
 
     async def call(
-        self, what: str, method: Callable[..., T], *args: Any, timeout: float = 60.0, **fields: Any
+        self,
+        description: str,
+        method: Callable[..., T],
+        *args: Any,
+        timeout: float = 60.0,
+        **fields: Any,
     ) -> T:
         try:
-            answer = await super().call(what, method, *args, timeout=timeout, **fields)
+            answer = await super().call(description, method, *args, timeout=timeout, **fields)
         except TpuctlError as error:
-            self.recorder.met(called(method), error)
+            self.recorder.record_error(method_name(method), error)
             raise
-        if not called(method).startswith("tpuctl."):  # whoever asks such has a better name for it
-            self.recorder.answered(called(method), answer)
+        if not method_name(method).startswith(
+            "tpuctl."
+        ):  # whoever asks such has a better name for it
+            self.recorder.record_answer(method_name(method), answer)
         return answer

@@ -22,17 +22,17 @@ from tpuctl.catalog import (
 )
 from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
 
-__all__ = ["NODE_TYPE", "ROOT", "Settings", "WrongSettings", "default_type", "node_zone"]
+__all__ = ["NODE_TYPE", "ROOT", "InvalidSettings", "Settings", "default_type", "node_zone"]
 
 ROOT = Path(__file__).resolve().parents[3]
 # TPU VMs were reported to take 3 to 10 minutes until they are there, and some more to go.
 EXPECTED_MINUTES = 20
 LIMIT_MINUTES = 45
-MOST_MINUTES = 240
+MAX_MINUTES = 240
 NODE_TYPE = "v2-8"
 ZONES = 4  # so many of the cheapest are tried in turn
 STORED_BYTES = 1 << 20
-NEEDED = """\
+USAGE = """\
 `make live` runs the flow tests against a project of yours on Google Cloud. It costs a little
 money and is told what to use by environment variables:
     TPUCTL_LIVE_PROJECT   the project's id; billing must be enabled
@@ -45,7 +45,7 @@ money and is told what to use by environment variables:
 Sign in first: gcloud auth application-default login"""
 
 
-class WrongSettings(Exception):
+class InvalidSettings(Exception):
     """The environment says too little, or something that cannot be."""
 
 
@@ -72,26 +72,26 @@ class Settings:
 
         cloud = get("CLOUD", "google")
         if cloud not in ("google", "local"):
-            raise WrongSettings(f"TPUCTL_LIVE_CLOUD is google or local, not {cloud}")
+            raise InvalidSettings(f"TPUCTL_LIVE_CLOUD is google or local, not {cloud}")
         project = get("PROJECT", "local-project" if cloud == "local" else "")
         if not project:
-            raise WrongSettings(needed())
+            raise InvalidSettings(usage())
         type_name = get("TYPE", default_type())
         accelerator = accelerator_type(type_name)
         if accelerator is None or base_runtime(accelerator) is None:
-            raise WrongSettings(f"TPUCTL_LIVE_TYPE: {type_name} is no type of TPU VMs")
+            raise InvalidSettings(f"TPUCTL_LIVE_TYPE: {type_name} is no type of TPU VMs")
         capacity = get("CAPACITY", "spot")
         if capacity not in ("spot", "on-demand"):
-            raise WrongSettings(f"TPUCTL_LIVE_CAPACITY is spot or on-demand, not {capacity}")
-        named = get("ZONES", get("ZONE"))
-        zones = tuple(one for one in named.replace(",", " ").split() if one)
-        wrong = [one for one in zones if one not in accelerator.zones]
+            raise InvalidSettings(f"TPUCTL_LIVE_CAPACITY is spot or on-demand, not {capacity}")
+        text = get("ZONES", get("ZONE"))
+        zones = tuple(zone for zone in text.replace(",", " ").split() if zone)
+        wrong = [unknown for unknown in zones if unknown not in accelerator.zones]
         if wrong:
-            raise WrongSettings(f"TPUCTL_LIVE_ZONES: {type_name} is not offered in {wrong[0]}")
+            raise InvalidSettings(f"TPUCTL_LIVE_ZONES: {type_name} is not offered in {wrong[0]}")
         minutes = get("MINUTES", str(LIMIT_MINUTES))
-        if not re.fullmatch(r"\d+(\.\d+)?", minutes) or not 0 < float(minutes) <= MOST_MINUTES:
-            raise WrongSettings(
-                f"TPUCTL_LIVE_MINUTES is a number up to {MOST_MINUTES}, not {minutes}"
+        if not re.fullmatch(r"\d+(\.\d+)?", minutes) or not 0 < float(minutes) <= MAX_MINUTES:
+            raise InvalidSettings(
+                f"TPUCTL_LIVE_MINUTES is a number up to {MAX_MINUTES}, not {minutes}"
             )
         return cls(
             cloud=cloud,
@@ -107,9 +107,9 @@ class Settings:
 
     @classmethod
     def load(cls, path: Path) -> Settings:
-        found = json.loads(path.read_text("utf-8"))
+        values = json.loads(path.read_text("utf-8"))
         return cls(
-            **{**found, "zones": tuple(found["zones"]), "folder": Path(found["folder"])},
+            **{**values, "zones": tuple(values["zones"]), "folder": Path(values["folder"])},
         )
 
     def save(self, path: Path) -> None:
@@ -117,15 +117,15 @@ class Settings:
 
     @property
     def accelerator(self) -> AcceleratorType:
-        found = accelerator_type(self.type_name)
-        assert found is not None, "checked when it was read"
-        return found
+        accelerator = accelerator_type(self.type_name)
+        assert accelerator is not None, "checked when it was read"
+        return accelerator
 
     @property
     def runtime(self) -> str:
-        found = base_runtime(self.accelerator)
-        assert found is not None, "checked when it was read"
-        return found.version
+        runtime = base_runtime(self.accelerator)
+        assert runtime is not None, "checked when it was read"
+        return runtime.version
 
     @property
     def node_stack(self) -> str:
@@ -163,7 +163,7 @@ class Settings:
 
     def cost(self) -> Cost:
         """Of an hour, in the dearest of the zones."""
-        zone = max(self.zones, key=lambda one: self._per_hour(one) or 0.0)
+        zone = max(self.zones, key=lambda zone: self._per_hour(zone) or 0.0)
         return Cost(
             (
                 node_cost(self.type_name, zone, capacity=self.capacity),  # type: ignore[arg-type]
@@ -205,12 +205,12 @@ class Settings:
         return "\n".join(lines)
 
 
-def needed() -> str:
+def usage() -> str:
     """A few lines that say how to use `make live`."""
     accelerator = accelerator_type(default_type())
     assert accelerator is not None
     zones = " ".join(default_zones(accelerator, "spot"))
-    return NEEDED.format(type=accelerator.name, zones=zones, minutes=LIMIT_MINUTES)
+    return USAGE.format(type=accelerator.name, zones=zones, minutes=LIMIT_MINUTES)
 
 
 def node_zone() -> str:
@@ -234,11 +234,11 @@ def _node_prices() -> dict[str, float]:
 def default_type() -> str:
     """The TPU VM of one worker that costs least as spot, anywhere."""
     prices = [
-        (price.per_hour, one.name)
-        for one in accelerator_types().values()
-        if one.workers == 1 and base_runtime(one) is not None
-        for zone in one.zones
-        if (price := price_in(one, zone, "spot")) is not None
+        (price.per_hour, accelerator.name)
+        for accelerator in accelerator_types().values()
+        if accelerator.workers == 1 and base_runtime(accelerator) is not None
+        for zone in accelerator.zones
+        if (price := price_in(accelerator, zone, "spot")) is not None
     ]
     return min(prices)[1]
 
@@ -258,7 +258,11 @@ def base_runtime(accelerator: AcceleratorType) -> Runtime | None:
     """Without TensorFlow: the tests' scripts need none, and machines start sooner."""
     if not accelerator.in_tpu_api:
         return None
-    fitting = (one for one in runtimes() if one.tensorflow is None and one.fits(accelerator))
+    fitting = (
+        runtime
+        for runtime in runtimes()
+        if runtime.tensorflow is None and runtime.fits(accelerator)
+    )
     return next(fitting, None)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["as_json", "called", "constants", "fields", "redacted"]
+__all__ = ["as_json", "constants", "fields", "method_name", "redacted"]
 
 # Enumerations, kinds and types are what APIs say; everything else may be about somebody.
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]{2,}|[a-z]+#[A-Za-z]+|type\.googleapis\.com/\S+")
@@ -54,14 +54,14 @@ def as_json(answer: Any) -> Any | None:
     return properties if isinstance(properties, dict) else None
 
 
-def called(method: Any) -> str:
+def method_name(method: Any) -> str:
     """How a method of a client is called in a record: `tpu_v2.get_node`."""
     owner = getattr(method, "__self__", None)
     name = getattr(method, "__name__", "call")
     if owner is None:
         return str(name)
     parts = type(owner).__module__.split(".")
-    package = next((one for one in parts if re.search(r"_v\d|^storage$", one)), parts[0])
+    package = next((part for part in parts if re.search(r"_v\d|^storage$", part)), parts[0])
     service = type(owner).__name__.removesuffix("Client").lower()
     return f"{package}.{name}" if service in package else f"{package}.{service}.{name}"
 
@@ -88,7 +88,7 @@ def constants(answer: Any) -> Iterator[tuple[str, str]]:
     """The values that APIs choose from a few, with their paths."""
     for path, value in leaves(answer):
         last = path.rpartition(".")[2].removesuffix("[]")
-        if last in FREE_TEXT or any(f"{one}." in f".{path}" for one in FREE_KEYS):
+        if last in FREE_TEXT or any(f"{key}." in f".{path}" for key in FREE_KEYS):
             continue
         if isinstance(value, bool):
             yield path, str(value).lower()

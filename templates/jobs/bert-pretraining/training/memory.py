@@ -23,7 +23,7 @@ EXHAUSTED = re.compile(
 def used_and_available(text: str) -> tuple[int, int] | None:
     """Return the bytes of a replica's memory that were needed and available, if a text has them.
 
-    >>> used_and_room("RESOURCE_EXHAUSTED: 8.00G > 4.00G")
+    >>> used_and_available("RESOURCE_EXHAUSTED: 8.00G > 4.00G")
     (8589934592, 4294967296)
     """
     if match := HBM.search(text) or EXCEEDED.search(text):
