@@ -198,7 +198,7 @@ def _buckets(cloud: Cloud, project: str) -> Iterable[Any]:
         }
         for one in record.values():
             one["grants"] = sorted(one["grants"], key=repr)
-            for own in ("downs", "zones", "writing"):
+            for own in ("down_count", "zones", "write_id"):
                 one.pop(own, None)
         yield {
             "name": bucket.name,

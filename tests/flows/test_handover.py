@@ -156,7 +156,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await watched.node()).id != node.id
     (attempt,) = await read_attempts(watched.store, record)
-    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     controller = watched.stack.names.controller
     assert attempt.started_by == f"{watched.stack.user}@{controller}"
     log = await watched.store.get_bytes(record.at(2).log_name(0))
@@ -306,6 +306,6 @@ async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
     assert (await stack.node()).created != node.created
     (attempt,) = await read_attempts(stack.store, record)
-    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     assert attempt.started_by == f"{stack.stack.user}@{stack.stack.names.controller}"
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -69,5 +69,5 @@ async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
     assert f"resuming from step {reached} (" in second
     assert [*rows(first), *rows(second)] == [1, *range(EVERY, STEPS + 1, EVERY)]
     (attempt,) = await read_attempts(stack.store, record)
-    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -184,7 +184,7 @@ async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeSta
     assert on_project == {*WRITERS, role}
     contents = await Record(stack.stack, stack.cloud).read()
     assert contents is not None
-    assert {(one.on.partition("/")[0], one.role) for one in contents.grants} == {
+    assert {(one.resource.partition("/")[0], one.role) for one in contents.grants} == {
         *(("bucket", one) for one in ROLES),
         *(("project", one) for one in on_project),
     }
@@ -321,7 +321,7 @@ async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
         await record.update(lambda it: it.with_down())
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
-    grants = [Grant(on="bucket/b", member=f"user:{i}@x", role="roles/r") for i in range(6)]
+    grants = [Grant(resource="bucket/b", member=f"user:{i}@x", role="roles/r") for i in range(6)]
     await asyncio.gather(
         *(record.update(lambda it, one=one: it.with_grants(one)) for one in grants),
         *(record.update(lambda it: it.with_down()) for _ in range(3)),
@@ -330,7 +330,7 @@ async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
     found = await record.read()
     assert found is not None
     assert {*found.grants} == {*grants}
-    assert (found.downs, found.zones) == (3, ("us-central1-b",))
+    assert (found.down_count, found.zones) == (3, ("us-central1-b",))
     generation = (await stack.store.stat(stack.stack.names.record)).generation  # type: ignore[union-attr]
     await record.update(lambda it: it.with_zone("us-central1-b"))
     after = await stack.store.stat(stack.stack.names.record)

@@ -43,8 +43,8 @@ async def test_a_preempted_job_goes_on_with_its_output(
     again = await spot.node()
     assert again.id != first.id
     (attempt,) = await read_attempts(spot.store, record)
-    assert (attempt.number, attempt.why.kind) == (2, "preemption")
-    assert attempt.footing.node_ids == (again.id,)
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
+    assert attempt.placement.node_ids == (again.id,)
     second = log_of(events, 2)
     head, *steps, last = second.splitlines()
     begun = int(head.removeprefix("attempt 2 from "))

@@ -76,9 +76,9 @@ async def test_what_a_machine_did_is_tried_again_on_the_same_node(
     assert await asyncio.wait_for(stack.follow(record), 60) == 0
     assert log_of(events, 3) == "computed\n"
     assert (await stack.node()).id == before
-    assert [(one.why.kind, one.why.name) for one in await read_attempts(stack.store, record)] == [
-        ("infrastructure", "libtpu-lock")
-    ] * 2
+    assert [
+        (one.verdict.kind, one.verdict.name) for one in await read_attempts(stack.store, record)
+    ] == [("infrastructure", "libtpu-lock")] * 2
     assert "infrastructure 1" in notes(events)
     spent = await stack.submit(script(stack, LOCKED), ["9"])
     assert await asyncio.wait_for(stack.follow(spent), 60) == 69
@@ -96,7 +96,7 @@ async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
     record = await stack.submit(script(stack, "print('tried')\nraise SystemExit(7)\n"))
     assert await asyncio.wait_for(stack.follow(record), 60) == 7
     assert [log_of(events, one) for one in (1, 2, 3)] == ["tried\n", "tried\n", ""]
-    assert [one.why.kind for one in await read_attempts(stack.store, record)] == ["failure"]
+    assert [one.verdict.kind for one in await read_attempts(stack.store, record)] == ["failure"]
     await taken_down(stack)
 
 
@@ -119,7 +119,7 @@ async def test_machines_that_no_longer_answer_are_made_anew(
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
     (attempt,) = await read_attempts(stack.store, record)
-    assert (attempt.why.kind, attempt.why.name) == ("infrastructure", "worker-gone")
+    assert (attempt.verdict.kind, attempt.verdict.name) == ("infrastructure", "worker-gone")
     assert "not reachable: recreating it" in notes(events)
     await taken_down(stack)
 
@@ -184,7 +184,7 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
     assert await asyncio.wait_for(other.follow(await other.job()), 120) == 0
     (attempt,) = await read_attempts(stack.store, record)
-    assert (attempt.number, attempt.why.kind) == (2, "preemption")
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     assert log_of(events, 2).endswith("counted\n")
     await taken_down(other)
 
@@ -237,7 +237,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await read_attempts(stack.store, record)
-    assert attempt.footing.zone == "us-central1-c"
+    assert attempt.placement.zone == "us-central1-c"
     monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
     again = await stack.submit(script(stack, FOR_EVER))
     await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
@@ -265,7 +265,7 @@ async def test_a_queued_slice_of_four_workers(
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
-    assert attempt.why.kind == "preemption"
+    assert attempt.verdict.kind == "preemption"
     for worker in range(4):
         lines = of(worker, 2).splitlines()
         assert lines[-1] == f"[worker {worker}] counted"
@@ -286,12 +286,14 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
     record = await stack.submit(script(stack, LOCKED), ["1"])
     await until_ended(stack, record)
     why = Verdict(kind="infrastructure", name="x", cause="It broke.", at=record.submitted)
-    assert record.footing is not None
-    left = Attempt(number=2, footing=record.footing, why=why, started=record.submitted, claim="x")
+    assert record.placement is not None
+    left = Attempt(
+        number=2, placement=record.placement, verdict=why, started=record.submitted, claim="x"
+    )
     assert await claim_attempt(stack.store, record, left)
     assert await asyncio.wait_for(stack.follow(await stack.job()), 60) == 0
     made = await read_attempts(stack.store, record)
-    assert [(one.number, one.why.name) for one in made] == [(2, "x"), (3, "not-started")]
+    assert [(one.number, one.verdict.name) for one in made] == [(2, "x"), (3, "not-started")]
     assert await stack.store.exists(record.at(2).end_name)
     assert log_of(events, 3) == "computed\n"
     assert not await claim_attempt(stack.store, record, left.model_copy(update={"claim": "y"}))
@@ -399,8 +401,8 @@ async def test_the_end_of_maintenance_is_waited_for(
         assert await asyncio.wait_for(stack.follow(record), 120) == 0
         assert (await stack.node()).id == before
         (attempt,) = await read_attempts(stack.store, record)
-        assert attempt.why.kind == "infrastructure"
-        assert (attempt.why.name == "maintenance") == ("waiting for it to end" in notes(events))
+        assert attempt.verdict.kind == "infrastructure"
+        assert (attempt.verdict.name == "maintenance") == ("waiting for it to end" in notes(events))
     finally:
         await asyncio.to_thread(remote_control.change_settings, faults, pace="instant")
     await taken_down(stack)
@@ -431,7 +433,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
-    assert (attempt.why.kind, attempt.why.name) == ("preemption", "preempted")
+    assert (attempt.verdict.kind, attempt.verdict.name) == ("preemption", "preempted")
     assert "stopping the job that waits for it" in notes(events)
     assert (await stack.transports())[0].address == controller, "the controller stays"
     await taken_down(stack)

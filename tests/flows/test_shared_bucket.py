@@ -37,7 +37,7 @@ async def listed(bench: Bench, email: str) -> set[str]:
     contents = await Record(bench.stack.stack, bench.stack.cloud).read()
     grants = contents.grants if contents is not None else ()
     on = f"bucket/{bench.stack.stack.bucket}"
-    return {one.role for one in grants if one.member.endswith(f":{email}") and one.on == on}
+    return {one.role for one in grants if one.member.endswith(f":{email}") and one.resource == on}
 
 
 async def agent_of(bench: Bench) -> str:

@@ -33,7 +33,7 @@ BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 def record(*arguments: str) -> JobRecord:
     return JobRecord.model_construct(
         id="20261121-060000-hazel",
-        form="script",
+        kind="script",
         script="train.py",
         args=arguments,
         zone="us-east1-b",

@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
 from tpuctl.model.installation import Installation
-from tpuctl.model.job import Form, JobRecord
+from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
 
 JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("what-only-workers-have", "shell", None),
     ],
 )
-def test_what_can_run_is_found(folder: Path, program: str, form: Form, file: str | None) -> None:
+def test_what_can_run_is_found(folder: Path, program: str, form: JobKind, file: str | None) -> None:
     wanted = runnable(program, form)
     assert wanted.form == form
     assert wanted.file == (None if file is None else Path(file))
@@ -190,7 +190,7 @@ def test_a_setup_command_is_refused_where_machines_are_not_kept_apart() -> None:
     ],
 )
 def test_a_record_tells_what_was_run(
-    form: Form, script: str, args: tuple[str, ...], argv: list[str], command: str
+    form: JobKind, script: str, args: tuple[str, ...], argv: list[str], command: str
 ) -> None:
     record = JobRecord(
         id="20260304-120000-acorn",
@@ -199,7 +199,7 @@ def test_a_record_tells_what_was_run(
         zone="us-central1-b",
         node="bert-tpu",
         bucket="b",
-        form=form,
+        kind=form,
         script=script,
         args=args,
         bundle="0" * 64,
@@ -213,6 +213,6 @@ def test_a_record_tells_what_was_run(
     assert (list(again.argv), again.command) == (argv, command)
     # A record of an earlier version is a script's, with nothing to install.
     old = json.loads(record.model_dump_json())
-    del old["form"], old["installation"]
+    del old["kind"], old["installation"]
     found = JobRecord.model_validate(old)
-    assert (found.form, found.installation) == ("script", Installation())
+    assert (found.kind, found.installation) == ("script", Installation())

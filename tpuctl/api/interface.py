@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpuctl.model.copy_path import CopyRequest
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.inventory import InventoryItem
-    from tpuctl.model.job import Form, JobRecord, JobStatus, JobSummary
+    from tpuctl.model.job import JobKind, JobRecord, JobStatus, JobSummary
     from tpuctl.model.log_range import LogRange
     from tpuctl.model.report import RunReport
     from tpuctl.model.snapshot import Snapshot, StackStatus
@@ -206,7 +206,7 @@ class Tpuctl:
     # Jobs ----------------------------------------------------------------------------------
 
     def check(
-        self, script: str | Path, *, form: Form = "script", folder: Path | None = None
+        self, script: str | Path, *, form: JobKind = "script", folder: Path | None = None
     ) -> Report:
         """Check a script or module statically for the stack's TPU.
 
@@ -221,7 +221,7 @@ class Tpuctl:
         script: str | Path,
         arguments: Sequence[str] = (),
         *,
-        form: Form = "script",
+        form: JobKind = "script",
         folder: Path | None = None,
         check: bool = True,
         timeout: float | None = None,
@@ -255,7 +255,7 @@ class Tpuctl:
         script: str | Path,
         arguments: Sequence[str] = (),
         *,
-        form: Form = "script",
+        form: JobKind = "script",
         folder: Path | None = None,
         check: bool = True,
     ) -> JobRecord:

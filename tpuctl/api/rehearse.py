@@ -71,7 +71,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     from tpuctl.preflight.rehearsal.assessment import judge
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
-    if submission.form == "shell":
+    if submission.kind == "shell":
         raise Refused(
             "Only Python can be rehearsed",
             f"{submission.program} is a command, which cannot be observed",
@@ -380,7 +380,7 @@ class RehearsalRun:
     def _settings(
         self, observations: Path, mode: Mode, replicas: int, steps: int
     ) -> dict[str, Any]:
-        script = self.root / self.program if self.submission.form == "script" else ""
+        script = self.root / self.program if self.submission.kind == "script" else ""
         return {
             "observations": str(observations),
             "mode": mode,
@@ -394,7 +394,7 @@ class RehearsalRun:
 
     def _argv(self) -> list[str]:
         assert self.packages is not None
-        is_script = self.submission.form == "script"
+        is_script = self.submission.kind == "script"
         start = [as_argument(self.program)] if is_script else ["-m", self.program]
         return [str(self.packages.python), *start, *self.submission.args]
 

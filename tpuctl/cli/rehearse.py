@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.submission import Submission
     from tpuctl.model.events import Emit, Event
-    from tpuctl.model.job import Form
+    from tpuctl.model.job import JobKind
 
 __all__ = ["register"]
 
@@ -169,7 +169,7 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
 def _compile(
     state: State,
     what: str,
-    form: Form,
+    form: JobKind,
     words: Sequence[str],
     type_name: str,
     batch: int | None,
@@ -227,7 +227,7 @@ def _dim(state: State, emit: Emit) -> Emit:
     return tell
 
 
-def _typed(what: str, form: Form, words: Sequence[str]) -> str:
+def _typed(what: str, form: JobKind, words: Sequence[str]) -> str:
     """As it follows `tpuctl run`, or `tpuctl rehearse`."""
     start = ["-m", what] if form == "module" else [what]
     return shlex.join([*start, *(["--", *words] if words else [])])

@@ -9,7 +9,7 @@ from tpuctl.cli.help import Command
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
-    from tpuctl.model.job import Form
+    from tpuctl.model.job import JobKind
 
 __all__ = ["AFTER_DASHES", "AfterDashes", "what_to_run"]
 
@@ -31,7 +31,7 @@ def what_to_run(
     given: Sequence[str],
     after: Sequence[str],
     command: str = "run",
-) -> tuple[str, Form, list[str]]:
+) -> tuple[str, JobKind, list[str]]:
     """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
     if module is not None:
         before = [] if script is None else [script]

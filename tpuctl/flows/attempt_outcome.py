@@ -99,10 +99,10 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         list_resources(cloud, stack.project, stack=stack.name, include=lambda kind: kind.is_tpu),
         Record(stack, cloud).read(),
     )
-    footing = record.footing
+    placement = record.placement
     in_zone = [resource for resource in resources if resource.zone == record.zone]
     nodes = [resource.node for resource in in_zone if resource.node is not None]
-    ids = set(footing.node_ids) if footing is not None else set()
+    ids = set(placement.node_ids) if placement is not None else set()
     attempt_nodes = [node for node in nodes if node.id in ids or not ids]
     machines = Machines(
         state=_state(in_zone, [node.state for node in attempt_nodes], len(ids) or len(stack.nodes)),
@@ -111,9 +111,11 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         is_remote=stack.is_node,
         is_replaced=bool(ids) and any(node.id not in ids for node in nodes),
         was_deleted_by_down=(
-            footing is not None and contents is not None and contents.downs != footing.downs
+            placement is not None
+            and contents is not None
+            and contents.down_count != placement.down_count
         ),
-        limit=reached_limit(stack, footing.created if footing is not None else None),
+        limit=reached_limit(stack, placement.created if placement is not None else None),
     )
     is_ready = stack.is_node and machines.state == "READY"
     if is_ready and await is_controller_gone(stack.in_zone(record.zone), cloud):

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.job import Form, as_argument
+from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.check import check_wanted, target_of
 from tpuctl.preflight.findings import Report
@@ -15,7 +15,7 @@ from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, 
 __all__ = ["check", "refuse_errors"]
 
 
-def check(stack: Stack, script: str | Path, form: Form, folder: Path | None) -> Report:
+def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
     """Check a script or module statically for the stack's TPU. Runs no code."""
     stack.require_valid()
     return check_wanted(runnable(str(script), form, folder), target_of(stack))

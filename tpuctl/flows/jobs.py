@@ -146,10 +146,10 @@ async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobSta
 
 async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
     """Whether `down` has run, or is running, since the attempt started."""
-    if record.footing is None:
+    if record.placement is None:
         return False
     contents = await read_contents(store, record.stack)
-    return contents is not None and contents.downs != record.footing.downs
+    return contents is not None and contents.down_count != record.placement.down_count
 
 
 def mark_stopped(status: JobStatus) -> JobStatus:

@@ -222,7 +222,8 @@ class _Recovery:
             if attempt.number == record.attempt + 1:
                 context.emit(
                     Note(
-                        f"{_describe_end(record, attempt.why)}\nFollowing attempt {attempt.number}."
+                        f"{_describe_end(record, attempt.verdict)}\n"
+                        f"Following attempt {attempt.number}."
                     )
                 )
                 return record.of(attempt)
@@ -523,15 +524,15 @@ async def start_next_attempt(
     async with connections(context, required=True) as transports:
         nodes = await nodes_of(context.stack, context.cloud)
         submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
-        assert submission.footing is not None
+        assert submission.placement is not None
         job_transports = {worker: transports[worker] for worker in record.workers}
-        before = set(record.footing.node_ids) if record.footing is not None else set()
-        if not before or before & set(submission.footing.node_ids):
+        before = set(record.placement.node_ids) if record.placement is not None else set()
+        if not before or before & set(submission.placement.node_ids):
             await launch.stop(record, job_transports)  # leftover processes would hold the chips
         attempt = Attempt(
             number=record.attempt + 1,
-            footing=submission.footing,
-            why=verdict,
+            placement=submission.placement,
+            verdict=verdict,
             started=datetime.now(UTC),
             started_by=user_at_host(),
             claim=secrets.token_hex(8),

@@ -28,6 +28,6 @@ def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
 
 def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
     """Whether not to suggest a rehearsal: it was done, or this job cannot be rehearsed."""
-    if record.form == "shell" or stack.runtime.tensorflow is None:
+    if record.kind == "shell" or stack.runtime.tensorflow is None:
         return True
     return was_rehearsed(stack, record)

@@ -39,7 +39,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
-from tpuctl.model.job import Form, JobRecord, as_argument
+from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
@@ -291,7 +291,7 @@ def prepare(
     *,
     cloud: str,
     emit: Emit,
-    form: Form = "script",
+    form: JobKind = "script",
     folder: Path | None = None,
     check: bool = True,
     timeout: float | None = None,
@@ -347,7 +347,7 @@ async def start(context: Context, submission: Submission) -> JobRecord:
 
 def _command_line(submission: Submission) -> str:
     script = as_argument(str(submission.script))
-    words = ["-m", submission.program] if submission.form == "module" else [script]
+    words = ["-m", submission.program] if submission.kind == "module" else [script]
     return shlex.join([*words, *(["--", *submission.args] if submission.args else [])])
 
 

@@ -15,9 +15,9 @@ from tpuctl.flows.controller import first_access, node_variables
 from tpuctl.flows.secret_versions import require_secrets
 from tpuctl.jobs.installation import must_be_shipped, read_installation
 from tpuctl.jobs.launch import FirstAccess
-from tpuctl.model.attempt import Footing, Retries
+from tpuctl.model.attempt import Placement, Retries
 from tpuctl.model.installation import Installation
-from tpuctl.model.job import Form, JobRecord
+from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
@@ -43,7 +43,7 @@ class Submission:
     is_node: bool = False  # its one worker is the controller of a TPU node
     endpoints: tuple[str, ...] = ()  # of a TPU node
     first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
-    form: Form = "script"
+    kind: JobKind = "script"
     program: str = ""  # module name, or first word of a command
     args: tuple[str, ...] = ()
     cloud: str = "google"
@@ -57,7 +57,7 @@ class Submission:
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
-    footing: Footing | None = None  # the machines to run on, once known
+    placement: Placement | None = None  # the machines to run on, once known
     submitted_by: str = ""
 
     @classmethod
@@ -68,7 +68,7 @@ class Submission:
         args: tuple[str, ...] = (),
         *,
         cloud: str = "google",
-        form: Form = "script",
+        form: JobKind = "script",
         program: str = "",
         root: Path | None = None,
         timeout: float | None = None,
@@ -89,7 +89,7 @@ class Submission:
             node=stack.names.node,
             bucket=stack.bucket,
             script=script,
-            form=form,
+            kind=form,
             program=program,
             root=root,
             nodes=stack.nodes,
@@ -144,7 +144,7 @@ class Submission:
             node=record.node,
             bucket=record.bucket,
             script=None,
-            form=record.form,
+            kind=record.kind,
             program=record.script,
             nodes=stack.nodes,
             worker_count=record.worker_count,
@@ -183,12 +183,12 @@ async def bind_to_nodes(
         endpoints=first.endpoints,
         first_access=access,
         secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
-        footing=Footing(
+        placement=Placement(
             zone=first.zone,
             node=first.name,
             node_ids=tuple(node.id for node in nodes),
             created=first.created,
-            downs=contents.downs if contents is not None else 0,
+            down_count=contents.down_count if contents is not None else 0,
         ),
     )
 

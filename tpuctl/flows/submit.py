@@ -171,7 +171,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         zone=submission.zone,
         node=submission.node,
         bucket=submission.bucket,
-        form=submission.form,
+        kind=submission.kind,
         script=submission.program or bundle.script,
         args=submission.args,
         bundle=bundle.digest,
@@ -186,7 +186,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         timeout=submission.timeout,
         secrets=submission.secrets.recorded,
         retries=submission.retries,
-        footing=submission.footing,
+        placement=submission.placement,
     )
 
 

@@ -269,7 +269,7 @@ class DownDetector:
             was_there, self._has_record = self._has_record, False
             return was_there
         self._has_record = True
-        return now.downs != (self._before.downs if self._before is not None else 0)
+        return now.down_count != (self._before.down_count if self._before is not None else 0)
 
     async def _lost_bucket(self) -> bool:
         return self._has_bucket and await self._bucket.observe() is None

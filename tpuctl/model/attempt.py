@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Attempt", "Footing", "Retries", "Retry", "Verdict", "retries_left"]
+__all__ = ["Attempt", "Placement", "Retries", "Retry", "Verdict", "retries_left"]
 
 Retry = Literal["preemption", "infrastructure", "failure"]  # each with a budget of its own
 
@@ -38,16 +38,16 @@ class Retries(BaseModel):
         }[kind]
 
 
-class Footing(BaseModel):
-    """The machines that an attempt was started on, told from others of the same names."""
+class Placement(BaseModel):
+    """The machines that an attempt was started on, distinguished from others of the same names."""
 
     model_config = ConfigDict(frozen=True)
 
     zone: str
     node: str
-    node_ids: tuple[str, ...] = Field((), description="Of all nodes; no other ever has the same.")
-    created: datetime | None = Field(None, description="When the first of them was made.")
-    downs: int = Field(0, description="How often the stack had been taken down until then.")
+    node_ids: tuple[str, ...] = Field((), description="IDs of all nodes, which are never reused.")
+    created: datetime | None = Field(None, description="When the first of them was created.")
+    down_count: int = Field(0, description="How often `down` had run on the stack by then.")
 
 
 class Verdict(BaseModel):
@@ -79,8 +79,8 @@ class Attempt(BaseModel):
 
     version: Literal[1] = 1
     number: int = Field(ge=2)
-    footing: Footing
-    why: Verdict = Field(description="What ended the attempt before.")
+    placement: Placement
+    verdict: Verdict = Field(description="What ended the attempt before.")
     started: datetime
     started_by: str = ""
     claim: str = Field("", description="Random: no two writers' are alike.")
@@ -92,6 +92,6 @@ class Attempt(BaseModel):
 
 def retries_left(retries: Retries, attempts: Iterable[Attempt]) -> dict[Retry, int]:
     """What is left of each budget after these attempts."""
-    used = Counter(attempt.why.kind for attempt in attempts)
+    used = Counter(attempt.verdict.kind for attempt in attempts)
     kinds: tuple[Retry, ...] = ("preemption", "infrastructure", "failure")
     return {kind: max(0, retries.of(kind) - used[kind]) for kind in kinds}

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tpuctl.model.attempt import Attempt, Footing, Retries, Retry, retries_left
+from tpuctl.model.attempt import Attempt, Placement, Retries, Retry, retries_left
 from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
 
@@ -21,7 +21,7 @@ __all__ = [
     "EXIT_STOPPED",
     "EXIT_TIMED_OUT",
     "EndState",
-    "Form",
+    "JobKind",
     "JobRecord",
     "JobStatus",
     "JobSummary",
@@ -38,7 +38,7 @@ EXIT_LOST = 69
 EXIT_TIMED_OUT = 124
 EXIT_STOPPED = 143
 
-Form = Literal["script", "module", "shell"]
+JobKind = Literal["script", "module", "shell"]
 EndState = Literal["succeeded", "failed", "stopped", "timed_out", "lost"]
 WorkerState = Literal["preparing", "ready", "running", EndState]
 ENDED: frozenset[WorkerState] = frozenset(get_args(EndState))
@@ -113,7 +113,9 @@ class JobRecord(BaseModel):
     zone: str
     node: str
     bucket: str
-    form: Form = Field("script", description="Whether Python runs it, with -m or not, or a shell.")
+    kind: JobKind = Field(
+        "script", description="Whether Python runs it, with -m or not, or a shell."
+    )
     script: str = Field(
         description="The script, relative to the bundle; else the module's name, or the program."
     )
@@ -134,21 +136,21 @@ class JobRecord(BaseModel):
     )
     timeout: float | None = Field(None, description="Seconds that all attempts may take together.")
     retries: Retries = Retries()
-    footing: Footing | None = Field(None, description="The machines of the first attempt.")
+    placement: Placement | None = Field(None, description="The machines of the first attempt.")
 
     @property
     def argv(self) -> tuple[str, ...]:
         """What a worker starts in the bundle's folder; `{python}` is the job's interpreter."""
-        before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.form]
-        program = as_argument(self.script) if self.form == "script" else self.script
+        before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.kind]
+        program = as_argument(self.script) if self.kind == "script" else self.script
         return (*before, program, *self.args)
 
     @property
     def command(self) -> str:
         """What was run, as a person would type it after `tpuctl run`."""
-        before = {"script": "", "module": "-m ", "shell": "-- "}[self.form]
-        between = ["--"] if self.args and self.form != "shell" else []
-        program = as_argument(self.script) if self.form == "script" else self.script
+        before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
+        between = ["--"] if self.args and self.kind != "shell" else []
+        program = as_argument(self.script) if self.kind == "script" else self.script
         return before + shlex.join([program, *between, *self.args])
 
     @property
@@ -190,8 +192,8 @@ class JobRecord(BaseModel):
 
     def of(self, attempt: Attempt) -> JobRecord:
         """The job as this attempt runs it."""
-        footing = attempt.footing
-        changes = {"zone": footing.zone, "node": footing.node, "footing": footing}
+        placement = attempt.placement
+        changes = {"zone": placement.zone, "node": placement.node, "placement": placement}
         return self.at(attempt.number).model_copy(update=changes)
 
     @property

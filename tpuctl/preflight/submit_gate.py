@@ -19,7 +19,7 @@ from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
     from tpuctl.model.installation import Installation
-    from tpuctl.model.job import Form
+    from tpuctl.model.job import JobKind
 
 __all__ = [
     "Runnable",
@@ -46,13 +46,13 @@ SUMMARY = "Finding of the check"
 class Runnable:
     """A script, a module or a command, and the folder that is shipped for it."""
 
-    form: Form
+    form: JobKind
     program: str  # the module's name, or the command's first word; empty for a script
     folder: Path
     file: Path | None = None  # the file of the folder that is started, where it is one
 
 
-def runnable(program: str, form: Form = "script", folder: Path | None = None) -> Runnable:
+def runnable(program: str, form: JobKind = "script", folder: Path | None = None) -> Runnable:
     """What is meant, without a judgement on it.
 
     A script lies in the folder that is shipped; one that is not Python's, as its first line says,

@@ -197,7 +197,7 @@ class PolicyGrants(StackResource):
             role for role, who in granted_pairs(policy.bindings) if who == member
         )
         now = datetime.now(UTC)
-        new = [Grant(on=self.on, member=member, role=role, time=now) for role in missing]
+        new = [Grant(resource=self.on, member=member, role=role, time=now) for role in missing]
         borrowed = [
             grant
             for grant in self._listed(others)

@@ -115,7 +115,7 @@ async def removed_secret_grants(
     """Grants to revoke, on secrets that the stack file no longer uses."""
     contents = await Record(stack, cloud).read()
     addresses = {resource.address for resource in resources}
-    targets = {grant.on for grant in contents.grants} if contents is not None else set()
+    targets = {grant.resource for grant in contents.grants} if contents is not None else set()
     names = sorted(
         target.removeprefix(ON) for target in targets if target.startswith(f"{ON}projects/")
     )
@@ -131,7 +131,9 @@ def propagation_seconds(contents: Contents | None) -> float:
     Never more than IAM_PROPAGATION_SECONDS, even if a clock is wrong.
     """
     grants = contents.grants if contents is not None else ()
-    times = [grant.time for grant in grants if grant.on.startswith(ON) and grant.time is not None]
+    times = [
+        grant.time for grant in grants if grant.resource.startswith(ON) and grant.time is not None
+    ]
     if not times:
         return 0.0
     since = (datetime.now(UTC) - max(times)).total_seconds()

@@ -32,7 +32,7 @@ class Grant(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    on: str
+    resource: str
     member: str
     role: str
     time: datetime | None = None  # just before it was granted
@@ -40,7 +40,7 @@ class Grant(BaseModel):
     @property
     def key(self) -> tuple[str, str, str]:
         """Identifies the grant, without its time."""
-        return (self.on, self.member, self.role)
+        return (self.resource, self.member, self.role)
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -56,9 +56,9 @@ class Contents(BaseModel):
     version: int = VERSION
     stack: str
     grants: tuple[Grant, ...] = ()
-    downs: int = 0  # number of times the stack was deleted
+    down_count: int = 0  # number of times the stack was deleted
     zones: tuple[str, ...] = ()  # in which a node was requested
-    writing: str = ""  # unique for each write, even of the same content
+    write_id: str = ""  # unique for each write, even of the same content
 
     def with_grants(self, *grants: Grant) -> Self:
         """With these grants, replacing earlier ones with the same key."""
@@ -81,11 +81,11 @@ class Contents(BaseModel):
         return self.model_copy(update={"zones": zones})
 
     def with_down(self) -> Self:
-        return self.model_copy(update={"downs": self.downs + 1})
+        return self.model_copy(update={"down_count": self.down_count + 1})
 
     def grants_on(self, target: str) -> tuple[Grant, ...]:
         """The recorded grants on one resource."""
-        return tuple(grant for grant in self.grants if grant.on == target)
+        return tuple(grant for grant in self.grants if grant.resource == target)
 
 
 class Record:
@@ -158,7 +158,7 @@ class Record:
             after = change(before)
             if after == before:
                 return before
-            after = after.model_copy(update={"writing": secrets.token_hex(8)})
+            after = after.model_copy(update={"write_id": secrets.token_hex(8)})
             text = after.model_dump_json(indent=2).encode()
             try:
                 await self._store().put_bytes(

@@ -58,12 +58,12 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
         "previous_failures": [
             {
                 "attempt": each.number - 1,
-                "kind": each.why.kind,
-                "name": each.why.name,
-                "cause": each.why.cause,
-                "worker": each.why.worker,
-                "detail": each.why.detail,
-                "at": each.why.at.isoformat(),
+                "kind": each.verdict.kind,
+                "name": each.verdict.name,
+                "cause": each.verdict.cause,
+                "worker": each.verdict.worker,
+                "detail": each.verdict.detail,
+                "at": each.verdict.at.isoformat(),
             }
             for each in one.attempts
         ],
@@ -96,9 +96,9 @@ def show_explanation(one: Explanation, as_typed: Callable[[str], str]) -> None:
     if one.attempts:
         print("\nBefore that:")
         for each in one.attempts:
-            print(f"    attempt {each.number - 1}: {each.why.cause}")
-            if each.why.detail:
-                print(f"        {each.why.detail}")
+            print(f"    attempt {each.number - 1}: {each.verdict.cause}")
+            if each.verdict.detail:
+                print(f"        {each.verdict.detail}")
     if one.is_unqueried:
         print("\nThe cloud did not say what became of the machines: this is from the bucket alone.")
 

@@ -16,7 +16,7 @@ __all__ = ["job_data", "show_jobs"]
 def job_data(job: JobSummary) -> dict[str, Any]:
     return {
         "id": job.record.id,
-        "kind": job.record.form,
+        "kind": job.record.kind,
         "script": job.record.script,
         "args": list(job.record.args),
         "state": job.status.state,
@@ -26,9 +26,9 @@ def job_data(job: JobSummary) -> dict[str, Any]:
         "attempts": [
             {
                 "number": one.number,
-                "zone": one.footing.zone,
-                "node": one.footing.node,
-                "cause": one.why.model_dump(
+                "zone": one.placement.zone,
+                "node": one.placement.node,
+                "cause": one.verdict.model_dump(
                     mode="json", include={"kind", "name", "cause", "detail"}
                 ),
                 "started": one.started.isoformat(),
@@ -58,7 +58,7 @@ def show_jobs(jobs: Sequence[JobSummary], typed: str = "tpuctl") -> None:
         [
             (
                 job.record.id,
-                f"-m {job.record.script}" if job.record.form == "module" else job.record.script,
+                f"-m {job.record.script}" if job.record.kind == "module" else job.record.script,
                 job.status.state,
                 "" if job.status.exit_code is None else str(job.status.exit_code),
                 str(job.record.attempt),

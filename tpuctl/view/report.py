@@ -62,7 +62,7 @@ def report_data(report: RunReport) -> dict[str, Any]:
                 "started": one.started.isoformat(),
                 "ended": one.ended.isoformat() if one.ended else None,
                 "cost": one.cost,
-                "restart_reason": one.why.why.name if one.why else None,
+                "restart_reason": one.why.verdict.name if one.why else None,
             }
             for one in report.attempts
         ],
@@ -176,7 +176,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 def _end(report: RunReport, one: AttemptReport, following: AttemptReport | None) -> str:
     if following is not None and following.why is not None:
-        return following.why.why.cause
+        return following.why.verdict.cause
     failed = report.explanation.failure
     return failed.cause if failed is not None else report.explanation.status.state
 

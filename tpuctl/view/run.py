@@ -46,7 +46,7 @@ def print_run(report: RunReport, typed: str) -> None:
                     one.record.zone,
                     f"{one.started:%m-%d %H:%M}",
                     "" if one.hours is None else shown_duration(one.hours * 3600),
-                    "" if one.why is None else one.why.why.name,
+                    "" if one.why is None else one.why.verdict.name,
                 )
                 for one in report.attempts
             ],

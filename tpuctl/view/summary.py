@@ -100,7 +100,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 def _attempt(one: AttemptReport) -> str:
     ran = "" if one.hours is None else shown_duration(one.hours * 3600)
-    why = "" if one.why is None else _text(one.why.why.cause)
+    why = "" if one.why is None else _text(one.why.verdict.cause)
     return f"| {one.record.attempt} | {_text(one.record.zone)} | {ran} | {why} |"
 
 
