@@ -22,7 +22,7 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
     # As the setup that is printed has it: there are no roles before.
     apis = {"serviceIds": ["iam.googleapis.com", "cloudresourcemanager.googleapis.com"]}
     path = "/v1/projects/local-project/services:batchEnable"
-    Member.owner(cloud).must("POST", path, json=apis)
+    Member.owner(cloud).send_ok("POST", path, json=apis)
     yield cloud
     server_process.stop(home)
     patch.undo()

@@ -1,4 +1,4 @@
-"""Billing accounts and who pays for a project, through the official client."""
+"""Billing accounts and project billing info, through the official client."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def billing(cloud: Any, transport: str) -> Any:
 
 
 @both
-async def test_a_fresh_cloud_has_an_open_account_and_a_closed_one(
+async def test_new_cloud_has_open_and_closed_billing_account(
     make_cloud: Any, transport: str
 ) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
         client = billing(cloud, transport)
-        found = {each.name: each for each in client.list_billing_accounts(timeout=10)}
-        assert {name: each.open_ for name, each in found.items()} == {OPEN: True, CLOSED: False}
-        assert client.get_billing_account(name=OPEN, timeout=10) == found[OPEN]
+        accounts = {each.name: each for each in client.list_billing_accounts(timeout=10)}
+        assert {name: each.open_ for name, each in accounts.items()} == {OPEN: True, CLOSED: False}
+        assert client.get_billing_account(name=OPEN, timeout=10) == accounts[OPEN]
         request = {"filter": "open=true"}
         (only,) = client.list_billing_accounts(request=request, timeout=10)
         assert only.name == OPEN
@@ -52,7 +52,7 @@ async def test_a_fresh_cloud_has_an_open_account_and_a_closed_one(
 
 
 @both
-async def test_projects_are_linked_and_unlinked(cloud: Any, transport: str) -> None:
+async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
     cloud.server.world.projects.add("new-project")
     name = "projects/new-project"
 
@@ -75,7 +75,10 @@ async def test_projects_are_linked_and_unlinked(cloud: Any, transport: str) -> N
         for _ in range(2):
             assert link(OPEN) == (OPEN, True)
         assert paid_for(OPEN) == {PROJECT, "new-project"}
-        assert link(CLOSED) == (CLOSED, False)  # as good as none, the method's description says
+        assert link(CLOSED) == (
+            CLOSED,
+            False,
+        )  # same as none, according to the method's description
         assert (paid_for(OPEN), paid_for(CLOSED)) == ({PROJECT}, {"new-project"})
         for _ in range(2):
             assert link("") == ("", False)
@@ -84,13 +87,13 @@ async def test_projects_are_linked_and_unlinked(cloud: Any, transport: str) -> N
         with pytest.raises(exceptions.BadRequest):
             link("billingAccounts/mine")
         with pytest.raises(exceptions.Forbidden):
-            client.get_project_billing_info(name="projects/nobodys-project", timeout=10)
+            client.get_project_billing_info(name="projects/missing-project", timeout=10)
 
     await asyncio.to_thread(run)
 
 
-async def test_what_billing_switches(cloud: Any) -> None:
-    """Paid APIs and buckets need an open account, and nothing else than linking one."""
+async def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
+    """Paid APIs and buckets require only a link to an open account."""
     cloud.server.world.projects.add("new-project")
 
     def run() -> None:
@@ -126,16 +129,16 @@ async def test_what_billing_switches(cloud: Any) -> None:
 
 
 @both
-async def test_the_policy_and_permissions_of_an_account(cloud: Any, transport: str) -> None:
+async def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> None:
     cloud.server.world.settings.put("denied_permissions", ["billing.resourceAssociations.create"])
 
     def run() -> None:
         client = billing(cloud, transport)
-        asked = ["billing.resourceAssociations.create", "billing.accounts.get"]
-        request = {"resource": OPEN, "permissions": asked}
+        permissions = ["billing.resourceAssociations.create", "billing.accounts.get"]
+        request = {"resource": OPEN, "permissions": permissions}
         answer = client.test_iam_permissions(request=request, timeout=10)
         assert list(answer.permissions) == ["billing.accounts.get"]
-        request = {"resource": ABSENT, "permissions": asked}
+        request = {"resource": ABSENT, "permissions": permissions}
         assert not client.test_iam_permissions(request=request, timeout=10).permissions
         policy = client.get_iam_policy(resource=OPEN, timeout=10)
         assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
@@ -149,7 +152,7 @@ async def test_the_policy_and_permissions_of_an_account(cloud: Any, transport: s
     await asyncio.to_thread(run)
 
 
-async def test_the_link_outlives_the_server(make_cloud: Any) -> None:
+async def test_billing_link_survives_restart(make_cloud: Any) -> None:
     first = await make_cloud("kept")
     await asyncio.to_thread(
         lambda: billing(first, "rest").update_project_billing_info(

@@ -1,4 +1,4 @@
-"""The organization and the folder, and projects made in them, through the official clients."""
+"""The organization, the folder, and projects in them, through the official clients."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ def projects(cloud: Any) -> Any:
 
 
 @both
-async def test_the_organization_is_found(cloud: Any, transport: str) -> None:
+async def test_get_and_search_organization(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = organizations(cloud, transport)
-        found = client.get_organization(name=ORGANIZATION, timeout=10)
-        assert found.display_name == DOMAIN
-        assert list(client.search_organizations(query=f"domain:{DOMAIN}", timeout=10)) == [found]
-        assert list(client.search_organizations(timeout=10)) == [found]
+        organization = client.get_organization(name=ORGANIZATION, timeout=10)
+        assert organization.display_name == DOMAIN
+        assert list(client.search_organizations(query=f"domain:{DOMAIN}", timeout=10)) == [
+            organization
+        ]
+        assert list(client.search_organizations(timeout=10)) == [organization]
         assert not list(client.search_organizations(query="domain:b.example", timeout=10))
         with pytest.raises(exceptions.Forbidden) as caught:
             client.get_organization(name="organizations/1", timeout=10)
@@ -58,15 +60,15 @@ async def test_the_organization_is_found(cloud: Any, transport: str) -> None:
 
 
 @both
-async def test_the_folder_is_found(cloud: Any, transport: str) -> None:
+async def test_get_list_and_search_folder(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = folders(cloud, transport)
-        found = client.get_folder(name=FOLDER, timeout=10)
-        assert found.parent == ORGANIZATION
-        assert list(client.list_folders(parent=ORGANIZATION, timeout=10)) == [found]
+        folder = client.get_folder(name=FOLDER, timeout=10)
+        assert folder.parent == ORGANIZATION
+        assert list(client.list_folders(parent=ORGANIZATION, timeout=10)) == [folder]
         assert not list(client.list_folders(parent=FOLDER, timeout=10))
         query = f"parent={ORGANIZATION} AND state:ACTIVE"
-        assert list(client.search_folders(query=query, timeout=10)) == [found]
+        assert list(client.search_folders(query=query, timeout=10)) == [folder]
         with pytest.raises(exceptions.Forbidden):
             client.get_folder(name="folders/1", timeout=10)
         with pytest.raises(exceptions.Forbidden):
@@ -80,16 +82,16 @@ async def test_the_folder_is_found(cloud: Any, transport: str) -> None:
 
 @both
 @pytest.mark.parametrize("name", [ORGANIZATION, FOLDER])
-async def test_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
+async def test_container_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
     cloud.server.world.settings.put("denied_permissions", ["resourcemanager.projects.create"])
     client = (organizations if name == ORGANIZATION else folders)(cloud, transport)
 
     def run() -> None:
-        asked = ["resourcemanager.projects.create", "resourcemanager.projects.list"]
-        answer = client.test_iam_permissions(resource=name, permissions=asked, timeout=10)
+        permissions = ["resourcemanager.projects.create", "resourcemanager.projects.list"]
+        answer = client.test_iam_permissions(resource=name, permissions=permissions, timeout=10)
         assert list(answer.permissions) == ["resourcemanager.projects.list"]
         absent = f"{name.partition('/')[0]}/1"
-        answer = client.test_iam_permissions(resource=absent, permissions=asked, timeout=10)
+        answer = client.test_iam_permissions(resource=absent, permissions=permissions, timeout=10)
         assert not answer.permissions
         policy = client.get_iam_policy(resource=name, timeout=10)
         assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
@@ -101,18 +103,18 @@ async def test_policies_and_permissions(cloud: Any, transport: str, name: str) -
     await asyncio.to_thread(run)
 
 
-async def test_projects_are_made_in_what_exists(cloud: Any) -> None:
+async def test_project_parent_must_exist(cloud: Any) -> None:
     def run() -> None:
         client = projects(cloud)
 
         def make(project: str, parent: str) -> Any:
-            wanted = {"project_id": project, "parent": parent}
-            return client.create_project(request={"project": wanted}, timeout=10)
+            body = {"project_id": project, "parent": parent}
+            return client.create_project(request={"project": body}, timeout=10)
 
         for number, parent in enumerate((ORGANIZATION, FOLDER)):
-            made = make(f"made-in-{number}", parent).result(timeout=20)
-            assert made.parent == parent
-            assert made in list(client.list_projects(parent=parent, timeout=10))
+            created = make(f"made-in-{number}", parent).result(timeout=20)
+            assert created.parent == parent
+            assert created in list(client.list_projects(parent=parent, timeout=10))
         started = make("made-nowhere", "folders/1")
         with pytest.raises(exceptions.Forbidden) as caught:
             started.result(timeout=20)

@@ -1,4 +1,4 @@
-"""The one port: who may come in, and what is said where nothing answers."""
+"""The gateway's port: authentication, unknown paths, and invalid requests."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from tests.support.places import PARENT
     ],
 )
 @pytest.mark.parametrize("token", ["", "wrong", "wrong\u00e4"])
-async def test_rest_without_the_token_is_refused(
-    cloud: Any, path: str, family: str, token: str
-) -> None:
+async def test_rest_requires_token(cloud: Any, path: str, family: str, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}".encode()} if token else {"Authorization": ""}
     answer = await asyncio.to_thread(cloud.request, "GET", path, headers=headers)
     assert answer.status_code == 401
@@ -43,22 +41,22 @@ async def test_rest_without_the_token_is_refused(
 
 
 @pytest.mark.parametrize("token", ["", "wrong"])
-async def test_grpc_without_the_token_is_refused(cloud: Any, token: str) -> None:
+async def test_grpc_requires_token(cloud: Any, token: str) -> None:
     call = cloud.channel(token).unary_unary("/google.cloud.tpu.v2.Tpu/ListNodes")
     with pytest.raises(grpc.RpcError) as caught:
         await asyncio.to_thread(call, b"", timeout=10)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_the_token_may_stand_in_the_path(cloud: Any) -> None:
+async def test_token_in_path(cloud: Any) -> None:
     path = f"/t/{cloud.token}/v3/projects/local-project"
     answer = await asyncio.to_thread(cloud.request, "GET", path, headers={"Authorization": ""})
     assert answer.json()["projectId"] == "local-project"
 
 
-async def test_a_machines_token_opens_the_apis_but_not_the_control_page(cloud: Any) -> None:
+async def test_machine_token_cannot_use_control_api(cloud: Any) -> None:
     number = cloud.server.world.projects.require("local-project")["number"]
-    account = f"{number}-compute@developer.gserviceaccount.com"  # an editor, unless told otherwise
+    account = f"{number}-compute@developer.gserviceaccount.com"  # an editor by default
     token = cloud.server.world.access.token_for(account)
     answer = await asyncio.to_thread(
         cloud.request, "GET", "/v3/projects/local-project", token=token
@@ -69,7 +67,7 @@ async def test_a_machines_token_opens_the_apis_but_not_the_control_page(cloud: A
     assert not cloud.server.stopping.is_set()
 
 
-async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
+async def test_unknown_path_is_not_found(cloud: Any) -> None:
     answer = await asyncio.to_thread(cloud.request, "GET", "/v9/nothing/here")
     assert answer.status_code == 404
     assert "/v9/nothing/here" in answer.text
@@ -104,7 +102,7 @@ async def test_an_unknown_path_is_not_found(cloud: Any) -> None:
         ("GET", "/storage/v1/b/a-bucket/acl", "storage.bucketAccessControls"),
     ],
 )
-async def test_rest_methods_not_imitated_say_so_by_name(
+async def test_rest_unimplemented_methods_are_named(
     cloud: Any, verb: str, path: str, name: str
 ) -> None:
     answer = await asyncio.to_thread(cloud.request, verb, path, data="{}" if verb == "POST" else "")
@@ -123,7 +121,7 @@ async def test_rest_methods_not_imitated_say_so_by_name(
         "google.cloud.tpu.v2.Tpu/NoSuchMethod",
     ],
 )
-async def test_grpc_methods_not_imitated_say_so_by_name(cloud: Any, method: str) -> None:
+async def test_grpc_unimplemented_methods_are_named(cloud: Any, method: str) -> None:
     call = cloud.channel().unary_unary(f"/{method}")
     with pytest.raises(grpc.RpcError) as caught:
         await asyncio.to_thread(call, b"", timeout=20)
@@ -132,7 +130,7 @@ async def test_grpc_methods_not_imitated_say_so_by_name(cloud: Any, method: str)
         assert part in caught.value.details()
 
 
-async def test_grpc_bytes_that_are_no_message_are_refused(cloud: Any) -> None:
+async def test_grpc_invalid_message_is_rejected(cloud: Any) -> None:
     call = cloud.channel().unary_unary("/google.cloud.tpu.v2.Tpu/GetNode")
     with pytest.raises(grpc.RpcError) as caught:
         await asyncio.to_thread(call, b"\xff\xff\xff", timeout=10)
@@ -140,7 +138,7 @@ async def test_grpc_bytes_that_are_no_message_are_refused(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b"{", "Invalid JSON payload"),
         (b"[1]", "Invalid JSON payload"),
@@ -158,19 +156,17 @@ async def test_grpc_bytes_that_are_no_message_are_refused(cloud: Any) -> None:
         (b"[" * 50000, "Invalid JSON payload"),
     ],
 )
-async def test_a_body_that_is_no_request_is_an_invalid_argument(
-    cloud: Any, body: bytes, told: str
-) -> None:
+async def test_invalid_body_is_invalid_argument(cloud: Any, body: bytes, expected: str) -> None:
     path = f"/v2/{PARENT}/nodes?nodeId=n"
     answer = await asyncio.to_thread(cloud.request, "POST", path, data=body)
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     assert error["status"] == "INVALID_ARGUMENT"
-    assert told in error["message"]
+    assert expected in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ("noSuch=1", "Cannot bind query parameter"),
         ("pageSize=many", "Invalid"),
@@ -178,15 +174,13 @@ async def test_a_body_that_is_no_request_is_an_invalid_argument(
         ("pageToken=%00%ff", "token"),
     ],
 )
-async def test_a_query_that_is_no_request_is_an_invalid_argument(
-    cloud: Any, query: str, told: str
-) -> None:
+async def test_invalid_query_is_invalid_argument(cloud: Any, query: str, expected: str) -> None:
     answer = await asyncio.to_thread(cloud.request, "GET", f"/v2/{PARENT}/nodes?{query}")
     assert answer.status_code == 400, answer.text
-    assert told in answer.json()["error"]["message"]
+    assert expected in answer.json()["error"]["message"]
 
 
-async def test_enums_are_numbers_for_clients_that_ask_for_that(cloud: Any) -> None:
+async def test_enum_encoding_int_returns_numbers(cloud: Any) -> None:
     path = "/v3/projects/local-project"
     names = await asyncio.to_thread(cloud.request, "GET", path)
     numbers = await asyncio.to_thread(
@@ -195,15 +189,15 @@ async def test_enums_are_numbers_for_clients_that_ask_for_that(cloud: Any) -> No
     assert (names.json()["state"], numbers.json()["state"]) == ("ACTIVE", 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is nobody's address")
-async def test_nothing_listens_but_on_loopback(cloud: Any) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is a loopback address only on Linux")
+async def test_server_listens_on_loopback_only(cloud: Any) -> None:
     with socket.socket() as other:
-        # The kernel refuses this to everybody while a server has the port on all addresses.
+        # The kernel refuses this while a server uses the port on all addresses.
         other.bind(("127.0.0.2", cloud.server.port))
     assert cloud.url == f"http://127.0.0.1:{cloud.server.port}"
 
 
-async def test_bytes_that_are_no_http_do_not_hang_the_server(cloud: Any) -> None:
+async def test_invalid_http_does_not_hang_server(cloud: Any) -> None:
     def talk(data: bytes) -> bytes:
         with socket.create_connection(("127.0.0.1", cloud.server.port), timeout=10) as near:
             near.sendall(data)
@@ -216,30 +210,30 @@ async def test_bytes_that_are_no_http_do_not_hang_the_server(cloud: Any) -> None
     assert answer.json()["nodes"] == 0
 
 
-async def test_operations_of_every_api_are_found_over_grpc(cloud: Any) -> None:
+async def test_grpc_operations_service_finds_all_apis(cloud: Any) -> None:
     def find() -> Any:
-        made = cloud.request("POST", "/v3/projects", json={"projectId": "second-one"}).json()
+        started = cloud.request("POST", "/v3/projects", json={"projectId": "second-one"}).json()
         call = cloud.channel().unary_unary(
             "/google.longrunning.Operations/WaitOperation",
             request_serializer=operations_pb2.WaitOperationRequest.SerializeToString,
             response_deserializer=operations_pb2.Operation.FromString,
         )
-        return made, call(operations_pb2.WaitOperationRequest(name=made["name"]), timeout=20)
+        return started, call(operations_pb2.WaitOperationRequest(name=started["name"]), timeout=20)
 
-    made, operation = await asyncio.to_thread(find)
-    assert operation.name == made["name"]
+    created, operation = await asyncio.to_thread(find)
+    assert operation.name == created["name"]
     assert operation.done
 
 
-async def test_json_in_another_encoding_is_refused(cloud: Any) -> None:
+async def test_non_utf8_json_is_rejected(cloud: Any) -> None:
     body = '{"name": "\\ud800"}'.encode("utf-16")
     path = "/compute/v1/projects/local-project/global/networks"
     answer = await asyncio.to_thread(cloud.request, "POST", path, data=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
 
 
-async def test_who_comes_with_tls_is_told_at_once(cloud: Any) -> None:
-    """gcsfs does, and would wait for a minute."""
+async def test_tls_handshake_fails_immediately(cloud: Any) -> None:
+    """gcsfs tries TLS, and would otherwise wait for a minute."""
     port = cloud.server.port
     with pytest.raises(ssl.SSLError):
         await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
@@ -248,29 +242,29 @@ async def test_who_comes_with_tls_is_told_at_once(cloud: Any) -> None:
 @pytest.mark.parametrize(
     ("verb", "path", "status", "reason"),
     [
-        ("GET", "/v1/projects/nobody-s-project", 403, "forbidden"),
+        ("GET", "/v1/projects/missing-project", 403, "forbidden"),
         ("POST", "/v1/projects", 400, "badRequest"),
         ("GET", "/v1/organizations/1", 403, "forbidden"),
         ("GET", "/v1/projects/local-project/serviceAccounts/a@b.c", 404, "notFound"),
         ("GET", "/v1/roles/nothing", 404, "notFound"),
     ],
 )
-async def test_first_apis_list_errors_for_who_asks_for_json(
+async def test_alt_json_adds_legacy_errors_list(
     cloud: Any, verb: str, path: str, status: int, reason: str
 ) -> None:
-    def ask(query: str) -> Any:
+    def get_error(query: str) -> Any:
         answer = cloud.request(verb, path + query, json={} if verb == "POST" else None)
         assert answer.status_code == status, answer.text
         return answer.json()["error"]
 
-    error = await asyncio.to_thread(ask, "?alt=json")
+    error = await asyncio.to_thread(get_error, "?alt=json")
     message = error["message"]
     assert error["errors"] == [{"message": message, "domain": "global", "reason": reason}]
-    assert "errors" not in await asyncio.to_thread(ask, "")
-    assert error["status"] == (await asyncio.to_thread(ask, ""))["status"]
+    assert "errors" not in await asyncio.to_thread(get_error, "")
+    assert error["status"] == (await asyncio.to_thread(get_error, ""))["status"]
 
 
-async def test_other_apis_list_no_errors(cloud: Any) -> None:
+async def test_other_apis_have_no_legacy_errors_list(cloud: Any) -> None:
     path = "/v2/projects/local-project/locations/europe-west4-a/nodes/nothing?alt=json"
     answer = await asyncio.to_thread(cloud.request, "GET", path)
     assert answer.json()["error"].keys() == {"code", "message", "status"}

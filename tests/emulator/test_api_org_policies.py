@@ -1,4 +1,4 @@
-"""Organization Policy, through the client that Google makes of its description."""
+"""Organization Policy, through the client built from Google's discovery document."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ BUCKETS = "/storage/v1/b?project=local-project"
 
 @pytest.fixture
 async def governed(make_cloud: Callable[..., Any]) -> Any:
-    """A local cloud where it is enabled."""
+    """A local cloud with Organization Policy enabled."""
     cloud = await make_cloud()
     cloud.enable("orgpolicy", "iam", "compute", "tpu")
     return cloud
 
 
 class Client:
-    """Policies of what is named."""
+    """A blocking client of organization policies."""
 
     def __init__(self, cloud: Any) -> None:
         self.cloud = cloud
-        self.made = discovery.build(
+        self.api = discovery.build(
             "orgpolicy",
             "v2",
             http=google_auth_httplib2.AuthorizedHttp(
@@ -46,14 +46,14 @@ class Client:
         )
 
     def of(self, parent: str) -> Any:
-        return getattr(self.made, parent.partition("/")[0])().policies()
+        return getattr(self.api, parent.partition("/")[0])().policies()
 
     def set(self, constraint: str, parent: str = PROJECT_NAME, **spec: Any) -> Any:
         body = {"name": f"{parent}/policies/{constraint}", "spec": spec}
         return self.of(parent).create(parent=parent, body=body).execute()
 
     def rules(self, constraint: str, parent: str = PROJECT_NAME) -> Any:
-        """Those in force."""
+        """The rules of the effective policy."""
         name = f"{parent}/policies/{constraint}"
         return self.of(parent).getEffectivePolicy(name=name).execute()["spec"]["rules"]
 
@@ -72,7 +72,7 @@ def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
             try:
                 test(client)
             finally:
-                client.made.close()
+                client.api.close()
 
         await asyncio.to_thread(work)
 
@@ -88,7 +88,7 @@ def refused(call: Callable[[], Any], status: int) -> None:
 
 
 @with_client
-def test_policies_are_set_read_changed_and_deleted(client: Client) -> None:
+def test_org_policy_lifecycle(client: Client) -> None:
     constraint, of = "compute.requireOsLogin", client.of(PROJECT_NAME)
     assert client.rules(constraint) == [{"enforce": False}]
     refused(lambda: of.get(name=f"{PROJECT_NAME}/policies/{constraint}").execute(), 404)
@@ -96,7 +96,7 @@ def test_policies_are_set_read_changed_and_deleted(client: Client) -> None:
     assert client.rules(constraint) == [{"enforce": True}]
     refused(lambda: client.set(constraint, rules=[{"enforce": True}]), 409)
     listed = of.list(parent=PROJECT_NAME).execute()["policies"]
-    assert [one["name"] for one in listed] == [made["name"]]
+    assert [policy["name"] for policy in listed] == [made["name"]]
     stale = {"name": made["name"], "etag": "other", "spec": {"rules": [{"enforce": False}]}}
     refused(lambda: of.patch(name=made["name"], body=stale).execute(), 409)
     of.patch(name=made["name"], body={**stale, "etag": made["etag"]}).execute()
@@ -106,7 +106,7 @@ def test_policies_are_set_read_changed_and_deleted(client: Client) -> None:
 
 
 @with_client
-def test_what_no_policy_can_be(client: Client) -> None:
+def test_invalid_org_policies_are_rejected(client: Client) -> None:
     refused(lambda: client.rules("compute.unheardOf"), 404)
     refused(lambda: client.set("compute.requireOsLogin", rules=[{"allowAll": True}]), 400)
     refused(lambda: client.set("gcp.resourceLocations", rules=[{"enforce": True}]), 400)
@@ -117,25 +117,25 @@ def test_what_no_policy_can_be(client: Client) -> None:
 
 
 @with_client
-def test_a_project_inherits_replaces_and_resets(client: Client) -> None:
-    """Google's description of `inheritFromParent`, `reset` and of what merging gives."""
+def test_project_inherits_replaces_and_resets_policy(client: Client) -> None:
+    """Google's description of `inheritFromParent`, `reset` and merging."""
     constraint = "gcp.resourceLocations"
     values = {"allowedValues": ["europe-west4"]}
     client.set(constraint, ORGANIZATION, rules=[{"values": values}])
     assert client.rules(constraint) == [{"values": values}]
-    mine = {"allowedValues": ["us-central1"]}
-    made = client.set(constraint, inheritFromParent=True, rules=[{"values": mine}])
+    own_values = {"allowedValues": ["us-central1"]}
+    made = client.set(constraint, inheritFromParent=True, rules=[{"values": own_values}])
     both = {"allowedValues": ["europe-west4", "us-central1"]}
     assert client.rules(constraint) == [{"values": both}]
     of, name = client.of(PROJECT_NAME), made["name"]
-    of.patch(name=name, body={"name": name, "spec": {"rules": [{"values": mine}]}}).execute()
-    assert client.rules(constraint) == [{"values": mine}]
+    of.patch(name=name, body={"name": name, "spec": {"rules": [{"values": own_values}]}}).execute()
+    assert client.rules(constraint) == [{"values": own_values}]
     of.patch(name=name, body={"name": name, "spec": {"reset": True}}).execute()
     assert client.rules(constraint) == [{"allowAll": True}]
 
 
 @with_client
-def test_buckets_and_machines_lie_where_they_may(client: Client) -> None:
+def test_resource_locations_constraint(client: Client) -> None:
     client.set("gcp.resourceLocations", rules=[{"values": {"allowedValues": ["in:eu-locations"]}}])
     assert client.post(BUCKETS, {"name": "bucket-of-theirs"}) == (
         412,
@@ -144,8 +144,8 @@ def test_buckets_and_machines_lie_where_they_may(client: Client) -> None:
     assert client.post(BUCKETS, {"name": "bucket-of-ours", "location": "europe-west4"})[0] == 200
     node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     path = "/v2/projects/local-project/locations/us-central1-b/nodes?nodeId=n"
-    told = (403, "Permission denied on 'locations/us-central1-b' (or it may not exist).")
-    assert client.post(path, node) == told
+    expected = (403, "Permission denied on 'locations/us-central1-b' (or it may not exist).")
+    assert client.post(path, node) == expected
     machine = {"name": "m", "machineType": "zones/us-central1-b/machineTypes/n1-standard-1"}
     path = "/compute/v1/projects/local-project/zones/us-central1-b/instances"
     status, text = client.post(path, machine)
@@ -154,10 +154,12 @@ def test_buckets_and_machines_lie_where_they_may(client: Client) -> None:
 
 
 @with_client
-def test_no_account_is_made_and_no_address_given_where_that_is_forbidden(client: Client) -> None:
+def test_account_creation_and_external_ip_constraints(client: Client) -> None:
     client.set("iam.disableServiceAccountCreation", ORGANIZATION, rules=[{"enforce": True}])
-    told = (400, "Service account creation is not allowed on this project.")
-    assert client.post(f"/v1/{PROJECT_NAME}/serviceAccounts", {"accountId": "somebody"}) == told
+    expected = (400, "Service account creation is not allowed on this project.")
+    assert (
+        client.post(f"/v1/{PROJECT_NAME}/serviceAccounts", {"accountId": "new-account"}) == expected
+    )
     client.set("compute.vmExternalIpAccess", rules=[{"denyAll": True}])
     node = {
         "acceleratorType": "v2-8",
@@ -174,20 +176,20 @@ def test_no_account_is_made_and_no_address_given_where_that_is_forbidden(client:
 
 @in_thread
 def _look(cloud: Any) -> None:
-    """Whoever may look at a project may not look at its policies."""
+    """Viewing a project does not include viewing its organization policies."""
     ann = Member(cloud, "ann")
     path = f"/v2/{PROJECT_NAME}/policies/compute.requireOsLogin:getEffectivePolicy"
-    assert ann.told("GET", path)[0] == 403
+    assert ann.status_and_message("GET", path)[0] == 403
     grant(cloud, PROJECT_NAME, "roles/orgpolicy.policyViewer", ann.name)
-    assert ann.told("GET", path) == (200, "")
+    assert ann.status_and_message("GET", path) == (200, "")
 
 
-async def test_policies_are_not_everybodys_to_see(governed: Any) -> None:
+async def test_org_policies_require_permission(governed: Any) -> None:
     await _look(governed)
 
 
 @with_client
-def test_the_owners_switch_is_a_policy_of_the_organization(client: Client) -> None:
+def test_policies_setting_applies_to_organization(client: Client) -> None:
     remote_control.change_settings(client.cloud, policies=["compute.vmExternalIpAccess"])
     assert client.rules("compute.vmExternalIpAccess", ORGANIZATION) == [{"denyAll": True}]
     client.set("compute.vmExternalIpAccess", rules=[{"allowAll": True}])

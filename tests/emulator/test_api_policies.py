@@ -1,4 +1,4 @@
-"""What policies make of roles and accounts that come and go, and of other domains."""
+"""Policies with roles and accounts that are created and deleted, and with other domains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
 
 
 def bind(cloud: Any, role: str, *members: str) -> Any:
-    """Add a binding to the project's policy, and return the policy as it is then."""
+    """Add a binding to the project's policy; returns the new policy."""
     client = projects(cloud)
     policy = client.get_iam_policy(resource=NAME, timeout=10)
     policy.bindings.add(role=role, members=members)
@@ -53,8 +53,8 @@ def members_of(cloud: Any, role: str) -> list[str]:
     return [each for binding in policy.bindings if binding.role == role for each in binding.members]
 
 
-async def test_policies_refuse_roles_that_are_not_there(cloud: Any) -> None:
-    """But keep what they hold when its role is deleted, and let others be added."""
+async def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
+    """Existing bindings stay when their role is deleted, and others can be added."""
     member = "user:a@b.example"
 
     def run() -> None:
@@ -75,7 +75,7 @@ async def test_policies_refuse_roles_that_are_not_there(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_role_of_another_project_cannot_be_bound(cloud: Any) -> None:
+async def test_role_of_other_project_is_rejected(cloud: Any) -> None:
     cloud.server.world.projects.add("other-project")
     cloud.enable("iam", project="other-project")
 
@@ -93,14 +93,14 @@ async def test_a_role_of_another_project_cannot_be_bound(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_new_role_and_account_are_seen_after_a_while(make_cloud: Any) -> None:
-    """With realistic times they exist at once, but policies refuse them for a moment."""
+async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> None:
+    """With realistic paces they exist immediately, but policies reject them at first."""
     cloud = await make_cloud(pace="real")
     cloud.enable("iam")
 
     def run() -> None:
-        made, account = make_role(cloud), make_account(cloud)
-        assert iam(cloud).get_role(request={"name": ROLE}, timeout=10) == made
+        role, account = make_role(cloud), make_account(cloud)
+        assert iam(cloud).get_role(request={"name": ROLE}, timeout=10) == role
         with pytest.raises(exceptions.BadRequest) as caught:
             bind(cloud, ROLE, "user:a@b.example")
         assert "does not exist in the resource's hierarchy" in caught.value.message
@@ -111,7 +111,7 @@ async def test_a_new_role_and_account_are_seen_after_a_while(make_cloud: Any) ->
     await asyncio.to_thread(run)
 
 
-async def test_policies_refuse_accounts_that_are_not_there(cloud: Any) -> None:
+async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     role = "roles/tpu.viewer"
     number = cloud.server.world.projects.require(PROJECT)["number"]
 
@@ -127,20 +127,20 @@ async def test_policies_refuse_accounts_that_are_not_there(cloud: Any) -> None:
             bucket.set_iam_policy(policy, timeout=10)
         assert f"Service account {email} does not exist." in caught.value.message
         make_account(cloud)
-        known = [
+        existing = [
             f"serviceAccount:{email}",
             f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
             f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
-            "serviceAccount:somebody@somebodys-project.iam.gserviceaccount.com",
+            "serviceAccount:robot@foreign-project.iam.gserviceaccount.com",
         ]
-        bind(cloud, role, *known)
-        assert sorted(members_of(cloud, role)) == sorted(known)
+        bind(cloud, role, *existing)
+        assert sorted(members_of(cloud, role)) == sorted(existing)
         bucket.set_iam_policy(policy, timeout=10)
 
     await asyncio.to_thread(run)
 
 
-async def test_accounts_of_apis_come_with_them(make_cloud: Any) -> None:
+async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
     number = cloud.server.world.projects.require(PROJECT)["number"]
     members = [
@@ -162,8 +162,8 @@ async def test_accounts_of_apis_come_with_them(make_cloud: Any) -> None:
     assert await asyncio.to_thread(refused) == 0
 
 
-async def test_policies_name_deleted_accounts_as_deleted(cloud: Any) -> None:
-    """And one made anew has nothing of the old one's, until that is undeleted."""
+async def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
+    """A recreated account has no grants of the old one, which can be undeleted."""
     role = "roles/tpu.viewer"
 
     def run() -> None:
@@ -172,9 +172,13 @@ async def test_policies_name_deleted_accounts_as_deleted(cloud: Any) -> None:
         plain = f"serviceAccount:{account.email}"
         deleted = f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
         bind(cloud, role, plain)
-        own = client.get_iam_policy(request={"resource": account.name}, timeout=10)
-        own.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
-        client.set_iam_policy(request={"resource": account.name, "policy": own}, timeout=10)
+        account_policy = client.get_iam_policy(request={"resource": account.name}, timeout=10)
+        account_policy.bindings.add(
+            role="roles/iam.serviceAccountUser", members=["user:a@b.example"]
+        )
+        client.set_iam_policy(
+            request={"resource": account.name, "policy": account_policy}, timeout=10
+        )
         client.delete_service_account(name=account.name, timeout=10)
         assert members_of(cloud, role) == [deleted]
         again = make_account(cloud)
@@ -191,24 +195,24 @@ async def test_policies_name_deleted_accounts_as_deleted(cloud: Any) -> None:
         assert back == account
         second = f"deleted:serviceAccount:{again.email}?uid={again.unique_id}"
         assert sorted(members_of(cloud, role)) == sorted([plain, second])
-        kept = client.get_iam_policy(request={"resource": back.name}, timeout=10)
-        assert [each.role for each in kept.bindings] == ["roles/iam.serviceAccountUser"]
+        restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=10)
+        assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
         with pytest.raises(exceptions.NotFound):
             client.undelete_service_account(request=request, timeout=10)
 
     await asyncio.to_thread(run)
 
 
-async def test_other_domains_can_be_refused(cloud: Any) -> None:
-    """What a policy holds stays; its own people, accounts and agents are always welcome."""
+async def test_allowed_member_domains_constraint(cloud: Any) -> None:
+    """Existing bindings stay; the organization's users, accounts and agents are allowed."""
     number = cloud.server.world.projects.require(PROJECT)["number"]
     settings = cloud.server.world.settings
     role = "roles/tpu.viewer"
 
-    def own() -> None:
+    def bind_own_members() -> None:
         account = make_account(cloud)
         members = [
-            "user:somebody@local-cloud.invalid",
+            "user:ann@local-cloud.invalid",
             f"serviceAccount:{account.email}",
             f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
         ]
@@ -238,6 +242,6 @@ async def test_other_domains_can_be_refused(cloud: Any) -> None:
 
     await asyncio.to_thread(bind, cloud, "roles/viewer", "user:before@b.example")
     settings.put("policies", ["iam.allowedPolicyMemberDomains"])
-    await asyncio.to_thread(own)
+    await asyncio.to_thread(bind_own_members)
     await asyncio.to_thread(foreign)
     assert await asyncio.to_thread(members_of, cloud, "roles/viewer") == ["user:before@b.example"]

@@ -31,23 +31,25 @@ def rate(sku: Any) -> float:
 
 
 @both
-async def test_the_services_that_charge_for_tpus(cloud: Any, transport: str) -> None:
+async def test_services_that_charge_for_tpus(cloud: Any, transport: str) -> None:
     def run() -> None:
-        found = {one.name: one for one in prices(cloud, transport).list_services(timeout=10)}
-        assert {TPU, COMPUTE} <= set(found)
-        assert found[TPU].display_name == "Cloud TPU"
-        assert found[COMPUTE].service_id == "6F81-5844-456A"
+        services = {
+            service.name: service for service in prices(cloud, transport).list_services(timeout=10)
+        }
+        assert {TPU, COMPUTE} <= set(services)
+        assert services[TPU].display_name == "Cloud TPU"
+        assert services[COMPUTE].service_id == "6F81-5844-456A"
 
     await asyncio.to_thread(run)
 
 
 @both
-async def test_rows_that_were_quoted_of_the_real_catalog(cloud: Any, transport: str) -> None:
-    """Description, usage type and price, as public tests quote them; see the service's page."""
+async def test_skus_match_real_catalog_samples(cloud: Any, transport: str) -> None:
+    """Description, usage type and price from public tests; see billing/catalog.py."""
 
     def run() -> None:
         client = prices(cloud, transport)
-        skus = {one.description: one for one in client.list_skus(parent=COMPUTE, timeout=10)}
+        skus = {sku.description: sku for sku in client.list_skus(parent=COMPUTE, timeout=10)}
         quoted = {
             "TpuV6e running in Columbus": ("us-east5", "OnDemand", 2.7),
             "TpuV6e running in Dallas": ("us-south1", "OnDemand", 2.7),
@@ -65,7 +67,7 @@ async def test_rows_that_were_quoted_of_the_real_catalog(cloud: Any, transport: 
             assert rate(sku) == pytest.approx(price, abs=1e-9), text
         commitment = skus["Commitment v1: TpuV6e running in Columbus for 3 Years"]
         assert commitment.category.usage_type == "Commit3Yr"
-        old = {one.description: one for one in client.list_skus(parent=TPU, timeout=10)}
+        old = {sku.description: sku for sku in client.list_skus(parent=TPU, timeout=10)}
         usa = old["TPU-v2 Accelerator USA"]
         assert (usa.sku_id, list(usa.service_regions)) == ("3B3D-4CB4-AECC", ["us-central1"])
         assert rate(usa) == 4.5, "of eight cores"
@@ -73,20 +75,20 @@ async def test_rows_that_were_quoted_of_the_real_catalog(cloud: Any, transport: 
     await asyncio.to_thread(run)
 
 
-async def test_every_sku_is_told_once_in_whatever_pages(cloud: Any) -> None:
+async def test_skus_are_listed_once_across_pages(cloud: Any) -> None:
     def run() -> None:
         client = prices(cloud)
-        whole = [one.name for one in client.list_skus(parent=COMPUTE, timeout=10)]
+        whole = [sku.name for sku in client.list_skus(parent=COMPUTE, timeout=10)]
         assert len(whole) == len(set(whole)) > 50
         pager = client.list_skus(request={"parent": COMPUTE, "page_size": 7}, timeout=10)
         assert len(pager.skus) == 7
-        assert [one.name for one in pager] == whole
+        assert [sku.name for sku in pager] == whole
         assert client.list_services(request={"page_size": 1}, timeout=10).next_page_token
 
     await asyncio.to_thread(run)
 
 
-async def test_other_services_and_currencies(cloud: Any) -> None:
+async def test_unknown_service_and_currency_are_rejected(cloud: Any) -> None:
     def run() -> None:
         client = prices(cloud)
         with pytest.raises(exceptions.NotFound):

@@ -41,53 +41,55 @@ def compute(cloud: Any, client: Any) -> Any:
 
 
 @both
-async def test_a_fresh_cloud_has_one_project(make_cloud: Any, transport: str) -> None:
+async def test_new_cloud_has_one_project(make_cloud: Any, transport: str) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
-        found = projects(cloud, transport).get_project(name=NAME, timeout=10)
-        assert found.project_id == PROJECT
-        assert found.state is resourcemanager_v3.Project.State.ACTIVE
-        by_number = projects(cloud, transport).get_project(name=found.name, timeout=10)
-        assert by_number == found
+        project = projects(cloud, transport).get_project(name=NAME, timeout=10)
+        assert project.project_id == PROJECT
+        assert project.state is resourcemanager_v3.Project.State.ACTIVE
+        by_number = projects(cloud, transport).get_project(name=project.name, timeout=10)
+        assert by_number == project
 
     await asyncio.to_thread(run)
 
 
 @both
-async def test_a_project_is_made_found_and_deleted(cloud: Any, transport: str) -> None:
+async def test_project_create_search_delete(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
-        wanted = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
-        made = client.create_project(request={"project": wanted}, timeout=10).result(timeout=20)
-        assert (made.project_id, made.display_name, dict(made.labels)) == (
+        requested = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
+        created = client.create_project(request={"project": requested}, timeout=10).result(
+            timeout=20
+        )
+        assert (created.project_id, created.display_name, dict(created.labels)) == (
             "made-here",
             "Made",
             {"a": "b"},
         )
         found = list(client.search_projects(query="id:made-here", timeout=10))
-        assert found == [made]
-        assert not list(client.search_projects(query="id:nobody", timeout=10))
+        assert found == [created]
+        assert not list(client.search_projects(query="id:missing", timeout=10))
         with pytest.raises(exceptions.Conflict):
-            client.create_project(request={"project": wanted}, timeout=10)
+            client.create_project(request={"project": requested}, timeout=10)
         with pytest.raises(exceptions.Forbidden):
-            client.get_project(name="projects/nobodys-project", timeout=10)
+            client.get_project(name="projects/missing-project", timeout=10)
         with pytest.raises(exceptions.BadRequest):
             client.create_project(request={"project": {"project_id": "No"}}, timeout=10)
-        deleted = client.delete_project(name=made.name, timeout=10).result(timeout=20)
+        deleted = client.delete_project(name=created.name, timeout=10).result(timeout=20)
         assert deleted.state is resourcemanager_v3.Project.State.DELETE_REQUESTED
 
     await asyncio.to_thread(run)
 
 
 @both
-async def test_labels_are_checked_and_changed_one_by_one(cloud: Any, transport: str) -> None:
+async def test_project_labels_are_validated_and_updated(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
 
         def change(labels: dict[str, str], *paths: str, etag: str = "") -> dict[str, str]:
-            wanted = {"name": NAME, "labels": labels, "etag": etag}
-            request = {"project": wanted, "update_mask": {"paths": paths}}
+            body = {"name": NAME, "labels": labels, "etag": etag}
+            request = {"project": body, "update_mask": {"paths": paths}}
             return dict(client.update_project(request=request, timeout=10).result(20).labels)
 
         before = client.get_project(name=NAME, timeout=10)
@@ -98,9 +100,9 @@ async def test_labels_are_checked_and_changed_one_by_one(cloud: Any, transport: 
             with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
                 change(labels, "labels")
             assert "field [project.labels] has issue [Label" in caught.value.message
-            wanted = {"project_id": "never-made", "labels": labels}
+            new_project = {"project_id": "never-made", "labels": labels}
             with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-                client.create_project(request={"project": wanted}, timeout=10)
+                client.create_project(request={"project": new_project}, timeout=10)
         with pytest.raises((exceptions.Conflict, exceptions.Aborted)):
             change({"a": "4"}, "labels", etag=before.etag)
         assert dict(client.get_project(name=NAME, timeout=10).labels) == {"a": "3"}
@@ -126,9 +128,9 @@ async def test_project_policies(cloud: Any, transport: str) -> None:
         with pytest.raises(exceptions.Conflict) as caught:
             client.set_iam_policy(request=stale, timeout=10)
         assert "There were concurrent policy changes" in caught.value.message
-        asked = ["tpu.nodes.create", "storage.buckets.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
-        assert list(answer.permissions) == asked
+        permissions = ["tpu.nodes.create", "storage.buckets.create"]
+        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+        assert list(answer.permissions) == permissions
 
     await asyncio.to_thread(run)
 
@@ -143,30 +145,30 @@ async def test_service_accounts(cloud: Any) -> None:
             "account_id": "stack-tpu",
             "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
         }
-        made = client.create_service_account(request=request, timeout=10)
-        assert made.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
-        assert made.name == f"{NAME}/serviceAccounts/{made.email}"
-        for name in (made.name, f"projects/-/serviceAccounts/{made.email}"):
-            assert client.get_service_account(name=name, timeout=10) == made
-        assert list(client.list_service_accounts(name=NAME, timeout=10)) == [made]
+        account = client.create_service_account(request=request, timeout=10)
+        assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+        assert account.name == f"{NAME}/serviceAccounts/{account.email}"
+        for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
+            assert client.get_service_account(name=name, timeout=10) == account
+        assert list(client.list_service_accounts(name=NAME, timeout=10)) == [account]
         with pytest.raises(exceptions.AlreadyExists):
             client.create_service_account(request=request, timeout=10)
         with pytest.raises(exceptions.InvalidArgument):
             client.create_service_account(request={**request, "account_id": "x"}, timeout=10)
-        policy = client.get_iam_policy(request={"resource": made.name}, timeout=10)
+        policy = client.get_iam_policy(request={"resource": account.name}, timeout=10)
         policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
-        client.set_iam_policy(request={"resource": made.name, "policy": policy}, timeout=10)
+        client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=10)
         with pytest.raises(exceptions.Aborted):
-            client.set_iam_policy(request={"resource": made.name, "policy": policy}, timeout=10)
-        client.delete_service_account(name=made.name, timeout=10)
+            client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=10)
+        client.delete_service_account(name=account.name, timeout=10)
         with pytest.raises(exceptions.NotFound):
-            client.get_service_account(name=made.name, timeout=10)
+            client.get_service_account(name=account.name, timeout=10)
         assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
     await asyncio.to_thread(run)
 
 
-async def test_iam_must_be_enabled(make_cloud: Any) -> None:
+async def test_iam_requires_enabled_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
     with pytest.raises(exceptions.PermissionDenied) as caught:
         await asyncio.to_thread(
@@ -200,20 +202,20 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         with pytest.raises(exceptions.Conflict):
             networks.insert_unary(project=PROJECT, network_resource=network)
         assert not done(started).error.errors
-        found = networks.get(project=PROJECT, network="stack-net")
-        assert found.description == "tpuctl-stack=s"
-        assert found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
+        network_found = networks.get(project=PROJECT, network="stack-net")
+        assert network_found.description == "tpuctl-stack=s"
+        assert network_found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
         rule = compute_v1.Firewall(
             name="stack-ssh",
-            network=found.self_link,
+            network=network_found.self_link,
             allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
             source_ranges=["203.0.113.7/32"],
             target_tags=["stack"],
         )
         done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
-        made = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert (made.priority, made.direction) == (1000, "INGRESS")
-        assert list(made.source_ranges) == ["203.0.113.7/32"]
+        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+        assert (firewall.priority, firewall.direction) == (1000, "INGRESS")
+        assert list(firewall.source_ranges) == ["203.0.113.7/32"]
         listed = firewalls.list(
             request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
         )
@@ -222,9 +224,9 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         done(
             firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed)
         )
-        made = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert list(made.source_ranges) == ["198.51.100.1/32"]
-        assert list(made.target_tags) == ["stack"]
+        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+        assert list(firewall.source_ranges) == ["198.51.100.1/32"]
+        assert list(firewall.target_tags) == ["stack"]
         refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
         assert [each.code for each in refused.error.errors] == [
             "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
@@ -257,7 +259,7 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         ("firewalls", {"name": "f", "allowed": [{}], "denied": [{}]}, 400),
     ],
 )
-async def test_what_compute_refuses(
+async def test_invalid_networks_and_firewalls_are_rejected(
     cloud: Any, path: str, body: dict[str, Any], status: int
 ) -> None:
     answer = await asyncio.to_thread(
@@ -267,12 +269,12 @@ async def test_what_compute_refuses(
     assert answer.json()["error"]["errors"][0]["reason"]
 
 
-async def test_compute_answers_at_the_root_too(cloud: Any) -> None:
+async def test_compute_is_served_at_root_path(cloud: Any) -> None:
     answer = await asyncio.to_thread(cloud.request, "GET", f"/{NAME}/global/networks/default")
     assert answer.json()["name"] == "default"
 
 
-async def test_a_request_id_makes_an_insertion_safe_to_repeat(cloud: Any) -> None:
+async def test_network_insert_is_idempotent_by_request_id(cloud: Any) -> None:
     def run() -> None:
         path = f"/compute/v1/{NAME}/global/networks?requestId=7c8f0e7e-0000-4000-8000-000000000001"
         names = {
@@ -295,7 +297,7 @@ async def test_auto_networks_have_subnetworks(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_project_metadata_is_guarded_by_its_fingerprint(cloud: Any) -> None:
+async def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
     def run() -> None:
         client = compute(cloud, compute_v1.ProjectsClient)
         first = client.get(project=PROJECT).common_instance_metadata
@@ -305,18 +307,18 @@ async def test_project_metadata_is_guarded_by_its_fingerprint(cloud: Any) -> Non
             items=[compute_v1.Items(key="ssh-keys", value="u:ssh-ed25519 AAA u")],
         )
         client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
-        found = client.get(project=PROJECT).common_instance_metadata
-        assert [(item.key, item.value) for item in found.items] == [
+        metadata = client.get(project=PROJECT).common_instance_metadata
+        assert [(item.key, item.value) for item in metadata.items] == [
             ("ssh-keys", "u:ssh-ed25519 AAA u")
         ]
-        assert found.fingerprint != first.fingerprint
+        assert metadata.fingerprint != first.fingerprint
         with pytest.raises(exceptions.PreconditionFailed):
             client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
 
     await asyncio.to_thread(run)
 
 
-async def test_compute_must_be_enabled(make_cloud: Any) -> None:
+async def test_disabled_compute_api_error(make_cloud: Any) -> None:
     cloud = await make_cloud()
     answer = await asyncio.to_thread(cloud.request, "GET", f"/compute/v1/{NAME}/global/networks")
     error = answer.json()["error"]

@@ -1,4 +1,4 @@
-"""Queued resources of API v2, with the official client over both transports."""
+"""Queued resources in API v2, with the official client over both transports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spec(**fields: Any) -> tpu_v2.QueuedResource.Tpu.NodeSpec:
     return tpu_v2.QueuedResource.Tpu.NodeSpec(**{"parent": PARENT, "node": node(), **fields})
 
 
-def wanted(*specs: Any, **fields: Any) -> tpu_v2.QueuedResource:
+def queued_resource(*specs: Any, **fields: Any) -> tpu_v2.QueuedResource:
     tpu = tpu_v2.QueuedResource.Tpu(node_spec=list(specs) or [spec()])
     return tpu_v2.QueuedResource(tpu=tpu, **fields)
 
@@ -42,7 +42,7 @@ def begin(client: Any, resource: Any = None, queued_id: str = "q", **more: Any) 
     request = {
         "parent": PARENT,
         "queued_resource_id": queued_id,
-        "queued_resource": wanted() if resource is None else resource,
+        "queued_resource": queued_resource() if resource is None else resource,
         **more,
     }
     return client.create_queued_resource(request=request, timeout=10)
@@ -62,18 +62,18 @@ def get(client: Any, name: str = NAME) -> Any:
 
 
 async def reached(client: Any, *states: Any) -> Any:
-    """The queued resource once it is in one of the states."""
+    """The queued resource, once it is in one of the states."""
 
-    async def found() -> Any:
+    async def resource_in_state() -> Any:
         resource = await asyncio.to_thread(get, client)
         return resource if resource.state.state in states else None
 
-    return await async_until(found, f"the queued resource being {states}")
+    return await async_until(resource_in_state, f"the queued resource being {states}")
 
 
 async def nodes(client: Any) -> dict[str, Any]:
-    found = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
-    return {each.name.rpartition("/")[2]: each for each in found}
+    node_list = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
+    return {each.name.rpartition("/")[2]: each for each in node_list}
 
 
 def sold_out(cloud: Any) -> Any:
@@ -81,24 +81,26 @@ def sold_out(cloud: Any) -> Any:
 
 
 @both
-async def test_a_queued_resources_life(cloud: Any, transport: str) -> None:
+async def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     cloud.host.gate.clear()
-    operation = await asyncio.to_thread(begin, client, wanted(spot=tpu_v2.QueuedResource.Spot()))
+    operation = await asyncio.to_thread(
+        begin, client, queued_resource(spot=tpu_v2.QueuedResource.Spot())
+    )
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
-    made = await asyncio.to_thread(operation.result, timeout=20)
-    assert made.name == NAME
-    assert made.state.state is QueuedState.ACCEPTED
-    assert "accepted_data" in made.state
-    found = await reached(client, QueuedState.PROVISIONING)
+    created = await asyncio.to_thread(operation.result, timeout=20)
+    assert created.name == NAME
+    assert created.state.state is QueuedState.ACCEPTED
+    assert "accepted_data" in created.state
+    resource = await reached(client, QueuedState.PROVISIONING)
     await async_until(lambda: "boot" in cloud.host.called, "the boot")
     assert (await nodes(client))["n"].state is Node.State.CREATING
     cloud.host.gate.set()
-    found = await reached(client, QueuedState.ACTIVE)
-    assert "active_data" in found.state
-    assert "spot" in found
-    assert found.create_time.timestamp() > 0
-    assert [each.node_id for each in found.tpu.node_spec] == ["n"]
+    resource = await reached(client, QueuedState.ACTIVE)
+    assert "active_data" in resource.state
+    assert "spot" in resource
+    assert resource.create_time.timestamp() > 0
+    assert [each.node_id for each in resource.tpu.node_spec] == ["n"]
     built = (await nodes(client))["n"]
     assert built.state is Node.State.READY
     assert built.queued_resource == NAME
@@ -113,11 +115,11 @@ async def test_a_queued_resources_life(cloud: Any, transport: str) -> None:
 
 
 @both
-async def test_lists_are_of_one_zone_or_of_all(cloud: Any, transport: str) -> None:
+async def test_list_queued_resources_by_zone_or_all(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     sold_out(cloud)
     for index in range(3):
-        resource = wanted(spec(node_id=f"n{index}"))
+        resource = queued_resource(spec(node_id=f"n{index}"))
         await asyncio.to_thread(create, client, resource, f"q{index}")
 
     def names(zone: str) -> list[str]:
@@ -130,14 +132,14 @@ async def test_lists_are_of_one_zone_or_of_all(cloud: Any, transport: str) -> No
     assert await asyncio.to_thread(names, "us-central1-a") == []
 
 
-async def test_without_capacity_it_waits_and_goes_on_when_there_is_some(cloud: Any) -> None:
+async def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.WAITING_FOR_RESOURCES)
-    await asyncio.sleep(0.3)  # several looks for capacity
-    found = await asyncio.to_thread(get, client)
-    assert found.state.state is QueuedState.WAITING_FOR_RESOURCES
+    await asyncio.sleep(0.3)  # several capacity checks
+    resource = await asyncio.to_thread(get, client)
+    assert resource.state.state is QueuedState.WAITING_FOR_RESOURCES
     assert cloud.host.called == []
     assert await nodes(client) == {}
     assert cloud.server.world.faults.get(fault.id).get("used") == 1
@@ -146,39 +148,39 @@ async def test_without_capacity_it_waits_and_goes_on_when_there_is_some(cloud: A
     assert (await nodes(client))["n"].state is Node.State.READY
 
 
-async def test_a_fault_can_fail_the_request(cloud: Any) -> None:
+async def test_queue_fail_fault_fails_request(cloud: Any) -> None:
     client = cloud.tpu()
     text = "Quota 'TPUV3s' exhausted."
     cloud.server.world.faults.add(
         {"kind": "queue-fail", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
     )
     await asyncio.to_thread(create, client)
-    found = await reached(client, QueuedState.FAILED, QueuedState.ACTIVE)
-    assert found.state.state is QueuedState.FAILED
-    assert found.state.failed_data.error.code == 8
-    assert found.state.failed_data.error.message == text
+    resource = await reached(client, QueuedState.FAILED, QueuedState.ACTIVE)
+    assert resource.state.state is QueuedState.FAILED
+    assert resource.state.failed_data.error.code == 8
+    assert resource.state.failed_data.error.message == text
     assert cloud.host.called == []
     await asyncio.to_thread(delete, client)
 
 
-async def test_a_request_whose_time_is_over_fails(cloud: Any) -> None:
+async def test_request_fails_after_valid_until(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)
     policy = tpu_v2.QueuedResource.QueueingPolicy(
         valid_until_duration=duration_pb2.Duration(nanos=300_000_000)
     )
-    await asyncio.to_thread(create, client, wanted(queueing_policy=policy))
-    found = await reached(client, QueuedState.FAILED)
-    assert "valid until" in found.state.failed_data.error.message
+    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
+    resource = await reached(client, QueuedState.FAILED)
+    assert "valid until" in resource.state.failed_data.error.message
     assert cloud.host.called == []
 
 
-async def test_a_request_may_name_its_earliest_time(cloud: Any) -> None:
+async def test_request_waits_for_valid_after(cloud: Any) -> None:
     client = cloud.tpu()
     late = timestamp_pb2.Timestamp()
     late.FromSeconds(4_000_000_000)
     policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_time=late)
-    await asyncio.to_thread(create, client, wanted(queueing_policy=policy))
+    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
     await asyncio.sleep(0.3)
     assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACCEPTED
     await asyncio.to_thread(delete, client)  # without force: it has no nodes
@@ -186,46 +188,44 @@ async def test_a_request_may_name_its_earliest_time(cloud: Any) -> None:
         await asyncio.to_thread(get, client)
 
 
-async def test_several_nodes_come_up_together(cloud: Any) -> None:
+async def test_multislice_nodes_start_together(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=3, node_id_prefix="s")
     cloud.host.gate.clear()
-    await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
+    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
     await async_until(lambda: cloud.host.called.count("boot") == 3, "three boots")
-    found = await nodes(client)
-    assert sorted(found) == ["s-0", "s-1", "s-2"]
-    assert {each.state for each in found.values()} == {Node.State.CREATING}
+    nodes_by_name = await nodes(client)
+    assert sorted(nodes_by_name) == ["s-0", "s-1", "s-2"]
+    assert {each.state for each in nodes_by_name.values()} == {Node.State.CREATING}
     cloud.host.gate.set()
     resource = await reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
-    found = await nodes(client)
-    assert {each.state for each in found.values()} == {Node.State.READY}
-    assert all(each.multislice_node for each in found.values())
+    nodes_by_name = await nodes(client)
+    assert {each.state for each in nodes_by_name.values()} == {Node.State.READY}
+    assert all(each.multislice_node for each in nodes_by_name.values())
     assert cloud.host.count_running() == 3
 
 
-async def test_nodes_without_a_prefix_take_the_name_of_the_request(cloud: Any) -> None:
+async def test_node_names_default_to_queued_resource_id(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2)
-    await asyncio.to_thread(create, client, wanted(spec(multislice_params=params)))
+    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
     await reached(client, QueuedState.ACTIVE)
     assert sorted(await nodes(client)) == ["q-0", "q-1"]
 
 
-async def test_one_machine_that_cannot_start_fails_them_all(cloud: Any) -> None:
+async def test_failed_boot_fails_whole_request(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.broken = "no image for this runtime"
-    await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m")))
-    found = await reached(client, QueuedState.FAILED)
-    assert "no image for this runtime" in found.state.failed_data.error.message
+    await asyncio.to_thread(create, client, queued_resource(spec(), spec(node_id="m")))
+    resource = await reached(client, QueuedState.FAILED)
+    assert "no image for this runtime" in resource.state.failed_data.error.message
     assert await nodes(client) == {}
     assert cloud.host.reserved == {}
 
 
 @both
-async def test_deletion_without_force_is_refused_while_nodes_run(
-    cloud: Any, transport: str
-) -> None:
+async def test_delete_active_request_requires_force(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.ACTIVE)
@@ -236,7 +236,7 @@ async def test_deletion_without_force_is_refused_while_nodes_run(
     assert cloud.host.count_running() == 1
 
 
-async def test_force_deletes_while_it_provisions(cloud: Any) -> None:
+async def test_force_delete_while_provisioning(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.gate.clear()
     await asyncio.to_thread(create, client)
@@ -250,26 +250,26 @@ async def test_force_deletes_while_it_provisions(cloud: Any) -> None:
     assert cloud.host.running == set()
 
 
-async def test_deleting_its_node_suspends_it(cloud: Any) -> None:
+async def test_deleting_node_suspends_request(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.ACTIVE)
     operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=10)
     await asyncio.to_thread(operation.result, timeout=20)
-    found = await reached(client, QueuedState.SUSPENDED)
-    assert found.state.state_initiator is Initiator.USER
-    assert "suspended_data" in found.state
+    resource = await reached(client, QueuedState.SUSPENDED)
+    assert resource.state.state_initiator is Initiator.USER
+    assert "suspended_data" in resource.state
     await asyncio.to_thread(delete, client)
 
 
-async def test_preemption_suspends_it_and_takes_all_its_nodes(cloud: Any) -> None:
+async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None:
     client = cloud.tpu()
     spot = tpu_v2.QueuedResource.Spot()
-    await asyncio.to_thread(create, client, wanted(spec(), spec(node_id="m"), spot=spot))
+    await asyncio.to_thread(create, client, queued_resource(spec(), spec(node_id="m"), spot=spot))
     await reached(client, QueuedState.ACTIVE)
     await cloud.server.world.service("tpu").preempt(NODE)
-    found = await reached(client, QueuedState.SUSPENDED)
-    assert found.state.state_initiator is Initiator.SERVICE
+    resource = await reached(client, QueuedState.SUSPENDED)
+    assert resource.state.state_initiator is Initiator.SERVICE
     left = await nodes(client)
     assert {name: each.state for name, each in left.items()} == {"n": Node.State.PREEMPTED}
     assert cloud.host.running == set()
@@ -277,7 +277,7 @@ async def test_preemption_suspends_it_and_takes_all_its_nodes(cloud: Any) -> Non
     assert await nodes(client) == {}
 
 
-async def test_a_reset_reboots_its_nodes_with_their_disks(cloud: Any) -> None:
+async def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.ACTIVE)
@@ -296,7 +296,7 @@ async def test_a_reset_reboots_its_nodes_with_their_disks(cloud: Any) -> None:
     assert cloud.host.count_running() == 1
 
 
-async def test_machines_that_a_reset_cannot_bring_back_leave_the_node_unhealthy(cloud: Any) -> None:
+async def test_failed_reset_leaves_node_unhealthy(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.ACTIVE)
@@ -308,7 +308,7 @@ async def test_machines_that_a_reset_cannot_bring_back_leave_the_node_unhealthy(
     assert (left.state, left.health) == (Node.State.READY, Node.Health.TIMEOUT)
 
 
-async def test_a_reset_is_for_what_is_active(cloud: Any) -> None:
+async def test_reset_requires_active_state(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)
     await asyncio.to_thread(create, client)
@@ -317,20 +317,20 @@ async def test_a_reset_is_for_what_is_active(cloud: Any) -> None:
         await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
 
 
-async def test_its_specs_are_shown_as_google_completes_them(cloud: Any) -> None:
+async def test_node_specs_have_googles_defaults(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
-    found = await reached(client, QueuedState.ACTIVE)
+    resource = await reached(client, QueuedState.ACTIVE)
     number = cloud.server.world.projects.require(PROJECT)["number"]
-    [one] = found.tpu.node_spec
-    assert one.parent == f"projects/{number}/locations/{ZONE}"
-    assert one.node.queued_resource == f"{one.parent}/queuedResources/q"
-    assert "scheduling_config" in one.node
-    assert "shielded_instance_config" in one.node
+    [node_spec] = resource.tpu.node_spec
+    assert node_spec.parent == f"projects/{number}/locations/{ZONE}"
+    assert node_spec.node.queued_resource == f"{node_spec.parent}/queuedResources/q"
+    assert "scheduling_config" in node_spec.node
+    assert "shielded_instance_config" in node_spec.node
 
 
 @both
-async def test_a_request_id_makes_creation_safe_to_repeat(cloud: Any, transport: str) -> None:
+async def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     first = await asyncio.to_thread(begin, client, request_id="r1")
     second = await asyncio.to_thread(begin, client, request_id="r1")
@@ -342,16 +342,16 @@ async def test_a_request_id_makes_creation_safe_to_repeat(cloud: Any, transport:
 
 
 @pytest.mark.parametrize(
-    ("resource", "told"),
+    ("resource", "expected"),
     [
-        (wanted(spec(node=node(accelerator_type="v4-8"))), "could not be found"),
-        (wanted(spec(node_id="Bad")), 'node id "Bad" is invalid'),
-        (wanted(spec(), spec()), "same id"),
-        (wanted(spec(parent=f"projects/{PROJECT}/locations/us-central1-a")), "parent"),
-        (wanted(spec(node_id="")), "node id or multislice"),
+        (queued_resource(spec(node=node(accelerator_type="v4-8"))), "could not be found"),
+        (queued_resource(spec(node_id="Bad")), 'node id "Bad" is invalid'),
+        (queued_resource(spec(), spec()), "same id"),
+        (queued_resource(spec(parent=f"projects/{PROJECT}/locations/us-central1-a")), "parent"),
+        (queued_resource(spec(node_id="")), "node id or multislice"),
         (tpu_v2.QueuedResource(), "at least one node"),
         (
-            wanted(
+            queued_resource(
                 spec(
                     multislice_params=tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
                         node_count=1
@@ -362,16 +362,18 @@ async def test_a_request_id_makes_creation_safe_to_repeat(cloud: Any, transport:
         ),
     ],
 )
-async def test_what_cannot_be_is_refused_at_once(cloud: Any, resource: Any, told: str) -> None:
+async def test_invalid_requests_are_rejected_immediately(
+    cloud: Any, resource: Any, expected: str
+) -> None:
     client = cloud.tpu()
     with pytest.raises(exceptions.BadRequest) as caught:
         await asyncio.to_thread(begin, client, resource)
-    assert told in caught.value.message
+    assert expected in caught.value.message
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(get, client)
 
 
-async def test_a_taken_node_name_is_refused(cloud: Any) -> None:
+async def test_existing_node_name_is_rejected(cloud: Any) -> None:
     client = cloud.tpu()
 
     def make() -> None:
@@ -383,7 +385,7 @@ async def test_a_taken_node_name_is_refused(cloud: Any) -> None:
     assert (await nodes(client))["n"].state is Node.State.READY
 
 
-async def test_a_node_made_while_it_waits_is_left_alone(cloud: Any) -> None:
+async def test_node_created_meanwhile_is_not_deleted(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
     await asyncio.to_thread(create, client)
@@ -403,10 +405,10 @@ async def test_a_node_made_while_it_waits_is_left_alone(cloud: Any) -> None:
     assert cloud.host.running == {f"{far}/nodes/n/workers/0"}
 
 
-async def test_a_reservation_must_be_there(cloud: Any) -> None:
+async def test_reservation_must_exist(cloud: Any) -> None:
     client = cloud.tpu()
     reservation = f"{PARENT}/reservations/r"
-    resource = wanted(reservation_name=reservation)
+    resource = queued_resource(reservation_name=reservation)
     with pytest.raises(exceptions.NotFound) as caught:
         await asyncio.to_thread(create, client, resource)
     assert "Reservation not found" in caught.value.message
@@ -414,6 +416,6 @@ async def test_a_reservation_must_be_there(cloud: Any) -> None:
         await asyncio.to_thread(get, client)
     cloud.server.world.settings.put("reservations", [reservation])
     await asyncio.to_thread(create, client, resource)
-    found = await reached(client, QueuedState.ACTIVE)
-    assert found.reservation_name == reservation
+    queued = await reached(client, QueuedState.ACTIVE)
+    assert queued.reservation_name == reservation
     assert (await nodes(client))["n"].scheduling_config.reserved

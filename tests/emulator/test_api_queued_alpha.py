@@ -32,8 +32,8 @@ def node(**fields: Any) -> tpu_v2alpha1.Node:
     return tpu_v2alpha1.Node(**{"accelerator_type": "v3-8", "runtime_version": RUNTIME, **fields})
 
 
-def begin(client: Any, node_id: str = "n", wanted: Any = None, **more: Any) -> Any:
-    request = {"parent": PARENT, "node_id": node_id, "node": wanted or node(), **more}
+def begin(client: Any, node_id: str = "n", requested: Any = None, **more: Any) -> Any:
+    request = {"parent": PARENT, "node_id": node_id, "node": requested or node(), **more}
     return client.create_node(request=request, timeout=10)
 
 
@@ -45,11 +45,11 @@ def queue(client: Any, **fields: Any) -> Any:
 
 
 async def reached(client: Any, state: Any) -> Any:
-    async def found() -> Any:
+    async def resource_in_state() -> Any:
         resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=10)
         return resource if resource.state.state is state else None
 
-    return await async_until(found, f"the queued resource being {state}")
+    return await async_until(resource_in_state, f"the queued resource being {state}")
 
 
 async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
@@ -66,18 +66,18 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         autocheckpoint_enabled=True,
     )
     operation = await asyncio.to_thread(begin, client, "n", wanted)
-    made = await asyncio.to_thread(operation.result, timeout=20)
-    assert made == await asyncio.to_thread(client.get_node, name=NODE, timeout=10)
-    assert made.state is State.READY
-    assert made.accelerator_type == "v3-8"
-    assert made.boot_disk_config.customer_encryption_key.kms_key_name == key
-    assert made.autocheckpoint_enabled
-    assert made.api_version is tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
-    theirs = await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
-    assert theirs.id == made.id
-    assert theirs.network_endpoints[0].ip_address == made.network_endpoints[0].ip_address
+    created = await asyncio.to_thread(operation.result, timeout=20)
+    assert created == await asyncio.to_thread(client.get_node, name=NODE, timeout=10)
+    assert created.state is State.READY
+    assert created.accelerator_type == "v3-8"
+    assert created.boot_disk_config.customer_encryption_key.kms_key_name == key
+    assert created.autocheckpoint_enabled
+    assert created.api_version is tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
+    v2_node = await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
+    assert v2_node.id == created.id
+    assert v2_node.network_endpoints[0].ip_address == created.network_endpoints[0].ip_address
     rows = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
-    assert rows == [made]
+    assert rows == [created]
 
     def change() -> Any:
         mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
@@ -157,24 +157,24 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     client, v2 = alpha(cloud), cloud.tpu()
     params = {"node_count": 2, "node_id_prefix": "s", "workload_type": 1}
     spec = {"parent": PARENT, "multi_node_params": params, "node": node()}
-    made = await asyncio.to_thread(queue, client, spec=spec, best_effort={})
-    assert made.state.state is QueuedState.ACCEPTED
-    found = await reached(client, QueuedState.ACTIVE)
-    assert [each.node_id for each in found.tpu.node_spec] == ["s-0", "s-1"]
-    assert "best_effort" in found
-    theirs = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
-    assert [each.node_id for each in theirs.tpu.node_spec] == ["s-0", "s-1"]
+    created = await asyncio.to_thread(queue, client, spec=spec, best_effort={})
+    assert created.state.state is QueuedState.ACCEPTED
+    resource = await reached(client, QueuedState.ACTIVE)
+    assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1"]
+    assert "best_effort" in resource
+    v2_resource = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
+    assert [each.node_id for each in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
     rows = await asyncio.to_thread(
         lambda: list(client.list_queued_resources(parent=PARENT, timeout=10))
     )
-    assert rows == [found]
+    assert rows == [resource]
     built = await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/s-1", timeout=10)
     assert built.multislice_node
     assert built.queued_resource == NAME
     request = {"name": NAME, "force": True}
     operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
-    gone = await asyncio.to_thread(operation.result, timeout=20)
-    assert gone.name == NAME  # this version promises the resource, v2 promises nothing
+    deleted = await asyncio.to_thread(operation.result, timeout=20)
+    assert deleted.name == NAME  # this version promises the resource, v2 promises nothing
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
     assert cloud.host.running == set()
@@ -196,8 +196,8 @@ async def test_a_node_id_and_several_nodes_exclude_each_other(cloud: Any) -> Non
 
 
 def flex(parent: str = FLEX_PARENT, **fields: Any) -> dict[str, Any]:
-    wanted = {"acceleratorType": "v5litepod-4", "runtimeVersion": "v2-alpha-tpuv5-lite"}
-    spec = {"parent": parent, "nodeId": "n", "node": wanted}
+    node = {"acceleratorType": "v5litepod-4", "runtimeVersion": "v2-alpha-tpuv5-lite"}
+    spec = {"parent": parent, "nodeId": "n", "node": node}
     return {
         "tpu": {"nodeSpec": [spec]},
         "provisioningModel": "FLEX_START",
@@ -206,16 +206,18 @@ def flex(parent: str = FLEX_PARENT, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def ask(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
+async def send(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
     return await asyncio.to_thread(cloud.request, verb, path, json=body)
 
 
 async def reach(cloud: Any, *states: str) -> dict[str, Any]:
-    async def found() -> dict[str, Any] | None:
-        resource: dict[str, Any] = (await ask(cloud, "GET", f"{FLEX}/q")).json()
+    async def resource_in_state() -> dict[str, Any] | None:
+        resource: dict[str, Any] = (await send(cloud, "GET", f"{FLEX}/q")).json()
         return resource if resource.get("state", {}).get("state") in states else None
 
-    resource: dict[str, Any] = await async_until(found, f"the queued resource being {states}")
+    resource: dict[str, Any] = await async_until(
+        resource_in_state, f"the queued resource being {states}"
+    )
     return resource
 
 
@@ -224,13 +226,13 @@ async def outcome(cloud: Any, answer: Any) -> dict[str, Any]:
     operation: dict[str, Any] = answer.json()
     async with asyncio.timeout(20):
         while not operation.get("done"):
-            operation = (await ask(cloud, "GET", f"/v2alpha1/{operation['name']}")).json()
+            operation = (await send(cloud, "GET", f"/v2alpha1/{operation['name']}")).json()
     return operation
 
 
 async def test_flex_start_gives_nodes_for_a_while(cloud: Any) -> None:
     duration = {"maxRunDuration": "1.500s"}
-    answer = await ask(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(runDuration=duration))
+    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(runDuration=duration))
     operation = await outcome(cloud, answer)
     assert operation["response"]["state"]["state"] == "ACCEPTED"
     active = await reach(cloud, "ACTIVE", "SUSPENDED")
@@ -242,22 +244,22 @@ async def test_flex_start_gives_nodes_for_a_while(cloud: Any) -> None:
     over = await reach(cloud, "SUSPENDED")
     assert over["state"]["stateInitiator"] == "SERVICE"
     assert cloud.host.running == set()
-    answer = await ask(cloud, "GET", f"/v2alpha1/{FLEX_PARENT}/nodes/n")
+    answer = await send(cloud, "GET", f"/v2alpha1/{FLEX_PARENT}/nodes/n")
     assert answer.status_code == 404
-    await outcome(cloud, await ask(cloud, "DELETE", f"{FLEX}/q"))
+    await outcome(cloud, await send(cloud, "DELETE", f"{FLEX}/q"))
 
 
 async def test_flex_start_is_not_offered_everywhere(cloud: Any) -> None:
     parent = f"projects/{PROJECT}/locations/europe-west4-b"
     path = f"/v2alpha1/{parent}/queuedResources"
-    answer = await ask(cloud, "POST", f"{path}?queuedResourceId=q", flex(parent))
+    answer = await send(cloud, "POST", f"{path}?queuedResourceId=q", flex(parent))
     operation = await outcome(cloud, answer)  # taken at first, refused in the operation
     assert operation["error"]["code"] == 3
     assert operation["error"]["message"] == (
         'FLEX_START provisioning model is not supported for accelerator type "v5litepod-4" in '
         'location "europe-west4-b"'
     )
-    assert (await ask(cloud, "GET", f"{path}/q")).status_code == 404
+    assert (await send(cloud, "GET", f"{path}/q")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -272,26 +274,26 @@ async def test_flex_start_is_not_offered_everywhere(cloud: Any) -> None:
     ],
 )
 async def test_flex_start_that_cannot_be_is_refused(cloud: Any, fields: dict[str, Any]) -> None:
-    answer = await ask(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(**fields))
+    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(**fields))
     assert answer.status_code == 400
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
-    assert (await ask(cloud, "GET", f"{FLEX}/q")).status_code == 404
+    assert (await send(cloud, "GET", f"{FLEX}/q")).status_code == 404
 
 
 async def test_flex_start_counts_as_preemptible(cloud: Any) -> None:
     limit = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
     cloud.server.world.settings.put("quota", {limit: {"us-west4-a": 3}})
-    answer = await ask(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
+    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
     assert answer.status_code == 429
     assert limit in answer.json()["error"]["message"]
 
 
 async def test_a_node_may_name_its_provisioning_model(cloud: Any) -> None:
-    wanted = {
+    body = {
         "acceleratorType": "v3-8",
         "runtimeVersion": RUNTIME,
         "schedulingConfig": {"provisioningModel": "SPOT"},
     }
-    answer = await ask(cloud, "POST", f"/v2alpha1/{PARENT}/nodes?nodeId=n", wanted)
+    answer = await send(cloud, "POST", f"/v2alpha1/{PARENT}/nodes?nodeId=n", body)
     operation = await outcome(cloud, answer)
     assert operation["response"]["schedulingConfig"]["spot"] is True

@@ -1,4 +1,4 @@
-"""A server killed while requests are under way: the next one goes on with them."""
+"""A server killed during queued requests: the next server resumes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUED = f"{PATH}/queuedResources/q"
 
 
 class Process:
-    """A server without machines that can be killed; `serve_null.py` says why."""
+    """A server without machines that can be killed; see `serve_null.py`."""
 
     def __init__(self, home: Path) -> None:
         program = ROOT / "tests" / "support" / "serve_null.py"
@@ -39,7 +39,7 @@ class Process:
         self.session.trust_env = False
         self.session.headers["Authorization"] = f"Bearer {token}"
 
-    def ask(self, verb: str, path: str, body: Any = None) -> Any:
+    def send(self, verb: str, path: str, body: Any = None) -> Any:
         answer = self.session.request(verb, self.url + path, json=body, timeout=30)
         return {"gone": True} if answer.status_code == 404 else answer.json()
 
@@ -47,13 +47,13 @@ class Process:
         seen: list[Any] = []
 
         def is_so() -> bool:
-            seen[:] = [self.ask("GET", path)]
+            seen[:] = [self.send("GET", path)]
             return check(seen[0])
 
         return until(is_so, lambda: f"another {path} than {seen}")
 
     def reach(self, state: str) -> Any:
-        return self.wait(QUEUED, lambda found: state_of(found) == state)
+        return self.wait(QUEUED, lambda resource: state_of(resource) == state)
 
     def close(self) -> None:
         self.child.send_signal(signal.SIGKILL)
@@ -63,13 +63,13 @@ class Process:
         self.session.close()
 
 
-def state_of(found: Any) -> str:
-    return str(found.get("state", {}).get("state", ""))
+def state_of(resource: Any) -> str:
+    return str(resource.get("state", {}).get("state", ""))
 
 
 def nodes(process: Process) -> dict[str, str]:
-    found = process.ask("GET", f"{PATH}/nodes").get("nodes", [])
-    return {node["name"].rpartition("/")[2]: node["state"] for node in found}
+    node_list = process.send("GET", f"{PATH}/nodes").get("nodes", [])
+    return {node["name"].rpartition("/")[2]: node["state"] for node in node_list}
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[], Process]]:
     running: list[Process] = []
 
     def make() -> Process:
-        """Start the server, the one before killed."""
+        """Start the server, after killing the previous one."""
         if running:
             running.pop().close()
         running.append(Process(tmp_path / "home"))
@@ -91,8 +91,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[], Process]]:
 def enable(process: Process) -> None:
     path = "/v1/projects/local-project/services:batchEnable"
     apis = ["tpu.googleapis.com", "compute.googleapis.com"]
-    operation = process.ask("POST", path, {"serviceIds": apis})
-    process.wait(f"/v1/{operation['name']}", lambda found: bool(found.get("done")))
+    operation = process.send("POST", path, {"serviceIds": apis})
+    process.wait(f"/v1/{operation['name']}", lambda operation: bool(operation.get("done")))
 
 
 def request(count: int = 2) -> dict[str, Any]:
@@ -106,40 +106,40 @@ def request(count: int = 2) -> dict[str, Any]:
 
 
 @pytest.mark.soak
-def test_requests_go_on_after_a_kill_in_any_state(serve: Any) -> None:
+def test_queued_resource_resumes_after_kill_in_any_state(serve: Any) -> None:
     process = serve()
     enable(process)
-    fault = process.ask(
+    fault = process.send(
         "POST", "/_local/faults", {"kind": "stockout", "times": "unlimited", "type": "v3-8"}
     )
-    process.ask("POST", f"{PATH}/queuedResources?queuedResourceId=q", request())
-    assert state_of(process.ask("GET", QUEUED)) == "CREATING"
+    process.send("POST", f"{PATH}/queuedResources?queuedResourceId=q", request())
+    assert state_of(process.send("GET", QUEUED)) == "CREATING"
 
-    process = serve()  # killed while it creates
+    process = serve()  # killed while creating
     process.reach("ACCEPTED")
 
-    process = serve()  # killed when it was accepted
+    process = serve()  # killed when accepted
     process.reach("WAITING_FOR_RESOURCES")
 
-    process = serve()  # killed while it waits
-    assert state_of(process.ask("GET", QUEUED)) == "WAITING_FOR_RESOURCES"
+    process = serve()  # killed while waiting
+    assert state_of(process.send("GET", QUEUED)) == "WAITING_FOR_RESOURCES"
     assert nodes(process) == {}
-    process.ask("DELETE", f"/_local/faults/{fault['id']}")
+    process.send("DELETE", f"/_local/faults/{fault['id']}")
     process.reach("PROVISIONING")
-    process.wait(f"{PATH}/nodes", lambda found: len(found.get("nodes", [])) == 2)
+    process.wait(f"{PATH}/nodes", lambda response: len(response.get("nodes", [])) == 2)
     assert set(nodes(process).values()) == {"CREATING"}
 
-    process = serve()  # killed while it provisions
+    process = serve()  # killed while provisioning
     process.reach("ACTIVE")
     assert nodes(process) == {"n-0": "READY", "n-1": "READY"}
-    process.ask("POST", "/_local/faults", {"kind": "preempt", "node": "n-0"})
+    process.send("POST", "/_local/faults", {"kind": "preempt", "node": "n-0"})
 
     process = serve()  # killed before or after the notice
     process.reach("SUSPENDED")
     assert nodes(process) == {"n-0": "PREEMPTED"}
-    process.ask("DELETE", QUEUED)
-    assert state_of(process.ask("GET", QUEUED)) == "DELETING"
+    process.send("DELETE", QUEUED)
+    assert state_of(process.send("GET", QUEUED)) == "DELETING"
 
-    process = serve()  # killed while it deletes
-    process.wait(QUEUED, lambda found: bool(found.get("gone")))
+    process = serve()  # killed while deleting
+    process.wait(QUEUED, lambda response: bool(response.get("gone")))
     assert nodes(process) == {}

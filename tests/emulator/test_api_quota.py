@@ -1,4 +1,4 @@
-"""Quota and service agents as Service Usage v1beta1 describes them; it has no Python client."""
+"""Quota and service agents of Service Usage v1beta1, which has no Python client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def get(cloud: Any, path: str) -> Json:
 
 
 def bucket_of(metric: Json, kind: str, place: str) -> Json | None:
-    """The bucket of a place, or None where the one without dimensions holds."""
+    """The bucket of a location, or None if the bucket without dimensions applies."""
     (limit,) = [
         each
         for each in metric["consumerQuotaLimits"]
@@ -41,8 +41,8 @@ def bucket_of(metric: Json, kind: str, place: str) -> Json | None:
     return None
 
 
-async def test_limits_are_described_with_defaults_and_what_was_set(cloud: Any) -> None:
-    """A zero is left out; -1 stands for no limit."""
+async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
+    """A zero is omitted; -1 means unlimited."""
     quota = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": {
             "us-west4-a": 0,
@@ -66,14 +66,14 @@ async def test_limits_are_described_with_defaults_and_what_was_set(cloud: Any) -
         untouched = bucket_of(spot, "zone", "us-central1-a")
         assert (untouched is not None) == has_all
         assert untouched is None or untouched["effectiveLimit"] == "1536"
-        # What public programs read for spot nodes of newer generations.
+        # Metrics that public programs read for newer spot nodes.
         for name in ("tpu-v5p-preemptible", "tpu-v6e-preemptible"):
             assert f"tpu.googleapis.com/{name}" in metrics
         assert "tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible" in metrics
 
 
-async def test_every_limit_of_the_catalog_is_described(cloud: Any) -> None:
-    """Whatever a node counts against can be looked up, and shows when it is set."""
+async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
+    """Every limit that a node counts against can be read, including overrides."""
     ids = {
         limit.id: limit.scope
         for accelerator in catalog.accelerator_types().values()
@@ -87,11 +87,11 @@ async def test_every_limit_of_the_catalog_is_described(cloud: Any) -> None:
         cloud.server.world.settings.put("quota", {name: {places[scope]: number}})
         metrics = (await get(cloud, METRICS))["metrics"]
         assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
-        found = [bucket_of(row, scope, places[scope]) for row in metrics]
-        assert [each["effectiveLimit"] for each in found if each] == [str(number)], name
+        buckets = [bucket_of(row, scope, places[scope]) for row in metrics]
+        assert [each["effectiveLimit"] for each in buckets if each] == [str(number)], name
 
 
-async def test_metrics_and_limits_are_found_by_name(cloud: Any) -> None:
+async def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:
     listed = (await get(cloud, METRICS))["metrics"]
     number = cloud.server.world.projects.require(PROJECT)["number"]
     for metric in listed:
@@ -104,25 +104,25 @@ async def test_metrics_and_limits_are_found_by_name(cloud: Any) -> None:
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
 
 
-async def test_metrics_come_in_pages(cloud: Any) -> None:
+async def test_quota_metrics_are_paginated(cloud: Any) -> None:
     everything = (await get(cloud, METRICS))["metrics"]
-    found, token = [], ""
+    metrics, token = [], ""
     for _ in range(len(everything)):
         page = await get(cloud, f"{METRICS}?pageSize=5&pageToken={token}")
         assert len(page["metrics"]) <= 5
-        found += page["metrics"]
+        metrics += page["metrics"]
         token = page.get("nextPageToken", "")
         if not token:
             break
-    assert found == everything
+    assert metrics == everything
 
 
-async def test_the_api_must_be_enabled(make_cloud: Any) -> None:
+async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     cloud = await make_cloud()
     answer = await asyncio.to_thread(cloud.request, "GET", METRICS)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "FAILED_PRECONDITION")
     answer = await asyncio.to_thread(
-        cloud.request, "GET", METRICS.replace(PROJECT, "nobodys-project")
+        cloud.request, "GET", METRICS.replace(PROJECT, "missing-project")
     )
     assert answer.status_code == 403
 
@@ -135,7 +135,7 @@ async def test_the_api_must_be_enabled(make_cloud: Any) -> None:
         ("logging.googleapis.com", None),
     ],
 )
-async def test_service_agents_are_made(cloud: Any, api: str, agent: str | None) -> None:
+async def test_generate_service_identity(cloud: Any, api: str, agent: str | None) -> None:
     number = cloud.server.world.projects.require(PROJECT)["number"]
     path = f"{SERVICES}/{api}:generateServiceIdentity"
     answers = [await asyncio.to_thread(cloud.request, "POST", path, json={}) for _ in range(2)]
@@ -144,11 +144,11 @@ async def test_service_agents_are_made(cloud: Any, api: str, agent: str | None) 
     assert operation["done"] is True
     kind = "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
     assert operation["response"]["@type"] == kind
-    wanted = f"service-{number}@{agent}.iam.gserviceaccount.com" if agent else None
-    assert operation["response"].get("email") == wanted
+    expected = f"service-{number}@{agent}.iam.gserviceaccount.com" if agent else None
+    assert operation["response"].get("email") == expected
 
 
-async def test_the_tpu_api_names_the_agent_of_its_second_version(cloud: Any) -> None:
+async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
     path = f"{SERVICES}/tpu.googleapis.com:generateServiceIdentity"
     operation = (await asyncio.to_thread(cloud.request, "POST", path, json={})).json()
     parent = f"projects/{PROJECT}/locations/europe-west4-a"
@@ -161,7 +161,7 @@ async def test_the_tpu_api_names_the_agent_of_its_second_version(cloud: Any) -> 
     assert answer.identity.email == f"service-{number}@gcp-sa-tpu.iam.gserviceaccount.com"
 
 
-async def test_what_is_not_imitated_says_so(cloud: Any) -> None:
+async def test_unimplemented_methods_return_501(cloud: Any) -> None:
     path = f"{METRICS}:importConsumerOverrides"
     answer = await asyncio.to_thread(cloud.request, "POST", path, json={})
     assert (answer.status_code, answer.json()["error"]["status"]) == (501, "UNIMPLEMENTED")

@@ -1,4 +1,4 @@
-"""Resource Manager v1 and v2, through the client that Google makes of their descriptions."""
+"""Resource Manager v1 and v2, through clients built from discovery documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORGANIZATION, FOLDER = "400000000001", "500000000001"
 
 
 def client(cloud: Any, version: str = "v1") -> Any:
-    """It sends what it is told to the addresses that the description has: here to the cloud."""
+    """A client of the discovery document, with the local cloud as its endpoint."""
     return discovery.build(
         "cloudresourcemanager",
         version,
@@ -34,11 +34,11 @@ def client(cloud: Any, version: str = "v1") -> Any:
 
 async def within(cloud: Any, work: Callable[[Any], None], version: str = "v1") -> None:
     def run() -> None:
-        made = client(cloud, version)
+        crm = client(cloud, version)
         try:
-            work(made)
+            work(crm)
         finally:
-            made.close()
+            crm.close()
 
     await asyncio.to_thread(run)
 
@@ -49,7 +49,7 @@ def refused(call: Any, status: int, text: str) -> None:
     assert (caught.value.status_code, caught.value.reason) == (status, text)
 
 
-async def test_a_project_is_made_by_an_operation_of_this_version(make_cloud: Any) -> None:
+async def test_create_project_returns_v1_operation(make_cloud: Any) -> None:
     cloud = await make_cloud(pace="quick")
 
     def run(crm: Any) -> None:
@@ -66,19 +66,19 @@ async def test_a_project_is_made_by_an_operation_of_this_version(make_cloud: Any
         while not operation.get("done"):
             operation = crm.operations().get(name=operation["name"]).execute()
         assert operation["metadata"]["gettable"] is operation["metadata"]["ready"] is True
-        made = operation["response"]
-        assert made.pop("@type") == f"{kind}.Project"
-        assert {key: made[key] for key in body} == body
-        assert made["lifecycleState"] == "ACTIVE"
-        assert crm.projects().get(projectId="made-here").execute() == made
-        by_number = crm.projects().get(projectId=made["projectNumber"]).execute()
-        assert by_number == made
+        project = operation["response"]
+        assert project.pop("@type") == f"{kind}.Project"
+        assert {key: project[key] for key in body} == body
+        assert project["lifecycleState"] == "ACTIVE"
+        assert crm.projects().get(projectId="made-here").execute() == project
+        by_number = crm.projects().get(projectId=project["projectNumber"]).execute()
+        assert by_number == project
         refused(crm.projects().create(body=body), 409, "Requested entity already exists: made-here")
 
     await within(cloud, run)
 
 
-async def test_what_is_not_there_and_what_is_closed_are_the_same(cloud: Any) -> None:
+async def test_missing_project_looks_like_denied(cloud: Any) -> None:
     def run(crm: Any) -> None:
         absent = {"projectId": "not-there"}
         denied = (403, "The caller does not have permission")
@@ -90,27 +90,27 @@ async def test_what_is_not_there_and_what_is_closed_are_the_same(cloud: Any) -> 
     await within(cloud, run)
 
 
-async def test_a_project_changes_moves_goes_and_comes_back(cloud: Any) -> None:
+async def test_project_update_move_delete_undelete(cloud: Any) -> None:
     def run(crm: Any) -> None:
-        mine = {"projectId": PROJECT}
-        project = crm.projects().get(**mine).execute()
+        by_id = {"projectId": PROJECT}
+        project = crm.projects().get(**by_id).execute()
         project |= {"name": "Another", "labels": {"k": "v"}}
         project["parent"] = {"type": "folder", "id": FOLDER}
-        assert crm.projects().update(**mine, body=project).execute() == project
-        ancestry = crm.projects().getAncestry(**mine, body={}).execute()["ancestor"]
-        assert [one["resourceId"] for one in ancestry] == [
+        assert crm.projects().update(**by_id, body=project).execute() == project
+        ancestry = crm.projects().getAncestry(**by_id, body={}).execute()["ancestor"]
+        assert [ancestor["resourceId"] for ancestor in ancestry] == [
             {"type": "project", "id": PROJECT},
             {"type": "folder", "id": FOLDER},
             {"type": "organization", "id": ORGANIZATION},
         ]
-        assert crm.projects().delete(**mine).execute() == {}
-        assert crm.projects().get(**mine).execute()["lifecycleState"] == "DELETE_REQUESTED"
+        assert crm.projects().delete(**by_id).execute() == {}
+        assert crm.projects().get(**by_id).execute()["lifecycleState"] == "DELETE_REQUESTED"
         precondition = (400, "Precondition check failed.")
-        refused(crm.projects().update(**mine, body=project), *precondition)
-        refused(crm.projects().delete(**mine), *precondition)
-        assert crm.projects().undelete(**mine, body={}).execute() == {}
-        refused(crm.projects().undelete(**mine, body={}), *precondition)
-        assert crm.projects().get(**mine).execute() == project
+        refused(crm.projects().update(**by_id, body=project), *precondition)
+        refused(crm.projects().delete(**by_id), *precondition)
+        assert crm.projects().undelete(**by_id, body={}).execute() == {}
+        refused(crm.projects().undelete(**by_id, body={}), *precondition)
+        assert crm.projects().get(**by_id).execute() == project
 
     await within(cloud, run)
 
@@ -135,30 +135,28 @@ async def test_a_project_changes_moves_goes_and_comes_back(cloud: Any) -> None:
         ("NOT (id=local-project) AND lifecycleState:ACTIVE", ["blue", "red"]),
     ],
 )
-async def test_lists_by_the_filters_of_the_description(
-    cloud: Any, text: str, names: list[str]
-) -> None:
+async def test_list_projects_filters(cloud: Any, text: str, names: list[str]) -> None:
     directory = cloud.server.world.projects
     folder = f"folders/{FOLDER}"
     directory.add("red-one", display_name="red", labels={"color": "red"})
     size = {"color": "blue", "size": "big"}
     directory.add("blue-one", display_name="blue", labels=size, parent=folder)
-    gone = directory.add("deleted-one", display_name="deleted")
-    directory.save({**gone, "state": "DELETE_REQUESTED"})
+    deleted = directory.add("deleted-one", display_name="deleted")
+    directory.save({**deleted, "state": "DELETE_REQUESTED"})
     directory.save({**directory.require(PROJECT), "display_name": "local"})
 
     def run(crm: Any) -> None:
-        found, request = [], crm.projects().list(filter=text, pageSize=1)
+        names_found, request = [], crm.projects().list(filter=text, pageSize=1)
         while request is not None:
             answer = request.execute()
-            found += [one["name"] for one in answer.get("projects", [])]
+            names_found += [project["name"] for project in answer.get("projects", [])]
             request = crm.projects().list_next(request, answer)
-        assert sorted(found) == names
+        assert sorted(names_found) == names
 
     await within(cloud, run)
 
 
-async def test_a_filter_that_is_none_is_refused(cloud: Any) -> None:
+async def test_invalid_filter_is_rejected(cloud: Any) -> None:
     def run(crm: Any) -> None:
         for text in ("color:red", "(name:x", "name:x)", "AND"):
             invalid = (400, "Request contains an invalid argument.")
@@ -167,7 +165,7 @@ async def test_a_filter_that_is_none_is_refused(cloud: Any) -> None:
     await within(cloud, run)
 
 
-async def test_policies_are_those_of_the_newer_version(cloud: Any) -> None:
+async def test_v1_policies_match_v3(cloud: Any) -> None:
     def run(crm: Any) -> None:
         projects = crm.projects()
         policy = projects.getIamPolicy(resource=PROJECT, body={}).execute()
@@ -177,57 +175,57 @@ async def test_policies_are_those_of_the_newer_version(cloud: Any) -> None:
         assert binding in changed["bindings"]
         with pytest.raises(errors.HttpError) as caught:
             projects.setIamPolicy(resource=PROJECT, body=body).execute()
-        assert caught.value.status_code == 409  # its etag is an old one now
+        assert caught.value.status_code == 409  # the etag is outdated
         newer = cloud.request("POST", f"/v3/projects/{PROJECT}:getIamPolicy").json()
         assert newer == changed
-        wanted = ["resourcemanager.projects.get"]
-        held = projects.testIamPermissions(resource=PROJECT, body={"permissions": wanted})
-        assert held.execute() == {"permissions": wanted}
+        permissions = ["resourcemanager.projects.get"]
+        request = projects.testIamPermissions(resource=PROJECT, body={"permissions": permissions})
+        assert request.execute() == {"permissions": permissions}
 
     await within(cloud, run)
 
 
-async def test_the_organization_and_its_folder(cloud: Any) -> None:
+async def test_organization_and_folder_in_v1_and_v2(cloud: Any) -> None:
     def run_v1(crm: Any) -> None:
-        (found,) = crm.organizations().search(body={}).execute()["organizations"]
-        assert found["name"] == f"organizations/{ORGANIZATION}"
-        assert crm.organizations().get(name=found["name"]).execute() == found
-        owner = found["owner"]["directoryCustomerId"]
+        (organization,) = crm.organizations().search(body={}).execute()["organizations"]
+        assert organization["name"] == f"organizations/{ORGANIZATION}"
+        assert crm.organizations().get(name=organization["name"]).execute() == organization
+        owner = organization["owner"]["directoryCustomerId"]
         for text, count in (
-            (f"domain:{found['displayName']}", 1),
+            (f"domain:{organization['displayName']}", 1),
             (f"owner.directorycustomerid:{owner}", 1),
             ("domain:example.com", 0),
         ):
             answer = crm.organizations().search(body={"filter": text}).execute()
             assert len(answer.get("organizations", [])) == count
-        policy = crm.organizations().getIamPolicy(resource=found["name"], body={}).execute()
+        policy = crm.organizations().getIamPolicy(resource=organization["name"], body={}).execute()
         assert policy["bindings"]
 
     def run_v2(crm: Any) -> None:
         parent = f"organizations/{ORGANIZATION}"
-        (found,) = crm.folders().list(parent=parent).execute()["folders"]
-        assert (found["name"], found["parent"]) == (f"folders/{FOLDER}", parent)
-        assert found["lifecycleState"] == "ACTIVE"
-        assert crm.folders().get(name=found["name"]).execute() == found
+        (folder,) = crm.folders().list(parent=parent).execute()["folders"]
+        assert (folder["name"], folder["parent"]) == (f"folders/{FOLDER}", parent)
+        assert folder["lifecycleState"] == "ACTIVE"
+        assert crm.folders().get(name=folder["name"]).execute() == folder
         query = {"query": "lifecycleState=ACTIVE"}
-        assert crm.folders().search(body=query).execute()["folders"] == [found]
+        assert crm.folders().search(body=query).execute()["folders"] == [folder]
 
     await within(cloud, run_v1)
     await within(cloud, run_v2, "v2")
 
 
-async def test_what_is_not_imitated_says_so_by_name(cloud: Any) -> None:
+async def test_unimplemented_methods_are_named(cloud: Any) -> None:
     def run(crm: Any) -> None:
         service = "google.cloudresourcemanager.v1"
-        asked = crm.projects().listOrgPolicies(resource=f"projects/{PROJECT}", body={})
+        request = crm.projects().listOrgPolicies(resource=f"projects/{PROJECT}", body={})
         text = "is not implemented by the local cloud."
-        refused(asked, 501, f"{service}.Projects/ListOrgPolicies {text}")
+        refused(request, 501, f"{service}.Projects/ListOrgPolicies {text}")
         refused(crm.liens().list(), 501, f"{service}.Liens/ListLiens {text}")
 
     await within(cloud, run)
 
 
-async def test_an_unknown_field_is_refused_by_its_name(cloud: Any) -> None:
+async def test_unknown_field_is_named(cloud: Any) -> None:
     answer = await asyncio.to_thread(
         cloud.request, "POST", "/v1/projects", json={"projectId": "made-here", "color": "red"}
     )
@@ -235,8 +233,8 @@ async def test_an_unknown_field_is_refused_by_its_name(cloud: Any) -> None:
     assert 'Unknown name "color"' in answer.json()["error"]["message"]
 
 
-async def test_lists_tell_callers_of_what_they_may_get(cloud: Any) -> None:
-    """So say the descriptions of projects.list, organizations.search and billingAccounts.list."""
+async def test_lists_show_only_accessible_resources(cloud: Any) -> None:
+    """From the descriptions of projects.list, organizations.search and billingAccounts.list."""
     lists = (
         ("GET", "/v1/projects", "projects"),
         ("GET", "/v3/projects:search", "projects"),
@@ -245,15 +243,15 @@ async def test_lists_tell_callers_of_what_they_may_get(cloud: Any) -> None:
         ("GET", "/v1/billingAccounts", "billingAccounts"),
     )
 
-    def told(member: Member) -> list[str]:
-        return [kind for verb, path, kind in lists if member.must(verb, path).get(kind)]
+    def listed_kinds(member: Member) -> list[str]:
+        return [kind for verb, path, kind in lists if member.send_ok(verb, path).get(kind)]
 
     def run() -> None:
         ann = Member(cloud, "ann")
         every = [kind for _, _, kind in lists]
-        assert told(Member.owner(cloud)) == every
-        assert told(ann) == []
+        assert listed_kinds(Member.owner(cloud)) == every
+        assert listed_kinds(ann) == []
         grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
-        assert told(ann) == ["projects", "projects"]
+        assert listed_kinds(ann) == ["projects", "projects"]
 
     await asyncio.to_thread(run)

@@ -1,4 +1,4 @@
-"""Custom and predefined roles, and which permissions there are, through the official clients."""
+"""Custom and predefined roles and known permissions, through the official clients."""
 
 from __future__ import annotations
 
@@ -51,33 +51,33 @@ def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
     return iam(cloud).create_service_account(request=request, timeout=10)
 
 
-async def test_a_role_is_made_changed_deleted_and_undeleted(cloud: Any) -> None:
+async def test_custom_role_lifecycle(cloud: Any) -> None:
     def run() -> None:
         client = iam(cloud)
-        made = make_role(cloud, WATCH)
-        assert (made.name, made.title, made.deleted) == (ROLE, "Watch", False)
-        assert list(made.included_permissions) == sorted(WATCH)
+        role = make_role(cloud, WATCH)
+        assert (role.name, role.title, role.deleted) == (ROLE, "Watch", False)
+        assert list(role.included_permissions) == sorted(WATCH)
         request = {"name": ROLE}
-        assert client.get_role(request=request, timeout=10) == made
+        assert client.get_role(request=request, timeout=10) == role
         with pytest.raises(exceptions.AlreadyExists) as caught:
             make_role(cloud, WATCH)
         assert f"A role named tpuctl.watch in {NAME} already exists." in caught.value.message
-        wanted = {"included_permissions": [*WATCH, "tpu.nodes.create"], "title": "not this"}
+        changes = {"included_permissions": [*WATCH, "tpu.nodes.create"], "title": "not this"}
         changed = client.update_role(
             request={
                 "name": ROLE,
-                "role": {**wanted, "etag": made.etag},
+                "role": {**changes, "etag": role.etag},
                 "update_mask": {"paths": ["included_permissions"]},
             },
             timeout=10,
         )
         assert len(changed.included_permissions) == 3
         assert changed.title == "Watch"
-        assert changed.etag != made.etag
+        assert changed.etag != role.etag
         with pytest.raises(exceptions.Aborted):
-            client.update_role(request={"name": ROLE, "role": {"etag": made.etag}}, timeout=10)
+            client.update_role(request={"name": ROLE, "role": {"etag": role.etag}}, timeout=10)
         with pytest.raises(exceptions.Aborted):
-            client.delete_role(request={"name": ROLE, "etag": made.etag}, timeout=10)
+            client.delete_role(request={"name": ROLE, "etag": role.etag}, timeout=10)
         assert client.delete_role(request=request, timeout=10).deleted
         assert client.get_role(request=request, timeout=10).deleted
         with pytest.raises(exceptions.FailedPrecondition) as caught:
@@ -99,7 +99,7 @@ async def test_a_role_is_made_changed_deleted_and_undeleted(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_roles_are_listed(cloud: Any) -> None:
+async def test_list_roles(cloud: Any) -> None:
     def run() -> None:
         client = iam(cloud)
         for role_id in ("first", "second", "third"):
@@ -123,11 +123,11 @@ async def test_roles_are_listed(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_predefined_roles_tell_their_permissions(cloud: Any) -> None:
+async def test_predefined_roles_have_permissions(cloud: Any) -> None:
     def run() -> None:
         client = iam(cloud)
         listed = {role.name: role for role in client.list_roles(request={}, timeout=10)}
-        wanted = {
+        expected = {
             "roles/tpu.admin": "tpu.nodes.create",
             "roles/storage.objectAdmin": "storage.objects.create",
             "roles/storage.legacyBucketReader": "storage.buckets.get",
@@ -135,7 +135,7 @@ async def test_predefined_roles_tell_their_permissions(cloud: Any) -> None:
             "roles/monitoring.metricWriter": "monitoring.timeSeries.create",
             "roles/iam.serviceAccountUser": "iam.serviceAccounts.actAs",
         }
-        for name, permission in wanted.items():
+        for name, permission in expected.items():
             role = client.get_role(request={"name": name}, timeout=10)
             assert permission in role.included_permissions
             assert role.title == listed[name].title
@@ -169,25 +169,27 @@ async def test_predefined_roles_tell_their_permissions(cloud: Any) -> None:
         ("billing.accounts.get", False),
     ],
 )
-async def test_which_permissions_projects_know(cloud: Any, permission: str, is_valid: bool) -> None:
+async def test_project_permissions_are_validated(
+    cloud: Any, permission: str, is_valid: bool
+) -> None:
     def run() -> None:
-        asked = [permission, "tpu.nodes.get"]
+        permissions = [permission, "tpu.nodes.get"]
         client = projects(cloud)
         if is_valid:
-            answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
-            assert list(answer.permissions) == asked
-            make_role(cloud, asked)
+            answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+            assert list(answer.permissions) == permissions
+            make_role(cloud, permissions)
             return
         with pytest.raises(exceptions.BadRequest):
-            client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+            client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
         with pytest.raises(exceptions.InvalidArgument) as caught:
-            make_role(cloud, asked)
+            make_role(cloud, permissions)
         assert caught.value.message.endswith(f"Permission {permission} is not valid.")
 
     await asyncio.to_thread(run)
 
 
-async def test_testable_permissions_are_those_that_roles_may_have(cloud: Any) -> None:
+async def test_testable_permissions_are_valid_in_roles(cloud: Any) -> None:
     def run() -> None:
         request = {"full_resource_name": f"//cloudresourcemanager.googleapis.com/{NAME}"}
         names = [
@@ -201,13 +203,13 @@ async def test_testable_permissions_are_those_that_roles_may_have(cloud: Any) ->
 
 
 @pytest.mark.parametrize("role_id", ["no", "with-dash", "x" * 65, ""])
-async def test_ids_that_are_none(cloud: Any, role_id: str) -> None:
+async def test_invalid_role_ids_are_rejected(cloud: Any, role_id: str) -> None:
     with pytest.raises(exceptions.InvalidArgument) as caught:
         await asyncio.to_thread(make_role, cloud, WATCH, role_id)
     assert f'The role_id "{role_id}" is invalid.' in caught.value.message
 
 
-async def test_names_that_are_none(cloud: Any) -> None:
+async def test_invalid_role_names_are_rejected(cloud: Any) -> None:
     def run() -> None:
         client = iam(cloud)
         for name in (f"{NAME}/roles/with-dash", "watch", f"{NAME}/role/watch"):
@@ -217,21 +219,21 @@ async def test_names_that_are_none(cloud: Any) -> None:
             client.get_role(request={"name": ROLE}, timeout=10)
         assert f"The role named {ROLE} was not found." in caught.value.message
         with pytest.raises(exceptions.PermissionDenied):
-            client.get_role(request={"name": "projects/nobodys/roles/watch"}, timeout=10)
+            client.get_role(request={"name": "projects/missing/roles/watch"}, timeout=10)
 
     await asyncio.to_thread(run)
 
 
 @both
-async def test_denied_permissions_are_not_granted(cloud: Any, transport: str) -> None:
+async def test_denied_permissions_setting(cloud: Any, transport: str) -> None:
     cloud.server.world.settings.put(
         "denied_permissions", ["tpu.nodes.create", "iam.serviceAccounts.actAs"]
     )
 
     def run() -> None:
         client = projects(cloud, transport)
-        asked = ["tpu.nodes.get", "tpu.nodes.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=asked, timeout=10)
+        permissions = ["tpu.nodes.get", "tpu.nodes.create"]
+        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
         assert list(answer.permissions) == ["tpu.nodes.get"]
         account = make_account(cloud)
         request = {
@@ -246,14 +248,14 @@ async def test_denied_permissions_are_not_granted(cloud: Any, transport: str) ->
     await asyncio.to_thread(run)
 
 
-async def test_roles_outlive_the_server(make_cloud: Any) -> None:
+async def test_roles_survive_restart(make_cloud: Any) -> None:
     first = await make_cloud("kept")
     first.enable("iam")
-    made = await asyncio.to_thread(make_role, first, WATCH)
+    created = await asyncio.to_thread(make_role, first, WATCH)
     first.close()
     await first.server.close()
     second = await make_cloud("kept")
-    found = await asyncio.to_thread(
+    restored = await asyncio.to_thread(
         lambda: iam(second).get_role(request={"name": ROLE}, timeout=10)
     )
-    assert found == made
+    assert restored == created

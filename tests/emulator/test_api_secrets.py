@@ -1,4 +1,4 @@
-"""Secret Manager, through the client that Google makes of its description, and over gRPC."""
+"""Secret Manager, through the client built from its discovery document, and over gRPC."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ VALUE = "hf_안녕\n".encode()
 
 @pytest.fixture
 async def manager(make_cloud: Callable[..., Any]) -> Any:
-    """A local cloud where it is enabled."""
+    """A local cloud with Secret Manager enabled."""
     cloud = await make_cloud()
     cloud.enable("secretmanager", "iam")
     return cloud
 
 
 class Client:
-    """`projects.secrets` of a caller, who waits for every answer."""
+    """A blocking client of `projects.secrets`."""
 
     def __init__(self, cloud: Any, token: str = "") -> None:
-        self.made = discovery.build(
+        self.api = discovery.build(
             "secretmanager",
             "v1",
             http=google_auth_httplib2.AuthorizedHttp(
@@ -43,7 +43,7 @@ class Client:
             cache_discovery=False,
             static_discovery=True,
         )
-        self.secrets = self.made.projects().secrets()
+        self.secrets = self.api.projects().secrets()
         self.versions = self.secrets.versions()
 
     def create(self, name: str = "token", **more: Any) -> Any:
@@ -67,7 +67,7 @@ def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
             try:
                 test(client)
             finally:
-                client.made.close()
+                client.api.close()
 
         await asyncio.to_thread(work)
 
@@ -83,52 +83,52 @@ def refused(call: Callable[[], Any], status: int, text: str) -> None:
 
 
 @with_client
-def test_a_value_comes_back_as_it_was_put_in(client: Client) -> None:
-    made = client.create(labels={"team": "nlp"}, annotations={"A": "b"})
-    name = made["name"]
+def test_access_returns_added_secret_value(client: Client) -> None:
+    secret = client.create(labels={"team": "nlp"}, annotations={"A": "b"})
+    name = secret["name"]
     assert name.startswith("projects/")
     assert name.split("/")[1].isdigit()
-    assert (made["labels"], made["replication"]) == ({"team": "nlp"}, {"automatic": {}})
-    assert client.secrets.get(name=f"{PROJECT_NAME}/secrets/token").execute() == made
-    assert client.secrets.get(name=name).execute() == made
+    assert (secret["labels"], secret["replication"]) == ({"team": "nlp"}, {"automatic": {}})
+    assert client.secrets.get(name=f"{PROJECT_NAME}/secrets/token").execute() == secret
+    assert client.secrets.get(name=name).execute() == secret
     version = client.add()
     assert (version["name"], version["state"]) == (f"{name}/versions/1", "ENABLED")
     assert "clientSpecifiedPayloadChecksum" not in version
     assert client.versions.get(name=version["name"]).execute() == version
     checksum = google_crc32c.value(VALUE)
     for number in ("latest", "1"):
-        found = client.access(number)
-        assert found["name"] == f"{name}/versions/1"
-        assert base64.b64decode(found["payload"]["data"]) == VALUE
-        assert found["payload"]["dataCrc32c"] == str(checksum)
+        response = client.access(number)
+        assert response["name"] == f"{name}/versions/1"
+        assert base64.b64decode(response["payload"]["data"]) == VALUE
+        assert response["payload"]["dataCrc32c"] == str(checksum)
     client.add(b"newer", dataCrc32c=str(google_crc32c.value(b"newer")))
     assert base64.b64decode(client.access()["payload"]["data"]) == b"newer"
     assert base64.b64decode(client.access("1")["payload"]["data"]) == VALUE
 
 
 @with_client
-def test_lists_have_the_newest_first_in_pages(client: Client) -> None:
+def test_lists_are_paginated_newest_first(client: Client) -> None:
     for name in ("b", "a", "c"):
         client.create(name)
     for number in range(11):
         client.add(str(number).encode(), "a")
-    client.create("ab")  # whose name begins like another's
-    seen, token = [], None
+    client.create("ab")  # has another secret's name as a prefix
+    secret_names, token = [], None
     while True:
         answer = client.secrets.list(parent=PROJECT_NAME, pageSize=3, pageToken=token).execute()
-        seen += [one["name"].rpartition("/")[2] for one in answer["secrets"]]
+        secret_names += [secret["name"].rpartition("/")[2] for secret in answer["secrets"]]
         assert answer["totalSize"] == 4
         if not (token := answer.get("nextPageToken")):
             break
-    assert seen == ["ab", "c", "a", "b"]
+    assert secret_names == ["ab", "c", "a", "b"]
     listed = client.versions.list(parent=f"{PROJECT_NAME}/secrets/a").execute()
-    numbers = [int(one["name"].rpartition("/")[2]) for one in listed["versions"]]
+    numbers = [int(version["name"].rpartition("/")[2]) for version in listed["versions"]]
     assert numbers == [*range(11, 0, -1)]
     assert client.versions.list(parent=f"{PROJECT_NAME}/secrets/ab").execute() == {}
 
 
 @with_client
-def test_a_version_that_is_disabled_or_destroyed_is_not_read(client: Client) -> None:
+def test_disabled_or_destroyed_version_cannot_be_accessed(client: Client) -> None:
     name = f"{client.create()['name']}/versions/1"
     client.add()
     assert client.versions.disable(name=name, body={}).execute()["state"] == "DISABLED"
@@ -148,7 +148,7 @@ def test_a_version_that_is_disabled_or_destroyed_is_not_read(client: Client) -> 
 
 
 @with_client
-def test_what_is_missing_is_named(client: Client) -> None:
+def test_missing_secrets_and_versions_are_named(client: Client) -> None:
     name = client.create()["name"]
     refused(client.create, 409, f"Secret [{name}] already exists.")
     refused(client.access, 404, f"Secret [{name}] not found or has no versions.")
@@ -175,7 +175,7 @@ def test_what_is_missing_is_named(client: Client) -> None:
 
 
 @in_thread
-def test_who_may_read_it(manager: Any) -> None:
+def test_secret_access_requires_permission(manager: Any) -> None:
     ann, path = Member(manager, "ann"), f"{PROJECT_NAME}/secrets/token"
     owner = Client(manager)
     owner.create()
@@ -187,34 +187,44 @@ def test_who_may_read_it(manager: Any) -> None:
         f"Permission 'secretmanager.versions.access' denied for resource '{version}' "
         "(or it may not exist)."
     )
-    assert ann.told("GET", f"/v1/{version}:access") == (403, denied)
+    assert ann.status_and_message("GET", f"/v1/{version}:access") == (403, denied)
     policy = owner.secrets.getIamPolicy(resource=path).execute()
     accessor = "roles/secretmanager.secretAccessor"
     policy["bindings"] = [{"role": accessor, "members": [ann.name]}]
-    kept = owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
-    assert kept["bindings"] == policy["bindings"]
-    assert owner.secrets.getIamPolicy(resource=path).execute() == kept
+    saved = owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
+    assert saved["bindings"] == policy["bindings"]
+    assert owner.secrets.getIamPolicy(resource=path).execute() == saved
     with pytest.raises(errors.HttpError, match="concurrent policy changes"):
         owner.secrets.setIamPolicy(resource=path, body={"policy": policy}).execute()
-    assert ann.ask("GET", f"/v1/{version}:access").ok
-    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0] == 403
-    assert ann.told("GET", f"/v1/{version}")[0] == 403, "to read the value is not to see the rest"
-    asked = {"permissions": ["secretmanager.versions.access", "secretmanager.versions.add"]}
-    assert ann.must("POST", f"/v1/{path}:testIamPermissions", json=asked) == {
+    assert ann.send("GET", f"/v1/{version}:access").ok
+    assert (
+        ann.status_and_message("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0]
+        == 403
+    )
+    assert ann.status_and_message("GET", f"/v1/{version}")[0] == 403, "access does not imply get"
+    body = {"permissions": ["secretmanager.versions.access", "secretmanager.versions.add"]}
+    assert ann.send_ok("POST", f"/v1/{path}:testIamPermissions", json=body) == {
         "permissions": ["secretmanager.versions.access"]
     }
     grant(manager, PROJECT_NAME, "roles/secretmanager.viewer", ann.name)
-    assert ann.ask("GET", f"/v1/{version}").ok
-    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0] == 403
-    assert ann.told("GET", f"/v1/{PROJECT_NAME}/secrets/no/versions/1:access")[0] == 403
+    assert ann.send("GET", f"/v1/{version}").ok
+    assert (
+        ann.status_and_message("GET", f"/v1/{PROJECT_NAME}/secrets/other/versions/1:access")[0]
+        == 403
+    )
+    assert (
+        ann.status_and_message("GET", f"/v1/{PROJECT_NAME}/secrets/no/versions/1:access")[0] == 403
+    )
     owner.secrets.delete(name=path).execute()
     owner.create()
     owner.add()
-    assert ann.told("GET", f"/v1/{version}:access") == (403, denied), "its policy went with it"
-    owner.made.close()
+    assert ann.status_and_message("GET", f"/v1/{version}:access") == (403, denied), (
+        "its policy went with it"
+    )
+    owner.api.close()
 
 
-async def test_an_api_that_is_not_enabled(cloud: Any) -> None:
+async def test_disabled_secret_manager_api(cloud: Any) -> None:
     answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT_NAME}/secrets")
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
@@ -223,12 +233,12 @@ async def test_an_api_that_is_not_enabled(cloud: Any) -> None:
 
 
 @in_thread
-def test_over_grpc_its_fields_have_googles_numbers(manager: Any) -> None:
-    """By the wire format: `name = 1` asked for; of the answer `payload = 2` has `data = 1`."""
+def test_grpc_messages_use_googles_field_numbers(manager: Any) -> None:
+    """On the wire: `name = 1` in the request; `payload = 2` with `data = 1` in the response."""
     owner = Client(manager)
     owner.create()
     owner.add(b"value")
-    owner.made.close()
+    owner.api.close()
     name = f"{PROJECT_NAME}/secrets/token/versions/1".encode()
     call = manager.channel().unary_unary(
         "/google.cloud.secretmanager.v1.SecretManagerService/AccessSecretVersion",

@@ -1,4 +1,4 @@
-"""Which APIs are enabled in a project, through the official client."""
+"""Enabled APIs of a project, through the official client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def services(cloud: Any, transport: str = "rest") -> Any:
 
 
 @both
-async def test_a_fresh_cloud_has_no_api_enabled(make_cloud: Any, transport: str) -> None:
+async def test_new_cloud_has_no_enabled_api(make_cloud: Any, transport: str) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
@@ -39,19 +39,19 @@ async def test_a_fresh_cloud_has_no_api_enabled(make_cloud: Any, transport: str)
 
 
 @both
-async def test_services_are_enabled_and_disabled(make_cloud: Any, transport: str) -> None:
+async def test_enable_and_disable_services(make_cloud: Any, transport: str) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
         client = services(cloud, transport)
         state = service_usage_v1.State
         name = f"{NAME}/services/tpu.googleapis.com"
-        found = client.get_service(request={"name": name}, timeout=10)
-        assert found.state is state.DISABLED
+        service = client.get_service(request={"name": name}, timeout=10)
+        assert service.state is state.DISABLED
         apis = ["tpu.googleapis.com", "compute.googleapis.com"]
         request = {"parent": NAME, "service_ids": apis}
-        made = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
-        assert [each.config.name for each in made.services] == apis
+        enabled = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
+        assert [each.config.name for each in enabled.services] == apis
         assert client.get_service(request={"name": name}, timeout=10).state is state.ENABLED
         listed = client.list_services(
             request={"parent": NAME, "filter": "state:ENABLED"}, timeout=10
@@ -67,13 +67,13 @@ async def test_services_are_enabled_and_disabled(make_cloud: Any, transport: str
 
 
 @both
-async def test_services_are_looked_up_and_enabled_in_batches(cloud: Any, transport: str) -> None:
+async def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = services(cloud, transport)
         apis = ["tpu.googleapis.com", "logging.googleapis.com"]
         names = [f"{NAME}/services/{api}" for api in apis]
-        found = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=10)
-        assert [(each.config.name, each.state.name) for each in found.services] == [
+        response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=10)
+        assert [(each.config.name, each.state.name) for each in response.services] == [
             (apis[0], "ENABLED"),
             (apis[1], "DISABLED"),
         ]
@@ -90,7 +90,7 @@ async def test_services_are_looked_up_and_enabled_in_batches(cloud: Any, transpo
 
 
 @both
-async def test_paid_services_need_billing(cloud: Any, transport: str) -> None:
+async def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
     cloud.server.world.projects.add("unpaid-project")
 
     def run() -> None:

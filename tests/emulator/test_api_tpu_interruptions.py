@@ -1,4 +1,4 @@
-"""What Google does to nodes unasked, preemption and maintenance, seen with the official client."""
+"""Preemption and maintenance of nodes, with the official client."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def node(**fields: Any) -> tpu_v2.Node:
     return tpu_v2.Node(runtime_version="tpu-ubuntu2204-base", **fields)
 
 
-def create(client: Any, wanted: tpu_v2.Node) -> Any:
-    operation = client.create_node(parent=PARENT, node_id="n", node=wanted, timeout=10)
+def create(client: Any, requested: tpu_v2.Node) -> Any:
+    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=10)
     return operation.result(timeout=20)
 
 
@@ -34,17 +34,17 @@ async def get(client: Any) -> Any:
     return await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
 
 
-async def test_preemption_gives_notice_and_ends_the_machines(make_cloud: Any) -> None:
+async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
-    wanted = node(accelerator_type="v3-32", scheduling_config={"spot": True})
-    await asyncio.to_thread(create, client, wanted)
+    requested = node(accelerator_type="v3-32", scheduling_config={"spot": True})
+    await asyncio.to_thread(create, client, requested)
     cloud.server.world.pace.name = "quick"  # the notice alone is to take a while
     await cloud.server.world.service("tpu").preempt(NAME)
     cloud.server.world.pace.name = "instant"
     workers = [f"{NAME}/workers/{index}" for index in range(4)]
-    await async_until(lambda: len(cloud.host.events) >= 4, "four workers being told")
+    await async_until(lambda: len(cloud.host.events) >= 4, "four notices")
     assert sorted(cloud.host.events) == [(each, "preempted", "TRUE") for each in workers]
     assert (await get(client)).state is State.READY  # for as long as the notice lasts
     assert cloud.host.running == set(workers)
@@ -61,7 +61,7 @@ async def test_preemption_gives_notice_and_ends_the_machines(make_cloud: Any) ->
     await asyncio.to_thread(delete, client)
 
 
-async def test_a_node_deleted_before_its_preemption_stays_deleted(make_cloud: Any) -> None:
+async def test_node_deleted_during_notice_stays_deleted(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
@@ -76,16 +76,16 @@ async def test_a_node_deleted_before_its_preemption_stays_deleted(make_cloud: An
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
 
 
-async def test_maintenance_comes_and_goes(make_cloud: Any) -> None:
+async def test_maintenance_event_starts_and_ends(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node())
     cloud.server.world.pace.name = "quick"
     await cloud.server.world.service("tpu").maintain(NAME)
-    found = await get(client)
-    assert found.health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
-    assert found.state is State.READY
+    node_found = await get(client)
+    assert node_found.health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
+    assert node_found.state is State.READY
     async with asyncio.timeout(20):
         while (await get(client)).health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE:
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What a TPU VM may be asked to be, and how that is refused: with the official client of v2."""
+"""Options of TPU VMs and their validation, with the official client of v2."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def node(**fields: Any) -> tpu_v2.Node:
     return tpu_v2.Node(**{"runtime_version": RUNTIME, **fields})
 
 
-def create(client: Any, wanted: tpu_v2.Node, node_id: str = "n", parent: str = PARENT) -> Any:
-    operation = client.create_node(parent=parent, node_id=node_id, node=wanted, timeout=10)
+def create(client: Any, requested: tpu_v2.Node, node_id: str = "n", parent: str = PARENT) -> Any:
+    operation = client.create_node(parent=parent, node_id=node_id, node=requested, timeout=10)
     return operation.result(timeout=20)
 
 
@@ -35,12 +35,12 @@ def delete(client: Any, name: str = NAME) -> Any:
     return client.delete_node(name=name, timeout=10).result(timeout=20)
 
 
-async def refused(cloud: Any, kind: type[Exception], wanted: tpu_v2.Node, told: str) -> Any:
-    """The refusal, after which there is no node."""
+async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
+    """The error, after which no node exists."""
     client = cloud.tpu()
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client, wanted)
-    assert told in str(caught.value)
+        await asyncio.to_thread(create, client, requested)
+    assert expected in str(caught.value)
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
     assert cloud.host.count_running() == 0
     return caught.value
@@ -51,17 +51,17 @@ def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
 
 
 @both
-async def test_a_type_may_be_asked_for_by_topology(cloud: Any, transport: str) -> None:
-    wanted = node(accelerator_config=Config(type_=Config.Type.V3, topology="4x4"))
-    made = await asyncio.to_thread(create, cloud.tpu(transport), wanted)
-    assert made.accelerator_type == "v3-32"
-    assert made.accelerator_config.topology == "4x4"
-    assert len(made.network_endpoints) == 4
+async def test_node_by_topology(cloud: Any, transport: str) -> None:
+    requested = node(accelerator_config=Config(type_=Config.Type.V3, topology="4x4"))
+    created = await asyncio.to_thread(create, cloud.tpu(transport), requested)
+    assert created.accelerator_type == "v3-32"
+    assert created.accelerator_config.topology == "4x4"
+    assert len(created.network_endpoints) == 4
     assert cloud.host.count_running() == 4
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         (
             {
@@ -85,24 +85,24 @@ async def test_a_type_may_be_asked_for_by_topology(cloud: Any, transport: str) -
         ({"data_disks": [Disk(source_disk="my-disk")]}, "my-disk"),
     ],
 )
-async def test_what_is_not_in_order_is_refused(
-    cloud: Any, fields: dict[str, Any], told: str
+async def test_invalid_fields_are_rejected(
+    cloud: Any, fields: dict[str, Any], expected: str
 ) -> None:
-    await refused(cloud, exceptions.BadRequest, node(**fields), told)
+    await refused(cloud, exceptions.BadRequest, node(**fields), expected)
 
 
-async def test_labels_of_any_script_are_taken(cloud: Any) -> None:
+async def test_international_labels_are_accepted(cloud: Any) -> None:
     labels = {"équipe": "données-1", "a_b-c": ""}
-    made = await asyncio.to_thread(create, cloud.tpu(), node(labels=labels))
-    assert dict(made.labels) == labels
+    created = await asyncio.to_thread(create, cloud.tpu(), node(labels=labels))
+    assert dict(created.labels) == labels
 
 
 @both
-async def test_a_reserved_node_needs_a_reservation(cloud: Any, transport: str) -> None:
+async def test_reserved_node_requires_reservation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    wanted = node(scheduling_config={"reserved": True})
+    requested = node(scheduling_config={"reserved": True})
     operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=wanted, timeout=10
+        client.create_node, parent=PARENT, node_id="n", node=requested, timeout=10
     )
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
         await asyncio.to_thread(operation.result, timeout=20)
@@ -111,13 +111,11 @@ async def test_a_reserved_node_needs_a_reservation(cloud: Any, transport: str) -
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
     assert "boot" not in cloud.host.called
     cloud.server.world.settings.put("reservations", [f"{PARENT}/reservations/r"])
-    assert (await asyncio.to_thread(create, client, wanted)).scheduling_config.reserved
+    assert (await asyncio.to_thread(create, client, requested)).scheduling_config.reserved
 
 
 @both
-async def test_without_capacity_a_creation_fails_and_leaves_nothing(
-    cloud: Any, transport: str
-) -> None:
+async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
     operation = await asyncio.to_thread(
@@ -142,27 +140,27 @@ def make_disk(cloud: Any, zone: str = ZONE) -> str:
     return name
 
 
-async def test_a_disk_must_be_there(cloud: Any) -> None:
+async def test_data_disk_must_exist(cloud: Any) -> None:
     disk = f"projects/{PROJECT}/zones/{ZONE}/disks/d"
-    wanted = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.NotFound, wanted, f"'{disk}' was not found")
+    requested = node(data_disks=[Disk(source_disk=disk)])
+    await refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
     make_disk(cloud)
-    made = await asyncio.to_thread(create, cloud.tpu(), wanted)
-    assert [each.source_disk for each in made.data_disks] == [disk]
+    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    assert [each.source_disk for each in created.data_disks] == [disk]
 
 
-async def test_a_disk_of_another_zone_is_refused(cloud: Any) -> None:
+async def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
     disk = make_disk(cloud, "europe-west4-b")
-    wanted = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.BadRequest, wanted, "is not in zone")
+    requested = node(data_disks=[Disk(source_disk=disk)])
+    await refused(cloud, exceptions.BadRequest, requested, "is not in zone")
 
 
-async def test_slices_of_several_hosts_only_read_disks(cloud: Any) -> None:
+async def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
     disk = make_disk(cloud)
     fields: dict[str, Any] = {"accelerator_type": "v3-32"}
     for mode in (Disk.DiskMode.READ_WRITE, Disk.DiskMode.DISK_MODE_UNSPECIFIED):
-        wanted = node(**fields, data_disks=[Disk(source_disk=disk, mode=mode)])
-        await refused(cloud, exceptions.BadRequest, wanted, "read-only")
+        requested = node(**fields, data_disks=[Disk(source_disk=disk, mode=mode)])
+        await refused(cloud, exceptions.BadRequest, requested, "read-only")
     reading = Disk(source_disk=disk, mode=Disk.DiskMode.READ_ONLY)
     await asyncio.to_thread(create, cloud.tpu(), node(**fields, data_disks=[reading]))
 
@@ -171,24 +169,24 @@ async def test_slices_of_several_hosts_only_read_disks(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
-async def test_a_policy_may_forbid_external_addresses(cloud: Any, policy: str) -> None:
+async def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
     cloud.server.world.settings.put("policies", [policy])
     outside = node(network_config={"enable_external_ips": True})
     error = await refused(
         cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
     )
     assert error.grpc_status_code.name == "FAILED_PRECONDITION"
-    made = await asyncio.to_thread(create, cloud.tpu(), node())
-    assert not made.network_endpoints[0].access_config.external_ip
+    created = await asyncio.to_thread(create, cloud.tpu(), node())
+    assert not created.network_endpoints[0].access_config.external_ip
 
 
-async def test_the_service_account_must_be_there(cloud: Any) -> None:
+async def test_service_account_must_exist(cloud: Any) -> None:
     from google.cloud import iam_admin_v1
     from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 
     email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
-    wanted = node(service_account={"email": email})
-    await refused(cloud, exceptions.BadRequest, wanted, f"{email} does not exist")
+    requested = node(service_account={"email": email})
+    await refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
 
     def make() -> None:
         iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
@@ -196,11 +194,11 @@ async def test_the_service_account_must_be_there(cloud: Any) -> None:
         iam.create_service_account(request=request, timeout=10)
 
     await asyncio.to_thread(make)
-    made = await asyncio.to_thread(create, cloud.tpu(), wanted)
-    assert made.service_account.email == email
+    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    assert created.service_account.email == email
 
 
-async def test_a_disabled_api_lists_nothing_anywhere(make_cloud: Any) -> None:
+async def test_disabled_api_rejects_lists(make_cloud: Any) -> None:
     cloud = await make_cloud()
     client = cloud.tpu()
     parent = f"projects/{PROJECT}/locations/-"
@@ -219,7 +217,7 @@ SERVING = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
 
 
 @both
-async def test_quota_of_a_zone_is_kept(cloud: Any, transport: str) -> None:
+async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     limit(cloud, {V3: {ZONE: 8}})
     client = cloud.tpu(transport)
     await asyncio.to_thread(create, client, node())
@@ -243,7 +241,7 @@ async def test_quota_of_a_zone_is_kept(cloud: Any, transport: str) -> None:
     await asyncio.to_thread(create, client, node(), "m")
 
 
-async def test_spot_nodes_count_against_a_limit_of_their_own(cloud: Any) -> None:
+async def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 0}, V3_SPOT: {ZONE: 8}})
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node(scheduling_config={"spot": True}))
@@ -255,7 +253,7 @@ async def test_spot_nodes_count_against_a_limit_of_their_own(cloud: Any) -> None
     assert V3 in caught.value.message
 
 
-async def test_quota_of_a_region_spans_its_zones(cloud: Any) -> None:
+async def test_regional_quota_spans_zones(cloud: Any) -> None:
     limit(cloud, {V3_PODS: {"europe-west4": 40}})
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node(accelerator_type="v3-32"))
@@ -267,7 +265,7 @@ async def test_quota_of_a_region_spans_its_zones(cloud: Any) -> None:
     )
 
 
-async def test_nodes_of_v1_use_the_same_quota(cloud: Any) -> None:
+async def test_v1_nodes_share_quota(cloud: Any) -> None:
     from google.cloud import tpu_v1
     from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
@@ -286,21 +284,21 @@ async def test_nodes_of_v1_use_the_same_quota(cloud: Any) -> None:
         assert V3 in caught.value.message
 
 
-async def test_single_hosts_of_v5e_count_as_serving(cloud: Any) -> None:
+async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
     zone = "us-west4-a"
     limit(cloud, {SERVING: {zone: 4}})
     client = cloud.tpu()
     parent = f"projects/{PROJECT}/locations/{zone}"
     fields = {"runtime_version": "v2-alpha-tpuv5-lite"}
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        wanted = node(accelerator_type="v5litepod-8", **fields)
-        await asyncio.to_thread(create, client, wanted, "n", parent)
+        requested = node(accelerator_type="v5litepod-8", **fields)
+        await asyncio.to_thread(create, client, requested, "n", parent)
     assert SERVING in caught.value.message
     for kind in ("v5litepod-16", "v5litepod-4"):
         await asyncio.to_thread(create, client, node(accelerator_type=kind, **fields), kind, parent)
 
 
-async def test_queued_resources_use_quota_until_they_are_deleted(cloud: Any) -> None:
+async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 8}})
     cloud.server.world.faults.add({"kind": "queue-fail", "zone": ZONE})
     client = cloud.tpu()

@@ -1,4 +1,4 @@
-"""Nodes while something is under way on them, seen with the official client."""
+"""Nodes with pending operations, with the official client."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ async def begin(client: Any) -> Any:
 
 async def is_done(client: Any, operation: Any) -> bool:
     request = {"name": operation.operation.name}
-    found = await asyncio.to_thread(client.get_operation, request=request, timeout=10)
-    return bool(found.done)
+    status = await asyncio.to_thread(client.get_operation, request=request, timeout=10)
+    return bool(status.done)
 
 
-async def has_called(cloud: Any, what: str) -> None:
+async def has_called(cloud: Any, method: str) -> None:
     async with asyncio.timeout(20):
-        while what not in cloud.host.called:
+        while method not in cloud.host.called:
             await asyncio.sleep(0.01)
 
 
-async def test_operations_take_the_time_that_the_pace_says(make_cloud: Any) -> None:
-    cloud = await make_cloud(pace="real")  # minutes, in which nothing else is left to be done
+async def test_operations_last_as_long_as_the_pace(make_cloud: Any) -> None:
+    cloud = await make_cloud(pace="real")  # takes minutes after the machines have booted
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     creation = await begin(client)
     await async_until(cloud.host.count_running, "a machine running")
-    found = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
-    assert found.state is State.CREATING
+    node = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    assert node.state is State.CREATING
     assert not await is_done(client, creation)
 
 
-async def test_a_creation_fails_when_its_machines_are_gone_and_not_before(cloud: Any) -> None:
+async def test_creation_fails_after_machines_are_discarded(cloud: Any) -> None:
     cloud.host.broken = "no image for this runtime"
     client = cloud.tpu()
     cloud.host.gate.clear()
     creation = await begin(client)
     await has_called(cloud, "boot")
     cloud.host.gate.set()
-    cloud.host.gate.clear()  # who waited goes on, the next one waits
+    cloud.host.gate.clear()  # the waiting call proceeds, the next one waits
     await has_called(cloud, "discard")
     assert not await is_done(client, creation)
     cloud.host.gate.set()
@@ -62,7 +62,7 @@ async def test_a_creation_fails_when_its_machines_are_gone_and_not_before(cloud:
     assert cloud.host.discarded == [f"{NAME}/workers/0"]
 
 
-async def test_a_node_can_be_deleted_while_it_is_created(cloud: Any) -> None:
+async def test_delete_cancels_pending_creation(cloud: Any) -> None:
     cloud.host.gate.clear()
     client = cloud.tpu()
     creation = await begin(client)
@@ -78,7 +78,7 @@ async def test_a_node_can_be_deleted_while_it_is_created(cloud: Any) -> None:
     assert cloud.host.count_running() == 0
 
 
-async def test_operations_are_forgotten_a_week_after_their_end(cloud: Any) -> None:
+async def test_operations_are_deleted_after_a_week(cloud: Any) -> None:
     client = cloud.tpu()
     operation = await begin(client)
     await asyncio.to_thread(operation.result, timeout=20)

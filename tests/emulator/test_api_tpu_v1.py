@@ -1,4 +1,4 @@
-"""Cloud TPU v1 as its official client (gRPC) and plain REST see it."""
+"""Cloud TPU v1 with its official client (gRPC) and plain REST."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def node(**fields: Any) -> tpu_v1.Node:
 def create(
     client: tpu_v1.TpuClient,
     node_id: str = "n",
-    wanted: tpu_v1.Node | None = None,
+    requested: tpu_v1.Node | None = None,
     parent: str = PARENT,
 ) -> tpu_v1.Node:
     operation = client.create_node(
-        parent=parent, node_id=node_id, node=wanted or node(), timeout=10
+        parent=parent, node_id=node_id, node=requested or node(), timeout=10
     )
     return operation.result(timeout=20)
 
@@ -45,20 +45,20 @@ async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
     return str(caught.value.message)  # type: ignore[attr-defined]
 
 
-async def test_a_nodes_life(cloud: Any) -> None:
+async def test_node_lifecycle(cloud: Any) -> None:
     cloud.host.gate.clear()
     client = client_of(cloud)
 
     def begin() -> Any:
-        wanted = node(
+        requested = node(
             cidr_block="10.2.0.0/29",
             labels={"tpuctl-stack": "s"},
             description="d",
             scheduling_config={"preemptible": True},
-            service_account="mine@example.com",  # output only: what a client says does not count
+            service_account="mine@example.com",  # output only: the client's value is ignored
             state=State.READY,
         )
-        return client.create_node(parent=PARENT, node_id="n", node=wanted, timeout=10)
+        return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=10)
 
     operation = await asyncio.to_thread(begin)
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
@@ -66,33 +66,33 @@ async def test_a_nodes_life(cloud: Any) -> None:
         operation.operation.metadata.type_url
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
-    found = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
-    assert found.state is State.CREATING
+    pending = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    assert pending.state is State.CREATING
     cloud.host.gate.set()
-    made = await asyncio.to_thread(operation.result, timeout=20)
-    assert made == await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
-    assert made.state is State.READY
-    assert made.health is tpu_v1.Node.Health.HEALTHY
-    assert made.api_version is ApiVersion.V1
-    assert made.accelerator_type == "v3-8"
-    assert made.tensorflow_version == "2.12.0"
-    assert made.cidr_block == "10.2.0.0/29"
-    assert made.description == "d"
-    assert made.scheduling_config.preemptible
-    assert dict(made.labels) == {"tpuctl-stack": "s"}
+    created = await asyncio.to_thread(operation.result, timeout=20)
+    assert created == await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    assert created.state is State.READY
+    assert created.health is tpu_v1.Node.Health.HEALTHY
+    assert created.api_version is ApiVersion.V1
+    assert created.accelerator_type == "v3-8"
+    assert created.tensorflow_version == "2.12.0"
+    assert created.cidr_block == "10.2.0.0/29"
+    assert created.description == "d"
+    assert created.scheduling_config.preemptible
+    assert dict(created.labels) == {"tpuctl-stack": "s"}
     number = cloud.server.world.projects.require(PROJECT)["number"]
-    assert made.service_account == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
-    (endpoint,) = made.network_endpoints
-    assert (endpoint.ip_address, endpoint.port) == (made.ip_address, 8470)
-    assert made.port == "8470"
-    assert made.create_time is not None
+    assert created.service_account == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
+    (endpoint,) = created.network_endpoints
+    assert (endpoint.ip_address, endpoint.port) == (created.ip_address, 8470)
+    assert created.port == "8470"
+    assert created.create_time is not None
 
     (spec,) = cloud.host.specs.values()
     assert spec.name == f"{PARENT}/v1nodes/n/workers/0"
     assert (spec.kind, spec.tensorflow, spec.node_id) == ("node", "2.12.0", "n")
-    assert spec.endpoint.address == made.ip_address
-    assert spec.service_account == made.service_account
-    assert cloud.server.world.access.identify(spec.access_token) == made.service_account
+    assert spec.endpoint.address == created.ip_address
+    assert spec.service_account == created.service_account
+    assert cloud.server.world.access.identify(spec.access_token) == created.service_account
 
     deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
     assert (await asyncio.to_thread(deletion.result, timeout=20)).name == NAME
@@ -101,7 +101,7 @@ async def test_a_nodes_life(cloud: Any) -> None:
     assert cloud.host.discarded == [spec.name]
 
 
-async def test_a_node_is_stopped_started_and_reimaged(cloud: Any) -> None:
+async def test_v1_node_stop_start_reimage(cloud: Any) -> None:
     def run() -> None:
         client = client_of(cloud)
         create(client)
@@ -114,8 +114,8 @@ async def test_a_node_is_stopped_started_and_reimaged(cloud: Any) -> None:
         started = client.start_node(request=request, timeout=10).result(timeout=20)
         assert started.state is State.READY
         assert cloud.host.count_running() == 1
-        wanted = {"name": NAME, "tensorflow_version": "2.12.1"}
-        imaged = client.reimage_node(request=wanted, timeout=10).result(timeout=20)
+        body = {"name": NAME, "tensorflow_version": "2.12.1"}
+        imaged = client.reimage_node(request=body, timeout=10).result(timeout=20)
         assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
         (spec,) = cloud.host.specs.values()
         assert spec.tensorflow == "2.12.1"
@@ -124,7 +124,7 @@ async def test_a_node_is_stopped_started_and_reimaged(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_reimaging_that_fails_leaves_an_unknown_node(cloud: Any) -> None:
+async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
     client = client_of(cloud)
     await asyncio.to_thread(create, client)
     cloud.host.broken = "no image for that"
@@ -139,7 +139,7 @@ async def test_a_reimaging_that_fails_leaves_an_unknown_node(cloud: Any) -> None
     assert (left.state, left.tensorflow_version) == (State.UNKNOWN, "2.12.0")
 
 
-async def test_a_creation_that_fails_leaves_nothing(cloud: Any) -> None:
+async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
     cloud.host.broken = "no room"
     client = client_of(cloud)
     with pytest.raises(exceptions.GoogleAPICallError, match="no room"):
@@ -149,13 +149,13 @@ async def test_a_creation_that_fails_leaves_nothing(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("zone", "fields", "told"),
+    ("zone", "fields", "expected"),
     [
         ("mars-north1-a", {}, 'The requested zone "mars-north1-a" is not supported.'),
         (ZONE, {"accelerator_type": "v99-8"}, 'accelerator type, "v99-8", could not be found'),
         (ZONE, {"accelerator_type": "v6e-4"}, "the accelerator v6e-4 was not found in zone"),
         ("asia-east1-c", {}, "the accelerator v3-8 was not found in zone asia-east1-c"),
-        # tensorflow/tpu issue 877: a minor version alone is none.
+        # tensorflow/tpu issue 877: a minor version alone is invalid.
         (ZONE, {"tensorflow_version": "2.4"}, 'The field "TensorflowVersion" cannot be "2.4".'),
         (ZONE, {"tensorflow_version": ""}, 'The field "TensorflowVersion" cannot be "".'),
         (ZONE, {"cidr_block": "10.2.0.0/33"}, '"CIDR Range" cannot be "10.2.0.0/33"'),
@@ -171,21 +171,21 @@ async def test_a_creation_that_fails_leaves_nothing(cloud: Any) -> None:
         (ZONE, {"scheduling_config": {"preemptible": True, "reserved": True}}, "reserved"),
     ],
 )
-async def test_what_is_not_offered_is_refused(
-    cloud: Any, zone: str, fields: dict[str, Any], told: str
+async def test_unsupported_nodes_are_rejected(
+    cloud: Any, zone: str, fields: dict[str, Any], expected: str
 ) -> None:
     parent = f"projects/{PROJECT}/locations/{zone}"
-    text = await refusal(cloud, exceptions.BadRequest, wanted=node(**fields), parent=parent)
-    assert told in text
+    text = await refusal(cloud, exceptions.BadRequest, requested=node(**fields), parent=parent)
+    assert expected in text
     assert re.search(r"\[EID: 0x[0-9a-f]+\]$", text)
     assert cloud.host.reserved == {}
 
 
-async def test_nodes_can_be_denied_as_google_does(cloud: Any) -> None:
+async def test_nodes_setting_denies_creation(cloud: Any) -> None:
     """terraform-provider-google issue 22526."""
     cloud.server.world.settings.put("nodes", "denied")
-    told = await refusal(cloud, exceptions.FailedPrecondition)
-    assert told == (
+    message = await refusal(cloud, exceptions.FailedPrecondition)
+    assert message == (
         "Your request to provision TPU Node has been denied. Please migrate to TPU VM "
         "Architecture or contact Cloud TPU team to gain TPU Node access. https://cloud.google.com"
         "/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm"
@@ -195,7 +195,7 @@ async def test_nodes_can_be_denied_as_google_does(cloud: Any) -> None:
     await asyncio.to_thread(create, client_of(cloud))
 
 
-async def test_a_second_node_of_a_name_is_refused_whichever_version_made_the_first(
+async def test_duplicate_name_is_rejected_across_versions(
     cloud: Any,
 ) -> None:
     client = client_of(cloud)
@@ -204,8 +204,8 @@ async def test_a_second_node_of_a_name_is_refused_whichever_version_made_the_fir
     vm = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
     def create_vm(node_id: str) -> None:
-        made = cloud.tpu().create_node(parent=PARENT, node_id=node_id, node=vm, timeout=10)
-        made.result(timeout=20)
+        operation = cloud.tpu().create_node(parent=PARENT, node_id=node_id, node=vm, timeout=10)
+        operation.result(timeout=20)
 
     with pytest.raises(exceptions.AlreadyExists):
         await asyncio.to_thread(create_vm, "n")
@@ -213,50 +213,50 @@ async def test_a_second_node_of_a_name_is_refused_whichever_version_made_the_fir
     assert "already exists" in await refusal(cloud, exceptions.AlreadyExists, node_id="vm")
 
 
-async def test_each_version_shows_the_others_nodes_in_its_own_shape(cloud: Any) -> None:
+async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
     def run() -> None:
         first, second = client_of(cloud), cloud.tpu()
-        made = create(first, "classic", node(labels={"a": "b"}))
+        created = create(first, "classic", node(labels={"a": "b"}))
         vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
         second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=10).result(timeout=20)
 
-        by_v1 = {one.name.rpartition("/")[2]: one for one in first.list_nodes(parent=PARENT)}
-        assert {name: one.api_version for name, one in by_v1.items()} == {
+        by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
+        assert {name: item.api_version for name, item in by_v1.items()} == {
             "classic": ApiVersion.V1,
             "vm": ApiVersion.V2_ALPHA1,
         }
-        assert by_v1["classic"] == made
+        assert by_v1["classic"] == created
         assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
         assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")
         assert by_v1["vm"].tensorflow_version == "tpu-ubuntu2204-base"
 
-        by_v2 = {one.name.rpartition("/")[2]: one for one in second.list_nodes(parent=PARENT)}
-        assert {name: one.api_version.name for name, one in by_v2.items()} == {
+        by_v2 = {item.name.rpartition("/")[2]: item for item in second.list_nodes(parent=PARENT)}
+        assert {name: item.api_version.name for name, item in by_v2.items()} == {
             "classic": "V1",
             "vm": "V2",
         }
-        shown = second.get_node(name=made.name)
-        assert shown == by_v2["classic"]
-        assert shown.state is tpu_v2.Node.State.READY
-        assert shown.service_account.email == made.service_account
-        assert shown.network_endpoints[0].ip_address == made.ip_address
-        assert dict(shown.labels) == {"a": "b"}
+        v2_view = second.get_node(name=created.name)
+        assert v2_view == by_v2["classic"]
+        assert v2_view.state is tpu_v2.Node.State.READY
+        assert v2_view.service_account.email == created.service_account
+        assert v2_view.network_endpoints[0].ip_address == created.ip_address
+        assert dict(v2_view.labels) == {"a": "b"}
         network = f"projects/{PROJECT}/global/networks/default"
-        assert shown.network_config.network == network
+        assert v2_view.network_config.network == network
 
-        request = {"name": made.name}
+        request = {"name": created.name}
         stopped = second.stop_node(request=request, timeout=10).result(timeout=20)
-        assert stopped == second.get_node(name=made.name)
-        second.delete_node(name=made.name, timeout=10).result(timeout=20)
+        assert stopped == second.get_node(name=created.name)
+        second.delete_node(name=created.name, timeout=10).result(timeout=20)
         with pytest.raises(exceptions.BadRequest, match="API version V2"):
             first.delete_node(name=f"{PARENT}/nodes/vm", timeout=10)
-        assert [one.name for one in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
+        assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
         assert cloud.host.count_running() == 1
 
     await asyncio.to_thread(run)
 
 
-async def test_lists_come_in_pages_and_over_all_zones(cloud: Any) -> None:
+async def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
     def run() -> None:
         client = client_of(cloud)
         for index in range(3):
@@ -265,29 +265,29 @@ async def test_lists_come_in_pages_and_over_all_zones(cloud: Any) -> None:
         create(client, "far", parent=far)
         request = {"parent": PARENT, "page_size": 2}
         pages = [
-            [one.name.rpartition("/")[2] for one in page.nodes]
+            [item.name.rpartition("/")[2] for item in page.nodes]
             for page in client.list_nodes(request=request, timeout=10).pages
         ]
         assert pages == [["n0", "n1"], ["n2"]]
         everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=10)
-        assert {one.name.split("/")[3] for one in everywhere} == {ZONE, "us-central1-a"}
+        assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
 
     await asyncio.to_thread(run)
 
 
-async def test_versions_and_types_of_nodes(cloud: Any) -> None:
+async def test_list_node_versions_and_types(cloud: Any) -> None:
     def run() -> None:
         client = client_of(cloud)
-        versions = [one.version for one in client.list_tensor_flow_versions(parent=PARENT)]
+        versions = [version.version for version in client.list_tensor_flow_versions(parent=PARENT)]
         assert {"2.12.0", "pytorch-1.13"} <= set(versions)
         assert "2.12" not in versions
         name = f"{PARENT}/tensorflowVersions/2.12.0"
         assert client.get_tensor_flow_version(name=name).version == "2.12.0"
         with pytest.raises(exceptions.NotFound):
             client.get_tensor_flow_version(name=f"{PARENT}/tensorflowVersions/2.99.0")
-        types = {one.type_ for one in client.list_accelerator_types(parent=PARENT)}
+        types = {accelerator.type_ for accelerator in client.list_accelerator_types(parent=PARENT)}
         assert {"v2-8", "v3-8"} <= types
-        assert not any(one.startswith(("v4", "v5", "v6")) for one in types)
+        assert not any(name.startswith(("v4", "v5", "v6")) for name in types)
         assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8").type_ == "v3-8"
         with pytest.raises(exceptions.NotFound):
             client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v6e-4")
@@ -295,8 +295,8 @@ async def test_versions_and_types_of_nodes(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_plain_rest_says_the_same(cloud: Any) -> None:
-    """As stdlib programs on machines and gcloud call it."""
+async def test_plain_rest_matches_grpc(cloud: Any) -> None:
+    """As called by stdlib programs on machines and by gcloud."""
 
     def call(verb: str, path: str, body: Any = None) -> Any:
         answer = cloud.request(verb, f"/v1/{path}", json=body)
@@ -319,18 +319,22 @@ async def test_plain_rest_says_the_same(cloud: Any) -> None:
             pass
         ended = call("GET", created["name"])
         assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
-        shown = call("GET", NAME)
-        assert isinstance(shown["serviceAccount"], str)
-        assert shown["port"] == "8470"
-        assert shown["networkEndpoints"] == [{"ipAddress": shown["ipAddress"], "port": 8470}]
-        assert (shown["state"], shown["health"], shown["apiVersion"]) == ("READY", "HEALTHY", "V1")
-        assert call("GET", f"{PARENT}/nodes")["nodes"] == [shown]
-        assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [shown]
+        response = call("GET", NAME)
+        assert isinstance(response["serviceAccount"], str)
+        assert response["port"] == "8470"
+        assert response["networkEndpoints"] == [{"ipAddress": response["ipAddress"], "port": 8470}]
+        assert (response["state"], response["health"], response["apiVersion"]) == (
+            "READY",
+            "HEALTHY",
+            "V1",
+        )
+        assert call("GET", f"{PARENT}/nodes")["nodes"] == [response]
+        assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [response]
         assert call("GET", f"{PARENT}/operations")["operations"][0]["name"] == created["name"]
         assert call("GET", f"{PARENT}/tensorflowVersions/2.12.0")["version"] == "2.12.0"
         assert call("GET", f"{PARENT}/acceleratorTypes/v3-8")["type"] == "v3-8"
         zones = call("GET", f"projects/{PROJECT}/locations")["locations"]
-        assert ZONE in [one["locationId"] for one in zones]
+        assert ZONE in [location["locationId"] for location in zones]
         assert call("GET", PARENT)["locationId"] == ZONE
         assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
         assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
@@ -338,13 +342,13 @@ async def test_plain_rest_says_the_same(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_the_api_must_be_enabled(make_cloud: Any) -> None:
+async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    told = await refusal(cloud, exceptions.Forbidden)
-    assert "Cloud TPU API has not been used in project" in told
+    message = await refusal(cloud, exceptions.Forbidden)
+    assert "Cloud TPU API has not been used in project" in message
 
 
-async def test_a_restart_brings_ready_nodes_back(make_cloud: Any) -> None:
+async def test_restart_reboots_ready_nodes(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     await asyncio.to_thread(create, client_of(cloud))
@@ -355,11 +359,11 @@ async def test_a_restart_brings_ready_nodes_back(make_cloud: Any) -> None:
     assert spec.kind == "node"
 
 
-async def test_a_stockout_ends_the_operation_and_leaves_nothing(cloud: Any) -> None:
-    """The text is in skypilot 0.14.1 and in gsoc-wav2vec2 issue 11."""
+async def test_v1_stockout_fails_creation(cloud: Any) -> None:
+    """The wording is from skypilot 0.14.1 and gsoc-wav2vec2 issue 11."""
     cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE})
-    told = await refusal(cloud, exceptions.ResourceExhausted)
-    assert told.startswith(
+    message = await refusal(cloud, exceptions.ResourceExhausted)
+    assert message.startswith(
         f'There is no more capacity in the zone "{ZONE}"; you can try in another zone where Cloud '
         "TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x"
     )
@@ -368,17 +372,17 @@ async def test_a_stockout_ends_the_operation_and_leaves_nothing(cloud: Any) -> N
     await asyncio.to_thread(create, client)
 
 
-async def test_a_preempted_node_cannot_be_started(cloud: Any) -> None:
+async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
     """`gcloud compute tpus create --help`: "Preemptible TPUs cannot be restarted"."""
     client = client_of(cloud)
     await asyncio.to_thread(create, client)
     await cloud.server.world.machine_service(NAME).preempt(NAME)
     async with asyncio.timeout(20):
         while (
-            found := await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+            node_found := await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
         ).state is State.READY:
             await asyncio.sleep(0.01)
-    assert found.state is State.PREEMPTED
+    assert node_found.state is State.PREEMPTED
     assert cloud.host.count_running() == 0
     with pytest.raises(exceptions.InvalidArgument, match="not supported while in state PREEMPTED"):
         await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=10)
@@ -386,18 +390,18 @@ async def test_a_preempted_node_cannot_be_started(cloud: Any) -> None:
     await asyncio.to_thread(deletion.result, timeout=20)
 
 
-async def test_v1alpha1_is_the_same(cloud: Any) -> None:
-    """gcloud alpha and TensorFlow of 2018 speak it."""
-    made = await asyncio.to_thread(create, client_of(cloud))
+async def test_v1alpha1_is_an_alias(cloud: Any) -> None:
+    """Used by gcloud alpha and TensorFlow of 2018."""
+    created = await asyncio.to_thread(create, client_of(cloud))
     answer = await asyncio.to_thread(cloud.request, "GET", f"/v1alpha1/{NAME}")
-    assert answer.json()["ipAddress"] == made.ip_address
+    assert answer.json()["ipAddress"] == created.ip_address
     deleted = await asyncio.to_thread(cloud.request, "DELETE", f"/v1alpha1/{NAME}")
     path = f"/v1alpha1/{deleted.json()['name']}"
     assert (await asyncio.to_thread(cloud.request, "GET", path)).ok
 
 
 @pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
-async def test_what_is_beside_nodes_is_found_by_every_track(cloud: Any, version: str) -> None:
+async def test_compute_tracks_are_aliases(cloud: Any, version: str) -> None:
     path = f"/compute/{version}/projects/{PROJECT}/global/networks/default"
     answer = await asyncio.to_thread(cloud.request, "GET", path)
     assert answer.json()["name"] == "default"

@@ -1,4 +1,4 @@
-"""HTTP rules that no Python client brings, against the client's methods and gcloud's paths."""
+"""HTTP rules that no Python client has, checked against client methods and gcloud's paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENTS = {
     "google.cloud.tpu.v2alpha1.Tpu": ("google.cloud.tpu_v2alpha1.services.tpu", "Tpu"),
     "google.iam.admin.v1.IAM": ("google.cloud.iam_admin_v1.services.iam", "IAM"),
 }
-# Methods of the clients that have no HTTP form here: keys and signing are not imitated.
+# Client methods without HTTP rules here: keys and signing are not emulated.
 WITHOUT = re.compile(r"able_service_account_key$|^sign_|^lint_policy$|^query_auditable_services$")
 GCLOUD = {
     "google.cloud.tpu.v1.Tpu": "tpu/v1/tpu_v1_client.py",
@@ -43,7 +43,7 @@ PLACE = {
 
 
 @pytest.mark.parametrize("service", REST_RULES)
-def test_every_method_of_the_client_has_a_rule(service: str) -> None:
+def test_every_client_method_has_http_rule(service: str) -> None:
     package, name = CLIENTS[service]
     base = getattr(importlib.import_module(f"{package}.transports.base"), f"{name}Transport")
     methods = {
@@ -51,28 +51,28 @@ def test_every_method_of_the_client_has_a_rule(service: str) -> None:
         for attribute, member in vars(base).items()
         if isinstance(member, property) and not attribute.startswith("_")
     } - {"operations_client", "host", "kind"}
-    wanted = {method for method in methods if not WITHOUT.search(method)}
-    assert set(REST_RULES[service]) == wanted
+    expected = {method for method in methods if not WITHOUT.search(method)}
+    assert set(REST_RULES[service]) == expected
 
 
 def gcloud_methods(file: str) -> list[tuple[str, str, str]]:
-    """Id, verb and path template of each method that gcloud's generated client has."""
+    """ID, verb and path template of each method in gcloud's generated client."""
     program = shutil.which("gcloud")
     if program is None:
         pytest.skip("gcloud is not installed")
     root = Path(program).resolve().parents[1] / "lib/googlecloudsdk/generated_clients/apis"
     if not (root / file).exists():
         pytest.skip("this gcloud keeps its generated clients elsewhere")
-    found = re.findall(
+    methods = re.findall(
         r"http_method='(\w+)',\s+method_id='([\w.]+)',.*?relative_path='(.*?)'",
         (root / file).read_text("utf-8"),
         re.DOTALL,
     )
-    return [(method, verb, path) for verb, method, path in found]
+    return [(method, verb, path) for verb, method, path in methods]
 
 
 @pytest.mark.parametrize("service", REST_RULES)
-def test_gclouds_own_paths_lead_to_the_same_methods(service: str) -> None:
+def test_gcloud_paths_match_same_methods(service: str) -> None:
     checked = set()
     for method_id, verb, template in gcloud_methods(GCLOUD[service]):
         api, *_, collection, action = method_id.split(".")
@@ -96,19 +96,21 @@ def test_gclouds_own_paths_lead_to_the_same_methods(service: str) -> None:
 
 
 def filled(template: str, method_id: str, resource: str) -> str:
-    """The path of a method on one resource, or on the place that holds it."""
+    """The path of a method on a resource, or on its parent."""
     if method_id == "iam.roles.get":
         resource = "roles/r"
-    own = resource.rpartition("/")[0].rpartition("/")[0]
+    parent = resource.rpartition("/")[0].rpartition("/")[0]
     needs_parent = re.search(r"\{\+(\w+)\}/\w+$", template) or template.endswith(
         ":generateServiceIdentity"
     )
     if method_id.endswith("locations.generateServiceIdentity"):
-        own = resource
-    return re.sub(r"\{\+\w+\}", own if needs_parent else resource, template)
+        parent = resource
+    return re.sub(r"\{\+\w+\}", parent if needs_parent else resource, template)
 
 
 def is_named_alike(method: str, action: str) -> bool:
-    """`create_node` and `create`, `update_node` and `patch`."""
-    said = camel(method).lower()
-    return said.startswith(action.lower()) or (action == "patch" and said.startswith("update"))
+    """Whether names match, such as `create_node` and `create`, `update_node` and `patch`."""
+    camel_name = camel(method).lower()
+    return camel_name.startswith(action.lower()) or (
+        action == "patch" and camel_name.startswith("update")
+    )

@@ -1,4 +1,4 @@
-"""The page that says what is imitated is believed by asking for each of the methods."""
+"""Checks the coverage page by calling each method."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.malformed
-async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: Any) -> None:
-    """The answer is 501 with the method's name just where the page says "not imitated"."""
-    found = await asyncio.to_thread(generator()._coverage)
+async def test_coverage_page_matches_unimplemented_methods(cloud: Any) -> None:
+    """The response is 501 with the method's name exactly where the page lists no support."""
+    coverage = await asyncio.to_thread(generator()._coverage)
 
-    def ask(server: http.client.HTTPConnection) -> None:
+    def send_all(server: http.client.HTTPConnection) -> None:
         headers = {"Authorization": f"Bearer {cloud.token}", "Content-Length": "2"}
         for verb, path, name in list_methods():
-            # Service Usage's paths begin with any kind of consumer, which here are projects.
+            # Service Usage's paths begin with any kind of consumer; here only projects.
             sample = re.sub(r"^(/v[^/]+)/\*/", r"\1/projects/", path).replace("*", "x1")
             server.request(verb, sample, b"{}", headers)
             answer = server.getresponse()
             text = answer.read().decode()
             api, _, method = name.partition(":")
             resource, _, last = method.partition(".")[2].rpartition(".")
-            is_served = found[api][resource or "—"][last]
+            is_served = coverage[api][resource or "—"][last]
             is_refused = answer.status == 501 and "not implemented by the local cloud" in text
             if is_refused == is_served:
                 wrong.append((name, verb, sample, is_served, text))
@@ -49,7 +49,7 @@ async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: A
     wrong: list[Any] = []
     connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
     with contextlib.closing(connection):
-        await asyncio.to_thread(ask, connection)
+        await asyncio.to_thread(send_all, connection)
     assert wrong == []
 
 
@@ -66,5 +66,5 @@ async def test_what_is_not_imitated_says_its_name_and_nothing_else_does(cloud: A
         ("GET", "/", None),
     ],
 )
-def test_paths_are_known_by_googles_names(verb: str, path: str, name: str | None) -> None:
+def test_paths_map_to_method_names(verb: str, path: str, name: str | None) -> None:
     assert method_name(verb, path) == name

@@ -1,4 +1,4 @@
-"""What judges the local cloud by Google's descriptions does find what is wrong."""
+"""The validator of calls against Google's discovery documents reports what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.places import PROJECT_NAME, US_ZONE
 
 L = "projects/local-project/locations/europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
-# A node as the reference of the API shows one.
+# A node as shown in the API's reference.
 SHOWN = {
     "name": f"{L}/nodes/n",
     **NODE,
@@ -37,9 +37,11 @@ OBJECT = {"kind": "storage#object", "name": "o", "size": "3", "generation": "5"}
 Json = Any
 
 
-def told(call: Call) -> list[str]:
+def complaints_of(call: Call) -> list[str]:
     return [
-        f"{each.side} {one.place}: {one.rule}" for each in judge(call) for one in each.complaints
+        f"{each.side} {complaint.place}: {complaint.rule}"
+        for each in judge(call)
+        for complaint in each.complaints
     ]
 
 
@@ -47,12 +49,14 @@ def answered(verb: str, path: str, answer: Json, *, status: int = 200, query: st
     return Call(verb, path, query, status=status, answer=json.dumps(answer))
 
 
-def asked(verb: str, path: str, body: Json, *, query: str = "", answer: Json = OPERATION) -> Call:
+def requested(
+    verb: str, path: str, body: Json, *, query: str = "", answer: Json = OPERATION
+) -> Call:
     return Call(verb, path, query, json.dumps(body), answer=json.dumps(answer))
 
 
 def changed(value: Json, path: str, new: Json) -> Json:
-    """A copy of it with one thing otherwise; `...` takes it out."""
+    """A copy with one value changed; `...` deletes it."""
     whole = copy.deepcopy(value)
     *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     place = whole
@@ -74,8 +78,8 @@ RIGHT = [
     answered("GET", f"/v2/{L}/nodes/n", SHOWN),
     answered("GET", f"/v2/{L}/nodes/n", {**SHOWN, "state": 2}, query="$alt=json;enum-encoding=int"),
     answered("GET", f"/v2/{L}/nodes/n", {"name": "n"}, query="fields=name"),
-    asked("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n"),
-    asked("PATCH", f"/v2/{L}/nodes/n", {"labels": {"a": "b"}}, query="updateMask=labels"),
+    requested("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n"),
+    requested("PATCH", f"/v2/{L}/nodes/n", {"labels": {"a": "b"}}, query="updateMask=labels"),
     answered("GET", f"/v2/{L}/operations/operation-1", OPERATION),
     answered("GET", f"/v2/{L}/nodes/n", refusal(), status=404),
     answered("GET", f"{COMPUTE_ZONE}/instances/i", INSTANCE),
@@ -90,8 +94,8 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("call", RIGHT, ids=str)
-def test_what_is_as_described_passes(call: Call) -> None:
-    assert told(call) == []
+def test_valid_calls_have_no_complaints(call: Call) -> None:
+    assert complaints_of(call) == []
 
 
 G = f"/v2/{L}/nodes/n"
@@ -184,7 +188,7 @@ WRONG: list[tuple[Call, str]] = [
         answered("DELETE", G, changed(OPERATION, "response.state", "DONE")),
         "answer response.state: unknown value of an enum",
     ),
-    # The older APIs.
+    # The legacy APIs.
     (
         answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "kind", ...)),
         "answer kind: missing",
@@ -206,7 +210,7 @@ WRONG: list[tuple[Call, str]] = [
         "answer disks[].initializeParams: for input only, in an answer",
     ),
     (answered("GET", "/b/b/o/o", changed(OBJECT, "generation", 5)), "answer generation: no string"),
-    # Refusals.
+    # Errors.
     (answered("GET", G, refusal(code=400), status=404), "answer error.code: not the HTTP status"),
     (answered("GET", G, refusal(message=...), status=404), "answer error.message: missing"),
     (answered("GET", G, refusal(status=...), status=404), "answer error.status: missing"),
@@ -231,16 +235,16 @@ WRONG: list[tuple[Call, str]] = [
     ),
     # Requests.
     (
-        asked("POST", f"/v2/{L}/nodes", {**NODE, "color": 1}, query="nodeId=n"),
+        requested("POST", f"/v2/{L}/nodes", {**NODE, "color": 1}, query="nodeId=n"),
         "request color: unknown field of Node",
     ),
     (
-        asked("POST", f"/v2/{L}/nodes", {"acceleratorType": "v3-8"}, query="nodeId=n"),
+        requested("POST", f"/v2/{L}/nodes", {"acceleratorType": "v3-8"}, query="nodeId=n"),
         "request runtimeVersion: missing",
     ),
-    (asked("POST", f"/v2/{L}/nodes", NODE, query="node=n"), "request ?node: unknown parameter"),
+    (requested("POST", f"/v2/{L}/nodes", NODE, query="node=n"), "request ?node: unknown parameter"),
     (
-        asked("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n&nodeId=m"),
+        requested("POST", f"/v2/{L}/nodes", NODE, query="nodeId=n&nodeId=m"),
         "request ?nodeId: repeated",
     ),
     (
@@ -248,11 +252,11 @@ WRONG: list[tuple[Call, str]] = [
         "request ?pageSize: no integer",
     ),
     (
-        asked("PATCH", G, NODE, query="updateMask=a;b"),
+        requested("PATCH", G, NODE, query="updateMask=a;b"),
         "request ?updateMask: no field mask",
     ),
     (
-        asked("POST", f"{COMPUTE_ZONE}/instances", {}, answer={"kind": "compute#operation"}),
+        requested("POST", f"{COMPUTE_ZONE}/instances", {}, answer={"kind": "compute#operation"}),
         "request name: missing",
     ),
     (
@@ -268,7 +272,7 @@ WRONG: list[tuple[Call, str]] = [
         "request ?projection: unknown value of an enum",
     ),
     (
-        asked("GET", G, {"name": "n"}, answer=SHOWN),
+        requested("GET", G, {"name": "n"}, answer=SHOWN),
         "request : a body where none is described",
     ),
     (answered("GET", f"/v2/{L}/sheep", {}), "request : no method has this path"),
@@ -277,11 +281,11 @@ WRONG: list[tuple[Call, str]] = [
 
 
 @pytest.mark.parametrize(("call", "complaint"), WRONG, ids=[each[1] for each in WRONG])
-def test_what_is_not_as_described_is_named(call: Call, complaint: str) -> None:
-    assert told(call) == [complaint]
+def test_invalid_calls_are_reported(call: Call, complaint: str) -> None:
+    assert complaints_of(call) == [complaint]
 
 
-def test_a_refused_request_may_be_wrong() -> None:
+def test_rejected_request_may_be_invalid() -> None:
     wrong = Call("POST", f"/v2/{L}/nodes", "", '{"color": 1}', 400)
     right = json.dumps(refusal(code=400, status="INVALID_ARGUMENT"))
-    assert told(Call(wrong.verb, wrong.path, "", wrong.body, 400, right)) == []
+    assert complaints_of(Call(wrong.verb, wrong.path, "", wrong.body, 400, right)) == []

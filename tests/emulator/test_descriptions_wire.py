@@ -1,4 +1,4 @@
-"""How calls come before the judge: from gRPC, from batches, from transcripts of a server."""
+"""Validation of calls from gRPC, batches and server transcripts."""
 
 from __future__ import annotations
 
@@ -37,33 +37,37 @@ def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str
         "answer": base64.b64encode(answer).decode(),
     }
     verdicts = list(judge_line(line))
-    return [f"{each.side} {one.place}: {one.rule}" for each in verdicts for one in each.complaints]
+    return [
+        f"{each.side} {complaint.place}: {complaint.rule}"
+        for each in verdicts
+        for complaint in each.complaints
+    ]
 
 
-def test_messages_are_judged_by_the_same_descriptions() -> None:
+def test_grpc_messages_are_validated_by_same_documents() -> None:
     started = operations_pb2.Operation(name=f"{L}/operations/o").SerializeToString()
     node = tpu_v2.Node(runtime_version="r", accelerator_type="v3-8")
     request = tpu_v2.CreateNodeRequest(parent=L, node_id="n", node=node)
 
-    def sent() -> bytes:
+    def serialized() -> bytes:
         found: bytes = tpu_v2.CreateNodeRequest.serialize(request)
         return found
 
-    assert rpc("CreateNode", sent(), started) == []
-    unknown = sent() + b"\xf8\x7f\x01"
+    assert rpc("CreateNode", serialized(), started) == []
+    unknown = serialized() + b"\xf8\x7f\x01"
     assert rpc("CreateNode", unknown, started) == ["request : unknown fields in the request"]
     request.node.runtime_version = ""
-    assert rpc("CreateNode", sent(), started) == ["request runtimeVersion: missing"]
+    assert rpc("CreateNode", serialized(), started) == ["request runtimeVersion: missing"]
     assert rpc("CreateNode", b"", started) == ["request : no path can say it"]
     assert rpc("CreateNode", b"", b"", 99) == ["answer : no status of gRPC"]
 
-    wanted = tpu_v2.GetNodeRequest.serialize(tpu_v2.GetNodeRequest(name=f"{L}/nodes/n"))
-    assert rpc("GetNode", wanted, tpu_v2.Node.serialize(node)) == []
+    get_node = tpu_v2.GetNodeRequest.serialize(tpu_v2.GetNodeRequest(name=f"{L}/nodes/n"))
+    assert rpc("GetNode", get_node, tpu_v2.Node.serialize(node)) == []
     node_of_no_state = tpu_v2.Node.serialize(node) + b"\x48\x4d"  # field 9, `state`: 77
-    assert rpc("GetNode", wanted, node_of_no_state) == ["answer state: no string"]
+    assert rpc("GetNode", get_node, node_of_no_state) == ["answer state: no string"]
 
 
-# What passes on the wire.
+# Transcripts.
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -80,7 +84,7 @@ def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 MakeCloud = Callable[..., Any]
 
 
-async def test_a_transcript_holds_every_call_and_no_token(
+async def test_transcript_has_every_call_and_no_token(
     own_transcript: Path, make_cloud: MakeCloud
 ) -> None:
     cloud = await make_cloud()
@@ -99,21 +103,21 @@ async def test_a_transcript_holds_every_call_and_no_token(
     text = own_transcript.read_text("utf-8")
     for word in (cloud.token, "wrong-token", "what the object holds"):
         assert word not in text
-    found = [
+    calls_found = [
         (line.get("verb"), line.get("path") or line["method"], line["status"])
         for line in lines(own_transcript)
     ]
-    assert found == [
+    assert calls_found == [
         ("POST", "/storage/v1/b", 200),
         ("POST", "/upload/storage/v1/b/secret-free/o", 200),
         ("GET", "/storage/v1/b/secret-free/o/o", 200),
         ("GET", "/nothing/here", 401),
         (None, "/google.cloud.tpu.v2.Tpu/ListNodes", 0),
     ]
-    assert "127.0.0.1" in text and "/t/" not in text  # links in answers lead without a token
+    assert "127.0.0.1" in text and "/t/" not in text  # links in responses have no token
 
 
-async def test_each_part_of_a_batch_is_a_call(own_transcript: Path, make_cloud: MakeCloud) -> None:
+async def test_batch_parts_are_separate_calls(own_transcript: Path, make_cloud: MakeCloud) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
@@ -135,10 +139,12 @@ async def test_each_part_of_a_batch_is_a_call(own_transcript: Path, make_cloud: 
     assert [each.complaints for call in calls for each in judge(call)] == [[]] * 4
     content = json.loads(calls[0].answer or "")
     wrong = Call("GET", calls[0].path, answer=json.dumps({**content, "size": 1}))
-    assert [str(one) for each in judge(wrong) for one in each.complaints] == ["size: no string (1)"]
+    assert [str(complaint) for each in judge(wrong) for complaint in each.complaints] == [
+        "size: no string (1)"
+    ]
 
 
-async def test_a_court_reads_on_where_it_stopped(tmp_path: Path) -> None:
+async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     court = Court(path)
     assert court.complaints() == []
@@ -159,33 +165,33 @@ async def test_a_court_reads_on_where_it_stopped(tmp_path: Path) -> None:
     assert court.complaints() == [f"{NODES}.get, answer: color: unknown field of Node (1)"]
     assert court.complaints() == []
     with path.open("a", encoding="utf-8") as file:
-        file.write(wrong[:40] + wrong.replace("color", "shape"))  # killed as it wrote
+        file.write(wrong[:40] + wrong.replace("color", "shape"))  # killed while writing
     assert court.complaints() == [f"{NODES}.get, answer: shape: unknown field of Node (1)"]
     assert (court.tally.calls, court.tally.methods) == (3, {f"{NODES}.get"})
 
 
-# The descriptions themselves, and what we say beside them.
+# The documents and our allowances.
 
 
-def test_every_document_is_at_hand() -> None:
+def test_every_document_is_available() -> None:
     for name in DOCUMENTS:
         assert document(name).methods, name
 
 
 @pytest.mark.parametrize("service", REST_RULES)
-def test_our_own_paths_are_googles(service: str) -> None:
-    """Of APIs whose client brings no paths: each that we serve is a method of a document."""
+def test_rest_rules_match_documents(service: str) -> None:
+    """Of APIs whose client has no paths: each served path is a method of a document."""
     for attribute, options in REST_RULES[service].items():
         for option in options:
             path = re.sub(r"\{[\w.]+=([^}]*)\}", r"\1", option["uri"]).replace("*", "x1")
-            found = find(option["method"].upper(), path)
-            assert found, f"{attribute}: {option}"
-            has_body = "request" in found[0][0].text
+            methods = find(option["method"].upper(), path)
+            assert methods, f"{attribute}: {option}"
+            has_body = "request" in methods[0][0].text
             assert bool(option.get("body")) == has_body, f"{attribute}: {option}"
 
 
-def test_allowances_have_reasons_and_let_pass_nothing_else() -> None:
-    assert all(len(one.because) > 30 for one in ALLOWANCES)
+def test_allowances_have_reasons_and_are_specific() -> None:
+    assert all(len(allowance.because) > 30 for allowance in ALLOWANCES)
     assert not is_allowed(f"{NODES}.get", "answer", Complaint("state", "no string"))
     assert is_allowed("storage.objects.list", "request", Complaint("?versions", "no boolean"))
     assert not is_allowed("storage.objects.list", "answer", Complaint("?versions", "no boolean"))

@@ -1,4 +1,4 @@
-"""Discovery documents: held against Google's own, and used by google-api-python-client."""
+"""Discovery documents: compared with Google's, and used by google-api-python-client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.places import PARENT, PROJECT
 from tpuctl.emulator.wire.discovery.documents import FOLDER
 
 OFFERED = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
-# Where google-api-python-client is told to look; SkyPilot and Ray name no version there.
+# The default discovery URL of google-api-python-client; SkyPilot and Ray pass no version.
 BY_API = "/discovery/v1/apis/{api}/{apiVersion}/rest"
 
 
@@ -31,35 +31,35 @@ def form_of(parameter: Any) -> Any:
 
 
 def get(cloud: Any, path: str, **headers: str) -> Any:
-    """Without a token: Google shows these to anyone."""
-    return cloud.request("GET", path, token="nobody", headers={"Authorization": "", **headers})
+    """Without a token: Google serves these to anyone."""
+    return cloud.request("GET", path, token="invalid", headers={"Authorization": "", **headers})
 
 
 @pytest.mark.parametrize("name", OFFERED)
-async def test_documents_agree_with_googles(cloud: Any, name: str) -> None:
+async def test_documents_match_googles(cloud: Any, name: str) -> None:
     api, _, version = name.partition(".")
     answer = await asyncio.to_thread(get, cloud, f"/discovery/v1/apis/{api}/{version}/rest")
     assert answer.status_code == 200
-    ours, theirs = answer.json(), document(name).text
-    assert ours["rootUrl"] == f"{cloud.url}/"
-    assert ours["baseUrl"] == f"{cloud.url}/{theirs['servicePath']}"
+    served, original_document = answer.json(), document(name).text
+    assert served["rootUrl"] == f"{cloud.url}/"
+    assert served["baseUrl"] == f"{cloud.url}/{original_document['servicePath']}"
     for key in ("id", "name", "version", "servicePath", "batchPath", "protocol"):
-        assert ours[key] == theirs[key]
-    known = {method["id"]: method for method in methods_of(theirs)}
-    offered = list(methods_of(ours))
+        assert served[key] == original_document[key]
+    methods_by_id = {method["id"]: method for method in methods_of(original_document)}
+    offered = list(methods_of(served))
     assert offered
     for method in offered:
-        original = known[method["id"]]
+        original = methods_by_id[method["id"]]
         for key in ("path", "httpMethod", "parameterOrder", "request", "response", "mediaUpload"):
             assert method.get(key) == original.get(key), (method["id"], key)
         parameters = original.get("parameters", {})
         assert {key: form_of(value) for key, value in method.get("parameters", {}).items()} == {
             key: form_of(value) for key, value in parameters.items()
         }
-    for schema, shape in ours["schemas"].items():
-        original = theirs["schemas"][schema]
+    for schema, shape in served["schemas"].items():
+        original = original_document["schemas"][schema]
         assert shape.get("properties", {}).keys() == original.get("properties", {}).keys(), schema
-    assert set(references_in(ours)) == ours["schemas"].keys()
+    assert set(references_in(served)) == served["schemas"].keys()
 
 
 def references_in(part: Any) -> Iterator[str]:
@@ -84,7 +84,7 @@ def references_in(part: Any) -> Iterator[str]:
         ("www.googleapis.com", "/discovery/v1/apis/compute/v1/rest", "compute:v1"),
     ],
 )
-async def test_documents_at_googles_hosts_name_these(
+async def test_documents_by_host_have_expected_id(
     cloud: Any, host: str, path: str, expected: str
 ) -> None:
     answer = await asyncio.to_thread(get, cloud, path, Host=host)
@@ -97,12 +97,12 @@ async def test_documents_at_googles_hosts_name_these(
     ("host", "path"),
     [
         ("tpu.googleapis.com", "/$discovery/rest?version=v9"),
-        ("127.0.0.1", "/$discovery/rest?version=v1"),  # of which of them all?
+        ("127.0.0.1", "/$discovery/rest?version=v1"),  # ambiguous: several APIs
         ("127.0.0.1", "/discovery/v1/apis/tpu/v9/rest"),
         ("127.0.0.1", "/discovery/v1/apis/..%2Ftpu/v2/rest"),
     ],
 )
-async def test_documents_that_are_not_there(cloud: Any, host: str, path: str) -> None:
+async def test_unknown_documents_are_not_found(cloud: Any, host: str, path: str) -> None:
     answer = await asyncio.to_thread(get, cloud, path, Host=host)
     assert answer.status_code == 404
     assert answer.json()["error"]["status"] == "NOT_FOUND"
@@ -128,7 +128,7 @@ def build(cloud: Any, api: str, version: str, address: str = BY_API) -> Any:
 
 
 @pytest.mark.parametrize("version", ["v2alpha1", "v2alpha", "v2", "v1", "v1alpha1"])
-async def test_node_made_as_skypilot_and_ray_make_it(cloud: Any, version: str) -> None:
+async def test_node_created_as_skypilot_and_ray_do(cloud: Any, version: str) -> None:
     body = {"acceleratorType": "v3-8"}
     if version.startswith("v1"):
         body["tensorflowVersion"] = "2.12.0"
@@ -149,7 +149,7 @@ async def test_node_made_as_skypilot_and_ray_make_it(cloud: Any, version: str) -
     await asyncio.to_thread(run)
 
 
-async def test_document_of_a_version_that_one_api_alone_has(cloud: Any) -> None:
+async def test_discovery_by_host_path(cloud: Any) -> None:
     def run() -> None:
         with build(cloud, "tpu", "v2alpha1", "/$discovery/rest?version={apiVersion}") as tpu:
             assert tpu.projects().locations().nodes().list(parent=PARENT).execute() == {}
@@ -157,7 +157,7 @@ async def test_document_of_a_version_that_one_api_alone_has(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_other_apis_are_built_and_called(cloud: Any) -> None:
+async def test_discovery_clients_of_other_apis(cloud: Any) -> None:
     cloud.enable("serviceusage", "cloudresourcemanager")
 
     def run() -> None:
@@ -165,21 +165,21 @@ async def test_other_apis_are_built_and_called(cloud: Any) -> None:
             zones = compute.zones().list(project=PROJECT, filter="name=europe-west4-a").execute()
             assert [zone["name"] for zone in zones["items"]] == ["europe-west4-a"]
         with build(cloud, "cloudresourcemanager", "v1") as projects:
-            shown = projects.projects().get(projectId=PROJECT).execute()
-            assert shown["lifecycleState"] == "ACTIVE"
+            project = projects.projects().get(projectId=PROJECT).execute()
+            assert project["lifecycleState"] == "ACTIVE"
         with build(cloud, "cloudresourcemanager", "v3") as projects:
-            shown = projects.projects().get(name=f"projects/{PROJECT}").execute()
-            assert shown["state"] == "ACTIVE"
+            project = projects.projects().get(name=f"projects/{PROJECT}").execute()
+            assert project["state"] == "ACTIVE"
         with build(cloud, "iam", "v1") as iam:
             accounts = iam.projects().serviceAccounts()
-            made = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
-            assert made.execute()["email"].startswith("runner@")
+            request = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
+            assert request.execute()["email"].startswith("runner@")
         with build(cloud, "serviceusage", "v1") as usage:
             name = f"projects/{PROJECT}/services/tpu.googleapis.com"
             assert usage.services().get(name=name).execute()["state"] == "ENABLED"
         with build(cloud, "cloudbilling", "v1") as billing:
-            shown = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
-            assert shown["billingEnabled"] is True
+            billing_info = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
+            assert billing_info["billingEnabled"] is True
         with build(cloud, "storage", "v1") as storage:
             storage.buckets().insert(project=PROJECT, body={"name": "a-bucket"}).execute()
             media = http.MediaInMemoryUpload(b"data\r", "text/plain")
@@ -189,6 +189,6 @@ async def test_other_apis_are_built_and_called(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_unknown_version_is_what_the_client_says(cloud: Any) -> None:
+async def test_unknown_version_raises_client_error(cloud: Any) -> None:
     with pytest.raises(errors.UnknownApiNameOrVersion):
         await asyncio.to_thread(build, cloud, "tpu", "v9")

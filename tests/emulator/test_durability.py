@@ -1,4 +1,4 @@
-"""A server killed at any moment has what it acknowledged, and carries on what it had begun."""
+"""A server killed at any point keeps acknowledged changes and resumes pending operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.acknowledged import (
 from tests.support.killed_server import KilledServer
 from tests.support.places import PARENT, PROJECT
 
-SAMPLE = 2  # moments of each part in the suite; `make soak` takes them all
+SAMPLE = 2  # kill points of each part in the suite; `make soak` tries all of them
 CHUNK = 256 * 1024
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
 OBJECTS = f"/storage/v1/b/{BUCKET}/o"
@@ -64,7 +64,7 @@ def objects(ledger: Ledger) -> None:
 
 
 def resumable(ledger: Ledger) -> None:
-    """Over an object that is there: until the last byte is acknowledged it may be either."""
+    """Overwrites an existing object: until the last chunk is acknowledged it may be either."""
     data = random.Random("resumable").randbytes(3 * CHUNK)
     for name in ("a", "new"):
         address = ledger.begin_upload(name, len(data))
@@ -150,7 +150,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., KilledServer]]:
 
 
 def walk(server: KilledServer, kill_at: int) -> Ledger:
-    """All the calls, or those until the server was killed."""
+    """Make all the calls, or those until the server is killed."""
     ledger = Ledger(server)
     try:
         if server.start(kill_at):
@@ -164,7 +164,7 @@ def walk(server: KilledServer, kill_at: int) -> Ledger:
 
 
 def undisturbed(serve: Any) -> list[int]:
-    """The moments at which it has answered all the calls of each part."""
+    """The kill points at which all calls of each part are answered."""
     server = serve("undisturbed")
     ledger = Ledger(server)
     assert server.start()
@@ -180,9 +180,9 @@ def undisturbed(serve: Any) -> list[int]:
 def killed_at(serve: Any, moment: int) -> None:
     server = serve(f"at-{moment}")
     ledger = walk(server, moment)
-    if server.is_alive:  # it was asked less often whether something is over
+    if server.is_alive:  # this run polled less often
         server.kill()
-    for again in (moment % 25 + 1, 0):  # and once more while it takes up what it finds
+    for again in (moment % 25 + 1, 0):  # killed again during recovery, then not
         if server.start(again):
             try:
                 ledger.check()
@@ -194,7 +194,7 @@ def killed_at(serve: Any, moment: int) -> None:
     server.close()
 
 
-def test_killed_at_some_moments(serve: Any) -> None:
+def test_state_survives_kills_at_sampled_points(serve: Any) -> None:
     choice = random.Random("moments")
     first = 1
     for last in undisturbed(serve):
@@ -205,6 +205,6 @@ def test_killed_at_some_moments(serve: Any) -> None:
 
 @pytest.mark.soak
 @pytest.mark.release("every moment; `make test` draws some of them")
-def test_killed_at_every_moment(serve: Any) -> None:
+def test_state_survives_kill_at_every_point(serve: Any) -> None:
     for moment in range(1, undisturbed(serve)[-1]):
         killed_at(serve, moment)

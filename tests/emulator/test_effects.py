@@ -1,4 +1,4 @@
-"""Every effect has a pace, and what the local cloud did not foresee is called its own bug."""
+"""Every effect has a pace, and unexpected exceptions are reported as local cloud bugs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tpuctl.emulator.state.pace import Pace
 from tpuctl.errors import OperationFailed
 
 SOURCES = Path(tpuctl.emulator.__file__).parent
-# Effects that begin with the step of another name.
+# Effects whose pace has another name.
 STEPS: Mapping[str, str] = {
     "compute.projects.setMetadata": "compute.metadata",
     "projects.change": "projects.delete",
@@ -39,19 +39,19 @@ STEPS: Mapping[str, str] = {
     "tpu_v1.nodes.stop": "tpu.v1.stop",
     "tpu_v1.preempt": "tpu.preempt",
 }
-DRIVES = "tpu.queued.drive"  # goes through states, each of which has a step of its own
+DRIVES = "tpu.queued.drive"  # a state machine whose states have their own paces
 
 
 def place_of(effect: Effect) -> str:
-    """Where an effect is carried out: file, line and function."""
+    """Where an effect is implemented: file, line and function."""
     function = inspect.unwrap(effect.finish)
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno} {function.__qualname__}"
 
 
-async def test_every_effect_has_a_pace(cloud: Any) -> None:
+async def test_every_effect_has_pace(cloud: Any) -> None:
     pace, without, names = Pace("quick", PACES), [], set()
-    for service in (key for one in APIS for key in one.services):
+    for service in (key for service_api in APIS for key in service_api.services):
         for name, effect in cloud.server.world.service(service).effects.items():
             names.add(name)
             if name == DRIVES:
@@ -64,13 +64,13 @@ async def test_every_effect_has_a_pace(cloud: Any) -> None:
     assert {*STEPS, DRIVES} <= names, "no such effects any more"
 
 
-async def test_every_operation_of_compute_that_is_begun_has_an_effect(cloud: Any) -> None:
+async def test_every_compute_operation_has_effect(cloud: Any) -> None:
     service = cloud.server.world.service("compute")
     begun = {
-        (f"{one.kind}.{verb}", kind.__name__)
-        for one in service.handlers.values()
-        if isinstance(one, Collection)
-        for kind in type(one).__mro__[:-1]
+        (f"{collection.kind}.{verb}", kind.__name__)
+        for collection in service.handlers.values()
+        if isinstance(collection, Collection)
+        for kind in type(collection).__mro__[:-1]
         for verb in re.findall(r'self\.begin\(\s*"(\w+)"', inspect.getsource(kind))
     }
     assert len(begun) > 20, "they are not found any more"
@@ -79,19 +79,19 @@ async def test_every_operation_of_compute_that_is_begun_has_an_effect(cloud: Any
 
 
 def steps_in(source: Path) -> Iterator[tuple[int, str]]:
-    """The steps that a file names: arguments of `pace.seconds` and `_due`, and `step=`."""
+    """The steps in a file: arguments of `pace.seconds` and `_deadline`, and `step=`."""
     for node in ast.walk(ast.parse(source.read_text("utf-8"))):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", "")
         values = [each.value for each in node.keywords if each.arg == "step"]
-        values += node.args if name in ("seconds", "_due") else []
+        values += node.args if name in ("seconds", "_deadline") else []
         for value in values:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 yield node.lineno, value.value
 
 
-def test_every_step_that_is_named_has_a_pace() -> None:
+def test_every_step_has_pace() -> None:
     pace, count = Pace("real", PACES), 0
     for source in SOURCES.rglob("*.py"):
         for line, step in steps_in(source):
@@ -103,7 +103,7 @@ def test_every_step_that_is_named_has_a_pace() -> None:
     assert count > 10, "they are not found any more"
 
 
-def test_step_without_a_pace_is_named() -> None:
+def test_missing_pace_names_step() -> None:
     with pytest.raises(LookupError, match=r"no pace for 'compute\.balloons\.insert'.*pace"):
         Pace("instant", PACES).seconds("compute.balloons.insert")
 
@@ -116,22 +116,22 @@ async def breaks_at_work(*arguments: Any) -> None:
     breaks()
 
 
-async def test_bug_of_the_local_cloud_is_not_called_googles(
+async def test_local_cloud_bug_is_not_blamed_on_google(
     cloud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an answer of HTTP and of gRPC, in Compute's older form, and in an operation's end."""
+    """In HTTP and gRPC responses, in Compute's legacy form, and in a failed operation."""
     world = cloud.server.world
     node = Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
     create = {"parent": PARENT, "node_id": "n", "node": node}
 
-    # What ends the operation.
+    # An exception that fails the operation.
     effects = world.service("tpu").effects
     monkeypatch.setitem(effects, "tpu.nodes.create", Effect(breaks, breaks_at_work))
     operation = await asyncio.to_thread(cloud.tpu().create_node, create)
     ended = await world.operations.wait(operation.operation.name, 60)
     check(from_status(world.operations.message(ended).error, "node/n"))
 
-    # What begins it.
+    # An exception while beginning it.
     monkeypatch.setattr(world.operations, "begin", breaks)
     create["node_id"] = "m"
     for transport in ("grpc", "rest"):
@@ -147,9 +147,9 @@ async def test_bug_of_the_local_cloud_is_not_called_googles(
 
 
 def check(error: Exception) -> None:
-    """It is not repeated (no Transient), and says whose it is and what to do."""
+    """Not retried (not Transient); says that it is a bug and what to do."""
     assert isinstance(error, OperationFailed)
-    (told,) = error.diagnostics
-    assert told.summary == "Bug in the local cloud"
-    assert "KeyError('compute.snapshots')" in told.detail
-    assert "tpuctl local status" in told.hint
+    (diagnostic,) = error.diagnostics
+    assert diagnostic.summary == "Bug in the local cloud"
+    assert "KeyError('compute.snapshots')" in diagnostic.detail
+    assert "tpuctl local status" in diagnostic.hint

@@ -1,7 +1,7 @@
-"""Requests that are malformed in ten thousand ways: each is refused as such, none breaks anything.
+"""Fuzz tests: malformed requests are rejected with client errors, and none breaks the server.
 
-Made from Google's descriptions by a seed (`malformed.py`). A part of them is in the suite,
-10,000 are sent by `make soak`.
+Requests are generated from discovery documents by a seed (`malformed.py`). The suite sends some
+of them, `make soak` 10,000.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ READS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """Status 0: the connection ended without one."""
+    """Status 0: the connection was closed without a response."""
 
     status: int
     head: str
@@ -56,14 +56,14 @@ class Answer:
 
 
 class Sender:
-    """Sends bytes as they are over a connection that is kept as long as it lasts."""
+    """Sends raw bytes over a persistent connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, request: HttpRequest) -> Answer:
-        """The answer, within bounded time or TimeoutError."""
+        """The response; raises TimeoutError after the timeout."""
         async with asyncio.timeout(PATIENCE):
             if self._stream is None:
                 self._stream = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
@@ -116,7 +116,7 @@ MakeCloud = Callable[..., Any]
 
 @pytest.fixture
 def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Wrong requests are not to be judged with the others; their answers are, here."""
+    """A separate transcript: invalid requests are not validated with the others, but here."""
     path = tmp_path / "calls.jsonl"
     monkeypatch.setenv("TPUCTL_LOCAL_TRANSCRIPT", str(path))
     return path
@@ -124,9 +124,9 @@ def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
-    """With one of each that requests are about, and a bucket that none names."""
-    made = await make_cloud()
-    made.enable("tpu", "compute", "iam")
+    """With one of each requested resource, and a bucket that no request names."""
+    new_cloud = await make_cloud()
+    new_cloud.enable("tpu", "compute", "iam")
     node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     disk = {"name": "d", "sizeGb": "10"}
     image = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
@@ -146,14 +146,14 @@ async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
             ("POST", f"{COMPUTE_ZONE}/disks", disk),
             ("POST", f"{COMPUTE_ZONE}/instances", instance),
         ):
-            answer = made.request(verb, path, json=body)
+            answer = new_cloud.request(verb, path, json=body)
             assert answer.status_code == 200, answer.text
         for bucket in ("there", "kept"):
             path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=o"
-            assert made.request("POST", path, data=b"data").status_code == 200
+            assert new_cloud.request("POST", path, data=b"data").status_code == 200
 
     await asyncio.to_thread(prepare)
-    return made
+    return new_cloud
 
 
 @pytest.fixture
@@ -164,36 +164,36 @@ async def sender(cloud: Any) -> AsyncIterator[Sender]:
 
 
 async def fuzz(cloud: Any, sender: Sender, transcript: Path, seed: int) -> None:
-    """A hundred requests; says which of them was answered as none may be."""
+    """Send the requests of a seed; reports any with an unacceptable response."""
     begin = transcript.stat().st_size
     for request in requests_of(seed, AT_ONCE, cloud.token):
         answer = await sender.send(request)
-        told = (request.method, request.as_bytes()[:3000], answer)
-        assert answer.status < 500 or answer.status == 501, told
+        details = (request.method, request.as_bytes()[:3000], answer)
+        assert answer.status < 500 or answer.status == 501, details
         if request.is_framed:
-            assert answer.status, told
-        assert not (request.is_found and b"<!DOCTYPE" in answer.body), told
+            assert answer.status, details
+        assert not (request.is_found and b"<!DOCTYPE" in answer.body), details
     with transcript.open("rb") as file:
         file.seek(begin)
         complaints = judge_lines(file.read(), sides=("answer",))
-    # What has the path of no method is answered with a page, also where it looks like one.
-    assert [told for told in complaints if "<!DOCTYPE" not in told] == []
+    # Unknown paths are answered with an HTML page, even if they look like a method's.
+    assert [complaint for complaint in complaints if "<!DOCTYPE" not in complaint] == []
 
 
 async def still_answers(cloud: Any) -> None:
-    def ask() -> None:
+    def read_all() -> None:
         for path in READS:
             answer = cloud.request("GET", path)
-            # The project itself, or an API of it, may have been taken away.
+            # The project itself, or one of its APIs, may have been deleted or disabled.
             assert answer.status_code in (200, 400, 403, 404), (path, answer.text)
         assert cloud.request("GET", "/storage/v1/b/kept/o/o?alt=media").content == b"data"
         assert cloud.request("GET", "/_local/status").json()["requests"] > 0
 
-    await asyncio.to_thread(ask)
+    await asyncio.to_thread(read_all)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_malformed_requests_are_refused_as_such(
+async def test_malformed_requests_are_rejected(
     cloud: Any, sender: Sender, own_transcript: Path, seed: int
 ) -> None:
     await fuzz(cloud, sender, own_transcript, seed)
@@ -210,12 +210,12 @@ async def test_ten_thousand_malformed_requests(
     await still_answers(cloud)
 
 
-def test_all_that_is_described_is_asked_for() -> None:
-    asked = {one.method for seed in range(100) for one in requests_of(seed, AT_ONCE, "x")}
-    assert asked == {method.id for method in described_methods()}
+def test_fuzzer_covers_every_method() -> None:
+    methods = {request.method for seed in range(100) for request in requests_of(seed, AT_ONCE, "x")}
+    assert methods == {method.id for method in described_methods()}
 
 
-def test_a_seed_makes_the_same_requests() -> None:
+def test_seed_is_deterministic() -> None:
     assert list(requests_of(3, 50, "x")) == list(requests_of(3, 50, "x"))
     assert list(requests_of(3, 50, "x")) != list(requests_of(4, 50, "x"))
 
@@ -226,10 +226,12 @@ _WRONG = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEA
 
 
 async def fuzz_rpc(cloud: Any, seed: int) -> None:
-    """Messages of random content, cut, bent, or none at all."""
+    """Messages with random content, truncated, corrupted, or no message at all."""
     chance = random.Random(seed)
     methods = [
-        (service, name, one.request) for service, known in services() for name, one in known.items()
+        (service, name, method.request)
+        for service, methods_by_name in services()
+        for name, method in methods_by_name.items()
     ]
     options = [("grpc.enable_http_proxy", 0)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{cloud.server.port}", options) as channel:
@@ -250,12 +252,12 @@ async def fuzz_rpc(cloud: Any, seed: int) -> None:
             try:
                 await call(data, metadata=(("authorization", bearer),), timeout=PATIENCE)
             except grpc.aio.AioRpcError as error:
-                told = (path, base64.b64encode(data), error.details())
-                assert error.code() not in _WRONG, told
+                details = (path, base64.b64encode(data), error.details())
+                assert error.code() not in _WRONG, details
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_malformed_messages_are_refused_as_such(cloud: Any, seed: int) -> None:
+async def test_malformed_messages_are_rejected(cloud: Any, seed: int) -> None:
     await fuzz_rpc(cloud, seed)
     await still_answers(cloud)
 
@@ -268,8 +270,8 @@ async def test_thousands_of_malformed_messages(cloud: Any, seed: int) -> None:
     await still_answers(cloud)
 
 
-async def test_bytes_that_are_no_grpc(cloud: Any) -> None:
-    """What begins as HTTP/2 and goes on as noise ends the connection, not the server."""
+async def test_invalid_http2_closes_only_connection(cloud: Any) -> None:
+    """Noise after an HTTP/2 preface closes the connection, not the server."""
     chance = random.Random(1)
     for size in (0, 1, 9, 100, 100_000):
         async with asyncio.timeout(PATIENCE):

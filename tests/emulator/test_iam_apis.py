@@ -1,4 +1,4 @@
-"""The APIs on the common platform and Compute Engine refuse as Google's do, by their policies."""
+"""Platform APIs and Compute Engine deny calls by policy, in Google's wording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DENIED = "The caller does not have permission"
 
 @pytest.fixture
 def as_member(cloud: Any) -> Callable[[Member, Any, Any], Any]:
-    """An official gRPC client of a member."""
+    """An official gRPC client with a member's token."""
 
     def make(member: Member, client: Any, transport: Any) -> Any:
         return client(transport=transport(channel=cloud.channel(member.token)))
@@ -32,12 +32,12 @@ def as_member(cloud: Any) -> Callable[[Member, Any, Any], Any]:
 
 
 def info_of(error: Any) -> Any:
-    [info] = [one for one in error.details if isinstance(one, error_details_pb2.ErrorInfo)]
+    [info] = [detail for detail in error.details if isinstance(detail, error_details_pb2.ErrorInfo)]
     return info
 
 
 @in_thread
-def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> None:
+def test_tpu_error_names_permission_and_resource(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
     client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
     name = f"{PLACE}/nodes/n"
@@ -55,7 +55,7 @@ def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> 
         info = info_of(caught.value)
         assert (info.reason, info.domain) == ("IAM_PERMISSION_DENIED", "tpu.googleapis.com")
         assert dict(info.metadata) == {"permission": permission, "resource": resource}
-    answer = ann.ask("GET", f"/v2/{name}").json()["error"]
+    answer = ann.send("GET", f"/v2/{name}").json()["error"]
     assert (answer["code"], answer["status"]) == (403, "PERMISSION_DENIED")
     assert answer["details"][0]["metadata"]["permission"] == "tpu.nodes.get"
     grant(cloud, PROJECT_NAME, "roles/tpu.viewer", ann.name)
@@ -67,11 +67,11 @@ def test_cloud_tpu_names_permission_and_resource(cloud: Any, as_member: Any) -> 
 
 
 @in_thread
-def test_compute_engine_requires_by_name(cloud: Any) -> None:
+def test_compute_error_names_permission_and_resource(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     instance = f"{PROJECT_NAME}/zones/{ZONE}/instances/vm"
     firewall = {"name": "fw", "network": "global/networks/default", "allowed": []}
-    for verb, path, permission, told in (
+    for verb, path, permission, resource in (
         ("GET", f"/compute/v1/{instance}", "instances.get", instance),
         ("DELETE", f"/compute/v1/{instance}", "instances.delete", instance),
         ("GET", f"{COMPUTE}/zones/{ZONE}/instances", "instances.list", PROJECT_NAME),
@@ -109,15 +109,15 @@ def test_compute_engine_requires_by_name(cloud: Any) -> None:
         ),
     ):
         body = {"json": firewall} if verb == "POST" else {}
-        answer = ann.ask(verb, path, **body)
+        answer = ann.send(verb, path, **body)
         error = answer.json()["error"]
         assert (answer.status_code, error["message"]) == (
             403,
-            f"Required 'compute.{permission}' permission for '{told}'",
+            f"Required 'compute.{permission}' permission for '{resource}'",
         )
         assert error["errors"][0]["reason"] == "forbidden"
     public = "/compute/v1/projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
-    assert ann.ask("GET", public).ok  # everybody's
+    assert ann.send("GET", public).ok  # readable by anyone
 
 
 INSTANCE = {
@@ -139,7 +139,7 @@ INSTANCE = {
     ],
     "serviceAccounts": [{"email": "default", "scopes": []}],
 }
-# What an instance with all of that needs, and of what its refusal speaks.
+# Permissions required by such an instance, and the resource that the error names.
 NEEDED = {
     "compute.instances.create": "zones/{zone}/instances/vm",
     "compute.instances.setMetadata": "zones/{zone}/instances/vm",
@@ -153,49 +153,53 @@ NEEDED = {
 
 
 @in_thread
-def test_an_instance_needs_a_permission_for_each_of_its_properties(cloud: Any) -> None:
+def test_instance_properties_require_permissions(cloud: Any) -> None:
     """cloud.google.com/compute/docs/instances/create-start-instance, "Required permissions"."""
     ann, path = Member(cloud, "ann"), f"{COMPUTE}/zones/{ZONE}/instances"
     make_role(cloud, "maker", NEEDED)
     grant(cloud, PROJECT_NAME, f"{PROJECT_NAME}/roles/maker", ann.name)
-    number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
+    number = Member.owner(cloud).send_ok("GET", "/v1/projects/local-project")["projectNumber"]
     account = f"{number}-compute@developer.gserviceaccount.com"
-    assert ann.told("POST", path, json=INSTANCE) == (
+    assert ann.status_and_message("POST", path, json=INSTANCE) == (
         400,
         f"The user does not have access to service account \"{account}\". User: '{ann.email}'. "
         "Ask a project owner to grant you the iam.serviceAccountUser role on the service account",
     )
     grant(cloud, PROJECT_NAME, "roles/iam.serviceAccountUser", ann.name)
-    for permission, told in NEEDED.items():
-        make_role(cloud, "maker", [one for one in NEEDED if one != permission])
-        name = f"{PROJECT_NAME}/{told.format(zone=ZONE)}"
-        assert ann.told("POST", path, json=INSTANCE) == (
+    for permission, resource in NEEDED.items():
+        make_role(cloud, "maker", [name for name in NEEDED if name != permission])
+        name = f"{PROJECT_NAME}/{resource.format(zone=ZONE)}"
+        assert ann.status_and_message("POST", path, json=INSTANCE) == (
             403,
             f"Required '{permission}' permission for '{name}'",
         )
     make_role(cloud, "maker", NEEDED)
-    assert ann.told("POST", path, json=INSTANCE)[0] == 200
+    assert ann.status_and_message("POST", path, json=INSTANCE)[0] == 200
 
 
 @in_thread
-def test_a_tpu_vm_needs_its_account_to_be_acted_as(cloud: Any, as_member: Any) -> None:
+def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
     grant(cloud, PROJECT_NAME, "roles/tpu.admin", ann.name)
     body = {"accountId": "worker"}
-    email = owner.must("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json=body)["email"]
+    email = owner.send_ok("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json=body)["email"]
     node = {"accelerator_type": "v2-8", "runtime_version": "tpu-ubuntu2204-base"}
     place = f"{PROJECT_NAME}/locations/us-central1-b"
-    asked = {"parent": place, "node_id": "n", "node": {**node, "service_account": {"email": email}}}
+    request = {
+        "parent": place,
+        "node_id": "n",
+        "node": {**node, "service_account": {"email": email}},
+    }
     queued = {
         "parent": place,
         "queued_resource_id": "q",
         "queued_resource": {
-            "tpu": {"node_spec": [{"parent": place, "node_id": "m", "node": asked["node"]}]}
+            "tpu": {"node_spec": [{"parent": place, "node_id": "m", "node": request["node"]}]}
         },
     }
     for call in (
-        lambda: client.create_node(request=asked),
+        lambda: client.create_node(request=request),
         lambda: client.create_queued_resource(request=queued),
     ):
         with pytest.raises(exceptions.PermissionDenied) as caught:
@@ -207,16 +211,16 @@ def test_a_tpu_vm_needs_its_account_to_be_acted_as(cloud: Any, as_member: Any) -
     grant(
         cloud, f"{PROJECT_NAME}/serviceAccounts/{email}", "roles/iam.serviceAccountUser", ann.name
     )
-    assert client.create_node(request=asked).operation.name
+    assert client.create_node(request=request).operation.name
     assert client.create_queued_resource(request=queued).operation.name
-    default = {**asked, "node_id": "o", "node": node}
+    default = {**request, "node_id": "o", "node": node}
     with pytest.raises(exceptions.PermissionDenied) as caught:
         client.create_node(request=default)
     assert "-compute@developer.gserviceaccount.com" in caught.value.message
 
 
 @in_thread
-def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> None:
+def test_iam_admin_error_wording(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
     client = as_member(ann, iam_admin_v1.IAMClient, IAMGrpcTransport)
     with pytest.raises(exceptions.PermissionDenied) as caught:
@@ -231,21 +235,23 @@ def test_identity_speaks_of_accounts_and_roles(cloud: Any, as_member: Any) -> No
         client.create_role(
             request={"parent": PROJECT_NAME, "role_id": "mine", "role": {"title": "m"}}
         )
-    told = f"You don't have permission to create a role in {PROJECT_NAME}."
-    assert caught.value.message == told  # hashicorp/terraform-provider-google#11680
+    message = f"You don't have permission to create a role in {PROJECT_NAME}."
+    assert caught.value.message == message  # hashicorp/terraform-provider-google#11680
     assert client.get_role(request={"name": "roles/viewer"}).title == "Viewer"
 
 
 @in_thread
-def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> None:
+def test_error_wording_of_services_projects_and_billing(cloud: Any) -> None:
     ann = Member(cloud, "ann")
-    number = Member.owner(cloud).must("GET", "/v1/projects/local-project")["projectNumber"]
+    number = Member.owner(cloud).send_ok("GET", "/v1/projects/local-project")["projectNumber"]
     enable = f"/v1/{PROJECT_NAME}/services/storage.googleapis.com:enable"
-    answer = ann.ask("POST", enable, json={}).json()["error"]
+    answer = ann.send("POST", enable, json={}).json()["error"]
     # su-kaka/gcli2api#283
     assert answer["message"] == "Permission denied to enable service [storage.googleapis.com]"
     assert answer["details"][1]["reason"] == "AUTH_PERMISSION_DENIED"
-    listed = ann.told("GET", f"/v1/projects/{number}/services")  # aquasecurity/cloudsploit#1606
+    listed = ann.status_and_message(
+        "GET", f"/v1/projects/{number}/services"
+    )  # aquasecurity/cloudsploit#1606
     container = f"[projects/{number}]"
     assert listed == (403, f"Permission denied to list services for consumer container {container}")
     for verb, path, permission in (
@@ -256,42 +262,42 @@ def test_services_and_projects_and_billing_in_their_own_words(cloud: Any) -> Non
     ):
         name = path.removeprefix("/v3/").partition(":")[0]
         body = {"json": {}} if verb == "POST" else {}
-        assert ann.told(verb, path, **body) == (
+        assert ann.status_and_message(verb, path, **body) == (
             403,
             f"Permission 'resourcemanager.{permission}' denied on resource "
             f"'//cloudresourcemanager.googleapis.com/{name}' (or it may not exist).",
         )
-    assert ann.told("GET", "/v1/projects/local-project") == (403, DENIED)
+    assert ann.status_and_message("GET", "/v1/projects/local-project") == (403, DENIED)
     policy = {"policy": {"bindings": []}}
-    told = ann.told("POST", "/v1/projects/local-project:setIamPolicy", json=policy)
-    assert told == (403, "Policy update access denied.")  # GoogleCloudPlatform/avocano#551
+    refused = ann.status_and_message("POST", "/v1/projects/local-project:setIamPolicy", json=policy)
+    assert refused == (403, "Policy update access denied.")  # GoogleCloudPlatform/avocano#551
     account = "billingAccounts/010CA1-010CA1-010CA1"
-    assert ann.told("GET", f"/v1/{account}") == (403, DENIED)
+    assert ann.status_and_message("GET", f"/v1/{account}") == (403, DENIED)
 
 
 @in_thread
-def test_linking_an_account_needs_something_of_both_ends(cloud: Any) -> None:
+def test_linking_billing_requires_permissions_on_both(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     account = "billingAccounts/010CA1-010CA1-010CA1"
     path, link = f"/v1/{PROJECT_NAME}/billingInfo", {"billingAccountName": account}
     grant(cloud, PROJECT_NAME, "roles/billing.projectManager", ann.name)
-    assert ann.told("PUT", path, json=link) == (403, DENIED)
-    assert ann.told("PUT", path, json={"billingAccountName": ""})[0] == 200
+    assert ann.status_and_message("PUT", path, json=link) == (403, DENIED)
+    assert ann.status_and_message("PUT", path, json={"billingAccountName": ""})[0] == 200
     grant(cloud, account, "roles/billing.user", ann.name)
-    assert ann.told("PUT", path, json=link)[0] == 200
+    assert ann.status_and_message("PUT", path, json=link)[0] == 200
     revoke(cloud, PROJECT_NAME, "roles/billing.projectManager", ann.name)
-    assert ann.told("PUT", path, json=link) == (403, DENIED)
+    assert ann.status_and_message("PUT", path, json=link) == (403, DENIED)
 
 
 @in_thread
-def test_operations_are_those_of_their_api(cloud: Any) -> None:
+def test_operation_permission_depends_on_api(cloud: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     body = {"serviceIds": ["logging.googleapis.com"]}
     path = f"/v1/{PROJECT_NAME}/services:batchEnable"
-    operation = owner.must("POST", path, json=body)["name"]
-    told = ann.told("GET", f"/v1/{operation}")
-    assert told[0] == 403 and "serviceusage.operations.get" in told[1]
+    operation = owner.send_ok("POST", path, json=body)["name"]
+    refused = ann.status_and_message("GET", f"/v1/{operation}")
+    assert refused[0] == 403 and "serviceusage.operations.get" in refused[1]
     grant(cloud, PROJECT_NAME, "roles/serviceusage.serviceUsageAdmin", ann.name)
-    assert ann.told("GET", f"/v1/{operation}")[0] == 200
-    told = ann.told("GET", f"/v2/{PLACE}/operations")
-    assert told[0] == 403 and "tpu.operations.list" in told[1]
+    assert ann.status_and_message("GET", f"/v1/{operation}")[0] == 200
+    refused = ann.status_and_message("GET", f"/v2/{PLACE}/operations")
+    assert refused[0] == 403 and "tpu.operations.list" in refused[1]

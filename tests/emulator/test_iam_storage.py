@@ -1,4 +1,4 @@
-"""Cloud Storage refuses callers what the policies of buckets and projects do not grant them."""
+"""Cloud Storage denies calls that bucket and project policies do not grant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
 
 
 def refusal(email: str, permission: str, noun: str) -> tuple[int, str]:
-    """As InPars#13, ansible-collections/google.cloud#575 and STARCOP#6 quote them."""
+    """Wording from InPars#13, ansible-collections/google.cloud#575 and STARCOP#6."""
     return 403, (
         f"{email} does not have {permission} access to the Google Cloud {noun}. Permission "
         f"'{permission}' denied on resource (or it may not exist)."
@@ -46,7 +46,7 @@ async def ann(cloud: Any) -> Member:
     return await asyncio.to_thread(Member, cloud, "ann")
 
 
-# Method, path, what each needs, and of what the refusal speaks.
+# Method, path, required permission, and the noun in the error.
 CALLS = [
     ("GET", ROOT, "buckets.get", "bucket"),
     ("PATCH", ROOT, "buckets.update", "bucket"),
@@ -68,70 +68,72 @@ CALLS = [
 
 
 @in_thread
-def test_each_call_needs_its_permission_and_no_other(cloud: Any, ann: Member) -> None:
-    """Under a role of all permissions of storage but this one it is refused, with it it is not."""
-    every = [one for one in known_permissions() if one.startswith("storage.")]
+def test_each_storage_call_requires_one_permission(cloud: Any, ann: Member) -> None:
+    """Denied with all other storage permissions, allowed with only this one."""
+    every = [name for name in known_permissions() if name.startswith("storage.")]
     role = make_role(cloud, "most", every)
     grant(cloud, "projects/local-project", role, ann.name)
     for verb, path, permission, noun in CALLS:
         full = f"storage.{permission}"
         body: dict[str, Any] = {} if verb in ("GET", "DELETE") else {"json": {}}
-        make_role(cloud, "most", [one for one in every if one != full])
-        answer = ann.ask(verb, path, **body)
+        make_role(cloud, "most", [name for name in every if name != full])
+        answer = ann.send(verb, path, **body)
         assert answer.status_code == 403, (verb, path)
         is_bare = path.startswith("/data/") or "alt=media" in path
-        told = answer.text if is_bare else answer.json()["error"]["message"]
-        assert refusal(ann.email, full, f"Storage {noun}")[1] in told
+        text = answer.text if is_bare else answer.json()["error"]["message"]
+        assert refusal(ann.email, full, f"Storage {noun}")[1] in text
         if path.startswith("/data/"):  # google-github-actions/setup-gcloud#49
-            assert "<Code>AccessDenied</Code><Message>Access denied.</Message><Details>" in told
+            assert "<Code>AccessDenied</Code><Message>Access denied.</Message><Details>" in text
         make_role(cloud, "most", [full])
-        assert ann.ask(verb, path, **body).status_code in (200, 204, 409), (verb, path)
+        assert ann.send(verb, path, **body).status_code in (200, 204, 409), (verb, path)
 
 
 @in_thread
-def test_without_anything_nothing_is_seen_of_a_project_either(cloud: Any, ann: Member) -> None:
-    told = refusal(ann.email, "storage.buckets.list", "project")
-    assert ann.told("GET", "/storage/v1/b?project=local-project") == told
-    told = refusal(ann.email, "storage.buckets.create", "project")
+def test_project_buckets_require_permission(cloud: Any, ann: Member) -> None:
+    expected = refusal(ann.email, "storage.buckets.list", "project")
+    assert ann.status_and_message("GET", "/storage/v1/b?project=local-project") == expected
+    expected = refusal(ann.email, "storage.buckets.create", "project")
     path = "/storage/v1/b?project=local-project"
-    assert ann.told("POST", path, json={"name": "another"}) == told
-    assert ann.told("GET", "/storage/v1/b/absent")[0] == 404
+    assert ann.status_and_message("POST", path, json={"name": "another"}) == expected
+    assert ann.status_and_message("GET", "/storage/v1/b/absent")[0] == 404
 
 
 @in_thread
-def test_replacing_an_object_deletes_it(cloud: Any, ann: Member) -> None:
-    """cloud.google.com/storage/docs/access-control/iam-json: insert, compose and rewrite need
-    storage.objects.delete where there is an object of that name."""
+def test_overwrite_requires_delete_permission(cloud: Any, ann: Member) -> None:
+    """cloud.google.com/storage/docs/access-control/iam-json: insert, compose and rewrite require
+    storage.objects.delete to overwrite an object."""
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectCreator", ann.name)
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectViewer", ann.name)
 
-    assert ann.told("POST", f"{UPLOAD}in/new", data=b"x")[0] == 200
-    assert ann.told("POST", f"{UPLOAD}in/new", data=b"x") == of_object(ann, "delete")
+    assert ann.status_and_message("POST", f"{UPLOAD}in/new", data=b"x")[0] == 200
+    assert ann.status_and_message("POST", f"{UPLOAD}in/new", data=b"x") == of_object(ann, "delete")
     multipart = "/upload/storage/v1/b/data/o?uploadType=resumable"
-    assert ann.told("POST", multipart, json={"name": "in/a"}) == of_object(ann, "delete")
+    assert ann.status_and_message("POST", multipart, json={"name": "in/a"}) == of_object(
+        ann, "delete"
+    )
     compose = {"sourceObjects": [{"name": "in/a"}, {"name": "out/b"}]}
-    assert ann.told("POST", f"{ROOT}/o/all/compose", json=compose)[0] == 200
-    told = ann.told("POST", f"{ROOT}/o/out%2Fb/compose", json=compose)
-    assert told == of_object(ann, "delete")
+    assert ann.status_and_message("POST", f"{ROOT}/o/all/compose", json=compose)[0] == 200
+    response = ann.status_and_message("POST", f"{ROOT}/o/out%2Fb/compose", json=compose)
+    assert response == of_object(ann, "delete")
     copy = f"{ROOT}/o/in%2Fa/rewriteTo/b/{BUCKET}/o/"
-    assert ann.told("POST", f"{copy}copy")[0] == 200
-    assert ann.told("POST", f"{copy}copy") == of_object(ann, "delete")
+    assert ann.status_and_message("POST", f"{copy}copy")[0] == 200
+    assert ann.status_and_message("POST", f"{copy}copy") == of_object(ann, "delete")
 
 
 @in_thread
-def test_copies_and_compositions_read_their_sources(cloud: Any, ann: Member) -> None:
+def test_copy_and_compose_require_get_on_sources(cloud: Any, ann: Member) -> None:
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectCreator", ann.name)
 
     compose = {"sourceObjects": [{"name": "in/a"}]}
-    told = ann.told("POST", f"{ROOT}/o/new/compose", json=compose)
-    assert told == of_object(ann, "get")
+    response = ann.status_and_message("POST", f"{ROOT}/o/new/compose", json=compose)
+    assert response == of_object(ann, "get")
     for verb in ("rewriteTo", "copyTo"):
-        told = ann.told("POST", f"{ROOT}/o/in%2Fa/{verb}/b/{BUCKET}/o/copy")
-        assert told == of_object(ann, "get")
+        response = ann.status_and_message("POST", f"{ROOT}/o/in%2Fa/{verb}/b/{BUCKET}/o/copy")
+        assert response == of_object(ann, "get")
 
 
 @in_thread
-def test_the_official_client_says_it(cloud: Any, ann: Member) -> None:
+def test_official_client_reports_missing_permission(cloud: Any, ann: Member) -> None:
     with ann.storage() as client, pytest.raises(exceptions.Forbidden) as caught:
         client.bucket(BUCKET).blob("in/a").download_as_bytes()
     assert of_object(ann, "get")[1] in caught.value.message
@@ -141,60 +143,62 @@ def test_the_official_client_says_it(cloud: Any, ann: Member) -> None:
 
 
 @in_thread
-def test_roles_come_from_the_project_and_above(cloud: Any, ann: Member) -> None:
+def test_bucket_inherits_project_and_organization_roles(cloud: Any, ann: Member) -> None:
     for resource in ("projects/local-project", "organizations/400000000001"):
         member = Member(cloud, resource.partition("/")[0])
         grant(cloud, resource, "roles/storage.objectViewer", member.name)
-        assert member.told("GET", f"{ROOT}/o/in%2Fa")[0] == 200
+        assert member.status_and_message("GET", f"{ROOT}/o/in%2Fa")[0] == 200
 
 
 @in_thread
-def test_basic_roles_reach_buckets_by_their_convenience_members(cloud: Any, ann: Member) -> None:
-    """A project's editors own its buckets because the buckets' policies say so."""
+def test_basic_roles_apply_by_convenience_members(cloud: Any, ann: Member) -> None:
+    """A project's editors own its buckets by the buckets' own policies."""
     project, path = "projects/local-project", f"{ROOT}/o/in%2Fa"
     grant(cloud, project, "roles/viewer", ann.name)
     bob = Member(cloud, "bob")
     grant(cloud, project, "roles/editor", bob.name)
 
-    assert ann.told("GET", path)[0] == 200
-    assert ann.told("DELETE", path) == of_object(ann, "delete")
-    assert bob.told("DELETE", path)[0] == 204
+    assert ann.status_and_message("GET", path)[0] == 200
+    assert ann.status_and_message("DELETE", path) == of_object(ann, "delete")
+    assert bob.status_and_message("DELETE", path)[0] == 204
     with Member.owner(cloud).storage() as client:
         policy = client.bucket(BUCKET).get_iam_policy(requested_policy_version=3)
-        policy.bindings = [one for one in policy.bindings if "legacyObject" not in one["role"]]
+        policy.bindings = [
+            binding for binding in policy.bindings if "legacyObject" not in binding["role"]
+        ]
         client.bucket(BUCKET).set_iam_policy(policy)
-    assert bob.told("GET", f"{ROOT}/o/out%2Fb") == of_object(bob, "get")
-    assert bob.told("GET", f"{ROOT}/o")[0] == 200
+    assert bob.status_and_message("GET", f"{ROOT}/o/out%2Fb") == of_object(bob, "get")
+    assert bob.status_and_message("GET", f"{ROOT}/o")[0] == 200
 
 
 @in_thread
-def test_objects_without_uniform_access_have_the_usual_lists(cloud: Any, ann: Member) -> None:
+def test_fine_grained_bucket_has_default_acls(cloud: Any, ann: Member) -> None:
     grant(cloud, "projects/local-project", "roles/viewer", ann.name)
 
     with Member.owner(cloud).storage() as client:
         client.create_bucket("fine-grained").blob("a").upload_from_string("a")
-    assert ann.told("GET", "/storage/v1/b/fine-grained/o/a")[0] == 200
-    told = ann.told("DELETE", "/storage/v1/b/fine-grained/o/a")
-    assert told == of_object(ann, "delete")
+    assert ann.status_and_message("GET", "/storage/v1/b/fine-grained/o/a")[0] == 200
+    response = ann.status_and_message("DELETE", "/storage/v1/b/fine-grained/o/a")
+    assert response == of_object(ann, "delete")
 
 
 @in_thread
-def test_a_condition_narrows_a_grant(cloud: Any, ann: Member) -> None:
+def test_condition_limits_grant(cloud: Any, ann: Member) -> None:
     condition = f'resource.name.startsWith("projects/_/buckets/{BUCKET}/objects/in/")'
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectAdmin", ann.name, condition=condition)
 
-    assert ann.told("GET", f"{ROOT}/o/in%2Fa")[0] == 200
-    assert ann.told("POST", f"{UPLOAD}in/new", data=b"x")[0] == 200
-    assert ann.told("GET", f"{ROOT}/o/out%2Fb") == of_object(ann, "get")
-    assert ann.told("POST", f"{UPLOAD}out/new", data=b"x") == of_object(ann, "create")
-    asked = f"{ROOT}/iam/testPermissions?permissions=storage.objects.get"
-    assert "permissions" not in ann.ask("GET", asked).json()
+    assert ann.status_and_message("GET", f"{ROOT}/o/in%2Fa")[0] == 200
+    assert ann.status_and_message("POST", f"{UPLOAD}in/new", data=b"x")[0] == 200
+    assert ann.status_and_message("GET", f"{ROOT}/o/out%2Fb") == of_object(ann, "get")
+    assert ann.status_and_message("POST", f"{UPLOAD}out/new", data=b"x") == of_object(ann, "create")
+    url = f"{ROOT}/iam/testPermissions?permissions=storage.objects.get"
+    assert "permissions" not in ann.send("GET", url).json()
 
 
 @in_thread
-def test_members_that_are_many_and_members_that_are_others(cloud: Any, ann: Member) -> None:
+def test_member_kinds_match_callers(cloud: Any, ann: Member) -> None:
     owner, path = Member.owner(cloud), f"{ROOT}/o/in%2Fa"
-    fresh = owner.must("GET", f"{ROOT}/iam")
+    fresh = owner.send_ok("GET", f"{ROOT}/iam")
     for member, is_ann in (
         ("allUsers", True),
         ("allAuthenticatedUsers", True),
@@ -205,45 +209,49 @@ def test_members_that_are_many_and_members_that_are_others(cloud: Any, ann: Memb
         ("deleted:user:ann@example.com?uid=1", False),
         ("serviceAccount:ann@example.com", False),
     ):
-        owner.must("PUT", f"{ROOT}/iam", json={"bindings": fresh["bindings"]})
+        owner.send_ok("PUT", f"{ROOT}/iam", json={"bindings": fresh["bindings"]})
         grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectViewer", member)
-        assert ann.told("GET", path) == ((200, "") if is_ann else of_object(ann, "get")), member
+        assert ann.status_and_message("GET", path) == (
+            (200, "") if is_ann else of_object(ann, "get")
+        ), member
 
 
 @in_thread
-def test_what_may_be_done_is_asked_by_the_same_truth(cloud: Any, ann: Member) -> None:
+def test_test_permissions_matches_enforcement(cloud: Any, ann: Member) -> None:
     names = ["storage.objects.get", "storage.objects.delete", "storage.buckets.get"]
-    asked = f"{ROOT}/iam/testPermissions?" + "&".join(f"permissions={name}" for name in names)
+    url = f"{ROOT}/iam/testPermissions?" + "&".join(f"permissions={name}" for name in names)
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectViewer", ann.name)
 
-    assert ann.ask("GET", asked).json()["permissions"] == names[:1]
-    assert cloud.request("GET", asked).json()["permissions"] == names
-    Member.owner(cloud).must("PATCH", "/_local/settings", json={"denied_permissions": names[1:2]})
-    assert cloud.request("GET", asked).json()["permissions"] == [names[0], names[2]]
+    assert ann.send("GET", url).json()["permissions"] == names[:1]
+    assert cloud.request("GET", url).json()["permissions"] == names
+    Member.owner(cloud).send_ok(
+        "PATCH", "/_local/settings", json={"denied_permissions": names[1:2]}
+    )
+    assert cloud.request("GET", url).json()["permissions"] == [names[0], names[2]]
     answer = cloud.request("DELETE", f"{ROOT}/o/in%2Fa")
     assert answer.status_code == 403
     assert "owner@local-cloud.invalid does not have storage.objects.delete" in answer.text
 
 
 @in_thread
-def test_a_token_is_limited_by_its_scopes(cloud: Any, ann: Member) -> None:
-    """googleapis/google-cloud-cpp#7334: how Cloud Storage says it."""
+def test_storage_token_is_limited_by_scopes(cloud: Any, ann: Member) -> None:
+    """Cloud Storage's wording: googleapis/google-cloud-cpp#7334."""
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
     scope = "https://www.googleapis.com/auth/devstorage.read_only"
     limited = Member(cloud, "ann", scopes=[scope])
 
-    told = 403, "Provided scope(s) are not authorized"
-    assert limited.told("GET", f"{ROOT}/o/in%2Fa")[0] == 200
-    assert limited.told("POST", f"{UPLOAD}new", data=b"x") == told
-    assert limited.told("GET", f"{ROOT}/iam") == told
-    assert ann.told("POST", f"{UPLOAD}new", data=b"x")[0] == 200
+    expected = 403, "Provided scope(s) are not authorized"
+    assert limited.status_and_message("GET", f"{ROOT}/o/in%2Fa")[0] == 200
+    assert limited.status_and_message("POST", f"{UPLOAD}new", data=b"x") == expected
+    assert limited.status_and_message("GET", f"{ROOT}/iam") == expected
+    assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x")[0] == 200
 
 
 @in_thread
-def test_a_fault_that_denies_speaks_as_storage_does(cloud: Any, ann: Member) -> None:
+def test_deny_fault_uses_storage_wording(cloud: Any, ann: Member) -> None:
     fault = {"kind": "deny", "method": "objects.insert", "caller": "ann@*", "times": 1}
-    Member.owner(cloud).must("POST", "/_local/faults", json=fault)
+    Member.owner(cloud).send_ok("POST", "/_local/faults", json=fault)
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
 
-    assert ann.told("POST", f"{UPLOAD}new", data=b"x") == of_object(ann, "create")
-    assert ann.told("POST", f"{UPLOAD}new", data=b"x")[0] == 200
+    assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x") == of_object(ann, "create")
+    assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x")[0] == 200

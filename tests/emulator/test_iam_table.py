@@ -1,4 +1,4 @@
-"""The table of what each method needs is whole, and agrees with what is known of IAM."""
+"""The table of required permissions is complete and consistent with IAM data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
 
 
 def served(cloud: Any) -> set[str]:
-    """Every method that a handler answers, by the API that it is of."""
+    """The full names of all served methods."""
     world = cloud.server.world
-    found = {method.full_name for method, is_imitated in Router(world).tables() if is_imitated}
-    return found | world.service("storage").names()
+    methods = {method.full_name for method, is_imitated in Router(world).tables() if is_imitated}
+    return methods | world.service("storage").names()
 
 
 def without_rows(cloud: Any) -> list[str]:
-    """Methods that are served and have no row, with the place for it."""
+    """Served methods without a row, with the file to add it to."""
     guard = cloud.server.world.guard
     return [
         f"{method}: give it a row in {guard.api_of(method).package}'s permissions.toml"
@@ -36,15 +36,15 @@ def without_rows(cloud: Any) -> list[str]:
     ]
 
 
-async def test_every_method_that_is_served_has_a_row(cloud: Any) -> None:
+async def test_every_served_method_has_permission_row(cloud: Any) -> None:
     assert len(served(cloud)) > 200
     assert without_rows(cloud) == []
 
 
-async def test_a_new_method_is_served_and_its_row_asked_for(
+async def test_new_method_without_row_is_reported(
     cloud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler is all that it takes; the place of the rest is named."""
+    """Adding a handler is enough to serve it; the missing row is reported with its file."""
 
     async def update(self: Disks, request: Any, caller: Caller) -> Any:
         return self.begin("patch", self.name_of(request), caller, {"row": {}})
@@ -53,19 +53,19 @@ async def test_a_new_method_is_served_and_its_row_asked_for(
     method = "google.cloud.compute.v1.Disks/Update"
     place = "tpuctl.emulator.compute's permissions.toml"
     assert without_rows(cloud) == [f"{method}: give it a row in {place}"]
-    # Not even the editor of a project may call what nobody has thought about.
+    # Without a row, not even a project editor may call it.
     request = compute_v1.UpdateDiskRequest.pb()(project="local-project", disk="d")
     with pytest.raises(ApiError, match="The caller does not have permission"):
         cloud.server.world.guard.check(method, request, Caller("ann@example.com"))
 
 
-async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
-    """But for those that answer "not implemented" so far, and what is served in JSON alone."""
+async def test_every_row_has_served_method(cloud: Any) -> None:
+    """Except those that return "not implemented" so far, and those served as JSON only."""
     there = served(cloud)
     unknown = {
-        one
-        for one in cloud.server.world.guard.permissions.methods()
-        if one not in there and not one.startswith(_QUOTA)
+        method
+        for method in cloud.server.world.guard.permissions.methods()
+        if method not in there and not method.startswith(_QUOTA)
     }
     assert unknown <= {
         "google.cloud.compute.v1.Instances/Resume",
@@ -77,17 +77,17 @@ async def test_no_row_is_of_a_method_that_nobody_serves(cloud: Any) -> None:
     }
 
 
-async def test_rows_name_permissions_and_rules_that_there_are(cloud: Any) -> None:
-    known = {*known_permissions(), "compute.imageFamilyViews.get"}
+async def test_rows_use_known_permissions_and_rules(cloud: Any) -> None:
+    permissions = {*known_permissions(), "compute.imageFamilyViews.get"}
     guard = cloud.server.world.guard
     for method in guard.permissions.methods():
         row = guard.permissions.row_of(method)
         place = f"{method} in {guard.api_of(method).package}'s permissions.toml"
-        assert known.issuperset(row.permissions), place
+        assert permissions.issuperset(row.permissions), place
         assert guard.rules.keys() >= {*row.rules}, place
 
 
-# Those of no predefined role but the basic ones, as far as the record of these goes.
+# In no predefined role except the basic ones, as far as public listings show.
 IN_NO_ROLE = {
     "compute.imageFamilyViews.get",
     "orgpolicy.policies.create",
@@ -97,29 +97,29 @@ IN_NO_ROLE = {
 }
 
 
-async def test_some_predefined_role_has_each_permission_that_a_method_needs(cloud: Any) -> None:
+async def test_every_required_permission_is_in_a_predefined_role(cloud: Any) -> None:
     basic = ("roles/owner", "roles/editor", "roles/viewer")
     roles = [role for name, role in predefined_roles().items() if name not in basic]
-    held = {permission for role in roles for permission in role.permissions}
+    granted = {permission for role in roles for permission in role.permissions}
     permissions = cloud.server.world.guard.permissions
     for method in permissions.methods():
-        missing = {*permissions.row_of(method).permissions} - held - IN_NO_ROLE
+        missing = {*permissions.row_of(method).permissions} - granted - IN_NO_ROLE
         assert not missing, f"{method}: no role in predefined_roles.toml has {missing}"
 
 
-def test_agents_of_an_api_get_roles_that_there_are() -> None:
+def test_service_agent_roles_exist() -> None:
     for api in APIS:
         for role, _ in api.access.agents:
             assert role in predefined_roles(), f"{api.access.package}.api: {role}"
 
 
-async def test_every_row_stands_with_the_api_that_it_is_of(cloud: Any) -> None:
+async def test_rows_belong_to_their_api(cloud: Any) -> None:
     for api in APIS:
         assert all(map(api.access.has, MethodPermissions([api.access.package]).methods()))
 
 
 def discovered(api: str, version: str) -> dict[str, list[str]]:
-    """The scopes that each method takes, by its id in Google's own description."""
+    """Scopes by method ID, from Google's discovery document."""
     discovery = pytest.importorskip("googleapiclient.discovery_cache")
     import json
 
@@ -140,10 +140,10 @@ def discovered(api: str, version: str) -> dict[str, list[str]]:
     ("api", "version", "start"),
     [("storage", "v1", "storage."), ("compute", "v1", "google.cloud.compute.v1.")],
 )
-def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str) -> None:
+def test_scopes_match_discovery_documents(api: str, version: str, start: str) -> None:
     described = discovered(api, version)
     checked = 0
-    access = next(one.access for one in APIS if one.access.has(start))
+    access = next(api_config.access for api_config in APIS if api_config.access.has(start))
     for method in MethodPermissions([access.package]).methods():
         if not method.startswith(start):
             continue
@@ -151,7 +151,7 @@ def test_scopes_suffice_where_google_says_so(api: str, version: str, start: str)
         identity = f"{api}.{_lowered(rest)}"
         if identity not in described:
             continue
-        for scope in {one for scopes in described.values() for one in scopes}:
+        for scope in {scope_name for scopes in described.values() for scope_name in scopes}:
             allowed = scopes_allow({scope}, access, method, mutating=is_mutating(method))
             assert allowed == (scope in described[identity]), (method, scope)
         checked += 1

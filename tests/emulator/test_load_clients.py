@@ -1,4 +1,4 @@
-"""Many official clients at once: every answer is right, and nobody's change is lost."""
+"""Many concurrent official clients: every response is right, and no update is lost."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.places import PARENT, PROJECT
 
 CLIENTS = 64
 ROUNDS = 3
-LONGEST = 300.0  # seconds for one call: what is shown is that it is right, on any machine
+LONGEST = 300.0  # timeout of one call: the test is about correctness, on any machine
 BUCKET = "shared-by-many"
 
 
 class Crowd:
-    """A server, and clients of it that share nothing with each other."""
+    """A server and its independent clients."""
 
     def __init__(self, server: KilledServer) -> None:
         self.server = server
@@ -40,15 +40,15 @@ class Crowd:
             "client_options": ClientOptions(api_endpoint=self.server.url),
         }
 
-    def made(self, client: Any) -> Any:
+    def keep(self, client: Any) -> Any:
         self.closing.append(client.transport.close)
         return client
 
     def transport(self, kind: Any) -> Any:
-        """A gRPC transport on a connection of its own."""
+        """A gRPC transport with a separate connection."""
         channel = grpc.insecure_channel(
             self.server.url.removeprefix("http://"),
-            # Without the second, all clients of this process would share one connection.
+            # Without the second option, all clients of this process would share one connection.
             options=[("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)],
         )
         self.closing.append(channel.close)
@@ -72,24 +72,24 @@ class _Bearer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
 
 
 def objects(crowd: Crowd, number: int) -> None:
-    """Objects of one's own, and a number that all count up."""
+    """Private objects, and a counter that all clients increment."""
     bucket = crowd.storage().bucket(BUCKET)
-    own = f"of/{number:02}"
+    prefix = f"of/{number:02}"
     for turn in range(ROUNDS):
         data = random.Random(f"{number} {turn}").randbytes(20_000 + number)
-        bucket.blob(own).upload_from_string(data)
-        assert bucket.blob(own).download_as_bytes() == data
+        bucket.blob(prefix).upload_from_string(data)
+        assert bucket.blob(prefix).download_as_bytes() == data
         while True:
             counter = bucket.get_blob("counter")
             try:
-                value = int(counter.download_as_bytes())  # of the generation that was found
+                value = int(counter.download_as_bytes())  # of that generation
                 counter.upload_from_string(
                     str(value + 1), if_generation_match=counter.generation, retry=None
                 )
                 break
             except (exceptions.NotFound, exceptions.PreconditionFailed):
                 crowd.conflicts["counter"] += 1
-    assert [blob.name for blob in bucket.list_blobs(prefix=own)] == [own]
+    assert [blob.name for blob in bucket.list_blobs(prefix=prefix)] == [prefix]
 
 
 def nodes(crowd: Crowd, number: int, client: Any) -> None:
@@ -119,11 +119,11 @@ def nodes_by_grpc(crowd: Crowd, number: int) -> None:
 def nodes_by_rest(crowd: Crowd, number: int) -> None:
     from google.cloud import tpu_v2
 
-    nodes(crowd, number, crowd.made(tpu_v2.TpuClient(transport="rest", **crowd.rest())))
+    nodes(crowd, number, crowd.keep(tpu_v2.TpuClient(transport="rest", **crowd.rest())))
 
 
 def members(crowd: Crowd, number: int, client: Any) -> None:
-    """Grants to people of one's own, in the policy that all change."""
+    """Grants to members of this client, in the policy that all clients change."""
     for turn in range(ROUNDS):
         while True:
             policy = client.get_iam_policy(resource=f"projects/{PROJECT}", timeout=LONGEST)
@@ -149,13 +149,13 @@ def members_by_grpc(crowd: Crowd, number: int) -> None:
 def members_by_rest(crowd: Crowd, number: int) -> None:
     from google.cloud import resourcemanager_v3 as manager
 
-    members(crowd, number, crowd.made(manager.ProjectsClient(transport="rest", **crowd.rest())))
+    members(crowd, number, crowd.keep(manager.ProjectsClient(transport="rest", **crowd.rest())))
 
 
 def firewalls(crowd: Crowd, number: int) -> None:
     from google.cloud import compute_v1
 
-    client = crowd.made(compute_v1.FirewallsClient(**crowd.rest()))
+    client = crowd.keep(compute_v1.FirewallsClient(**crowd.rest()))
     where = {"project": PROJECT, "timeout": LONGEST}
     for turn in range(ROUNDS):
         name = f"rule-{number}-{turn}"
@@ -167,7 +167,7 @@ def firewalls(crowd: Crowd, number: int) -> None:
         )
         client.insert_unary(firewall_resource=rule, **where)
         assert client.get(firewall=name, **where).priority == 100 + number
-        assert name in {one.name for one in client.list(**where)}
+        assert name in {firewall.name for firewall in client.list(**where)}
 
 
 def accounts(crowd: Crowd, number: int) -> None:
@@ -177,9 +177,9 @@ def accounts(crowd: Crowd, number: int) -> None:
     client = iam_admin_v1.IAMClient(transport=crowd.transport(IAMGrpcTransport))
     for turn in range(ROUNDS):
         request = {"name": f"projects/{PROJECT}", "account_id": f"account-{number}-{turn}"}
-        made = client.create_service_account(request=request, timeout=LONGEST)
-        found = client.get_service_account(name=made.name, timeout=LONGEST)
-        assert found == made
+        created = client.create_service_account(request=request, timeout=LONGEST)
+        stored = client.get_service_account(name=created.name, timeout=LONGEST)
+        assert stored == created
 
 
 WORK: tuple[Callable[[Crowd, int], None], ...] = (
@@ -205,24 +205,24 @@ def crowd(tmp_path: Path) -> Iterator[Crowd]:
 
 
 @pytest.mark.soak
-def test_many_clients_at_once(crowd: Crowd) -> None:
+def test_concurrent_clients_lose_no_updates(crowd: Crowd) -> None:
     all_there = threading.Barrier(CLIENTS)
 
-    def one(number: int) -> str:
+    def run_client(number: int) -> str:
         work = WORK[number % len(WORK)]
         all_there.wait(LONGEST)
         work(crowd, number)
         return work.__name__
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        done = Counter(pool.map(one, range(CLIENTS)))
+        done = Counter(pool.map(run_client, range(CLIENTS)))
     assert sum(done.values()) == CLIENTS
-    # The changes of all of them are there.
+    # No update was lost.
     counter = crowd.storage().bucket(BUCKET).blob("counter").download_as_bytes()
     assert int(counter) == done["objects"] * ROUNDS
     policy = crowd.server.ask("POST", f"/v3/projects/{PROJECT}:getIamPolicy").json()
-    members = [one for binding in policy["bindings"] for one in binding["members"]]
-    wanted = (done["members_by_rest"] + done["members_by_grpc"]) * ROUNDS
-    assert len([one for one in members if one.startswith("user:of-")]) == wanted
+    members = [member for binding in policy["bindings"] for member in binding["members"]]
+    expected = (done["members_by_rest"] + done["members_by_grpc"]) * ROUNDS
+    assert len([member for member in members if member.startswith("user:of-")]) == expected
     assert crowd.conflicts["counter"] > 0, "they were not at it at once"
     assert crowd.server.ask("GET", "/_local/status").json()["nodes"] == 0

@@ -1,4 +1,4 @@
-"""Objects larger than the server's memory should ever be: they stream through it both ways."""
+"""Large objects stream through the server without growing its memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 8 * MB
 
 
 class Source(io.RawIOBase):
-    """A file of so many bytes that is not there, and the digest of what was read of it."""
+    """A virtual file of `size` bytes, and the digest of its content."""
 
     def __init__(self, size: int) -> None:
         self._block = random.Random(size).randbytes(MB)
@@ -61,7 +61,7 @@ class Source(io.RawIOBase):
 
 
 class Large:
-    """A server of its own, whose memory is looked at."""
+    """A dedicated server whose memory is measured."""
 
     def __init__(self, server: KilledServer) -> None:
         self.server = server
@@ -72,11 +72,11 @@ class Large:
         )
 
     def most(self) -> int:
-        """The most memory that the server ever had, in bytes."""
+        """The peak memory of the server, in bytes."""
         text = Path(f"/proc/{self.server.pid}/status").read_text("ascii")
-        found = re.search(r"VmHWM:\s+(\d+) kB", text)
-        assert found is not None
-        return int(found[1]) * 1024
+        match = re.search(r"VmHWM:\s+(\d+) kB", text)
+        assert match is not None
+        return int(match[1]) * 1024
 
     def connection(self) -> http.client.HTTPConnection:
         host, port = self.server.url.removeprefix("http://").split(":")
@@ -117,7 +117,7 @@ def by_xml(large: Large, source: Source, size: int) -> None:
 
 
 def by_client(large: Large, source: Source, size: int) -> None:
-    """Resumable, in pieces."""
+    """Resumable, in chunks."""
     blob = large.client.bucket(BUCKET).blob("object", chunk_size=CHUNK)
     blob.upload_from_file(source, size=size)
 
@@ -134,7 +134,7 @@ WAYS = (by_media, by_xml, by_client, by_composition)
 
 
 def downloaded(large: Large, size: int) -> str:
-    """The digest of the object, while somebody else asked for it too and reads nothing."""
+    """The digest of the object, while another client requested it but does not read."""
     path = f"/download/storage/v1/b/{BUCKET}/o/object?alt=media"
     idle = large.request("GET", path)
     reading = large.request("GET", path)
@@ -158,7 +158,7 @@ def through(large: Large, way: Callable[[Large, Source, int], None], size: int, 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_memory_does_not_follow_size(
+def test_memory_is_independent_of_object_size(
     large: Large, way: Callable[[Large, Source, int], None]
 ) -> None:
     through(large, way, 64 * MB, 24 * MB)
@@ -167,5 +167,5 @@ def test_memory_does_not_follow_size(
 @pytest.mark.soak
 @pytest.mark.release("larger than what `make test` measures in the same way")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_gigabyte(large: Large, way: Callable[[Large, Source, int], None]) -> None:
+def test_gigabyte_object(large: Large, way: Callable[[Large, Source, int], None]) -> None:
     through(large, way, 1024 * MB, 64 * MB)

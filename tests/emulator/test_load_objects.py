@@ -1,7 +1,7 @@
-"""Buckets of very many objects: what each request costs does not grow with them.
+"""Buckets with very many objects: the cost of each request does not grow with their number.
 
-Work is counted, not timed: instructions of the database's machine, which read every row that is
-looked at.
+Cost is counted, not timed: instructions of SQLite's virtual machine, which executes some for each
+row it reads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pytest
 
 BUCKET = "very-many"
 IN_FOLDER = 50
-STEP = 10  # instructions between two looks at the count
+STEP = 10  # instructions between progress callbacks
 
 
 class Work:
-    """How much the database did."""
+    """Counts the database's instructions."""
 
     def __init__(self, store: Any) -> None:
         self._count = 0
@@ -44,7 +44,7 @@ def name_of(number: int) -> str:
 
 
 def each(cloud: Any, count: int, verb: str, path: Callable[[int], str], body: bytes = b"") -> None:
-    """One request for each number, over a few connections that stay open."""
+    """One request per number, over a few persistent connections."""
 
     def some(part: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
@@ -65,7 +65,7 @@ def quoted(number: int) -> str:
 
 
 def fill_and_empty(cloud: Any, work: Work, count: int) -> dict[str, int]:
-    """The work of filling a bucket, looking through it and emptying it, by what was done."""
+    """The cost of filling a bucket, listing it and emptying it, by step."""
     found: dict[str, int] = {}
     client = cloud.storage()
     bucket = client.create_bucket(BUCKET)
@@ -84,7 +84,7 @@ def fill_and_empty(cloud: Any, work: Work, count: int) -> dict[str, int]:
     assert inside == [name_of(IN_FOLDER + number) for number in range(IN_FOLDER)]
     with work.counted(found, "last"):
         last = client.list_blobs(BUCKET, start_offset=name_of(count - 3))
-        assert [blob.name for blob in last] == [name_of(count - 3 + one) for one in range(3)]
+        assert [blob.name for blob in last] == [name_of(count - 3 + offset) for offset in range(3)]
     with work.counted(found, "get"):
         assert bucket.get_blob(name_of(count // 2)).size == 4
     objects = f"/storage/v1/b/{BUCKET}/o/"
@@ -103,7 +103,7 @@ async def compare(make_cloud: Any, few: int, many: int) -> None:
         counter = Work(cloud.server.store)
         work[count] = await asyncio.to_thread(fill_and_empty, cloud, counter, count)
     factor = many / few
-    told = json.dumps(work)
+    details = json.dumps(work)
     for name in (
         "uploads",
         "list",
@@ -111,12 +111,12 @@ async def compare(make_cloud: Any, few: int, many: int) -> None:
         "deletions",
         "bucket",
     ):  # as many times as there are more
-        assert work[many][name] < 1.3 * factor * work[few][name], (name, told)
+        assert work[many][name] < 1.3 * factor * work[few][name], (name, details)
     for name in ("prefix", "last", "get"):  # however many there are
-        assert work[many][name] < 1.3 * work[few][name] + 500, (name, told)
+        assert work[many][name] < 1.3 * work[few][name] + 500, (name, details)
 
 
-async def test_work_for_each_object_is_the_same(make_cloud: Any) -> None:
+async def test_work_per_object_is_constant(make_cloud: Any) -> None:
     await compare(make_cloud, 100, 1000)
 
 

@@ -1,4 +1,4 @@
-"""Slices of many workers: every machine answers over SSH at once, in memory that a laptop has."""
+"""Slices of many workers: every machine serves SSH concurrently, in a laptop's memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tpuctl.emulator.client.server_process import LocalCloud
 
 PARENT_OF_V4 = f"projects/{PROJECT}/locations/us-central2-b"
 GB = 1 << 30
-# Each machine's program stays until all have answered: at one moment all of them run.
+# Each machine's program waits until all have answered, so that all run concurrently.
 COMMAND = "hostname; python3 -c 'print(1, flush=True); input()'"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is told by /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def cloud(tmp_path: Path) -> Iterator[LocalCloud]:
 
 
 def make_slice(cloud: LocalCloud, type_name: str, key: asyncssh.SSHKey) -> Any:
-    """A node whose machines let the key's owner in as anna, made by the official client."""
+    """A node that accepts the SSH key for user anna, created by the official client."""
     options: dict[str, Any] = {
         "transport": "rest",
         "credentials": Credentials(token=cloud.token),
@@ -56,12 +56,12 @@ def make_slice(cloud: LocalCloud, type_name: str, key: asyncssh.SSHKey) -> Any:
             runtime_version="tpu-ubuntu2204-base",
             metadata={"ssh-keys": f"anna:{public}"},
         )
-        made = client.create_node(parent=PARENT_OF_V4, node_id="slice", node=node, timeout=60)
-        return made.result(timeout=300)
+        operation = client.create_node(parent=PARENT_OF_V4, node_id="slice", node=node, timeout=60)
+        return operation.result(timeout=300)
 
 
 async def ask_all(node: Any, key: asyncssh.SSHKey, cloud: LocalCloud) -> tuple[list[str], int]:
-    """What each worker answered, in order, and the memory of everything while all of them did."""
+    """The workers' hostnames, in order, and the total memory while all of them ran."""
     port = int(node.metadata.get("tpuctl-ssh-port", "22"))
 
     async def connect(address: str) -> asyncssh.SSHClientConnection:
@@ -87,15 +87,15 @@ async def ask_all(node: Any, key: asyncssh.SSHKey, cloud: LocalCloud) -> tuple[l
             *(connect(endpoint.ip_address) for endpoint in node.network_endpoints)
         )
         begun = await asyncio.gather(*map(begin, connections))
-        taken = await asyncio.to_thread(proportional_memory, cloud.pid)
+        memory = await asyncio.to_thread(proportional_memory, cloud.pid)
         for process, _ in begun:
             process.stdin.write("\n")
         ended = await asyncio.gather(*(process.wait() for process, _ in begun))
-        assert {one.exit_status for one in ended} == {0}
+        assert {process.exit_status for process in ended} == {0}
         for connection in connections:
             connection.close()
         await asyncio.gather(*(connection.wait_closed() for connection in connections))
-    return [host for _, host in begun], taken
+    return [host for _, host in begun], memory
 
 
 def make_stack(
@@ -116,44 +116,44 @@ async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: floa
     node = await asyncio.to_thread(make_slice, cloud, type_name, key)
     assert len(node.network_endpoints) == workers
     assert server_process.report(cloud)["machines"] == workers
-    hosts, taken = await ask_all(node, key, cloud)
+    hosts, memory = await ask_all(node, key, cloud)
     prefix = hosts[0].rpartition("-w-")[0]
     if "none" not in cloud.isolation:
         assert hosts == [f"{prefix}-w-{worker}" for worker in range(workers)]
-    assert taken < most, f"{taken / GB:.2f} GB for {workers} machines"
+    assert memory < most, f"{memory / GB:.2f} GB for {workers} machines"
 
 
 @pytest.mark.soak
 @pytest.mark.release("a measurement; a job on 32 runs at every commit")
-async def test_a_slice_of_32(cloud: LocalCloud) -> None:
+async def test_slice_of_32_workers(cloud: LocalCloud) -> None:
     await all_answer(cloud, "v4-256", 32, 0.125 * 4 * GB)
 
 
 @pytest.mark.soak
 @pytest.mark.release("a measurement; a job on 32 runs at every commit")
-async def test_a_slice_of_256(cloud: LocalCloud) -> None:
+async def test_slice_of_256_workers(cloud: LocalCloud) -> None:
     await all_answer(cloud, "v4-2048", 256, 4 * GB)
 
 
 @pytest.mark.soak
 @pytest.mark.release("a measurement; a job on 32 runs at every commit")
-async def test_a_stack_on_256(
+async def test_stack_on_256_workers(
     cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `up` leaves it, a watch running on each machine."""
+    """After `up`, with a watchdog on each machine."""
     stack = make_stack(cloud, tmp_path, monkeypatch, "v4-2048")
     await stack.up()
     assert server_process.report(cloud)["machines"] == 256
-    taken = await asyncio.to_thread(proportional_memory, cloud.pid)
-    assert taken < 4 * GB, f"{taken / GB:.2f} GB"
+    memory = await asyncio.to_thread(proportional_memory, cloud.pid)
+    assert memory < 4 * GB, f"{memory / GB:.2f} GB"
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.soak
-async def test_a_job_on_all_of_32(
+async def test_job_on_32_workers(
     cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not of 256: each worker's programs take more than a second of a processor that all share."""
+    """Not on 256: the workers' programs take more than a second each of a shared processor."""
     stack = make_stack(cloud, tmp_path, monkeypatch, "v4-256")
     await stack.up()
     (tmp_path / "job").mkdir()

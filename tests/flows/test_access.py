@@ -44,7 +44,7 @@ def _covers(ports: str, port: int) -> bool:
 
 
 async def rules_of(bench: Bench) -> list[Any]:
-    return list(await bench.ask("firewalls", "list", project=bench.stack.stack.project))
+    return list(await bench.call("firewalls", "list", project=bench.stack.stack.project))
 
 
 async def reaching(bench: Bench, port: int = 22) -> set[str]:
@@ -56,7 +56,7 @@ async def reaching(bench: Bench, port: int = 22) -> set[str]:
 async def node_tags(bench: Bench) -> set[str]:
     stack = bench.stack.stack
     name = f"projects/{stack.project}/locations/{stack.zone}/nodes/{stack.names.node}"
-    found: set[str] = set((await bench.ask("tpu", "get_node", {"name": name})).tags)
+    found: set[str] = set((await bench.call("tpu", "get_node", {"name": name})).tags)
     return found
 
 
@@ -88,7 +88,7 @@ async def test_the_controller_is_as_shut_as_the_rest(project: Project) -> None:
     bench = project.stack("kind: node", "network: {allow_from: [203.0.113.7]}")
     await bench.provision()
     stack = bench.stack.stack
-    machine = await bench.ask(
+    machine = await bench.call(
         *("instances", "get"),
         project=stack.project,
         zone=stack.zone,
@@ -109,14 +109,14 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     assert await reaching(bench) == {RELAY, INSIDE}
     node = await bench.stack.node()
     assert node.addresses == node.inner_addresses, "there is no external one"
-    machine = await bench.ask(
+    machine = await bench.call(
         *("instances", "get"),
         project=stack.project,
         zone=stack.zone,
         instance=stack.names.controller,
     )
     assert not machine.network_interfaces[0].access_configs
-    subnetwork = await bench.ask(
+    subnetwork = await bench.call(
         *("subnetworks", "get"),
         project=stack.project,
         region=stack.region,
@@ -124,7 +124,7 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     )
     assert subnetwork.private_ip_google_access
     name = f"projects/{stack.project}/services/iap.googleapis.com"
-    assert (await bench.ask("services", "get_service", {"name": name})).state.name == "ENABLED"
+    assert (await bench.call("services", "get_service", {"name": name})).state.name == "ENABLED"
     diagnostics = [getattr(event, "diagnostic", None) for event in bench.events]
     (warning,) = [
         diagnostic

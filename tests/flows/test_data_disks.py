@@ -29,7 +29,7 @@ async def disks(bench: Bench) -> list[tuple[str, str]]:
 async def lose_the_node(bench: Bench) -> None:
     parent = f"projects/{bench.stack.project}/locations/{ZONE}"
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
-    operation = await bench.ask("tpu", "delete_node", {"name": name})
+    operation = await bench.call("tpu", "delete_node", {"name": name})
     cloud = bench.stack.cloud
     await long_operation(cloud, "tpu", operation.operation, subject="the node", seconds=30)
 

@@ -115,7 +115,7 @@ def test_a_permission_that_is_missing(ready: Pipeline, run_doctor: Ask) -> None:
 
 def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     path = f"/v1/projects/{ready.project}/billingInfo"
-    Member.owner(cloud).must("PUT", path, json={"billingAccountName": ""})
+    Member.owner(cloud).send_ok("PUT", path, json={"billingAccountName": ""})
     code, checks, following = run_doctor()
     assert (code, states(checks)["billing"]) == (77, "problem")
     assert following.startswith(f"gcloud billing projects link {ready.project} --billing-account=")
@@ -126,7 +126,7 @@ def test_an_api_that_may_not_be_enabled(
     ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
 ) -> None:
     path = f"/v1/projects/{ready.project}/services/tpu.googleapis.com:disable"
-    Member.owner(cloud).must("POST", path, json={})
+    Member.owner(cloud).send_ok("POST", path, json={})
     assert run_doctor()[1]["APIs"]["message"] == "`up` enables tpu"
     ready.let(
         [
@@ -156,11 +156,11 @@ def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> N
 def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     owner, project = Member.owner(cloud), f"projects/{ready.project}"
     apis = {"serviceIds": ["orgpolicy.googleapis.com"]}
-    owner.must("POST", f"/v1/{project}/services:batchEnable", json=apis)
+    owner.send_ok("POST", f"/v1/{project}/services:batchEnable", json=apis)
     assert run_doctor()[1]["org policies"]["state"] == "ok"
     name = f"{project}/policies/iam.disableServiceAccountCreation"
     policy = {"name": name, "spec": {"rules": [{"enforce": True}]}}
-    owner.must("POST", f"/v2/{project}/policies", json=policy)
+    owner.send_ok("POST", f"/v2/{project}/policies", json=policy)
     code, checks, following = run_doctor()
     assert (code, states(checks)) == (77, {"org policies": "problem"})
     assert "iam.disableServiceAccountCreation" in checks["org policies"]["message"]

@@ -143,7 +143,7 @@ async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
     pipeline = Pipeline(null_cloud, tmp_path, "vm")
     owner = Member.owner(null_cloud)
     body = {"accountId": "workers"}
-    owner.must("POST", f"/v1/projects/{pipeline.project}/serviceAccounts", json=body)
+    owner.send_ok("POST", f"/v1/projects/{pipeline.project}/serviceAccounts", json=body)
     email = f"workers@{pipeline.project}.iam.gserviceaccount.com"
     text = pipeline.file.read_text("utf-8")
     pipeline.file.write_text(text.replace("tpu: {", f"tpu: {{service_account: {email}, "), "utf-8")
@@ -180,9 +180,9 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
 ) -> None:
     owner = Member.owner(local_cloud)
     path = "/v1/projects/local-project/services:batchEnable"
-    owner.must("POST", path, json={"serviceIds": ["iam.googleapis.com"]})
+    owner.send_ok("POST", path, json={"serviceIds": ["iam.googleapis.com"]})
     path = "/v1/projects/local-project/serviceAccounts"
-    assert owner.ask("POST", path, json={"accountId": "a-robot"}).status_code in (200, 409)
+    assert owner.send("POST", path, json={"accountId": "a-robot"}).status_code in (200, 409)
     member = "serviceAccount:a-robot@local-project.iam.gserviceaccount.com"
     names = role_of(make_stack(name=name, runtime=runtime)).permissions
     role = make_role(local_cloud, name.replace("-", "_"), names)

@@ -69,7 +69,7 @@ class Machine:
         outcomes = {}
         for name, (verb, path, _) in doings.items():
             body = {} if verb in ("GET", "DELETE") else {"json": {}}
-            answer = self.member.ask(verb, path, **body)
+            answer = self.member.send(verb, path, **body)
             assert answer.status_code in (200, 204, 403, 404), answer.text
             match = re.search(r"'([a-z]+(?:\.[A-Za-z]+){2,})'", answer.text)
             if answer.status_code == 403:
@@ -80,7 +80,7 @@ class Machine:
     def permitted(self, *names: str) -> list[str]:
         """Which of these it has on the project."""
         path = f"/v3/{self.project}:testIamPermissions"
-        answer = self.member.must("POST", path, json={"permissions": list(names)})
+        answer = self.member.send_ok("POST", path, json={"permissions": list(names)})
         return list(answer.get("permissions", ()))
 
     def without(self, resource: str, role: str, doings: Doings) -> dict[str, str]:
@@ -210,7 +210,7 @@ async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: Local
     # It may delete what shares its project: IAM has no policies of single nodes, and the role for
     # it says so in every plan.
     neighbor = f"{place}/nodes/{other.stack.stack.names.node}"
-    assert machine.member.told("GET", neighbor)[0] == 200
+    assert machine.member.status_and_message("GET", neighbor)[0] == 200
     acts = [
         "iam.serviceAccounts.actAs",
         "iam.roles.create",

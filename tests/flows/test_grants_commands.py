@@ -36,7 +36,7 @@ def test_a_token_of_somebody(
     assert len({limited, issued["token"], null_cloud.token}) == 3
     ann = Member(null_cloud, ANN)
     ann.token = limited
-    message = ann.told("GET", "/v3/projects/local-project")
+    message = ann.status_and_message("GET", "/v3/projects/local-project")
     assert message == (403, "Request had insufficient authentication scopes.")
 
 
@@ -67,9 +67,9 @@ def test_a_fault_for_one_caller(
     fault = answer(capsys, "fault", "add", "unavailable", "--caller", "ann@*", "--times", "1")
     try:
         path = "/v3/projects/local-project"
-        assert Member.owner(null_cloud).told("GET", path)[0] == 200
-        assert Member(null_cloud, ANN).told("GET", path)[0] == 503
-        assert Member(null_cloud, ANN).told("GET", path)[0] == 403
+        assert Member.owner(null_cloud).status_and_message("GET", path)[0] == 200
+        assert Member(null_cloud, ANN).status_and_message("GET", path)[0] == 503
+        assert Member(null_cloud, ANN).status_and_message("GET", path)[0] == 403
         assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
     finally:
         remote_control.remove_fault(null_cloud, fault["id"])

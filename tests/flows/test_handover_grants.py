@@ -58,7 +58,7 @@ class Controller:
         if self.stack.is_node:
             name = f"{self.project}/locations/{self.stack.zone}/nodes/{self.stack.names.node}"
             self.node_range = (
-                await self.bench.ask("tpu_v1", "get_node", {"name": name})
+                await self.bench.call("tpu_v1", "get_node", {"name": name})
             ).cidr_block
         await self.bench.preempt(self.cloud)
         return self
@@ -168,7 +168,7 @@ async def test_acting_as_itself_is_needed_and_granted_there_alone(
     await there.work()
     path = f"/v3/{there.project}:testIamPermissions"
     requested = ["iam.serviceAccounts.actAs", "tpu.nodes.create", "tpu.nodes.update"]
-    answer = Member(null_cloud, there.member).must("POST", path, json={"permissions": requested})
+    answer = Member(null_cloud, there.member).send_ok("POST", path, json={"permissions": requested})
     assert answer["permissions"] == ["tpu.nodes.create"], "no other account of the project"
 
 
@@ -179,7 +179,7 @@ async def test_what_was_granted_goes_with_the_stack(
     owner, first = Member.owner(null_cloud), project.stack()
     await first.provision()  # the project, its APIs
     path = f"/v1/projects/{project.id}/serviceAccounts"
-    email = owner.must("POST", path, json={"accountId": "given-account"})["email"]
+    email = owner.send_ok("POST", path, json={"accountId": "given-account"})["email"]
     member = f"serviceAccount:{email}"
     bench = project.stack(f"capacity: spot, service_account: {email}", "controller: {}")
     await bench.provision()
@@ -189,10 +189,10 @@ async def test_what_was_granted_goes_with_the_stack(
         return {binding["role"] for binding in bindings if member in binding["members"]}
 
     def on_account() -> set[str]:
-        return roles(owner.must("POST", f"{path}/{email}:getIamPolicy", json={}))
+        return roles(owner.send_ok("POST", f"{path}/{email}:getIamPolicy", json={}))
 
     def on_project() -> set[str]:
-        return roles(owner.must("POST", f"/v3/projects/{project.id}:getIamPolicy", json={}))
+        return roles(owner.send_ok("POST", f"/v3/projects/{project.id}:getIamPolicy", json={}))
 
     names = bench.stack.stack.names
     assert on_account() == {USER}

@@ -30,7 +30,7 @@ async def test_a_controllers_operation_may_not_see_it_yet(
     assert await bring_up(bench, null_cloud, text) == 1
     said = [one.text for one in bench.events if isinstance(one, StepProgress)]
     assert f"waiting until {stack.service_account} is seen" in said
-    controllers = await bench.ask("instances", "list", project=project.id, zone=stack.zone)
+    controllers = await bench.call("instances", "list", project=project.id, zone=stack.zone)
     assert [(one.name, one.status) for one in controllers] == [(stack.names.controller, "RUNNING")]
     assert (await bench.stack.plan()).plan.is_empty
 

@@ -46,7 +46,7 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
     await bench.provision()
     stack = bench.stack.stack
     path = f"projects/{project.id}/locations/{stack.zone}/nodes/{stack.names.node}"
-    node = await bench.ask("tpu_v1", "get_node", {"name": path})
+    node = await bench.call("tpu_v1", "get_node", {"name": path})
     assert node.state.name == "READY"
     assert node.use_service_networking
     assert node.cidr_block
@@ -56,17 +56,17 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
     other = project.stack("kind: node")
     await other.provision()
     path = path.replace(stack.name, other.stack.stack.name)
-    beside = await other.ask("tpu_v1", "get_node", {"name": path})
+    beside = await other.call("tpu_v1", "get_node", {"name": path})
     assert not beside.use_service_networking
     assert beside.cidr_block != node.cidr_block
 
     # Made again, it asks in the same way.
-    operation = await bench.ask("tpu_v1", "delete_node", {"name": node.name})
+    operation = await bench.call("tpu_v1", "delete_node", {"name": node.name})
     await long_operation(
         bench.stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60
     )
     prepared = await bench.provision()
     assert prepared.plan.change(f"tpu/{stack.names.node}").action is Action.CREATE
-    assert (await bench.ask("tpu_v1", "get_node", {"name": node.name})).use_service_networking
+    assert (await bench.call("tpu_v1", "get_node", {"name": node.name})).use_service_networking
     for one in (bench, other):
         assert (await one.stack.down(delete_bucket=True)).leaks == ()

@@ -23,14 +23,14 @@ async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:
     """As somebody does in the console, who thinks that this is all there was."""
     parent = f"projects/{bench.stack.project}/locations/{ZONE}"
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
-    operation = await bench.ask(client, "delete_node", {"name": name})
+    operation = await bench.call(client, "delete_node", {"name": name})
     await long_operation(
         bench.stack.cloud, client, operation.operation, subject="the node", seconds=30
     )
 
 
 async def delete_controller(bench: Bench) -> None:
-    operation = await bench.ask(
+    operation = await bench.call(
         "instances",
         "delete_unary",
         project=bench.stack.project,
@@ -128,7 +128,7 @@ async def test_a_second_zone_is_left_but_not_the_first(
     }
     parent = f"projects/{project.id}/locations/us-central1-a"
     request = {"parent": parent, "node_id": "second", "node": node}
-    operation = await bench.ask("tpu", "create_node", request)
+    operation = await bench.call("tpu", "create_node", request)
     await long_operation(
         bench.stack.cloud, "tpu", operation.operation, subject="the node", seconds=30
     )
@@ -163,7 +163,7 @@ async def test_grants_of_a_stack_that_is_gone(project: Project) -> None:
     await delete_node(bench, "tpu")
     account = bench.stack.stack.service_account
     name = f"projects/{project.id}/serviceAccounts/{account}"
-    await bench.ask("iam", "delete_service_account", request={"name": name})
+    await bench.call("iam", "delete_service_account", request={"name": name})
     found = await left(bench)
     assert found[f"project-grants/{project.id}"] == "nothing of the stack runs"
     assert not any(address.startswith("account/") for address in found)

@@ -17,7 +17,7 @@ from tests.support.places import PROJECT, US_ZONE
 from tests.support.queued import (
     FLEX_START,
     OTHER,
-    ask,
+    call,
     nodes_of,
     request_of,
     with_queue,
@@ -292,7 +292,7 @@ async def test_a_request_whose_answer_was_lost_is_not_made_twice(
     parent = f"projects/{PROJECT}/locations/-"
     found = [
         one
-        for one in await ask(stack, "list_queued_resources", {"parent": parent})
+        for one in await call(stack, "list_queued_resources", {"parent": parent})
         if one.name.endswith(stack.stack.names.queued)
     ]
     assert [one.state.state.name for one in found] == ["ACTIVE"]

@@ -75,7 +75,7 @@ async def test_nodes_that_tpuctl_did_not_make_count_too(project: Project) -> Non
     await bench.provision()
     parent = f"projects/{project.id}/locations/{ZONE}"
     body = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
-    await bench.ask("tpu", "create_node", {"parent": parent, "node_id": "mine", "node": body})
+    await bench.call("tpu", "create_node", {"parent": parent, "node_id": "mine", "node": body})
     line = by_limit(await project.stack().stack.plan())[IN_ZONE]
     assert (line.used, line.added) == (16, 8)
     prepared = await bench.again().plan()

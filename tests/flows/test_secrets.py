@@ -44,21 +44,21 @@ class Secrets:
 
     def enable(self) -> None:
         path = f"/v1/projects/{self.project}/services/secretmanager.googleapis.com:enable"
-        self.owner.must("POST", path)
+        self.owner.send_ok("POST", path)
 
     def make(self, name: str, value: bytes = THERE.encode()) -> str:
         """Its full name."""
         full = f"projects/{self.project}/secrets/{name}"
         path = f"/v1/projects/{self.project}/secrets?secretId={name}"
-        if not self.owner.ask("GET", f"/v1/{full}").ok:
-            self.owner.must("POST", path, json={"replication": {"automatic": {}}})
+        if not self.owner.send("GET", f"/v1/{full}").ok:
+            self.owner.send_ok("POST", path, json={"replication": {"automatic": {}}})
         data = base64.b64encode(value).decode()
-        self.owner.must("POST", f"/v1/{full}:addVersion", json={"payload": {"data": data}})
+        self.owner.send_ok("POST", f"/v1/{full}:addVersion", json={"payload": {"data": data}})
         return full
 
     def readers(self, name: str) -> list[str]:
         path = f"/v1/projects/{self.project}/secrets/{name}:getIamPolicy"
-        bindings = self.owner.must("GET", path).get("bindings", ())
+        bindings = self.owner.send_ok("GET", path).get("bindings", ())
         return [one for each in bindings if each["role"] == ACCESSOR for one in each["members"]]
 
 
@@ -133,7 +133,7 @@ async def test_what_cannot_be_read_is_told_before_anything_starts(
     await refused(NotFound, "no version 7 of projects/", X="secret:there@7")
     await asyncio.to_thread(secrets.make, "old")
     disable = "/v1/projects/local-project/secrets/old/versions/1:disable"
-    await asyncio.to_thread(secrets.owner.must, "POST", disable, json={})
+    await asyncio.to_thread(secrets.owner.send_ok, "POST", disable, json={})
     await refused(Conflict, "version 1 of .*/old is disabled", X="secret:old")
     assert await stack.jobs() == []
 
@@ -174,7 +174,7 @@ async def test_the_account_is_let_into_the_secrets_that_the_file_names(
     secrets = await prepared(project, null_cloud, "token", "other")
     somebody = "user:ann@local-cloud.invalid"
     await asyncio.to_thread(
-        secrets.owner.must,
+        secrets.owner.send_ok,
         "POST",
         f"/v1/projects/{project.id}/secrets/token:setIamPolicy",
         json={"policy": {"bindings": [{"role": ACCESSOR, "members": [somebody]}]}},

@@ -19,7 +19,7 @@ SET_POLICY = "storage.buckets.setIamPolicy"
 
 async def make_bucket(bench: Bench, name: str) -> None:
     """A bucket of the user's, before any stack uses it."""
-    await bench.ask("storage", "create_bucket", name, location="europe-west4")
+    await bench.call("storage", "create_bucket", name, location="europe-west4")
 
 
 async def granted(bench: Bench, email: str) -> set[str]:
@@ -92,7 +92,7 @@ async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, 
         "account_id": "given-account",
         "service_account": {},
     }
-    account = (await before.ask("iam", "create_service_account", wanted)).email
+    account = (await before.call("iam", "create_service_account", wanted)).email
     shared = f"{project.id}-shared"
     extra = [f"service_account: {account}"]
     if has_bucket:
@@ -146,7 +146,7 @@ async def test_a_grant_that_no_record_has_any_more_is_not_relied_on(
 async def may_watch(bench: Bench, account: str) -> bool:
     """Whether the account has the role on the project with which a machine ends itself."""
     names = bench.stack.stack.names
-    policy = await bench.ask(
+    policy = await bench.call(
         "projects", "get_iam_policy", {"resource": f"projects/{names.project}"}
     )
     who = f"serviceAccount:{account}"

@@ -118,7 +118,7 @@ async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{bench.stack.stack.names.node}"
-    await bench.ask("tpu", "stop_node", {"name": name})
+    await bench.call("tpu", "stop_node", {"name": name})
 
     async def is_stopped() -> bool:
         return (await bench.stack.node()).state == "STOPPED"
@@ -168,7 +168,7 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
     }
     parent = f"projects/{project.id}/locations/{ZONE}"
     body = {"tpu": {"node_spec": [{"parent": parent, "node_id": "n", "node": node}]}}
-    await bench.ask(
+    await bench.call(
         "tpu",
         "create_queued_resource",
         {"parent": parent, "queued_resource_id": "left", "queued_resource": body},
@@ -204,7 +204,7 @@ async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
     (node,) = found.nodes
     assert node.endpoints
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{node.name}"
-    await bench.ask("tpu_v1", "delete_node", {"name": name})
+    await bench.call("tpu_v1", "delete_node", {"name": name})
 
     async def has_no_node() -> bool:
         return not (await bench.stack.status()).nodes
@@ -322,7 +322,7 @@ async def test_what_remains_and_is_charged_fails_down(
         "labels": {"tpuctl-stack": bench.stack.stack.name},
     }
     request = {"parent": parent, "node_id": "late", "node": body}
-    await bench.ask("tpu", "create_node", request)
+    await bench.call("tpu", "create_node", request)
     remote_control.release(null_cloud, fault["id"])
     code, out, _ = await work
     remote_control.remove_fault(null_cloud, fault["id"])

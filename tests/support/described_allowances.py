@@ -1,4 +1,4 @@
-"""What Google's APIs do that their descriptions do not say, each with the reason."""
+"""Known deviations of Google's APIs from their discovery documents, with reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ALLOWANCES", "Allowance", "is_allowed"]
 
 @dataclass(frozen=True)
 class Allowance:
-    """Patterns of what is let pass: in which methods, on which side, where, by which rule."""
+    """Patterns of allowed complaints: methods, side, location and rule."""
 
     methods: str
     side: str
@@ -88,9 +88,9 @@ ALLOWANCES: Sequence[Allowance] = (
 
 def is_allowed(method: str, side: str, complaint: Complaint) -> bool:
     return any(
-        fnmatchcase(method, one.methods)
-        and side == one.side
-        and fnmatchcase(complaint.place, one.place)
-        and complaint.rule == one.rule
-        for one in ALLOWANCES
+        fnmatchcase(method, allowance.methods)
+        and side == allowance.side
+        and fnmatchcase(complaint.place, allowance.place)
+        and complaint.rule == allowance.rule
+        for allowance in ALLOWANCES
     )

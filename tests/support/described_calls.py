@@ -1,4 +1,4 @@
-"""Judges one request and its answer by Google's descriptions."""
+"""Validates a request and its response against Google's discovery documents."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ __all__ = ["Call", "Verdict", "judge"]
 
 @dataclass(frozen=True)
 class Call:
-    """One request with its answer, as HTTP says it. `status` 0: it got none."""
+    """A request with its response, in HTTP terms. `status` 0: no response."""
 
     verb: str
     path: str  # still percent-encoded, without a token
     query: str = ""
-    body: str | None = ""  # None: not known
+    body: str | None = ""  # None: unknown
     status: int = 200
     answer: str | None = ""
-    media: str = "application/json"  # the answer's Content-Type
+    media: str = "application/json"  # Content-Type of the response
     is_rpc: bool = False
     host: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The method that a call was of, "" for none that is described, and what is wrong with it."""
+    """The method of a call ("" if no document has it) and the complaints about it."""
 
     method: str
     side: str = ""  # "request" or "answer"
     complaints: list[Complaint] = field(default_factory=list)
 
 
-# Parts of the origin that are no API of a discovery document, by their paths.
+# Path prefixes that belong to no discovery document.
 _UNDESCRIBED = (
     "/_local/",  # the local cloud's own
     "/batch/",  # judged part by part
@@ -50,17 +50,17 @@ _GIVEN_BY_FRONT = frozenset(("$alt", "$fields", "$prettyPrint", "$userProject"))
 
 
 def judge(call: Call) -> list[Verdict]:
-    """A verdict on the request, where it was taken, and one on the answer."""
+    """A verdict on the request, if it was accepted, and one on the response."""
     if call.path.startswith(_UNDESCRIBED) or _is_xml_host(call):
         return [Verdict("")]
     if _SESSION.fullmatch(call.path) and "upload_id" in parse_qs(call.query):
         return list(_judge_session(call))
     verb = "GET" if call.verb == "HEAD" else call.verb
-    found = find(verb, call.path)
-    if not found:
+    methods = find(verb, call.path)
+    if not methods:
         return list(_judge_undescribed(call))
     best: list[Verdict] | None = None
-    for method, variables in found:
+    for method, variables in methods:
         verdicts = [
             Verdict(method.id, "request", list(_request(call, method, variables))),
             Verdict(method.id, "answer", list(_answer(call, method))),
@@ -72,7 +72,7 @@ def judge(call: Call) -> list[Verdict]:
 
 
 def _is_xml_host(call: Call) -> bool:
-    """Whether it is for the older API of Cloud Storage by its host."""
+    """Whether the host is that of Cloud Storage's XML API."""
     host = call.host.partition(":")[0]
     is_json = call.path.startswith(("/storage/v1/", "/upload/", "/resumable/", "/download/"))
     return host.endswith("storage.googleapis.com") and not is_json
@@ -83,9 +83,9 @@ def _weight(verdicts: list[Verdict]) -> int:
 
 
 def _judge_session(call: Call) -> Iterator[Verdict]:
-    """More bytes for an upload that was begun: its end is answered with the object.
+    """A chunk of a resumable upload: the last one returns the object.
 
-    What goes wrong there is said without JSON (measured: the table of storage's cases).
+    Errors there are not JSON (measured: the table of storage's cases).
     """
     method, _ = find("POST", call.path)[0]
     complaints = list(_answer(call, method)) if call.status < 400 else []
@@ -101,7 +101,7 @@ def _judge_undescribed(call: Call) -> Iterator[Verdict]:
 
 
 def _is_xml(call: Call) -> bool:
-    """Whether it is the older API of Cloud Storage, `/BUCKET/OBJECT`, that nothing describes."""
+    """Whether it is Cloud Storage's XML API, `/BUCKET/OBJECT`, which has no document."""
     return re.match(r"/(?:v\d|compute/|storage/|b(?:/|$)|projects/|upload/)", call.path) is None
 
 
@@ -110,36 +110,36 @@ def _is_xml(call: Call) -> bool:
 
 def _request(call: Call, method: Described, variables: Mapping[str, str]) -> Iterator[Complaint]:
     if not 0 < call.status < 400:
-        return  # it was refused, and may well be wrong
+        return  # rejected requests may be invalid
     for name, text in variables.items():
         rule = check_text(_loose(method, method.parameters[name]), text)
         if rule is not None:
             yield Complaint(f"/{name}", rule, text)
     query = parse_qs(call.query, keep_blank_values=True)
     for name, values in query.items():
-        known = method.parameters.get(name)
-        if known is None or known["location"] != "query":
-            known = method.document.parameters.get(name)
-        if known is None:
+        parameter = method.parameters.get(name)
+        if parameter is None or parameter["location"] != "query":
+            parameter = method.document.parameters.get(name)
+        if parameter is None:
             if name not in _GIVEN_BY_FRONT:
                 yield Complaint(f"?{name}", "unknown parameter", values[-1])
             continue
-        if len(values) > 1 and not known.get("repeated"):
+        if len(values) > 1 and not parameter.get("repeated"):
             yield Complaint(f"?{name}", "repeated", str(values))
         for text in values:
-            if name != "alt" and (rule := check_text(known, text)) is not None:
+            if name != "alt" and (rule := check_text(parameter, text)) is not None:
                 yield Complaint(f"?{name}", rule, text)
-    for name, known in method.parameters.items():
-        if known.get("required") and known["location"] == "query" and name not in query:
+    for name, parameter in method.parameters.items():
+        if parameter.get("required") and parameter["location"] == "query" and name not in query:
             yield Complaint(f"?{name}", "missing")
     yield from _body(call, method)
 
 
-def _loose(method: Described, known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The platform's patterns of paths served already to tell the method."""
+def _loose(method: Described, parameter: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Ignore path patterns of platform APIs: they were used to find the method."""
     if method.document.is_legacy:
-        return known
-    return {key: value for key, value in known.items() if key != "pattern"}
+        return parameter
+    return {key: value for key, value in parameter.items() if key != "pattern"}
 
 
 def _body(call: Call, method: Described) -> Iterator[Complaint]:
@@ -150,7 +150,7 @@ def _body(call: Call, method: Described) -> Iterator[Complaint]:
             yield Complaint("", "a body where none is described", call.body[:120])
         return
     if method.is_upload and not call.body:
-        return  # all that it has to say is in the query
+        return  # everything is in the query
     try:
         value = json.loads(call.body or "{}")
     except ValueError:
@@ -192,7 +192,7 @@ def _content(call: Call, method: Described) -> Iterator[Complaint]:
             yield Complaint("", "an answer where none is described", call.answer[:120])
         return
     if method.is_upload and "resumable" in query.get("uploadType", ()) and not call.answer:
-        return  # a session: its address is in a header
+        return  # a session: its URL is in a header
     if not call.is_rpc and call.media.partition(";")[0] != "application/json":
         yield Complaint("", "a Content-Type that is not JSON's", call.media)
         return
@@ -211,7 +211,7 @@ def _content(call: Call, method: Described) -> Iterator[Complaint]:
 
 
 def _has_numbers(call: Call) -> bool:
-    """Whether enums stand as numbers, as the official Python clients want them both ways."""
+    """Whether enums are numbers, as official Python clients use in both directions."""
     return "enum-encoding=int" in unquote(call.query)
 
 

@@ -1,8 +1,8 @@
-"""Holds refusals against the two shapes that Google's have.
+"""Validates error responses in Google's two forms.
 
-The platform's: https://cloud.google.com/apis/design/errors (AIP-193), with the details of
-google/rpc/error_details.proto. The older APIs': a list of `errors`, as
-https://cloud.google.com/storage/docs/json_api/v1/status-codes has it.
+Platform APIs: https://cloud.google.com/apis/design/errors (AIP-193), with the details of
+google/rpc/error_details.proto. Legacy APIs: a list of `errors`, see
+https://cloud.google.com/storage/docs/json_api/v1/status-codes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.described_values import Complaint
 
 __all__ = ["check_error", "check_status"]
 
-# Of google.rpc.Code, as google/rpc/code.proto maps them.
+# HTTP status of each google.rpc.Code, from google/rpc/code.proto.
 _HTTP: Mapping[str, int] = {
     "CANCELLED": 499,
     "UNKNOWN": 500,
@@ -38,13 +38,13 @@ _HTTP: Mapping[str, int] = {
     "UNAUTHENTICATED": 401,
 }
 _ENTRY = {"message", "domain", "reason", "location", "locationType", "extendedHelp", "debugInfo"}
-assert error_details_pb2 is not None  # brings the messages of details
+assert error_details_pb2 is not None  # registers the detail messages
 
 
 def check_error(status: int, text: str, family: str) -> Iterator[Complaint]:
-    """What is wrong with the body of a refusal; `family` is "platform" or "legacy".
+    """Complaints about an error body; `family` is "platform" or "legacy".
 
-    Where Google's front end answers in place of an API, that is a page, as the one told of in
+    Errors from Google's front end are HTML pages, as in
     world-federation-of-advertisers/cross-media-measurement#1644.
     """
     if status in (408, 502) and f"<title>Error {status} (" in text:
@@ -81,7 +81,7 @@ def _error(status: int, error: Mapping[str, Any], family: str) -> Iterator[Compl
         yield Complaint("error.message", "missing")
     if family == "platform" and "status" not in error:
         yield Complaint("error.status", "missing")
-    # Faults may be asked for with any status; those that are not Google's have no name.
+    # Faults may use any status; those that are not Google's have no name.
     if "status" in error and status in _HTTP.values() and _HTTP.get(error["status"]) != status:
         yield Complaint("error.status", "does not go with the HTTP status", repr(error["status"]))
     if family == "legacy" and not error.get("errors"):
@@ -96,6 +96,6 @@ def _detail(detail: Any) -> Iterator[Complaint]:
 
 
 def check_status(number: int) -> Iterator[Complaint]:
-    """What is wrong with the status that ends a gRPC call."""
+    """Complaints about the status of a gRPC call."""
     if number not in code_pb2.Code.values():
         yield Complaint("", "no status of gRPC", str(number))

@@ -1,4 +1,4 @@
-"""Holds JSON against the schemas of a discovery document."""
+"""Validates JSON against the schemas of a discovery document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rule = str
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is wrong, where: `place` is a path as `networkEndpoints[].ipAddress`."""
+    """A broken rule and its location, a path such as `networkEndpoints[].ipAddress`."""
 
     place: str
     rule: Rule
@@ -33,12 +33,12 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Side:
-    """Whether it was asked or answered, and of which method."""
+    """Request or response of a method, with validation options."""
 
-    method: str = ""  # "compute.instances.insert": what is required depends on it
+    method: str = ""  # "compute.instances.insert": required fields depend on it
     is_answer: bool = False
-    is_partial: bool = False  # an update, or an answer of which some fields were asked for
-    has_numbers: bool = False  # enums stand as numbers
+    is_partial: bool = False  # an update, or a response with a field mask
+    has_numbers: bool = False  # enums are numbers
 
     @property
     def is_strict(self) -> bool:
@@ -52,18 +52,18 @@ _compiled: dict[tuple[str, str], Check] = {}
 
 
 def check_schema(description: Document, schema: str, value: Json, side: Side) -> list[Complaint]:
-    """Everything about a value that its schema does not have so."""
+    """All violations of the schema by a value."""
     found: dict[Complaint, None] = {}
 
-    def tell(place: str, rule: Rule, what: Json) -> None:
-        found[Complaint(place, rule, "" if what is None else repr(what)[:120])] = None
+    def tell(place: str, rule: Rule, bad_value: Json) -> None:
+        found[Complaint(place, rule, "" if bad_value is None else repr(bad_value)[:120])] = None
 
     _of(description, schema)(value, "", side, tell)
     return list(found)
 
 
 def check_text(description: Mapping[str, Any], text: str) -> Rule | None:
-    """What is wrong with a parameter in a path or a query, if anything is."""
+    """The rule that a path or query parameter breaks, or None."""
     kind = description.get("type")
     if kind == "boolean":
         return None if text in ("true", "false") else "no boolean"
@@ -89,7 +89,7 @@ def _of(description: Document, schema: str) -> Check:
         def later(value: Json, place: str, side: Side, tell: Tell) -> None:
             _compiled[key](value, place, side, tell)
 
-        _compiled[key] = later  # for schemas that hold themselves
+        _compiled[key] = later  # for recursive schemas
         _compiled[key] = _compile(description, description.schemas[schema], schema)
     return _compiled[key]
 
@@ -140,7 +140,7 @@ def _mapping(inner: Check) -> Check:
 
 
 def _any(description: Document) -> Check:
-    """A message of a type that it tells itself."""
+    """A message whose type is in `@type`."""
 
     def check(value: Json, place: str, side: Side, tell: Tell) -> None:
         if not isinstance(value, dict):
@@ -153,7 +153,10 @@ def _any(description: Document) -> Check:
         package, _, message = name.partition("/")[2].rpartition(".")
         if package in _FOREIGN:
             return
-        home = next((one for one, its in DOCUMENTS.items() if its == package), description.name)
+        home = next(
+            (document_name for document_name, its in DOCUMENTS.items() if its == package),
+            description.name,
+        )
         inner = document(home)
         if message not in inner.schemas:
             tell(place, "unknown @type", name)
@@ -164,16 +167,23 @@ def _any(description: Document) -> Check:
     return check
 
 
-# Messages that no document describes: errors' details, and the one with nothing in it.
+# Packages without a document: error details and Empty.
 _FOREIGN = ("google.rpc", "google.protobuf")
 
 
 def _object(description: Document, schema: Mapping[str, Any], name: str) -> Check:
     properties = schema.get("properties", {})
-    checks = {key: _field(description, one, name, key) for key, one in properties.items()}
-    needs = [(key, _need(description, one)) for key, one in properties.items()]
+    checks = {
+        key: _field(description, property_schema, name, key)
+        for key, property_schema in properties.items()
+    }
+    needs = [
+        (key, _need(description, property_schema)) for key, property_schema in properties.items()
+    ]
     needs = [(key, need) for key, need in needs if need is not None]
-    entry_only = frozenset(key for key, one in properties.items() if _is_entry_only(one))
+    entry_only = frozenset(
+        key for key, property_schema in properties.items() if _is_entry_only(property_schema)
+    )
     is_operation = name == "Operation" and "done" in properties
 
     def check(value: Json, place: str, side: Side, tell: Tell) -> None:
@@ -203,7 +213,7 @@ def _object(description: Document, schema: Mapping[str, Any], name: str) -> Chec
 
 
 def _need(description: Document, schema: Mapping[str, Any]) -> Callable[[Side], bool] | None:
-    """When a field has to be there."""
+    """A predicate for when the field is required, or None."""
     methods = frozenset(schema.get("annotations", {}).get("required", ()))
     if methods:
         return lambda side: not side.is_answer and side.method in methods
@@ -239,13 +249,13 @@ def _field(description: Document, schema: Mapping[str, Any], parent: str, key: s
     if "enum" not in holder or not description.package:
         return inner
     names = _numbers(description.package, parent, key)
-    known = frozenset(holder["enum"])
+    allowed = frozenset(holder["enum"])
 
-    def one(value: Json, place: str, side: Side, tell: Tell) -> None:
-        if names is not None and names.get(value) not in known:
+    def check_enum(value: Json, place: str, side: Side, tell: Tell) -> None:
+        if names is not None and names.get(value) not in allowed:
             tell(place, "unknown value of an enum", value)
 
-    numbers = _array(one) if "items" in schema else one
+    numbers = _array(check_enum) if "items" in schema else check_enum
 
     def check(value: Json, place: str, side: Side, tell: Tell) -> None:
         first = value[0] if isinstance(value, list) and value else value
@@ -255,7 +265,7 @@ def _field(description: Document, schema: Mapping[str, Any], parent: str, key: s
     return check
 
 
-# Where the official clients that ask for numbers have the messages.
+# Where official clients that use enum numbers define their messages.
 _TYPES: Mapping[str, str] = {
     "google.cloud.tpu.v2": "google.cloud.tpu_v2.types",
     "google.cloud.resourcemanager.v3": "google.cloud.resourcemanager_v3.types",
@@ -265,20 +275,20 @@ _TYPES: Mapping[str, str] = {
 
 
 def _numbers(package: str, message: str, key: str) -> Mapping[int, str] | None:
-    """The names of an enum by number, where the message's descriptor is at hand."""
+    """Enum names by number, if the message's descriptor is available."""
     from google.protobuf import descriptor_pool
 
     if package not in _TYPES:
         return None
-    importlib.import_module(_TYPES[package])  # makes them known
+    importlib.import_module(_TYPES[package])  # registers the messages
     try:
         found = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{message}")
     except KeyError:
         return None
-    one = found.fields_by_camelcase_name.get(key)
-    if one is None or one.enum_type is None:
+    enum_field = found.fields_by_camelcase_name.get(key)
+    if enum_field is None or enum_field.enum_type is None:
         return None
-    return {value.number: value.name for value in one.enum_type.values}
+    return {value.number: value.name for value in enum_field.enum_type.values}
 
 
 def _scalar(schema: Mapping[str, Any]) -> Check:
@@ -293,7 +303,7 @@ def _scalar(schema: Mapping[str, Any]) -> Check:
     if kind == "integer":
         return _integer(form)
     if kind != "string":
-        raise ValueError(f"a type that nobody has heard of: {kind}")
+        raise ValueError(f"unknown schema type: {kind}")
     return _string(schema, form)
 
 
@@ -316,17 +326,17 @@ def _integer(form: str) -> Check:
 
 
 def _string(schema: Mapping[str, Any], form: str) -> Check:
-    known = frozenset(schema["enum"]) if "enum" in schema else None
+    allowed = frozenset(schema["enum"]) if "enum" in schema else None
     pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
     is_formed = _FORMATS.get(form)
-    # Of answers' default, only the names of kinds are always what they say.
+    # In responses, the only defaults that are constant are kinds.
     constant = schema.get("default") if "#" in str(schema.get("default", "")) else None
 
     def check(value: Json, place: str, side: Side, tell: Tell) -> None:
         if not isinstance(value, str):
             tell(place, "no string", value)
             return
-        if known is not None and value not in known:
+        if allowed is not None and value not in allowed:
             tell(place, "unknown value of an enum", value)
         if pattern is not None and not pattern.fullmatch(value):
             tell(place, "not of its pattern", value)
@@ -377,9 +387,9 @@ def _time(text: str) -> Rule | None:
     return None
 
 
-def _like(pattern: str, what: str) -> Callable[[str], Rule | None]:
+def _like(pattern: str, noun: str) -> Callable[[str], Rule | None]:
     compiled = re.compile(pattern)
-    return lambda text: None if compiled.fullmatch(text) else f"no {what}"
+    return lambda text: None if compiled.fullmatch(text) else f"no {noun}"
 
 
 _FORMATS: Mapping[str, Callable[[str], Rule | None]] = {

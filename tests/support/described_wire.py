@@ -1,4 +1,4 @@
-"""gRPC calls as the HTTP requests that they would be, so that the same descriptions judge both."""
+"""Converts gRPC calls to equivalent HTTP requests, to validate them the same way."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_meth
 
 __all__ = ["REST_RULES", "Unsayable", "as_call", "is_known", "services"]
 
-assert OperationMetadata is not None  # what Cloud TPU's operations tell of themselves
+assert OperationMetadata is not None  # registers the metadata of Cloud TPU's operations
 
-# Where each service's official client keeps its tables.
+# Modules of the services' official clients.
 _CLIENTS: Mapping[str, tuple[str, str]] = {
     "google.cloud.tpu.v1.Tpu": ("tpu_v1.services.tpu", "Tpu"),
     "google.cloud.tpu.v2.Tpu": ("tpu_v2.services.tpu", "Tpu"),
@@ -45,7 +45,7 @@ _CLIENTS: Mapping[str, tuple[str, str]] = {
     "google.iam.admin.v1.IAM": ("iam_admin_v1.services.iam", "IAM"),
     "google.cloud.billing.v1.CloudBilling": ("billing_v1.services.cloud_billing", "CloudBilling"),
 }
-# The version whose paths stand for those services that every host serves.
+# API versions of operations by name prefix, for services shared by all hosts.
 REST_RULES = {
     surface.service: surface.rest_rules
     for api in APIS
@@ -56,7 +56,7 @@ _SHARED: Mapping[str, str] = {"cp.": "v3", "acf.": "v1", "acat.": "v1"}
 
 
 class Unsayable(Exception):
-    """A message that no HTTP request says: `complaint` tells why."""
+    """A message without an equivalent HTTP request; `complaint` has the reason."""
 
     def __init__(self, complaint: Complaint) -> None:
         super().__init__(str(complaint))
@@ -64,35 +64,35 @@ class Unsayable(Exception):
 
 
 def services() -> Iterator[tuple[str, Mapping[str, Method]]]:
-    """Every gRPC service with its methods by name."""
+    """All gRPC services with their methods by name."""
     for service in (*_CLIENTS, "google.longrunning.Operations", "google.cloud.location.Locations"):
         yield service, _methods(service)
 
 
 @cache
 def is_known(method: str) -> bool:
-    """Whether there is a gRPC client of its service."""
+    """Whether the method's service has a gRPC client."""
     service = method.removeprefix("/").partition("/")[0]
     return service in dict(services())
 
 
 def as_call(method: str, body: str, answer: str) -> Call:
-    """The HTTP request for an answered gRPC call, its messages in base64. Unsayable, if none."""
+    """The equivalent HTTP request of a gRPC call with base64 messages; raises Unsayable."""
     service, _, name = method.removeprefix("/").partition("/")
-    known = _methods(service)[name]
-    request = _parse(known.request, base64.b64decode(body), "request")
-    response = _parse(known.response, base64.b64decode(answer), "answer")
-    options = _options(service, known, request)
+    described = _methods(service)[name]
+    request = _parse(described.request, base64.b64decode(body), "request")
+    response = _parse(described.response, base64.b64decode(answer), "answer")
+    options = _options(service, described, request)
     try:
-        said = path_template.transcode(options, message=request)
+        http_request = path_template.transcode(options, message=request)
     except ValueError as error:
         raise Unsayable(Complaint("", "no path can say it", str(error)[:300])) from error
-    sent = said.get("body")
+    body_message = http_request.get("body")
     return Call(
-        verb=said["method"].upper(),
-        path=said["uri"],
-        query=urlencode(list(_flat(json_format.MessageToDict(said["query_params"])))),
-        body="" if sent is None else json.dumps(json_format.MessageToDict(sent)),
+        verb=http_request["method"].upper(),
+        path=http_request["uri"],
+        query=urlencode(list(_flat(json_format.MessageToDict(http_request["query_params"])))),
+        body="" if body_message is None else json.dumps(json_format.MessageToDict(body_message)),
         answer=json.dumps(json_format.MessageToDict(response)),
         is_rpc=True,
     )
@@ -110,22 +110,26 @@ def _parse(message: Any, data: bytes, side: str) -> Any:
 @cache
 def _methods(service: str) -> Mapping[str, Method]:
     if service not in _CLIENTS:
-        # Operations hold messages of any of them, which have to be known to be read.
+        # Operations contain messages of any client, which must be registered.
         for package, _ in _CLIENTS.values():
             importlib.import_module(f"google.cloud.{package}.transports.base")
-        return {camel(one.attribute): one for one in shared_methods() if one.service == service}
+        return {
+            camel(method.attribute): method
+            for method in shared_methods()
+            if method.service == service
+        }
     package, client = _CLIENTS[service]
     base = importlib.import_module(f"google.cloud.{package}.transports.base")
-    found = methods_of(service, getattr(base, f"{client}Transport"), None, {})
-    names = {camel(one.attribute): one for one in found}
+    methods = methods_of(service, getattr(base, f"{client}Transport"), None, {})
+    names = {camel(method.attribute): method for method in methods}
     if service == "google.cloud.tpu.v2alpha1.Tpu":
         import dataclasses
 
         return {
             name: dataclasses.replace(
-                one, request=extended(one.request), response=extended(one.response)
+                method, request=extended(method.request), response=extended(method.response)
             )
-            for name, one in names.items()
+            for name, method in names.items()
         }
     return names
 
@@ -161,7 +165,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         if isinstance(item, dict):
             yield from _flat(item, f"{prefix}{key}.")
         elif isinstance(item, list):
-            yield from ((prefix + key, str(one)) for one in item)
+            yield from ((prefix + key, str(element)) for element in item)
         elif isinstance(item, bool):
             yield prefix + key, "true" if item else "false"
         else:

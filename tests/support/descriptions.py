@@ -1,4 +1,4 @@
-"""Google's discovery documents, and which of their methods an HTTP request is."""
+"""Google's discovery documents, and lookup of methods by HTTP request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 __all__ = ["DOCUMENTS", "Described", "Document", "document", "find"]
 
-# What the local cloud speaks, and the packages of the messages that the same APIs send by gRPC.
+# Documents of the served APIs, and the packages of their gRPC messages.
 DOCUMENTS: Mapping[str, str] = {
     "tpu.v2": "google.cloud.tpu.v2",
     "tpu.v1": "google.cloud.tpu.v1",
@@ -34,11 +34,11 @@ DOCUMENTS: Mapping[str, str] = {
     "storage.v1": "google.storage.v1",
     "compute.v1": "google.cloud.compute.v1",
 }
-# How gcloud's earlier tracks call Compute Engine.
+# gcloud's alpha and beta tracks of Compute Engine.
 _TRACKS = {"compute/beta/": "compute.beta", "compute/alpha/": "compute.alpha"}
-# Served at the root of the origin as well: gcloud's endpoint overrides say where a host's root is.
+# Also served at the root path: gcloud's endpoint overrides include no service path.
 _ROOTLESS = ("compute/v1/", "storage/v1/")
-# Versions for which Google ships no document, and the ones that they are another name for.
+# Versions without a document, and the versions they are aliases of.
 _ALIASES = {"v2alpha/": "v2alpha1/"}
 _ANY = -1  # any number of slashes
 _VARIABLE = re.compile(r"\{(\+?)(\w+)\}")
@@ -46,18 +46,18 @@ _VARIABLE = re.compile(r"\{(\+?)(\w+)\}")
 
 @dataclass(frozen=True)
 class Described:
-    """One method of one document."""
+    """A method of a document."""
 
     document: Document
     id: str  # "tpu.projects.locations.nodes.create"
     verb: str
-    path: str  # "v2/{+parent}/nodes", below the root
+    path: str  # "v2/{+parent}/nodes", relative to the root
     text: Mapping[str, Any] = field(repr=False)
     is_upload: bool = False
 
     @property
     def request(self) -> str | None:
-        """The name of the body's schema, if there is to be a body."""
+        """The name of the body's schema, or None."""
         found: str | None = self.text.get("request", {}).get("$ref")
         return found
 
@@ -73,7 +73,7 @@ class Described:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What the paths of its requests look like; a group for each variable."""
+        """The regular expression of its paths, with a group per variable."""
         text, position = "", 0
         for match in _VARIABLE.finditer(self.path):
             text += re.escape(self.path[position : match.start()])
@@ -86,17 +86,17 @@ class Described:
             return "[^/]+" if self.document.is_legacy else "[^/:]+"
         pattern = str(self.parameters[variable[2]].get("pattern", ".+"))
         pattern = pattern.removeprefix("^").removesuffix("$")
-        # After a colon stands another method, as in `:stop`.
+        # A colon starts a custom verb such as `:stop`.
         return re.sub(r"\[\^/\]\+$", "[^/:]+", pattern)
 
     @property
     def precision(self) -> int:
-        """How much of the path is given: what says more of a path is meant by it."""
+        """The number of literal characters in the path: more specific paths win."""
         return len(_VARIABLE.sub("", self.path))
 
 
 class Document:
-    """One API in one version."""
+    """A version of an API."""
 
     def __init__(self, name: str, text: Mapping[str, Any]) -> None:
         self.name = name
@@ -104,9 +104,9 @@ class Document:
         self.text = text
         self.schemas: Mapping[str, Any] = text["schemas"]
         self.parameters: Mapping[str, Any] = text.get("parameters", {})
-        # Compute Engine and Cloud Storage: older than the platform that the others stand on.
+        # Compute Engine and Cloud Storage: older than Google's API platform.
         self.is_legacy = bool(text["servicePath"])
-        self.methods = sorted(self._walk(text), key=lambda one: -one.precision)
+        self.methods = sorted(self._walk(text), key=lambda method: -method.precision)
 
     def _walk(self, part: Mapping[str, Any]) -> Iterator[Described]:
         for method in part.get("methods", {}).values():
@@ -123,16 +123,16 @@ class Document:
             yield from self._walk(inner)
 
     def find(self, verb: str, path: str) -> tuple[Described, dict[str, str]] | None:
-        """The method of a request and the variables in its path; `path` is still encoded."""
+        """The method of a request and its path variables; `path` is still encoded."""
         for count in (path.count("/"), _ANY):
-            for one in self._likely.get((verb, count), ()):
-                if match := one.pattern.fullmatch(path):
-                    return one, {key: unquote(text) for key, text in match.groupdict().items()}
+            for method in self._likely.get((verb, count), ()):
+                if match := method.pattern.fullmatch(path):
+                    return method, {key: unquote(text) for key, text in match.groupdict().items()}
         return None
 
     @cached_property
     def _likely(self) -> Mapping[tuple[str, int], list[Described]]:
-        """Methods by verb and number of slashes, which is known where no variable holds any."""
+        """Methods by verb and number of slashes, if no variable can contain slashes."""
         found: dict[tuple[str, int], list[Described]] = {}
         for method in self.methods:
             count = _ANY if "{+" in method.path else method.path.count("/")
@@ -142,8 +142,8 @@ class Document:
 
 @cache
 def document(name: str) -> Document:
-    """A document by its name and version, as `tpu.v2`. FileNotFoundError for what is none."""
-    # Found without an import, which would take longer than to read the document.
+    """A document by API and version, such as `tpu.v2`; FileNotFoundError if unknown."""
+    # Located without importing, which would take longer than reading the document.
     package = importlib.util.find_spec("googleapiclient")
     assert package is not None and package.origin is not None
     folder = Path(package.origin).parent / "discovery_cache" / "documents"
@@ -151,23 +151,23 @@ def document(name: str) -> Document:
 
 
 def find(verb: str, path: str) -> list[tuple[Described, dict[str, str]]]:
-    """The methods that a request may be: more than one where APIs share an origin and a path."""
+    """All matching methods: several if APIs share an origin and a path."""
     path = path.removeprefix("/")
     for alias, version in _ALIASES.items():
         if path.startswith(alias):
             path = version + path.removeprefix(alias)
-    found = []
+    matches = []
     for name in _names(path):
-        one = document(name)
-        for prefix in ("", *(_ROOTLESS if one.is_legacy else ())):
-            if (match := one.find(verb, prefix + path)) is not None:
-                found.append(match)
+        api_document = document(name)
+        for prefix in ("", *(_ROOTLESS if api_document.is_legacy else ())):
+            if (match := api_document.find(verb, prefix + path)) is not None:
+                matches.append(match)
                 break
-    return found
+    return matches
 
 
 def _names(path: str) -> Iterator[str]:
-    """The documents to look into. The large one of Compute Engine only where it may be meant."""
+    """Names of documents to search; Compute Engine's large one only if needed."""
     first = path.partition("/")[0]
     if first in ("compute", "projects"):
         tracks = (name for prefix, name in _TRACKS.items() if path.startswith(prefix))

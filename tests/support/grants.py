@@ -1,4 +1,4 @@
-"""Somebody with one custom role in a project of their own, and what they do there under it."""
+"""A user with one custom role in a separate project, and the stack commands to run as them."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ KINDS = {
 
 
 async def needed_by(stack: Tpuctl) -> list[str]:
-    """What a person is checked for who brings a stack up, as its owner's plan tells."""
+    """Permissions required to bring a stack up, from its owner's plan."""
     plan = (await stack.plan()).plan
-    kinds = {kind_of(one.address) for one in resources_of(stack.stack, stack.cloud)}
+    kinds = {kind_of(resource.address) for resource in resources_of(stack.stack, stack.cloud)}
     return sorted(
         {
-            one.name
-            for one in required_permissions(kinds)
-            if one.action == VIEW or permissions._is_needed(one, plan)
+            permission.name
+            for permission in required_permissions(kinds)
+            if permission.action == VIEW or permissions._is_needed(permission, plan)
         }
     )
 
 
 class Bench:
-    """A project with billing, and a person in it who has one role."""
+    """A project with billing, and a user with one role in it."""
 
     def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
         self.cloud, project = cloud, Project(folder)
         self.project = project.id
         owner = Member.owner(cloud)
         body = {"projectId": project.id, "parent": "organizations/400000000001"}
-        owner.must("POST", "/v3/projects", json=body)
+        owner.send_ok("POST", "/v3/projects", json=body)
         link = {"billingAccountName": ACCOUNT}
-        owner.must("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
+        owner.send_ok("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
         apis = {"serviceIds": ["iam.googleapis.com"]}  # there are no roles before
-        owner.must("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
+        owner.send_ok("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
         self.bench = project.stack(*KINDS[kind])
         self.file = self.bench.stack.stack_file
         text = self.file.read_text("utf-8")
-        made = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"
-        assert made in text
-        self.file.write_text(text.replace(made, ""), "utf-8")
+        project_options = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"
+        assert project_options in text
+        self.file.write_text(text.replace(project_options, ""), "utf-8")
 
     def open(self) -> Tpuctl:
         return Tpuctl(self.file, cloud="local", emit=lambda event: None)
@@ -75,7 +75,7 @@ class Bench:
         return await needed_by(self.open())
 
     async def work(self) -> None:
-        """A stack's life. Raises what it meets."""
+        """The lifecycle of a stack; errors propagate."""
         for _ in range(2):
             stack = self.open()
             await stack.provision(await stack.plan())
@@ -84,15 +84,15 @@ class Bench:
 
 
 class Pipeline(Bench):
-    """The same with all APIs enabled, and a service account in the project that has one role."""
+    """A Bench with all APIs enabled, and a service account with one role."""
 
     def __init__(self, cloud: LocalCloud, folder: Path, kind: str) -> None:
         super().__init__(cloud, folder, kind)
         owner = Member.owner(cloud)
         apis = {"serviceIds": [f"{name}.googleapis.com" for name in APIS]}
-        owner.must("POST", f"/v1/projects/{self.project}/services:batchEnable", json=apis)
+        owner.send_ok("POST", f"/v1/projects/{self.project}/services:batchEnable", json=apis)
         body = {"accountId": "a-robot"}
-        owner.must("POST", f"/v1/projects/{self.project}/serviceAccounts", json=body)
+        owner.send_ok("POST", f"/v1/projects/{self.project}/serviceAccounts", json=body)
         self.email = f"a-robot@{self.project}.iam.gserviceaccount.com"
         self.member = f"serviceAccount:{self.email}"
 
@@ -104,9 +104,9 @@ class Pipeline(Bench):
         return role_of(self.open())
 
 
-def was_refused(cloud: LocalCloud, since: int, permission: str, told: str) -> bool:
-    """Whether a call was refused that needs this permission, whatever words were found for it."""
-    if permission == ACT_AS and "iam.serviceAccountUser" in told:
+def was_refused(cloud: LocalCloud, since: int, permission: str, message: str) -> bool:
+    """Whether a call that requires this permission was denied, in any wording."""
+    if permission == ACT_AS and "iam.serviceAccountUser" in message:
         return True  # Compute Engine names the role
     permissions = MethodPermissions(api.access.package for api in server.APIS)
     for call in remote_control.calls(cloud, since):

@@ -1,7 +1,7 @@
-"""Malformed requests without end, made from Google's descriptions by a seed.
+"""Generator of malformed requests from Google's discovery documents, by seed.
 
-The same seed makes the same requests. Each begins as something that the description has so, and
-then goes wrong in one to three ways.
+The same seed generates the same requests. Each starts as a valid request and is then corrupted
+in one to three ways.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.support.malformed_bytes import DISTORTIONS, Chance, HttpRequest, fram
 
 __all__ = ["ODD_TEXTS", "THERE", "described_methods", "requests_of"]
 
-# What stands in the local cloud that is asked, by the collection or parameter that it is named in.
+# Names of existing resources in the local cloud, by collection or parameter.
 THERE: Mapping[str, str] = {
-    **dict.fromkeys(("v1", "v1beta1"), "projects"),  # Service Usage's own way to say it
+    **dict.fromkeys(("v1", "v1beta1"), "projects"),  # Service Usage's flat paths
     **dict.fromkeys(("v1Id1", "v1beta1Id1"), "local-project"),
     "projects": "local-project",
     "project": "local-project",
@@ -64,17 +64,17 @@ ODD_VALUES: Sequence[Any] = (
 
 @cache
 def described_methods() -> Sequence[Described]:
-    """Every method of every API that the local cloud knows by name."""
+    """All methods of all APIs with a document."""
     return [method for name in DOCUMENTS for method in document(name).methods]
 
 
 def requests_of(seed: int, count: int, token: str) -> Iterator[HttpRequest]:
-    """Seeds that follow each other go on through the methods: none is left out for long."""
+    """Consecutive seeds iterate over the methods, so that all are covered."""
     methods = list(described_methods())
     Chance(0).shuffle(methods)
     for number in range(seed * count, (seed + 1) * count):
         chance = Chance(number)
-        # Most are of what is imitated: elsewhere all ends at "not implemented".
+        # Most requests are for emulated methods: the others all return "not implemented".
         method = methods[number // 4 % len(methods)]
         if number % 4:
             method = chance.choice(_imitated())
@@ -83,18 +83,18 @@ def requests_of(seed: int, count: int, token: str) -> Iterator[HttpRequest]:
 
 @cache
 def _imitated() -> Sequence[Described]:
-    known = re.compile(
+    emulated = re.compile(
         r"tpu\.|cloudresourcemanager\.(?:projects|operations)|serviceusage\.|iam\.projects\.(?:serv|ro)"
         r"|cloudbilling\.(?:projects|billingAccounts)|storage\.(?:buckets|objects)"
         r"|secretmanager\.projects\.secrets\.|orgpolicy\.projects\.(?:policies|constraints)\."
         r"|compute\.(?:instances|disks|networks|subnetworks|firewalls|addresses|projects|images"
         r"|zoneOperations|globalOperations|machineTypes|zones|regions)\."
     )
-    return [method for method in described_methods() if known.match(method.id)]
+    return [method for method in described_methods() if emulated.match(method.id)]
 
 
 class Maker:
-    """Makes one request."""
+    """Generates one request."""
 
     def __init__(self, chance: Chance, method: Described) -> None:
         self._chance = chance
@@ -125,10 +125,10 @@ class Maker:
             request = chance.choice(DISTORTIONS)(chance, request)
         return framed(chance, request)
 
-    # What the description has so.
+    # Valid parts.
 
     def _path(self) -> str:
-        """The description tells a path in full, the collections' names in its variables."""
+        """The flat path, with variables named after collections."""
 
         def fill(match: re.Match[str]) -> str:
             name = match[1] if self._method.document.is_legacy else match[1].removesuffix("Id")
@@ -146,58 +146,61 @@ class Maker:
 
     def _query(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, known in self._method.parameters.items():
-            if known["location"] == "query" and (
-                known.get("required") or self._chance.random() < 0.2
+        for name, parameter in self._method.parameters.items():
+            if parameter["location"] == "query" and (
+                parameter.get("required") or self._chance.random() < 0.2
             ):
-                found[name] = self._text(known, name)
+                found[name] = self._text(parameter, name)
         return found
 
-    def _text(self, known: Mapping[str, Any], name: str) -> str:
-        if "enum" in known:
-            return str(self._chance.choice(known["enum"]))
-        kind = known.get("type")
+    def _text(self, schema: Mapping[str, Any], name: str) -> str:
+        if "enum" in schema:
+            return str(self._chance.choice(schema["enum"]))
+        kind = schema.get("type")
         if kind == "boolean":
             return self._chance.choice(("true", "false"))
-        if kind in ("integer", "number") or known.get("format") in ("int64", "uint64"):
+        if kind in ("integer", "number") or schema.get("format") in ("int64", "uint64"):
             return str(self._chance.choice((0, 1, 2, 10, 500)))
         return THERE.get(name, self._chance.choice(("x", "name", "labels", "a,b", "1")))
 
     def _body(self, schema: str, depth: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = {}
         description = self._method.document.schemas[schema]
-        for name, known in description.get("properties", {}).items():
-            is_needed = "required" in known.get("annotations", {}) or name in ("name", "key")
+        for name, property_schema in description.get("properties", {}).items():
+            is_needed = "required" in property_schema.get("annotations", {}) or name in (
+                "name",
+                "key",
+            )
             if is_needed or self._chance.random() < (0.5, 0.3, 0.2, 0.0)[min(depth, 3)]:
-                found[name] = self._value(known, name, depth + 1)
+                found[name] = self._value(property_schema, name, depth + 1)
         return found
 
-    def _value(self, known: Mapping[str, Any], name: str, depth: int) -> Any:
-        if "$ref" in known:
-            return self._body(known["$ref"], depth) if depth < 4 else {}
-        kind = known.get("type")
+    def _value(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
+        if "$ref" in schema:
+            return self._body(schema["$ref"], depth) if depth < 4 else {}
+        kind = schema.get("type")
         if kind == "array":
             return [
-                self._value(known["items"], name, depth) for _ in range(self._chance.randint(0, 2))
+                self._value(schema["items"], name, depth) for _ in range(self._chance.randint(0, 2))
             ]
         if kind == "object":
-            if "properties" in known:
-                inner = known["properties"].items()
-                return {key: self._value(one, key, depth + 1) for key, one in inner}
+            if "properties" in schema:
+                inner = schema["properties"].items()
+                return {key: self._value(item, key, depth + 1) for key, item in inner}
             return {"a": "b"}
         if kind == "boolean":
             return self._chance.random() < 0.5
         if kind in ("integer", "number"):
             return self._chance.choice((0, 1, 8, 100))
-        if known.get("format") in ("google-datetime", "date-time"):
+        if schema.get("format") in ("google-datetime", "date-time"):
             return "2024-05-01T10:00:00Z"
-        if known.get("format") == "google-duration":
+        if schema.get("format") == "google-duration":
             return "3600s"
-        if known.get("format") == "byte":
+        if schema.get("format") == "byte":
             return "AAAA"
-        return self._text(known, name)
+        return self._text(schema, name)
 
-    # What is not.
+    # Corruption.
 
     def _odd(self) -> Any:
         chance = self._chance
@@ -229,11 +232,13 @@ class Maker:
         return body, query
 
     def _spoil_query(self, body: Any, query: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        known = [
-            name for name, one in self._method.parameters.items() if one["location"] == "query"
+        names = [
+            name
+            for name, parameter in self._method.parameters.items()
+            if parameter["location"] == "query"
         ]
         odd = ("unknown", "alt", "$alt", "fields", "pageSize", "pageToken", "maxResults", "filter")
-        name = self._chance.choice((*known, *odd, "updateMask", "orderBy", "a.b.c", "prettyPrint"))
+        name = self._chance.choice((*names, *odd, "updateMask", "orderBy", "a.b.c", "prettyPrint"))
         if query and self._chance.random() < 0.2:
             query.pop(self._chance.choice(list(query)))
         query[name] = str(self._odd()).replace("\ud800", "?")

@@ -1,4 +1,4 @@
-"""What is done to a whole HTTP request to make it odd, as far as to its framing."""
+"""Corruption of HTTP requests as bytes, including their framing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VERBS = (
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One request of HTTP/1.1 in bytes.
+    """A raw HTTP/1.1 request.
 
-    `is_framed`: it ends where it says that it does. `is_found`: verb and path are of a method.
+    `is_framed`: its length is as declared. `is_found`: verb and path belong to a method.
     """
 
-    method: str  # of the description that it was made from
+    method: str  # ID of the discovery method it was generated from
     verb: str
     target: str
     headers: tuple[tuple[str, str], ...]
@@ -49,8 +49,8 @@ Distort = Callable[[Chance, HttpRequest], HttpRequest]
 
 
 def _with_header(request: HttpRequest, name: str, value: str) -> HttpRequest:
-    kept = tuple(each for each in request.headers if each[0] != name)
-    return replace(request, headers=(*kept, (name, value)))
+    other_headers = tuple(each for each in request.headers if each[0] != name)
+    return replace(request, headers=(*other_headers, (name, value)))
 
 
 def _other_verb(chance: Chance, request: HttpRequest) -> HttpRequest:
@@ -188,7 +188,7 @@ DISTORTIONS: Sequence[Distort] = (
 
 
 def framed(chance: Chance, request: HttpRequest) -> HttpRequest:
-    """With the length of the body told, mostly the true one."""
+    """Declare the length of the body, correctly in most cases."""
     way = chance.random()
     if way < 0.94:
         if way < 0.05:

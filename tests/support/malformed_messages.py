@@ -1,4 +1,4 @@
-"""Messages for gRPC with anything in them that their types can hold."""
+"""Random gRPC messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["random_message"]
 
 
 def random_message(chance: Chance, message: Any, depth: int = 0) -> Any:
-    """A message with some of its fields set, to anything that their types can hold."""
+    """Set some fields of a message to random values of their types."""
     for field in message.DESCRIPTOR.fields:
         if chance.random() > (0.5, 0.3, 0.1)[min(depth, 2)]:
             continue
@@ -30,12 +30,12 @@ def random_message(chance: Chance, message: Any, depth: int = 0) -> Any:
 
 def _random_scalar(chance: Chance, field: Any) -> Any:
     if field.type == field.TYPE_STRING:
-        known = [
+        names = [
             *THERE.values(),
             "projects/local-project",
             f"projects/local-project/locations/{THERE['zone']}",
         ]
-        text = chance.choice((*known, *ODD_TEXTS))
+        text = chance.choice((*names, *ODD_TEXTS))
         return text.replace("\ud800", "?")
     if field.type == field.TYPE_BYTES:
         return chance.randbytes(chance.choice((0, 3, 1000)))

@@ -1,7 +1,6 @@
-"""Callers who are not the local cloud's owner, and what policies grant them.
+"""Callers other than the local cloud's owner, and their grants.
 
-All of it goes over the wire and blocks: where the cloud runs in this process, tests of it run in a
-thread.
+Everything blocks on HTTP: if the cloud runs in the same process, run the test in a thread.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ OWNER = "owner@local-cloud.invalid"
 
 
 def in_thread(test: Callable[..., None]) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Have a test that blocks leave the event loop to the cloud."""
+    """Run a blocking test in a thread, so that the event loop can serve the cloud."""
 
     @functools.wraps(test)
-    async def run(*arguments: Any, **named: Any) -> None:
-        await asyncio.to_thread(test, *arguments, **named)
+    async def run(*arguments: Any, **keywords: Any) -> None:
+        await asyncio.to_thread(test, *arguments, **keywords)
 
     return run
 
 
 class Member:
-    """A caller, by whose token requests are sent. `cloud` has the server's url, and its token."""
+    """A caller with a token. `cloud` needs `url` and the owner's `token`."""
 
     def __init__(self, cloud: Any, name: str, scopes: Iterable[str] = ()) -> None:
         self.name = name if ":" in name else f"user:{name}@example.com"
@@ -43,34 +42,34 @@ class Member:
         self.url = cloud.url
         self.token = cloud.token
         if self.email != OWNER:
-            wanted = {"member": self.name, "scopes": list(scopes)}
-            self.token = self.ask("POST", "/_local/tokens", json=wanted).json()["token"]
+            body = {"member": self.name, "scopes": list(scopes)}
+            self.token = self.send("POST", "/_local/tokens", json=body).json()["token"]
 
     @classmethod
     def owner(cls, cloud: Any) -> Member:
         return cls(cloud, f"user:{OWNER}")
 
-    def ask(self, verb: str, path: str, **more: Any) -> Any:
+    def send(self, verb: str, path: str, **more: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.token}"}
         with requests.Session() as session:
             session.trust_env = False
             return session.request(verb, self.url + path, headers=headers, timeout=30, **more)
 
-    def told(self, verb: str, path: str, **more: Any) -> tuple[int, str]:
-        """Status and message of a request."""
-        answer = self.ask(verb, path, **more)
+    def status_and_message(self, verb: str, path: str, **more: Any) -> tuple[int, str]:
+        """Send a request; returns status and error message."""
+        answer = self.send(verb, path, **more)
         if answer.ok:
             return answer.status_code, ""
         return answer.status_code, str(answer.json()["error"]["message"])
 
-    def must(self, verb: str, path: str, **more: Any) -> Any:
-        answer = self.ask(verb, path, **more)
+    def send_ok(self, verb: str, path: str, **more: Any) -> Any:
+        answer = self.send(verb, path, **more)
         assert answer.ok, answer.text
         return answer.json()
 
     @contextmanager
     def storage(self) -> Iterator[Any]:
-        """Google's own client."""
+        """Google's storage client with the member's token."""
         client = storage.Client(
             project=PROJECT,
             credentials=Credentials(token=self.token),
@@ -83,7 +82,7 @@ class Member:
 
 
 def grant(cloud: Any, resource: str, role: str, member: str, condition: str = "") -> None:
-    """By the cloud's owner, in the resource's own policy."""
+    """Add a binding to the resource's policy, as the cloud's owner."""
     binding: dict[str, Any] = {"role": role, "members": [member]}
     if condition:
         binding["condition"] = {"title": "test", "expression": condition}
@@ -96,19 +95,19 @@ def revoke(cloud: Any, resource: str, role: str, member: str) -> None:
     policy = _policy(cloud, resource)
     for binding in policy["bindings"]:
         if binding["role"] == role:
-            binding["members"] = [one for one in binding["members"] if one != member]
+            binding["members"] = [name for name in binding["members"] if name != member]
     _set_policy(cloud, resource, policy)
 
 
 def make_role(cloud: Any, name: str, permissions: Iterable[str], project: str = PROJECT) -> str:
-    """A custom role of the project with exactly these, made or changed; returns its full name."""
+    """Create or update a custom role with exactly these permissions; returns its full name."""
     owner, full = Member.owner(cloud), f"projects/{project}/roles/{name}"
     role = {"title": name, "includedPermissions": sorted(permissions), "stage": "GA"}
-    if owner.ask("GET", f"/v1/{full}").ok:
-        owner.must("PATCH", f"/v1/{full}?updateMask=includedPermissions", json=role)
+    if owner.send("GET", f"/v1/{full}").ok:
+        owner.send_ok("PATCH", f"/v1/{full}?updateMask=includedPermissions", json=role)
     else:
         body = {"roleId": name, "role": role}
-        owner.must("POST", f"/v1/projects/{project}/roles", json=body)
+        owner.send_ok("POST", f"/v1/projects/{project}/roles", json=body)
     return full
 
 
@@ -116,11 +115,11 @@ def _policy(cloud: Any, resource: str) -> Any:
     owner, options = Member.owner(cloud), {"options": {"requestedPolicyVersion": 3}}
     if resource.startswith("buckets/"):
         path = f"/storage/v1/b/{quote(resource.partition('/')[2], safe='')}/iam"
-        return owner.must("GET", f"{path}?optionsRequestedPolicyVersion=3")
+        return owner.send_ok("GET", f"{path}?optionsRequestedPolicyVersion=3")
     if resource.startswith("billingAccounts/"):
-        return owner.must("GET", f"/v1/{resource}:getIamPolicy")
+        return owner.send_ok("GET", f"/v1/{resource}:getIamPolicy")
     version = "v1" if "/serviceAccounts/" in resource else "v3"
-    return owner.must(
+    return owner.send_ok(
         "POST", f"/{version}/{resource}:getIamPolicy", json=_options(version, options)
     )
 
@@ -130,11 +129,11 @@ def _options(version: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_policy(cloud: Any, resource: str, policy: Any) -> None:
-    owner, wanted = Member.owner(cloud), {**policy, "version": 3}
+    owner, new_policy = Member.owner(cloud), {**policy, "version": 3}
     if resource.startswith("buckets/"):
         path = f"/storage/v1/b/{quote(resource.partition('/')[2], safe='')}/iam"
-        owner.must("PUT", path, json=wanted)
+        owner.send_ok("PUT", path, json=new_policy)
         return
     version = "v3" if resource.startswith(("projects/", "folders/", "organizations/")) else "v1"
     version = "v1" if "/serviceAccounts/" in resource else version
-    owner.must("POST", f"/{version}/{resource}:setIamPolicy", json={"policy": wanted})
+    owner.send_ok("POST", f"/{version}/{resource}:setIamPolicy", json={"policy": new_policy})

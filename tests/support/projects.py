@@ -1,4 +1,4 @@
-"""Stacks in projects of their own, on a local cloud whose machines are names alone."""
+"""Stacks in separate projects, on a local cloud with stub machines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ forked.prepare("tests.support.typed")
 
 @contextmanager
 def serving(home: Path) -> Iterator[LocalCloud]:
-    """A local cloud without machines, in a process of its own, found by TPUCTL_LOCAL_HOME."""
+    """A local cloud without machines in a separate process, located by TPUCTL_LOCAL_HOME."""
     command = [sys.executable, str(SERVE), str(home), "instant"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -58,7 +58,7 @@ def serving(home: Path) -> Iterator[LocalCloud]:
 
 @dataclass(frozen=True)
 class Bench:
-    """One stack in its file, and what was emitted about it."""
+    """A stack with its file, and the events it emitted."""
 
     stack: Tpuctl
     events: list[Event]
@@ -68,11 +68,11 @@ class Bench:
         return self.stack.stack_file.parent
 
     async def provision(self) -> Prepared:
-        """Like `up`, without connecting to machines: there are none."""
+        """Like `up`, without connecting to machines: they are stubs."""
         return await self.stack.provision(await self.stack.plan())
 
     async def preempt(self, cloud: LocalCloud) -> None:
-        """Have the node taken away, and wait until it is."""
+        """Preempt the node, and wait until it is preempted."""
 
         async def is_gone() -> bool | None:
             return (await self.stack.node()).state == "PREEMPTED" or None
@@ -83,18 +83,18 @@ class Bench:
         )
 
     def again(self) -> Tpuctl:
-        """The same stack as it is found by another program."""
+        """The same stack, loaded as by another program."""
         return Tpuctl(self.stack.stack_file, cloud="local", emit=self.events.append)
 
-    async def ask(self, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+    async def call(self, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
         cloud = self.stack.cloud
         return await cloud.call(method, getattr(cloud.client(client), method), *arguments, **fields)
 
     def type(self, *arguments: str, folder: Path | None = None, **env: str) -> tuple[int, str, str]:
-        """What a command line ends with, prints and tells."""
-        with tempfile.TemporaryDirectory() as kept:
-            out, told = Path(kept, "out"), Path(kept, "told")
-            where = (str(folder or self.folder), {**os.environ, **env}, str(out), str(told))
+        """Run a command line; returns exit code, stdout and stderr."""
+        with tempfile.TemporaryDirectory() as output_folder:
+            out, stderr_file = Path(output_folder, "out"), Path(output_folder, "err")
+            where = (str(folder or self.folder), {**os.environ, **env}, str(out), str(stderr_file))
             process = forked.context.Process(target=_typed, args=(arguments, *where))
             process.start()
             process.join(120)
@@ -104,46 +104,46 @@ class Bench:
                 process.join(20)
             process.close()
             assert code is not None, f"{arguments} does not end"
-            said = told.read_text("utf-8")
-            assert "Traceback" not in said, said
-            return code, out.read_text("utf-8"), said
+            errors = stderr_file.read_text("utf-8")
+            assert "Traceback" not in errors, errors
+            return code, out.read_text("utf-8"), errors
 
     def answer(self, *arguments: str, folder: Path | None = None) -> dict[str, Any]:
-        """The envelope that a command line answers with."""
-        code, out, told = self.type(*arguments, "--json", folder=folder)
+        """The JSON envelope that a command line prints."""
+        code, out, errors = self.type(*arguments, "--json", folder=folder)
         found: dict[str, Any] = json.loads(out)
-        assert found["exit_code"] == code, told
+        assert found["exit_code"] == code, errors
         return found
 
     def in_terminal(self, *arguments: str, columns: int) -> str:
-        """What a command line shows on a terminal of that width, stdout and stderr as they come."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        seen = b""
+        """The output of a command line on a terminal of that width, both streams."""
+        controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        output = b""
         with subprocess.Popen(
             [sys.executable, "-m", "tpuctl", *arguments],
             cwd=self.folder,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
         ):
-            os.close(theirs)
+            os.close(terminal)
             with contextlib.suppress(OSError):  # the terminal's end, once all was read
-                while more := os.read(ours, 10_000):
-                    seen += more
-        os.close(ours)
-        return seen.decode().replace("\r\n", "\n")
+                while more := os.read(controller, 10_000):
+                    output += more
+        os.close(controller)
+        return output.decode().replace("\r\n", "\n")
 
 
 def _typed(*arguments: Any) -> None:
-    """In the fork: importing this here would make every run of the tests wait for it."""
+    """Imported in the fork: importing it here would slow down every test run."""
     from tests.support.typed import typed
 
     typed(*arguments)
 
 
 class Project:
-    """A project that the first `up` in it makes, with any number of stacks."""
+    """A project that the first `up` creates, with any number of stacks."""
 
     def __init__(self, folder: Path) -> None:
         self.id = f"project-{os.getpid()}-{next(_numbers)}"
@@ -151,9 +151,9 @@ class Project:
 
     @classmethod
     def spoken_to(cls, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-        """One to which commands speak too, wherever the test starts them."""
+        """A project for which commands find the cloud too, in any folder."""
         monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(cloud.home))
-        # One for all tests of the cloud: an SSH key is made once.
+        # Shared by all tests of the cloud: the SSH key is generated once.
         monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(cloud.home.parent / "config"))
         monkeypatch.setenv("TPUCTL_CLOUD", "local")
         return cls(folder)
@@ -167,7 +167,7 @@ class Project:
         type_name: str = "v3-8",
         zones: str = ZONE,
     ) -> Bench:
-        """`tpu` is what stands in that section besides type and zones."""
+        """`tpu` has more keys of that section, besides type and zones."""
         name = name or f"stack-{next(_numbers)}"
         folder = self.folder / f"{name}-{next(_numbers)}"
         folder.mkdir()

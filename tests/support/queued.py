@@ -1,4 +1,4 @@
-"""What tests of queued resources ask of the local cloud."""
+"""Helpers for tests of queued resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.places import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
 
-__all__ = ["FLEX_START", "OTHER", "ask", "nodes_of", "path", "request_of", "with_queue"]
+__all__ = ["FLEX_START", "OTHER", "call", "nodes_of", "path", "request_of", "with_queue"]
 
 MakeStack = Callable[..., Tpuctl]
 OTHER = "us-central1-c"
@@ -23,7 +23,7 @@ FLEX_START: dict[str, Any] = {
 
 
 def with_queue(make_stack: MakeStack) -> MakeStack:
-    """As `make_stack`, with a queue and more in `tpu`."""
+    """Like `make_stack`, with a queue and more options in `tpu`."""
 
     def make(*, queue: str = "true", tpu: str = "", **options: Any) -> Tpuctl:
         more = f", {tpu}" if tpu else ""
@@ -34,7 +34,7 @@ def with_queue(make_stack: MakeStack) -> MakeStack:
     return make
 
 
-async def ask(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:
+async def call(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:
     return await stack.cloud.call(method, getattr(stack.cloud.client("tpu"), method), request)
 
 
@@ -44,16 +44,16 @@ def path(stack: Tpuctl, zone: str = "") -> str:
 
 
 async def request_of(stack: Tpuctl, zone: str = "") -> Any:
-    """The queued resource, None where there is none."""
+    """The queued resource, or None if not found."""
     try:
-        return await ask(stack, "get_queued_resource", {"name": path(stack, zone)})
+        return await call(stack, "get_queued_resource", {"name": path(stack, zone)})
     except NotFound:
         return None
 
 
 async def nodes_of(stack: Tpuctl) -> list[Any]:
-    """The stack's nodes in every zone, by name."""
+    """The stack's nodes in all zones, sorted by name."""
     parent = f"projects/{PROJECT}/locations/-"
-    found = await ask(stack, "list_nodes", {"parent": parent})
-    mine = [one for one in found if one.labels.get("tpuctl-stack") == stack.stack.name]
-    return sorted(mine, key=lambda one: str(one.name))
+    nodes = await call(stack, "list_nodes", {"parent": parent})
+    own_nodes = [node for node in nodes if node.labels.get("tpuctl-stack") == stack.stack.name]
+    return sorted(own_nodes, key=lambda node: str(node.name))

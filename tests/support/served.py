@@ -1,4 +1,4 @@
-"""What a server that may be killed does: loaded in the process that servers are forked from."""
+"""The killable server; loaded in the process that servers are forked from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuctl.google_imports import compute_service
 
 __all__ = ["serve"]
 
-# What its first requests would have to load.
+# Preload what the first requests import.
 for _name in (
     "tpu.v2",
     "resource_manager.projects",
@@ -50,17 +50,17 @@ def _count(home: Path, kill_at: int, moments: Any) -> None:
         if moments.value == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+    def on_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _FILE_EVENTS and str(arguments[0]).startswith(str(home)):
             moment()
 
     def connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
-        made = plain_connect(*arguments, **more)
-        made.set_trace_callback(moment)
-        return made
+        connection = plain_connect(*arguments, **more)
+        connection.set_trace_callback(moment)
+        return connection
 
     plain_connect = sqlite3.connect
     sqlite3.connect = connect  # type: ignore[assignment]
 
     moments.value = 0
-    sys.addaudithook(heard)  # for as long as the process lives
+    sys.addaudithook(on_audit_event)  # for as long as the process lives

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tpuctl.errors import Conflict
 from tpuctl.resources.cidr import POOL, free_range
 
-AUTO = IPv4Network("10.128.0.0/9")  # where networks of auto mode have their subnetworks
+AUTO = IPv4Network("10.128.0.0/9")  # the range of auto mode subnetworks
 
 
 SMALL = IPv4Network("10.240.8.0/24")  # small enough to try every block of it
@@ -19,7 +19,7 @@ SMALL = IPv4Network("10.240.8.0/24")  # small enough to try every block of it
 
 @st.composite
 def networks(draw: st.DrawFn) -> IPv4Network:
-    """Ranges in and around the small pool, of all sizes."""
+    """Ranges of all sizes in and around the small pool."""
     first, last = int(SMALL.network_address), int(SMALL.broadcast_address)
     near, anywhere = st.integers(first - 64, last + 64), st.integers(0, 2**32 - 1)
     address = draw(st.one_of(near, anywhere))
@@ -27,13 +27,13 @@ def networks(draw: st.DrawFn) -> IPv4Network:
 
 
 @given(st.lists(networks(), max_size=12), st.integers(25, 29))
-def test_the_first_block_that_overlaps_nothing(taken: list[IPv4Network], prefix: int) -> None:
+def test_first_free_block_is_chosen(used: list[IPv4Network], prefix: int) -> None:
     free = [
         block
         for block in SMALL.subnets(new_prefix=prefix)
-        if not any(block.overlaps(other) for other in taken)
+        if not any(block.overlaps(other) for other in used)
     ]
-    texts = [str(one) for one in taken]
+    texts = [str(network) for network in used]
     if free:
         assert free_range(texts, prefix, SMALL) == str(free[0])
     else:
@@ -42,25 +42,25 @@ def test_the_first_block_that_overlaps_nothing(taken: list[IPv4Network], prefix:
 
 
 @given(st.integers(1, 40), st.integers(23, 29))
-def test_one_after_another_never_overlap(count: int, prefix: int) -> None:
+def test_consecutive_ranges_never_overlap(count: int, prefix: int) -> None:
     found: list[str] = []
     for _ in range(count):
         found.append(free_range(found, prefix))
-    blocks = [IPv4Network(one) for one in found]
+    blocks = [IPv4Network(text) for text in found]
     assert all(not a.overlaps(b) for i, a in enumerate(blocks) for b in blocks[:i])
 
 
-def test_subnetworks_of_regions_to_come_are_left_room() -> None:
-    """Regions have their ranges at the lower end of auto mode's; the pool is at the upper."""
+def test_pool_leaves_room_for_new_regions() -> None:
+    """Google assigns ranges from the lower end of auto mode's range; the pool is at the upper."""
     assert POOL.subnet_of(AUTO)
     assert free_range(["10.128.0.0/10", "10.192.0.0/11", "10.224.0.0/12"], 29) == "10.240.0.0/29"
 
 
-def test_what_is_no_ipv4_range_is_passed_over() -> None:
+def test_invalid_ranges_are_ignored() -> None:
     assert free_range(["", "fd00::/64", "10.240.0.0/29", "nonsense"], 29) == "10.240.0.8/29"
 
 
-def test_a_full_pool_names_the_way_out() -> None:
+def test_full_pool_error_hints_at_node_range() -> None:
     with pytest.raises(Conflict) as caught:
         free_range(["10.0.0.0/8"], 29)
     assert "node_range" in caught.value.diagnostics[0].hint

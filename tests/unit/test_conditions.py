@@ -1,4 +1,4 @@
-"""Conditions of bindings: what is understood is decided, what is not grants nothing."""
+"""Conditions of bindings: supported ones are evaluated, unsupported ones grant nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OUT = 'resource.name.startsWith("projects/_/buckets/data/objects/out/")'
         r'"a\"b" == "a\"b"',
     ],
 )
-def test_what_holds(expression: str) -> None:
+def test_true_conditions(expression: str) -> None:
     assert holds(expression, FACTS)
 
 
@@ -54,7 +54,7 @@ def test_what_holds(expression: str) -> None:
         'request.time < timestamp("2026-05-01T00:00:00Z")',
     ],
 )
-def test_what_does_not(expression: str) -> None:
+def test_false_conditions(expression: str) -> None:
     assert not holds(expression, FACTS)
 
 
@@ -81,5 +81,5 @@ def test_what_does_not(expression: str) -> None:
         "!" * 10_000 + "true",
     ],
 )
-def test_what_is_not_understood_grants_nothing(expression: str) -> None:
+def test_unsupported_condition_grants_nothing(expression: str) -> None:
     assert not holds(expression, FACTS)

@@ -1,4 +1,4 @@
-"""What the emulator's folders look like to somebody who comes there first."""
+"""The layout of the emulator's packages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tpuctl.emulator.server import APIS, PACES
 FOLDER = Path(tpuctl.emulator.__file__).parent
 
 
-def test_rooms_can_be_seen_at_a_glance() -> None:
+def test_emulator_has_few_packages() -> None:
     rooms = {path.name for path in FOLDER.iterdir() if not path.name.startswith("__")}
     assert len(rooms) <= 15, sorted(rooms)
 
 
-def test_each_api_says_what_is_asked_of_every_one() -> None:
+def test_each_api_registers_required_parts() -> None:
     assert len(APIS) >= 9
     assert len(PACES) == sum(len(api.paces) for api in APIS), "a step has two paces"
     for api in APIS:

@@ -1,4 +1,4 @@
-"""All that must be said of a TPU generation is said, of every generation there is."""
+"""All data about TPU generations is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CATALOG = "tpuctl/catalog/tpu.toml"
 
 
 def unsaid(generation: str) -> Iterator[str]:
-    """The places in which something of the generation is missing."""
+    """The files in which data about the generation is missing."""
     rows = data()["types"].get(generation, ())
     if not rows:
         yield f"{CATALOG}: types"
@@ -28,17 +28,21 @@ def unsaid(generation: str) -> Iterator[str]:
         return
     if generation not in PEAK:
         yield "tpuctl/preflight/rehearsal/estimate.py: PEAK"
-    types = [one for one in accelerator_types().values() if one.generation == generation]
+    types = [
+        accelerator
+        for accelerator in accelerator_types().values()
+        if accelerator.generation == generation
+    ]
     if not all(map(runtime_for, types)):
         yield f"{CATALOG}: runtimes"
-    if not all(quota_limits(one, spot=False) for one in types):
+    if not all(quota_limits(accelerator, spot=False) for accelerator in types):
         yield "tpuctl/catalog/quota.py"
 
 
 @pytest.mark.parametrize("generation", data()["generations"])
-def test_everything_is_said_of_every_generation(generation: str) -> None:
+def test_every_generation_has_all_data(generation: str) -> None:
     assert [*unsaid(generation)] == []
 
 
-def test_types_are_of_generations() -> None:
+def test_types_match_generations() -> None:
     assert data()["types"].keys() == data()["generations"].keys()

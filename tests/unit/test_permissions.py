@@ -1,4 +1,4 @@
-"""The table of permissions agrees with what IAM knows of them, and tells all that is missing."""
+"""The table of required permissions is consistent with IAM data and reports what is missing."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) o
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_each_role_has_the_permissions_that_it_is_named_for(kind: type[CloudKind]) -> None:
-    found = required_permissions([kind])
-    assert found
+def test_each_role_has_its_listed_permissions(kind: type[CloudKind]) -> None:
+    permissions = required_permissions([kind])
+    assert permissions
     roles = predefined_roles()
-    for one in found:
-        assert one.name in known_permissions(for_projects=True)
-        assert one.name in roles[one.role].permissions, (one.role, one.name)
+    for permission in permissions:
+        assert permission.name in known_permissions(for_projects=True)
+        assert permission.name in roles[permission.role].permissions, (
+            permission.role,
+            permission.name,
+        )
 
 
-def test_no_more_is_asked_than_one_call_may_ask() -> None:
-    assert len({one.name for one in required_permissions(KINDS)}) <= 100  # as its reference says
+def test_permissions_fit_in_one_test_call() -> None:
+    assert (
+        len({permission.name for permission in required_permissions(KINDS)}) <= 100
+    )  # as its reference says
 
 
-def test_only_what_a_plan_does_is_needed() -> None:
+def test_plan_determines_required_permissions() -> None:
     plan = Plan(
         (
             Change("apis/needed", Action.NOTHING, "-"),
@@ -37,7 +42,9 @@ def test_only_what_a_plan_does_is_needed() -> None:
             Change("disk/d", Action.CREATE, "-"),
         )
     )
-    needed = {one.name for one in required_permissions(KINDS) if one.is_for(plan)}
+    needed = {
+        permission.name for permission in required_permissions(KINDS) if permission.is_for(plan)
+    }
     assert needed == {
         "tpu.nodes.update",
         "tpu.operations.get",
@@ -49,6 +56,8 @@ def test_only_what_a_plan_does_is_needed() -> None:
     }
 
 
-def test_waiting_for_a_node_needs_nothing() -> None:
+def test_waiting_for_node_requires_no_permissions() -> None:
     plan = Plan((Change("node/a", Action.UPDATE, "-", ("wait",)),))
-    assert [one for one in required_permissions(KINDS) if one.is_for(plan)] == []
+    assert [
+        permission for permission in required_permissions(KINDS) if permission.is_for(plan)
+    ] == []

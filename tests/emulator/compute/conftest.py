@@ -1,4 +1,4 @@
-"""Compute Engine as its official clients see it."""
+"""Fixtures for Compute Engine tests with its official clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Engine:
         return self._clients[name]
 
     def ended(self, operation: Any) -> Any:
-        """The operation once it is over, as the wait of its scope answers."""
+        """The finished operation, from the wait method of its scope."""
         request: dict[str, str] = {"project": PROJECT, "operation": operation.name}
         if operation.zone:
             request["zone"] = operation.zone.rpartition("/")[2]
@@ -47,19 +47,19 @@ class Engine:
         return done
 
     def fine(self, operation: Any) -> Any:
-        """The operation once it is over, which must be without an error."""
+        """The finished operation, which must have succeeded."""
         done = self.ended(operation)
         assert not done.error.errors, done.error
         return done
 
     def code(self, operation: Any) -> tuple[str, str]:
-        """The error that an operation ended with: its code and text."""
+        """The error of a failed operation: code and message."""
         (error,) = self.ended(operation).error.errors
         return error.code, error.message
 
     @staticmethod
     def controller(name: str = "controller", zone: str = ZONE, **more: Any) -> dict[str, Any]:
-        """An instance as a controller is asked for."""
+        """The body of a controller instance."""
         boot = {
             "source_image": UBUNTU,
             "disk_size_gb": 50,
@@ -80,7 +80,7 @@ class Engine:
         }
 
     def insert(self, resource: dict[str, Any], **more: Any) -> Any:
-        """Begin the insertion of an instance."""
+        """Begin inserting an instance."""
         request = {**self.place, "instance_resource": resource, **more}
         return self.instances.insert_unary(request, timeout=20)
 

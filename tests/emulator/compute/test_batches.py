@@ -1,4 +1,4 @@
-"""Several calls in one request, as gcloud sends them when it is to make several instances."""
+"""Batch requests, which gcloud sends to create several instances."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def as_part(number: int, verb: str, path: str, body: str = "") -> str:
     return "\n".join(lines)
 
 
-async def test_each_part_is_answered_by_itself(engine: Any) -> None:
+async def test_batch_answers_each_part_separately(engine: Any) -> None:
     disk = {
         "boot": True,
         "initializeParams": {
@@ -43,7 +43,7 @@ async def test_each_part_is_answered_by_itself(engine: Any) -> None:
     }
     parts = [
         as_part(1, "POST", BASE, json.dumps(row)),
-        as_part(2, "GET", f"{BASE}/nobody"),
+        as_part(2, "GET", f"{BASE}/missing"),
         as_part(3, "GET", "/nothing"),
     ]
     body = "\n".join([*parts, f"--{BOUNDARY}--"])
@@ -62,7 +62,7 @@ async def test_each_part_is_answered_by_itself(engine: Any) -> None:
     assert operation["kind"] == "compute#operation"
     assert "Content-ID: <response-id+2>" in second
     assert "HTTP/1.1 404 Not Found" in second
-    assert "instances/nobody' was not found" in second
+    assert "instances/missing' was not found" in second
     assert "HTTP/1.1 404 Not Found" in third
-    made = await asyncio.to_thread(engine.get, "made")
-    assert made.name == "made"
+    instance = await asyncio.to_thread(engine.get, "made")
+    assert instance.name == "made"

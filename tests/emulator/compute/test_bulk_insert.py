@@ -1,4 +1,4 @@
-"""instances.bulkInsert: many machines by one call, as SkyPilot makes every one."""
+"""instances.bulkInsert: several machines by one call, as SkyPilot creates them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAMES = ("head", "worker-1", "worker-2")
 
 
 def resource_of(engine: Any, names: Any = NAMES, **more: Any) -> dict[str, Any]:
-    """What SkyPilot sends: the properties of all, and the names of each."""
+    """The body that SkyPilot sends: common properties and names."""
     properties = engine.controller()
     del properties["name"]
     properties["machine_type"] = "n1-standard-2"
     properties["disks"][0]["initialize_params"]["disk_type"] = "pd-ssd"
-    named = {"per_instance_properties": {name: {} for name in names}, "count": len(names)}
-    return {"instance_properties": properties, **(named if names else {}), **more}
+    names_spec = {"per_instance_properties": {name: {} for name in names}, "count": len(names)}
+    return {"instance_properties": properties, **(names_spec if names else {}), **more}
 
 
 def begin(engine: Any, resource: dict[str, Any], **more: Any) -> Any:
@@ -28,29 +28,29 @@ def begin(engine: Any, resource: dict[str, Any], **more: Any) -> Any:
 
 
 def names_of(engine: Any) -> list[str]:
-    return [one.name for one in engine.instances.list(engine.place)]
+    return [instance.name for instance in engine.instances.list(engine.place)]
 
 
-async def test_instances_are_named_and_run(engine: Any) -> None:
+async def test_bulk_insert_creates_named_instances(engine: Any) -> None:
     def run() -> None:
         operation = engine.fine(begin(engine, resource_of(engine)))
         assert operation.operation_type == "bulkInsert"
         assert names_of(engine) == list(NAMES)
         assert engine.cloud.host.running == {f"{BASE}/{name}" for name in NAMES}
-        made = engine.get("worker-1")
-        assert made.status == "RUNNING"
-        assert made.disks[0].source.endswith("/disks/worker-1")
-        # gcloud and others look for the parts of it by its group.
+        instance = engine.get("worker-1")
+        assert instance.status == "RUNNING"
+        assert instance.disks[0].source.endswith("/disks/worker-1")
+        # gcloud and others find the parts of the operation by its group.
         listed = engine.zone_operations.list(
             {**engine.place, "filter": f"operationGroupId={operation.operation_group_id}"}
         )
-        parts = [one for one in listed if one.operation_type == "insert"]
-        assert sorted(one.target_link.rpartition("/")[2] for one in parts) == list(NAMES)
+        parts = [item for item in listed if item.operation_type == "insert"]
+        assert sorted(part.target_link.rpartition("/")[2] for part in parts) == list(NAMES)
 
     await asyncio.to_thread(run)
 
 
-async def test_operation_lasts_until_all_machines_run(engine: Any) -> None:
+async def test_bulk_operation_ends_when_all_machines_run(engine: Any) -> None:
     engine.cloud.host.gate.clear()
     operation = await asyncio.to_thread(begin, engine, resource_of(engine))
     async with asyncio.timeout(20):
@@ -62,7 +62,7 @@ async def test_operation_lasts_until_all_machines_run(engine: Any) -> None:
     await asyncio.to_thread(engine.fine, operation)
 
 
-async def test_pattern_numbers_on_after_the_largest(engine: Any) -> None:
+async def test_name_pattern_continues_after_largest_number(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller("w-07")))
         engine.fine(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
@@ -73,7 +73,7 @@ async def test_pattern_numbers_on_after_the_largest(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_request_id_begins_it_once(engine: Any) -> None:
+async def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
     def run() -> None:
         more = {"request_id": "6b1bb6a1-3d33-4a53-a2cf-1d4d58e1d3a4"}
         first = begin(engine, resource_of(engine), **more)
@@ -93,13 +93,13 @@ async def test_request_id_begins_it_once(engine: Any) -> None:
         ({"source_instance_template": "global/instanceTemplates/t"}, "not emulated"),
     ],
 )
-async def test_requests_that_are_refused(engine: Any, more: Any, complaint: str) -> None:
+async def test_invalid_bulk_requests_are_rejected(engine: Any, more: Any, complaint: str) -> None:
     with pytest.raises(exceptions.BadRequest, match=complaint):
         await asyncio.to_thread(begin, engine, {**resource_of(engine), **more})
     assert await asyncio.to_thread(names_of, engine) == []
 
 
-async def test_taken_name_refuses_all(engine: Any) -> None:
+async def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller("worker-2")))
         with pytest.raises(exceptions.Conflict):
@@ -109,21 +109,21 @@ async def test_taken_name_refuses_all(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_quota_counts_them_together(engine: Any) -> None:
+async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
     engine.cloud.server.world.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
 
     def run() -> None:
         code, _ = engine.code(begin(engine, resource_of(engine)))
         assert code == "QUOTA_EXCEEDED"
         assert names_of(engine) == []
-        # Two are enough for who says so.
+        # Two are enough with minCount.
         engine.fine(begin(engine, resource_of(engine, min_count=2)))
         assert names_of(engine) == ["head", "worker-1"]
 
     await asyncio.to_thread(run)
 
 
-async def test_stockout_leaves_nothing(engine: Any) -> None:
+async def test_bulk_insert_stockout_creates_nothing(engine: Any) -> None:
     def run() -> None:
         engine.cloud.request("POST", "/_local/faults", json={"kind": "stockout", "type": "n1-*"})
         code, _ = engine.code(begin(engine, resource_of(engine)))
@@ -133,8 +133,8 @@ async def test_stockout_leaves_nothing(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_too_few_machines_are_taken_back(engine: Any) -> None:
-    """Of three one does not boot: with all demanded, none is left; else the others stay."""
+async def test_bulk_insert_below_min_count_is_rolled_back(engine: Any) -> None:
+    """One of three fails to boot: all are deleted, or with minCount the others stay."""
     host = engine.cloud.host
 
     def run() -> None:
@@ -159,7 +159,7 @@ async def test_too_few_machines_are_taken_back(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_call_needs_what_each_insertion_needs(engine: Any) -> None:
+async def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
     from google.cloud import compute_v1
     from google.oauth2.credentials import Credentials
 

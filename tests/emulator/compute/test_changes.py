@@ -1,4 +1,4 @@
-"""What can be changed of instances, disks and networks that are there."""
+"""Changes to existing instances, disks and networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 AT: dict[str, str] = {"instance": "controller"}
 
 
-async def test_a_reset_boots_the_machine_again(engine: Any) -> None:
+async def test_reset_reboots_machine(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller()))
         engine.fine(engine.instances.reset_unary({**engine.place, **AT}, timeout=10))
@@ -28,7 +28,7 @@ async def test_a_reset_boots_the_machine_again(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_some_changes_need_a_stopped_instance(engine: Any) -> None:
+async def test_some_changes_require_stopped_instance(engine: Any) -> None:
     kind = f"zones/{engine.place['zone']}/machineTypes/n1-standard-8"
 
     def change_type() -> Any:
@@ -36,8 +36,8 @@ async def test_some_changes_need_a_stopped_instance(engine: Any) -> None:
         return engine.instances.set_machine_type_unary({**engine.place, **AT, **body}, timeout=10)
 
     def change_account() -> Any:
-        wanted = {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
-        body = {"instances_set_service_account_request_resource": wanted}
+        account = {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+        body = {"instances_set_service_account_request_resource": account}
         request = {**engine.place, **AT, **body}
         return engine.instances.set_service_account_unary(request, timeout=10)
 
@@ -54,17 +54,17 @@ async def test_some_changes_need_a_stopped_instance(engine: Any) -> None:
         for change in (change_type, change_account, change_model):
             engine.fine(change())
         engine.fine(engine.instances.start_unary({**engine.place, **AT}, timeout=10))
-        found = engine.get()
-        assert found.machine_type.endswith("/machineTypes/n1-standard-8")
-        assert found.scheduling.preemptible is True
+        instance = engine.get()
+        assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
+        assert instance.scheduling.preemptible is True
         spec = engine.cloud.host.specs[NAME]
         assert spec.machine_type == "n1-standard-8"
-        assert spec.service_account == found.service_accounts[0].email != ""
+        assert spec.service_account == instance.service_accounts[0].email != ""
 
     await asyncio.to_thread(run)
 
 
-async def test_who_gives_a_machine_an_account_must_be_allowed_to_act_as_it(engine: Any) -> None:
+async def test_setting_service_account_requires_act_as(engine: Any) -> None:
     def run() -> None:
         ann = Member(engine.cloud, "ann")
         engine.fine(engine.insert(engine.controller(service_accounts=[])))
@@ -72,29 +72,32 @@ async def test_who_gives_a_machine_an_account_must_be_allowed_to_act_as_it(engin
         role = make_role(engine.cloud, "dresser", ["compute.instances.setServiceAccount"])
         grant(engine.cloud, "projects/local-project", role, ann.name)
         path = f"/compute/v1/{NAME}/setServiceAccount"
-        status, text = ann.told("POST", path, json={"email": "default", "scopes": []})
+        status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
         assert status in (400, 403)
         assert "compute@developer.gserviceaccount.com" in text
         grant(engine.cloud, "projects/local-project", "roles/iam.serviceAccountUser", ann.name)
-        status, text = ann.told("POST", path, json={"email": "default", "scopes": []})
+        status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
         assert status == 200, text
 
     await asyncio.to_thread(run)
 
 
-async def test_scheduling_keeps_what_it_is_not_told(engine: Any) -> None:
+async def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller()))
         for body in ({"on_host_maintenance": "TERMINATE"}, {"automatic_restart": False}):
             request = {**engine.place, **AT, "scheduling_resource": body}
             engine.fine(engine.instances.set_scheduling_unary(request, timeout=10))
-        found = engine.get().scheduling
-        assert (found.on_host_maintenance, found.automatic_restart) == ("TERMINATE", False)
+        scheduling = engine.get().scheduling
+        assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == (
+            "TERMINATE",
+            False,
+        )
 
     await asyncio.to_thread(run)
 
 
-async def test_a_disk_that_is_to_stay_stays(engine: Any) -> None:
+async def test_disk_without_auto_delete_survives_instance(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller()))
         request = {**engine.place, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
@@ -103,12 +106,12 @@ async def test_a_disk_that_is_to_stay_stays(engine: Any) -> None:
             engine.instances.set_disk_auto_delete_unary(wrong, timeout=10)
         engine.fine(engine.instances.set_disk_auto_delete_unary(request, timeout=10))
         engine.fine(engine.instances.delete_unary({**engine.place, **AT}, timeout=10))
-        assert [one.name for one in engine.disks.list(engine.place)] == ["controller"]
+        assert [disk.name for disk in engine.disks.list(engine.place)] == ["controller"]
 
     await asyncio.to_thread(run)
 
 
-async def test_protection_against_deletion_is_on_unless_it_is_said_to_be_off(engine: Any) -> None:
+async def test_deletion_protection_defaults_to_on(engine: Any) -> None:
     def protect(**more: Any) -> Any:
         request = {"project": engine.place["project"], "zone": engine.place["zone"], **more}
         client = engine.instances
@@ -125,13 +128,13 @@ async def test_protection_against_deletion_is_on_unless_it_is_said_to_be_off(eng
     await asyncio.to_thread(run)
 
 
-async def test_the_console_is_read_from_where_one_was(engine: Any) -> None:
+async def test_serial_output_resumes_at_offset(engine: Any) -> None:
     def read(**more: int) -> Any:
         return engine.instances.get_serial_port_output({**engine.place, **AT, **more})
 
     def run() -> None:
         engine.fine(engine.insert(engine.controller()))
-        # The host of these tests says "<name> says 1" on every console.
+        # The host of these tests writes "<name> says 1" to every console.
         whole = read()
         assert whole.contents == f"{NAME} says 1\n"
         assert (whole.start, whole.next_) == (0, len(whole.contents))
@@ -143,24 +146,24 @@ async def test_the_console_is_read_from_where_one_was(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_disks_grow_and_have_types(engine: Any) -> None:
+async def test_disks_resize_and_list_types(engine: Any) -> None:
     def resize(size: int) -> Any:
         body = {"disks_resize_request_resource": {"size_gb": size}}
         return engine.disks.resize_unary({**engine.place, "disk": "data", **body}, timeout=10)
 
     def run() -> None:
         kind = f"zones/{engine.place['zone']}/diskTypes/pd-ssd"
-        wanted = {"name": "data", "size_gb": 20, "type_": kind}
-        engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": wanted}))
+        disk_spec = {"name": "data", "size_gb": 20, "type_": kind}
+        engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": disk_spec}))
         with pytest.raises(exceptions.BadRequest, match="sizeGb"):
             resize(19)
         engine.fine(resize(40))
         disk = engine.disks.get({**engine.place, "disk": "data"})
         assert disk.size_gb == 40
-        (name,) = (one.name for one in engine.disk_types.list(engine.place)
-                   if one.self_link == disk.type_)  # fmt: skip
-        found = engine.disk_types.get({**engine.place, "disk_type": name})
-        assert found.valid_disk_size == "10GB-65536GB"
+        (name,) = (disk_type.name for disk_type in engine.disk_types.list(engine.place)
+                   if disk_type.self_link == disk.type_)  # fmt: skip
+        details = engine.disk_types.get({**engine.place, "disk_type": name})
+        assert details.valid_disk_size == "10GB-65536GB"
         with pytest.raises(exceptions.NotFound):
             engine.disk_types.get({**engine.place, "disk_type": "floppy"})
         request = {"project": engine.place["project"], "filter": "name=pd-ssd"}
@@ -170,7 +173,7 @@ async def test_disks_grow_and_have_types(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_the_rules_that_a_network_has(engine: Any) -> None:
+async def test_effective_firewalls_of_network(engine: Any) -> None:
     def run() -> None:
         network = {"name": "other", "auto_create_subnetworks": False}
         request = {"project": engine.place["project"], "network_resource": network}
@@ -182,11 +185,11 @@ async def test_the_rules_that_a_network_has(engine: Any) -> None:
         }
         request = {"project": engine.place["project"], "firewall_resource": rule}
         engine.fine(engine.firewalls.insert_unary(request))
-        asked = {"project": engine.place["project"], "network": "other"}
-        (found,) = engine.networks.get_effective_firewalls(asked).firewalls
-        assert found.name == "web"
+        request_network = {"project": engine.place["project"], "network": "other"}
+        (rule_found,) = engine.networks.get_effective_firewalls(request_network).firewalls
+        assert rule_found.name == "web"
         with pytest.raises(exceptions.NotFound):
-            list(engine.networks.list_peering_routes({**asked, "peering_name": "none"}))
+            list(engine.networks.list_peering_routes({**request_network, "peering_name": "none"}))
 
     await asyncio.to_thread(run)
 
@@ -195,17 +198,17 @@ async def test_the_rules_that_a_network_has(engine: Any) -> None:
     ("protocol", "port"),
     [("tcp", "65536"), ("tcp", "90-80"), ("udp", "http"), ("icmp", "8"), ("all", "22")],
 )
-async def test_ports_that_are_none(engine: Any, protocol: str, port: str) -> None:
+async def test_invalid_firewall_ports_are_rejected(engine: Any, protocol: str, port: str) -> None:
     rule = {"name": "web", "allowed": [{"I_p_protocol": protocol, "ports": [port]}]}
     request = {"project": engine.place["project"], "firewall_resource": rule}
     with pytest.raises(exceptions.BadRequest, match=r"resource\.allowed\[0\]\.ports"):
         await asyncio.to_thread(engine.firewalls.insert_unary, request)
 
 
-async def test_many_networks_are_shown_a_page_at_a_time(
+async def test_subnetwork_list_builds_only_requested_page(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not on the page is not worked out: a list of 12,000 took seconds."""
+    """Resources that are not on the page are not built: a list of 12,000 took seconds."""
     subnetworks = engine.cloud.server.world.service("compute").subnetworks
     shown: list[str] = []
     show = subnetworks.show
@@ -222,13 +225,15 @@ async def test_many_networks_are_shown_a_page_at_a_time(
             project=engine.place["project"], max_results=30
         )
         first = next(iter(engine.subnetworks.aggregated_list(request).pages))
-        page = [one.self_link for part in first.items.values() for one in part.subnetworks]
+        page = [
+            subnetwork.self_link for part in first.items.values() for subnetwork in part.subnetworks
+        ]
         assert len(page) == len(set(page)) == 30
         assert len(shown) == 30
         every = [
-            one.self_link
+            subnetwork.self_link
             for _, part in engine.subnetworks.aggregated_list(request)
-            for one in part.subnetworks
+            for subnetwork in part.subnetworks
         ]
         assert every[:30] == page
         regions = list(engine.regions.list({"project": engine.place["project"]}))

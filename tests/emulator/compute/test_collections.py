@@ -1,4 +1,4 @@
-"""What every collection of Compute Engine says of itself, also one whose name has two words."""
+"""Kinds and lists of every Compute Engine collection, including two-word names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.wire.registry import Caller
 
-assert service  # whoever imports it has imported all collections
+assert service  # importing it imports all collections
 
 
 class ResourcePolicies(Collection):
-    """The smallest collection of two words that Google has, as one might be added."""
+    """A minimal two-word collection, as an example of one that could be added."""
 
     kind, message, plural = "compute.resourcePolicies", "ResourcePolicy", "resourcePolicies"
     field, scope = "resource_policy", "regions"
@@ -36,20 +36,20 @@ def collections(base: type[Collection] = Collection) -> Iterator[type[Collection
 
 
 @pytest.mark.parametrize("collection", list(collections()))
-def test_kind_is_the_one_in_googles_description(collection: type[Collection]) -> None:
+def test_kind_matches_discovery_document(collection: type[Collection]) -> None:
     schemas = document("compute.v1").schemas
     for suffix in ("", "List", "AggregatedList"):
         schema = schemas.get(f"{collection.message}{suffix}")
-        if schema is not None:  # what is global has no list over scopes
+        if schema is not None:  # global collections have no aggregated list
             assert collection.type_of() + suffix == schema["properties"]["kind"]["default"]
 
 
-async def test_collections_that_are_served_are_those_the_api_names(cloud: Any) -> None:
+async def test_served_collections_match_api_list(cloud: Any) -> None:
     service = cloud.server.world.service("compute")
     assert {*service.handlers} == {*COLLECTIONS}, "tpuctl/emulator/compute/api.py"
 
 
-async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> None:
+async def test_two_word_collection_has_camel_case_kind(cloud: Any) -> None:
     policies = ResourcePolicies(cloud.server.world.service("compute").context)
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
     policies.finish_insert({"target": name, "row": {"name": "nightly"}})
@@ -60,6 +60,8 @@ async def test_resources_and_lists_of_two_words_have_that_kind(cloud: Any) -> No
     several = compute_v1.ListResourcePoliciesRequest(**place)
     assert (await policies.list(several, caller)).kind == "compute#resourcePolicyList"
     everywhere = compute_v1.AggregatedListResourcePoliciesRequest(project=PROJECT)
-    found = await policies.aggregated_list(everywhere, caller)
-    assert found.kind == "compute#resourcePolicyAggregatedList"
-    assert [each.name for each in found.items[f"regions/{REGION}"].resource_policies] == ["nightly"]
+    response = await policies.aggregated_list(everywhere, caller)
+    assert response.kind == "compute#resourcePolicyAggregatedList"
+    assert [each.name for each in response.items[f"regions/{REGION}"].resource_policies] == [
+        "nightly"
+    ]

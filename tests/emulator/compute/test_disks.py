@@ -1,4 +1,4 @@
-"""Data disks: made, attached, and kept while something uses them."""
+"""Data disks: created, attached, and not deletable while in use."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def make(engine: Any, name: str, **more: Any) -> Any:
     return engine.disks.get({**engine.place, "disk": name}, timeout=10)
 
 
-async def test_disks_are_made_listed_labeled_and_deleted(engine: Any) -> None:
+async def test_disk_create_list_label_delete(engine: Any) -> None:
     def run() -> None:
-        made = make(engine, "data", size_gb=200, labels={"tpuctl-stack": "a"})
-        assert (made.size_gb, made.status) == (200, "READY")
-        assert made.type_ == f"{engine.link}{BASE}/diskTypes/pd-standard"
+        disk = make(engine, "data", size_gb=200, labels={"tpuctl-stack": "a"})
+        assert (disk.size_gb, disk.status) == (200, "READY")
+        assert disk.type_ == f"{engine.link}{BASE}/diskTypes/pd-standard"
         assert make(engine, "usual").size_gb == 500
         with pytest.raises(exceptions.Conflict):
             make(engine, "data")
         with pytest.raises(exceptions.NotFound):
             make(engine, "odd", type_=f"{BASE}/diskTypes/floppy")
-        labels = {"labels": {"tpuctl-stack": "b"}, "label_fingerprint": made.label_fingerprint}
+        labels = {"labels": {"tpuctl-stack": "b"}, "label_fingerprint": disk.label_fingerprint}
         request = {
             **engine.place,
             "resource": "data",
@@ -36,10 +36,10 @@ async def test_disks_are_made_listed_labeled_and_deleted(engine: Any) -> None:
         }
         engine.fine(engine.disks.set_labels_unary(request, timeout=10))
         found = engine.disks.list({**engine.place, "filter": "labels.tpuctl-stack=b"})
-        assert [one.name for one in found] == ["data"]
+        assert [item.name for item in found] == ["data"]
         request = {"project": "local-project"}
         everywhere = dict(engine.disks.aggregated_list(request))
-        assert [one.name for one in everywhere["zones/europe-west4-a"].disks] == ["data", "usual"]
+        assert [item.name for item in everywhere["zones/europe-west4-a"].disks] == ["data", "usual"]
         which = {**engine.place, "disk": "data"}
         engine.fine(engine.disks.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
@@ -48,12 +48,14 @@ async def test_disks_are_made_listed_labeled_and_deleted(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_disk_in_use_stays(engine: Any) -> None:
+async def test_attached_disk_cannot_be_deleted(engine: Any) -> None:
     def run() -> None:
         make(engine, "data", size_gb=10)
-        wanted = engine.controller()
-        wanted["disks"].append({"source": "zones/europe-west4-a/disks/data", "device_name": "d"})
-        engine.fine(engine.insert(wanted))
+        controller = engine.controller()
+        controller["disks"].append(
+            {"source": "zones/europe-west4-a/disks/data", "device_name": "d"}
+        )
+        engine.fine(engine.insert(controller))
         which = {**engine.place, "disk": "data"}
         with pytest.raises(exceptions.BadRequest) as caught:
             engine.disks.delete_unary(which, timeout=10)
@@ -76,15 +78,15 @@ async def test_a_disk_in_use_stays(engine: Any) -> None:
         request = {**instance, "attached_disk_resource": attached}
         engine.fine(engine.instances.attach_disk_unary(request, timeout=10))
         assert engine.get().disks[1].device_name == "e"
-        # Only what was to go with the instance goes with it.
+        # Only disks with auto_delete are deleted with the instance.
         engine.fine(engine.instances.delete_unary(instance, timeout=10))
-        assert [one.name for one in engine.disks.list(engine.place)] == ["data"]
+        assert [disk.name for disk in engine.disks.list(engine.place)] == ["data"]
         engine.fine(engine.disks.delete_unary(which, timeout=10))
 
     await asyncio.to_thread(run)
 
 
-async def test_a_tpu_vm_uses_its_data_disk(engine: Any) -> None:
+async def test_tpu_vm_data_disk_is_in_use(engine: Any) -> None:
     def run() -> None:
         make(engine, "data", size_gb=10)
         node = tpu_v2.Node(
@@ -95,8 +97,8 @@ async def test_a_tpu_vm_uses_its_data_disk(engine: Any) -> None:
         parent = BASE.replace("/zones/", "/locations/")
         client = engine.cloud.tpu()
         client.create_node(parent=parent, node_id="n", node=node, timeout=10).result(timeout=20)
-        found = engine.disks.get({**engine.place, "disk": "data"}, timeout=10)
-        assert list(found.users) == [f"{engine.link}{parent}/nodes/n"]
+        disk = engine.disks.get({**engine.place, "disk": "data"}, timeout=10)
+        assert list(disk.users) == [f"{engine.link}{parent}/nodes/n"]
         with pytest.raises(exceptions.BadRequest) as caught:
             engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10)
         assert "is already being used by" in caught.value.message
@@ -104,7 +106,7 @@ async def test_a_tpu_vm_uses_its_data_disk(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_who_deletes_what_is_listed_misses_nothing(engine: Any) -> None:
+async def test_deleting_while_listing_skips_no_disk(engine: Any) -> None:
     def run() -> None:
         for name in ("a", "b", "c", "d", "e"):
             make(engine, name)
@@ -118,7 +120,7 @@ async def test_who_deletes_what_is_listed_misses_nothing(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_snapshots_are_taken_listed_labeled_used_and_deleted(engine: Any) -> None:
+async def test_snapshot_create_list_label_restore_delete(engine: Any) -> None:
     project = {"project": "local-project"}
 
     def run() -> None:
@@ -130,21 +132,28 @@ async def test_snapshots_are_taken_listed_labeled_used_and_deleted(engine: Any) 
         assert operation.target_link == f"{engine.link}{BASE}/disks/data"
         with pytest.raises(exceptions.Conflict):
             engine.disks.create_snapshot_unary(request, timeout=10)
-        (taken,) = engine.snapshots.list(project)
-        assert (taken.name, taken.status, taken.disk_size_gb) == ("data-1", "READY", 200)
-        assert (taken.source_disk, taken.source_disk_id) == (disk.self_link, str(disk.id))
-        labels = {"labels": {"a": "c"}, "label_fingerprint": taken.label_fingerprint}
+        (snapshot_taken,) = engine.snapshots.list(project)
+        assert (snapshot_taken.name, snapshot_taken.status, snapshot_taken.disk_size_gb) == (
+            "data-1",
+            "READY",
+            200,
+        )
+        assert (snapshot_taken.source_disk, snapshot_taken.source_disk_id) == (
+            disk.self_link,
+            str(disk.id),
+        )
+        labels = {"labels": {"a": "c"}, "label_fingerprint": snapshot_taken.label_fingerprint}
         request = {"resource": "data-1", "global_set_labels_request_resource": labels, **project}
         engine.fine(engine.snapshots.set_labels_unary(request, timeout=10))
-        # It outlives its disk, and another one comes of it.
+        # It outlives its disk and can be restored to a new one.
         engine.fine(engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10))
         which = {**project, "snapshot": "data-1"}
         assert dict(engine.snapshots.get(which, timeout=10).labels) == {"a": "c"}
         copy = make(engine, "copy", source_snapshot="global/snapshots/data-1")
-        assert (copy.size_gb, copy.source_snapshot_id) == (200, str(taken.id))
-        assert copy.source_snapshot == taken.self_link
+        assert (copy.size_gb, copy.source_snapshot_id) == (200, str(snapshot_taken.id))
+        assert copy.source_snapshot == snapshot_taken.self_link
         with pytest.raises(exceptions.BadRequest, match="snapshot size"):
-            make(engine, "small", source_snapshot=taken.self_link, size_gb=10)
+            make(engine, "small", source_snapshot=snapshot_taken.self_link, size_gb=10)
         engine.fine(engine.snapshots.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
             engine.snapshots.get(which, timeout=10)
@@ -152,7 +161,7 @@ async def test_snapshots_are_taken_listed_labeled_used_and_deleted(engine: Any) 
     await asyncio.to_thread(run)
 
 
-async def test_snapshots_by_their_own_collection(engine: Any) -> None:
+async def test_snapshot_insert_without_disk_method(engine: Any) -> None:
     def run() -> None:
         make(engine, "data", size_gb=10)
         source = f"{engine.link}{BASE}/disks/data"

@@ -1,4 +1,4 @@
-"""Controller VMs: what is made, shown, changed and removed."""
+"""Controller VMs: create, show, change and delete."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 
 
-async def test_an_instance_has_a_machine_addresses_an_account_and_a_disk(engine: Any) -> None:
+async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
     labels = {"tpuctl-stack": "demo"}
     resource = engine.controller(labels=labels, tags={"items": ["ssh"]})
     operation = await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
     assert (operation.operation_type, operation.target_link) == ("insert", engine.link + NAME)
     assert operation.zone == f"{engine.link}projects/local-project/zones/europe-west4-a"
-    made = await asyncio.to_thread(engine.get)
+    instance = await asyncio.to_thread(engine.get)
     spec = engine.cloud.host.specs[NAME]
     assert engine.cloud.host.running == {NAME}
-    assert (made.status, made.self_link, dict(made.labels)) == (
+    assert (instance.status, instance.self_link, dict(instance.labels)) == (
         "RUNNING",
         engine.link + NAME,
         labels,
     )
-    assert operation.target_id == made.id
-    assert made.machine_type.endswith("/zones/europe-west4-a/machineTypes/n1-standard-2")
-    assert made.zone == operation.zone
-    assert list(made.tags.items) == ["ssh"]
-    (interface,) = made.network_interfaces
+    assert operation.target_id == instance.id
+    assert instance.machine_type.endswith("/zones/europe-west4-a/machineTypes/n1-standard-2")
+    assert instance.zone == operation.zone
+    assert list(instance.tags.items) == ["ssh"]
+    (interface,) = instance.network_interfaces
     address = spec.endpoint.address
     assert (interface.network_i_p, interface.access_configs[0].nat_i_p) == (address, address)
     assert interface.network.endswith("/global/networks/default")
     assert interface.subnetwork.endswith("/regions/europe-west4/subnetworks/default")
     number = engine.cloud.server.world.projects.require("local-project")["number"]
     email = f"{number}-compute@developer.gserviceaccount.com"
-    assert (made.service_accounts[0].email, spec.service_account) == (email, email)
+    assert (instance.service_accounts[0].email, spec.service_account) == (email, email)
     assert engine.cloud.server.world.access.identify(spec.access_token) == email
-    assert list(made.service_accounts[0].scopes) == list(spec.scopes)
+    assert list(instance.service_accounts[0].scopes) == list(spec.scopes)
     assert (spec.kind, spec.machine_type, spec.tensorflow) == ("instance", "n1-standard-2", None)
-    (attached,) = made.disks
+    (attached,) = instance.disks
     assert (attached.source, attached.disk_size_gb, attached.boot, attached.auto_delete) == (
         engine.link + DISK,
         50,
@@ -55,7 +55,7 @@ async def test_an_instance_has_a_machine_addresses_an_account_and_a_disk(engine:
     assert "/images/ubuntu-2204-jammy-v" in disk.source_image
 
 
-async def test_the_machine_behind_an_image_with_tensorflow_is_told_its_version(engine: Any) -> None:
+async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> None:
     resource = engine.controller()
     params = resource["disks"][0]["initialize_params"]
     params["source_image"] = "projects/ml-images/global/images/family/tf-2-12-0"
@@ -64,24 +64,24 @@ async def test_the_machine_behind_an_image_with_tensorflow_is_told_its_version(e
     resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
     await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
     assert engine.cloud.host.specs[NAME].tensorflow == "2.12.0"
-    made = await asyncio.to_thread(engine.get)
+    instance = await asyncio.to_thread(engine.get)
     network = f"{engine.link}projects/local-project/global/networks/default"
-    assert made.network_interfaces[0].network == network
+    assert instance.network_interfaces[0].network == network
 
 
-async def test_without_asking_there_is_no_address_outside_and_no_account(engine: Any) -> None:
+async def test_external_address_and_account_are_optional(engine: Any) -> None:
     resource = engine.controller(service_accounts=[])
     resource["network_interfaces"] = [{"subnetwork": "regions/europe-west4/subnetworks/default"}]
     await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
-    made = await asyncio.to_thread(engine.get)
-    assert not made.network_interfaces[0].access_configs
-    assert made.network_interfaces[0].network_i_p
-    assert not made.service_accounts
+    instance = await asyncio.to_thread(engine.get)
+    assert not instance.network_interfaces[0].access_configs
+    assert instance.network_interfaces[0].network_i_p
+    assert not instance.service_accounts
     spec = engine.cloud.host.specs[NAME]
     assert (spec.service_account, spec.access_token, spec.scopes) == ("", "", ())
 
 
-async def test_a_request_sent_twice_makes_one_instance(engine: Any) -> None:
+async def test_insert_is_idempotent_by_request_id(engine: Any) -> None:
     request_id = str(uuid.uuid4())
 
     def run() -> None:
@@ -97,9 +97,7 @@ async def test_a_request_sent_twice_makes_one_instance(engine: Any) -> None:
     assert engine.cloud.host.called.count("boot") == 1
 
 
-async def test_calls_sent_again_while_the_first_is_under_way(
-    make_cloud: Any, make_engine: Any
-) -> None:
+async def test_concurrent_inserts_with_same_request_id(make_cloud: Any, make_engine: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("compute")
     cloud.host.gate.clear()
@@ -109,8 +107,8 @@ async def test_calls_sent_again_while_the_first_is_under_way(
         asyncio.to_thread(engine.insert, engine.controller(), request_id=request_id)
         for _ in range(4)
     ]
-    found = await asyncio.gather(*calls)
-    assert len({operation.name for operation in found}) == 1
+    operations = await asyncio.gather(*calls)
+    assert len({operation.name for operation in operations}) == 1
     with pytest.raises(exceptions.Conflict):
         await asyncio.to_thread(engine.insert, engine.controller())
     with pytest.raises(exceptions.BadRequest) as caught:
@@ -120,11 +118,11 @@ async def test_calls_sent_again_while_the_first_is_under_way(
     assert caught.value.errors[0]["reason"] == "resourceNotReady"
     assert (await asyncio.to_thread(engine.get)).status == "STAGING"
     cloud.host.gate.set()
-    await asyncio.to_thread(engine.fine, found[0])
+    await asyncio.to_thread(engine.fine, operations[0])
     assert (await asyncio.to_thread(engine.get)).status == "RUNNING"
 
 
-async def test_an_instance_stops_starts_and_goes(engine: Any) -> None:
+async def test_instance_stop_start_delete(engine: Any) -> None:
     host = engine.cloud.host
     which = {**engine.place, "instance": "controller"}
 
@@ -153,7 +151,7 @@ async def test_an_instance_stops_starts_and_goes(engine: Any) -> None:
         await asyncio.to_thread(engine.disks.get, {**engine.place, "disk": "controller"})
 
 
-async def test_a_deletion_ends_an_insertion_under_way(make_cloud: Any, make_engine: Any) -> None:
+async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("compute")
     cloud.host.gate.clear()
@@ -173,7 +171,7 @@ async def test_a_deletion_ends_an_insertion_under_way(make_cloud: Any, make_engi
     assert not cloud.host.running
 
 
-async def test_a_machine_that_cannot_start_leaves_nothing(engine: Any) -> None:
+async def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     engine.cloud.host.broken = "no such image"
     code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(engine.controller())))
     assert code == "INTERNAL_ERROR"
@@ -186,38 +184,38 @@ async def test_a_machine_that_cannot_start_leaves_nothing(engine: Any) -> None:
     assert await asyncio.to_thread(look) == []
 
 
-async def test_keys_of_instance_and_project_both_reach_the_machine(engine: Any) -> None:
+async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
     host = engine.cloud.host
-    own = {"items": [{"key": "ssh-keys", "value": "me:ssh-ed25519 OWN me"}]}
+    instance_metadata = {"items": [{"key": "ssh-keys", "value": "me:ssh-ed25519 OWN me"}]}
     shared = {"items": [{"key": "ssh-keys", "value": "you:ssh-ed25519 SHARED you"}]}
 
     def prepare() -> None:
         request = {"project": "local-project", "metadata_resource": shared}
         engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
-        engine.fine(engine.insert(engine.controller(metadata=own)))
+        engine.fine(engine.insert(engine.controller(metadata=instance_metadata)))
 
     await asyncio.to_thread(prepare)
     both = "me:ssh-ed25519 OWN me\nyou:ssh-ed25519 SHARED you"
     assert host.specs[NAME].metadata["ssh-keys"] == both
 
     def change(instance_items: list[dict[str, str]]) -> None:
-        found = engine.get()
-        metadata = {"items": instance_items, "fingerprint": found.metadata.fingerprint}
+        instance = engine.get()
+        metadata = {"items": instance_items, "fingerprint": instance.metadata.fingerprint}
         request = {**engine.place, "instance": "controller", "metadata_resource": metadata}
         engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
         with pytest.raises(exceptions.PreconditionFailed):
             engine.instances.set_metadata_unary(request, timeout=10)
 
     await asyncio.to_thread(
-        change, [*own["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}]
+        change, [*instance_metadata["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}]
     )
     assert host.specs[NAME].metadata["ssh-keys"] == "me:ssh-ed25519 OWN me"
     await asyncio.to_thread(change, [])
     assert host.specs[NAME].metadata["ssh-keys"] == "you:ssh-ed25519 SHARED you"
 
     def share_nothing() -> None:
-        found = engine.projects.get({"project": "local-project"}, timeout=10)
-        empty = {"fingerprint": found.common_instance_metadata.fingerprint}
+        project = engine.projects.get({"project": "local-project"}, timeout=10)
+        empty = {"fingerprint": project.common_instance_metadata.fingerprint}
         request = {"project": "local-project", "metadata_resource": empty}
         engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
 
@@ -225,7 +223,7 @@ async def test_keys_of_instance_and_project_both_reach_the_machine(engine: Any) 
     assert "ssh-keys" not in host.specs[NAME].metadata
 
 
-async def test_a_machine_that_listens_elsewhere_says_so_whatever_metadata_is_set(
+async def test_ssh_port_key_survives_set_metadata(
     engine: Any,
 ) -> None:
     from tpuctl.emulator.compute import instance_lifecycle
@@ -242,23 +240,23 @@ async def test_a_machine_that_listens_elsewhere_says_so_whatever_metadata_is_set
         engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
         return engine.get().metadata
 
-    found = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
-    assert found == {"a": "b", "tpuctl-ssh-port": "2222"}
+    values = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
+    assert values == {"a": "b", "tpuctl-ssh-port": "2222"}
 
 
-async def test_labels_and_tags_change_with_their_fingerprints(engine: Any) -> None:
+async def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller(labels={"a": "1"})))
         which = {**engine.place, "instance": "controller"}
-        found = engine.get()
-        labels = {"labels": {"b": "2"}, "label_fingerprint": found.label_fingerprint}
+        instance = engine.get()
+        labels = {"labels": {"b": "2"}, "label_fingerprint": instance.label_fingerprint}
         request = {**which, "instances_set_labels_request_resource": labels}
         engine.fine(engine.instances.set_labels_unary(request, timeout=10))
         assert dict(engine.get().labels) == {"b": "2"}
         with pytest.raises(exceptions.PreconditionFailed) as caught:
             engine.instances.set_labels_unary(request, timeout=10)
         assert "Labels fingerprint" in caught.value.message
-        tags = {"items": ["web"], "fingerprint": found.tags.fingerprint}
+        tags = {"items": ["web"], "fingerprint": instance.tags.fingerprint}
         request = {**which, "tags_resource": tags}
         engine.fine(engine.instances.set_tags_unary(request, timeout=10))
         assert list(engine.get().tags.items) == ["web"]
@@ -268,15 +266,15 @@ async def test_labels_and_tags_change_with_their_fingerprints(engine: Any) -> No
     await asyncio.to_thread(run)
 
 
-async def test_guest_attributes_are_told_where_metadata_allows(engine: Any) -> None:
+async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     which = {**engine.place, "instance": "controller"}
 
-    def ask(path: str) -> Any:
+    def query(path: str) -> Any:
         return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=10)
 
     await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller())))
     with pytest.raises(exceptions.NotFound) as caught:
-        await asyncio.to_thread(ask, "hostkeys/")
+        await asyncio.to_thread(query, "hostkeys/")
     text = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
     assert caught.value.message.endswith(text)
 
@@ -286,12 +284,12 @@ async def test_guest_attributes_are_told_where_metadata_allows(engine: Any) -> N
         engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
 
     await asyncio.to_thread(allow)
-    (item,) = (await asyncio.to_thread(ask, "hostkeys/")).query_value.items
+    (item,) = (await asyncio.to_thread(query, "hostkeys/")).query_value.items
     assert (item.namespace, item.key) == ("hostkeys", "ssh-ed25519")
     assert item.value == engine.cloud.host.guest_attributes(NAME)["hostkeys"]["ssh-ed25519"]
 
 
-async def test_a_preempted_instance_stops_or_goes_as_was_asked(engine: Any) -> None:
+async def test_preemption_follows_termination_action(engine: Any) -> None:
     service = engine.cloud.server.world.service("compute")
 
     def make(name: str, action: str) -> Any:
@@ -299,9 +297,9 @@ async def test_a_preempted_instance_stops_or_goes_as_was_asked(engine: Any) -> N
         engine.fine(engine.insert(engine.controller(name, scheduling=scheduling)))
         return engine.get(name)
 
-    made = await asyncio.to_thread(make, "stopping", "STOP")
-    assert made.scheduling.preemptible
-    assert not made.scheduling.automatic_restart
+    instance = await asyncio.to_thread(make, "stopping", "STOP")
+    assert instance.scheduling.preemptible
+    assert not instance.scheduling.automatic_restart
     await asyncio.to_thread(make, "going", "DELETE")
     for name in ("stopping", "going"):
         service.instances.preempt(NAME.replace("controller", name), 0.0)
@@ -309,13 +307,13 @@ async def test_a_preempted_instance_stops_or_goes_as_was_asked(engine: Any) -> N
     def settle() -> Any:
         for operation in engine.zone_operations.list(engine.place):
             engine.fine(operation)
-        return {one.name: one.status for one in engine.instances.list(engine.place)}
+        return {instance.name: instance.status for instance in engine.instances.list(engine.place)}
 
     assert await asyncio.to_thread(settle) == {"stopping": "TERMINATED"}
     assert not engine.cloud.host.running
 
 
-async def test_a_restart_boots_what_ran_and_finishes_what_was_pending(
+async def test_restart_reboots_machines_and_resumes_operations(
     make_cloud: Any, make_engine: Any
 ) -> None:
     cloud = await make_cloud()
@@ -337,7 +335,7 @@ async def test_a_restart_boots_what_ran_and_finishes_what_was_pending(
     assert {name.rpartition("/")[2] for name in again.host.running} == {"first", "second"}
 
 
-async def test_lists_filter_and_page_and_cover_all_zones(engine: Any) -> None:
+async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
     other = "us-central1-b"
 
     def run() -> None:
@@ -348,7 +346,7 @@ async def test_lists_filter_and_page_and_cover_all_zones(engine: Any) -> None:
         engine.fine(engine.instances.insert_unary(request, timeout=10))
 
         def listed(**more: Any) -> list[str]:
-            return [one.name for one in engine.instances.list({**engine.place, **more})]
+            return [instance.name for instance in engine.instances.list({**engine.place, **more})]
 
         assert listed() == ["a", "b", "c"]
         assert listed(max_results=1) == ["a", "b", "c"]
@@ -369,7 +367,7 @@ async def test_lists_filter_and_page_and_cover_all_zones(engine: Any) -> None:
         found: dict[str, list[str]] = {}
         empty = set()
         for scope, part in engine.instances.aggregated_list(request):
-            found.setdefault(scope, []).extend(one.name for one in part.instances)
+            found.setdefault(scope, []).extend(instance.name for instance in part.instances)
             if not part.instances:
                 empty.add((part.warning.code, scope))
         assert {scope: names for scope, names in found.items() if names} == {
@@ -383,12 +381,14 @@ async def test_lists_filter_and_page_and_cover_all_zones(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_two_clouds_give_different_ids(make_cloud: Any, make_engine: Any) -> None:
+async def test_instance_ids_differ_between_clouds(make_cloud: Any, make_engine: Any) -> None:
     ids = set()
     for folder in ("one", "two"):
         cloud = await make_cloud(folder)
         cloud.enable("compute")
         engine = make_engine(cloud)
-        await asyncio.to_thread(lambda one=engine: one.fine(one.insert(one.controller())))
+        await asyncio.to_thread(
+            lambda client=engine: client.fine(client.insert(client.controller()))
+        )
         ids.add((await asyncio.to_thread(engine.get)).id)
     assert len(ids) == 2

@@ -1,4 +1,4 @@
-"""Subnetworks, routes and addresses: what ranges of a network are taken, and by whom."""
+"""Subnetworks, routes and addresses: used ranges of a network and their users."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def delete_network(engine: Any, name: str) -> Any:
     return engine.networks.delete_unary({**IN_PROJECT, "network": name}, timeout=10)
 
 
-async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
+async def test_auto_mode_ranges_match_googles(engine: Any) -> None:
     def run() -> None:
         everywhere = dict(engine.subnetworks.aggregated_list(IN_PROJECT))
         ranges = {
-            scope: [one.ip_cidr_range for one in part.subnetworks]
+            scope: [subnetwork.ip_cidr_range for subnetwork in part.subnetworks]
             for scope, part in everywhere.items()
         }
         assert ranges["regions/us-central1"] == ["10.128.0.0/20"]
@@ -36,7 +36,7 @@ async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
         assert ranges["regions/us-east5"] == ["10.202.0.0/20"]
         assert all(len(part) == 1 for part in ranges.values())
         assert len({part[0] for part in ranges.values()}) == len(ranges)
-        targets = {one.dest_range: one for one in engine.routes.list(IN_PROJECT)}
+        targets = {route.dest_range: route for route in engine.routes.list(IN_PROJECT)}
         assert set(targets) == {part[0] for part in ranges.values()} | {"0.0.0.0/0"}
         route = targets["10.164.0.0/20"]
         assert route.next_hop_network == engine.link + DEFAULT
@@ -46,14 +46,14 @@ async def test_the_ranges_of_auto_mode_are_googles(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_access_to_google_without_an_address_outside(engine: Any) -> None:
+async def test_private_google_access(engine: Any) -> None:
     def run() -> None:
         which = {**engine.area, "subnetwork": "default"}
         assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
-        wanted = {"private_ip_google_access": True}
+        body = {"private_ip_google_access": True}
         request = {
             **which,
-            "subnetworks_set_private_ip_google_access_request_resource": wanted,
+            "subnetworks_set_private_ip_google_access_request_resource": body,
         }
         begun = engine.subnetworks.set_private_ip_google_access_unary(request, timeout=10)
         engine.fine(begun)
@@ -75,7 +75,7 @@ async def test_access_to_google_without_an_address_outside(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_subnetworks_made_by_hand(engine: Any) -> None:
+async def test_custom_subnetworks(engine: Any) -> None:
     def insert(name: str, cidr: str) -> Any:
         row = {"name": name, "network": "global/networks/own", "ip_cidr_range": cidr}
         request = {**engine.area, "subnetwork_resource": row}
@@ -83,16 +83,16 @@ async def test_subnetworks_made_by_hand(engine: Any) -> None:
 
     def run() -> None:
         make_network(engine, "own", auto_create_subnetworks=False)
-        wanted = engine.controller(network_interfaces=[{"network": "global/networks/own"}])
+        controller = engine.controller(network_interfaces=[{"network": "global/networks/own"}])
         with pytest.raises(exceptions.BadRequest) as caught:
-            engine.insert(wanted)
+            engine.insert(controller)
         assert "Subnetwork should be specified" in caught.value.message
         engine.fine(insert("near", "10.9.0.0/24"))
         with pytest.raises(exceptions.BadRequest) as caught:
             insert("again", "10.9.0.128/25")
         assert "conflicts with existing subnetwork 'near'" in caught.value.message
-        found = engine.networks.get({**IN_PROJECT, "network": "own"}, timeout=10)
-        assert [one.rpartition("/regions/")[2] for one in found.subnetworks] == [
+        network = engine.networks.get({**IN_PROJECT, "network": "own"}, timeout=10)
+        assert [link.rpartition("/regions/")[2] for link in network.subnetworks] == [
             "europe-west4/subnetworks/near"
         ]
         near = [{"subnetwork": "regions/europe-west4/subnetworks/near"}]
@@ -111,7 +111,7 @@ async def test_subnetworks_made_by_hand(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_network_in_use_stays(engine: Any) -> None:
+async def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
     parent = "projects/local-project/locations/europe-west4-a"
 
     def make_node() -> str:
@@ -126,8 +126,8 @@ async def test_a_network_in_use_stays(engine: Any) -> None:
 
     def run() -> None:
         make_network(engine, "used")
-        wanted = engine.controller(network_interfaces=[{"network": "global/networks/used"}])
-        engine.fine(engine.insert(wanted))
+        controller = engine.controller(network_interfaces=[{"network": "global/networks/used"}])
+        engine.fine(engine.insert(controller))
         code, text = engine.code(delete_network(engine, "used"))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         assert text == (
@@ -145,7 +145,7 @@ async def test_a_network_in_use_stays(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_tpu_node_is_on_its_network(engine: Any) -> None:
+async def test_tpu_node_uses_its_network(engine: Any) -> None:
     parent = "/v1/projects/local-project/locations/us-central1-b/nodes"
 
     def run() -> None:
@@ -165,7 +165,7 @@ async def test_a_tpu_node_is_on_its_network(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_addresses_of_a_region(engine: Any) -> None:
+async def test_regional_addresses(engine: Any) -> None:
     def insert(name: str, **more: Any) -> Any:
         request = {**engine.area, "address_resource": {"name": name, **more}}
         return engine.addresses.insert_unary(request, timeout=10)
@@ -173,24 +173,24 @@ async def test_addresses_of_a_region(engine: Any) -> None:
     def run() -> None:
         for name in ("a", "b"):
             engine.fine(insert(name, labels={"stack": name}))
-        found = {one.name: one for one in engine.addresses.list(engine.area)}
-        assert {one.status for one in found.values()} == {"RESERVED"}
-        assert found["a"].address != found["b"].address
+        addresses = {address.name: address for address in engine.addresses.list(engine.area)}
+        assert {address.status for address in addresses.values()} == {"RESERVED"}
+        assert addresses["a"].address != addresses["b"].address
         everywhere = dict(
             engine.addresses.aggregated_list({**IN_PROJECT, "filter": "labels.stack=b"})
         )
-        assert [one.name for one in everywhere["regions/europe-west4"].addresses] == ["b"]
+        assert [address.name for address in everywhere["regions/europe-west4"].addresses] == ["b"]
         with pytest.raises(exceptions.Conflict):
             insert("a")
         which = {**engine.area, "address": "a"}
-        assert engine.addresses.get(which, timeout=10) == found["a"]
+        assert engine.addresses.get(which, timeout=10) == addresses["a"]
         engine.fine(engine.addresses.delete_unary(which, timeout=10))
-        assert [one.name for one in engine.addresses.list(engine.area)] == ["b"]
+        assert [address.name for address in engine.addresses.list(engine.area)] == ["b"]
 
     await asyncio.to_thread(run)
 
 
-async def test_ranges_for_service_networking(engine: Any) -> None:
+async def test_service_networking_ranges(engine: Any) -> None:
     def insert(name: str, **more: Any) -> Any:
         row = {
             "name": name,
@@ -206,12 +206,12 @@ async def test_ranges_for_service_networking(engine: Any) -> None:
     def run() -> None:
         engine.fine(insert("given", address="10.55.0.0"))
         engine.fine(insert("chosen"))
-        found = {one.name: one for one in engine.global_addresses.list(IN_PROJECT)}
-        assert (found["given"].address, found["given"].prefix_length) == ("10.55.0.0", 16)
-        assert found["chosen"].address not in ("", "10.55.0.0")
-        assert found["chosen"].network == engine.link + DEFAULT
+        addresses = {address.name: address for address in engine.global_addresses.list(IN_PROJECT)}
+        assert (addresses["given"].address, addresses["given"].prefix_length) == ("10.55.0.0", 16)
+        assert addresses["chosen"].address not in ("", "10.55.0.0")
+        assert addresses["chosen"].network == engine.link + DEFAULT
         everywhere = dict(engine.addresses.aggregated_list(IN_PROJECT))
-        assert [one.name for one in everywhere["global"].addresses] == ["chosen", "given"]
+        assert [address.name for address in everywhere["global"].addresses] == ["chosen", "given"]
         with pytest.raises(exceptions.BadRequest):
             insert("taken", address="10.55.128.0", prefix_length=24)
         with pytest.raises(exceptions.BadRequest):

@@ -1,4 +1,4 @@
-"""What is there before anything is made: zones, regions, machine types, images; and operations."""
+"""Predefined resources (zones, regions, machine types, images) and operations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tpuctl import catalog
 async def test_zones_and_regions(engine: Any) -> None:
     def run() -> None:
         project = {"project": "local-project"}
-        zones = {one.name: one for one in engine.zones.list(project)}
+        zones = {zone.name: zone for zone in engine.zones.list(project)}
         assert set(catalog.zones()) < set(zones)
         zone = engine.zones.get({**project, "zone": "us-central2-b"}, timeout=10)
         assert zone == zones["us-central2-b"]
         assert zone.region.endswith("/projects/local-project/regions/us-central2")
-        regions = {one.name: one for one in engine.regions.list(project)}
+        regions = {region.name: region for region in engine.regions.list(project)}
         assert {zone.region.rpartition("/")[2] for zone in zones.values()} == set(regions)
         assert f"{engine.link}projects/local-project/zones/europe-west4-b" in list(
             regions["europe-west4"].zones
@@ -44,26 +44,26 @@ async def test_zones_and_regions(engine: Any) -> None:
 )
 async def test_machine_types(engine: Any, name: str, cpus: int, memory: int) -> None:
     request = {**engine.place, "machine_type": name}
-    found = await asyncio.to_thread(engine.machine_types.get, request)
-    assert (found.guest_cpus, found.memory_mb) == (cpus, memory)
+    machine_type = await asyncio.to_thread(engine.machine_types.get, request)
+    assert (machine_type.guest_cpus, machine_type.memory_mb) == (cpus, memory)
 
 
-async def test_lists_of_machine_types(engine: Any) -> None:
+async def test_machine_type_lists(engine: Any) -> None:
     def run() -> None:
-        here = {one.name for one in engine.machine_types.list(engine.place)}
+        here = {machine_type.name for machine_type in engine.machine_types.list(engine.place)}
         assert {"n1-standard-1", "e2-standard-2", "n2-highcpu-16"} < here
         with pytest.raises(exceptions.NotFound):
             engine.machine_types.get({**engine.place, "machine_type": "n1-odd-1"}, timeout=10)
         request = {"project": "local-project", "filter": "name=n1-standard-1"}
         everywhere = dict(engine.machine_types.aggregated_list(request))
-        assert [one.name for one in everywhere["zones/us-east5-a"].machine_types] == [
-            "n1-standard-1"
-        ]
+        assert [
+            machine_type.name for machine_type in everywhere["zones/us-east5-a"].machine_types
+        ] == ["n1-standard-1"]
 
     await asyncio.to_thread(run)
 
 
-# The first three as gcloud's execution_groups/util.py makes them of a TensorFlow version.
+# The first three are derived from a TensorFlow version by gcloud's execution_groups/util.py.
 @pytest.mark.parametrize(
     ("project", "family"),
     [
@@ -75,7 +75,7 @@ async def test_lists_of_machine_types(engine: Any) -> None:
         ("debian-cloud", "debian-12"),
     ],
 )
-async def test_images_of_families(engine: Any, project: str, family: str) -> None:
+async def test_image_families(engine: Any, project: str, family: str) -> None:
     def run() -> None:
         request = {"project": project, "family": family}
         image = engine.images.get_from_family(request, timeout=10)
@@ -83,10 +83,10 @@ async def test_images_of_families(engine: Any, project: str, family: str) -> Non
         assert image.self_link == f"{engine.link}projects/{project}/global/images/{image.name}"
         again = engine.images.get({"project": project, "image": image.name}, timeout=10)
         assert again == image
-        assert image.name in [one.name for one in engine.images.list({"project": project})]
+        assert image.name in [item.name for item in engine.images.list({"project": project})]
         view = engine.image_family_views.get({**request, "zone": "-"}, timeout=10)
         assert view.image == image
-        # As gcloud instances create refers to a family.
+        # The form of family references in gcloud instances create.
         view_link = f"{engine.link}projects/{project}/zones/-/imageFamilyViews/{family}"
         row = {"name": "d", "source_image": view_link}
         engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": row}, timeout=10))
@@ -96,36 +96,38 @@ async def test_images_of_families(engine: Any, project: str, family: str) -> Non
     await asyncio.to_thread(run)
 
 
-async def test_every_version_of_tpu_nodes_has_an_image(engine: Any) -> None:
+async def test_every_node_version_has_image(engine: Any) -> None:
     def run() -> set[str]:
-        return {one.family for one in engine.images.list({"project": "ml-images"})}
+        return {image.family for image in engine.images.list({"project": "ml-images"})}
 
     families = await asyncio.to_thread(run)
-    wanted = {one.version for one in catalog.node_versions() if one.tensorflow}
-    assert len(families) == len(wanted)
+    expected = {version.version for version in catalog.node_versions() if version.tensorflow}
+    assert len(families) == len(expected)
     assert "tf-2-11-1" in families
     request = {"project": "ml-images", "family": "tf-9-9-9"}
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(engine.images.get_from_family, request)
 
 
-async def test_operations_are_found_where_their_targets_are(engine: Any) -> None:
+async def test_operations_are_listed_in_scope_of_target(engine: Any) -> None:
     def run() -> None:
         zonal = engine.fine(engine.insert(engine.controller()))
-        wanted = {"name": "a"}
-        request = {**engine.area, "address_resource": wanted}
+        address = {"name": "a"}
+        request = {**engine.area, "address_resource": address}
         regional = engine.fine(engine.addresses.insert_unary(request, timeout=10))
         request = {"project": "local-project", "firewall_resource": {"name": "f"}}
         request["firewall_resource"]["allowed"] = [{"I_p_protocol": "tcp"}]
         world = engine.fine(engine.firewalls.insert_unary(request, timeout=10))
         here = list(engine.zone_operations.list(engine.place))
-        assert [one.name for one in here] == [zonal.name]
+        assert [operation.name for operation in here] == [zonal.name]
         assert engine.zone_operations.get({**engine.place, "operation": zonal.name}) == zonal
         there = list(engine.region_operations.list(engine.area))
-        assert [one.name for one in there] == [regional.name]
+        assert [operation.name for operation in there] == [regional.name]
         everywhere = engine.global_operations.aggregated_list({"project": "local-project"})
-        found = {scope: [one.name for one in part.operations] for scope, part in everywhere}
-        assert found == {
+        names_by_scope = {
+            scope: [operation.name for operation in part.operations] for scope, part in everywhere
+        }
+        assert names_by_scope == {
             "zones/europe-west4-a": [zonal.name],
             "regions/europe-west4": [regional.name],
             "global": [world.name],
@@ -142,10 +144,10 @@ async def test_operations_are_found_where_their_targets_are(engine: Any) -> None
 
 @pytest.mark.parametrize("project", ["cos-cloud", "rhel-cloud", "windows-sql-cloud"])
 async def test_public_projects_without_images_are_empty(engine: Any, project: str) -> None:
-    """`gcloud compute images list` asks seventeen, and warns of each that is refused."""
+    """`gcloud compute images list` queries seventeen projects and warns about rejected ones."""
     listed = await asyncio.to_thread(lambda: list(engine.images.list({"project": project})))
     assert listed == []
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(engine.images.get, {"project": project, "image": "some"})
     with pytest.raises((exceptions.NotFound, exceptions.Forbidden)):
-        await asyncio.to_thread(engine.images.list, {"project": "nobody-s-project"})
+        await asyncio.to_thread(engine.images.list, {"project": "missing-project"})

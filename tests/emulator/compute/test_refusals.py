@@ -1,4 +1,4 @@
-"""What Google refuses about instances, and how: at once, or by the operation."""
+"""Errors for instances, immediate or by the operation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
         ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be present and unique"),
     ],
 )
-async def test_requests_that_cannot_be_carried_out(
+async def test_invalid_instances_are_rejected(
     engine: Any, field: str, value: Any, text: str
 ) -> None:
-    wanted = engine.controller(**{field: value})
+    controller = engine.controller(**{field: value})
     with pytest.raises((exceptions.BadRequest, exceptions.NotFound)) as caught:
-        await asyncio.to_thread(engine.insert, wanted)
+        await asyncio.to_thread(engine.insert, controller)
     assert text in caught.value.message
     assert not engine.cloud.host.called
 
@@ -41,29 +41,29 @@ async def test_requests_that_cannot_be_carried_out(
         ("ubuntu", exceptions.BadRequest),
     ],
 )
-async def test_images_that_are_not_there(engine: Any, image: str, error: type[Exception]) -> None:
-    wanted = engine.controller()
-    wanted["disks"][0]["initialize_params"]["source_image"] = image
+async def test_unknown_images_are_rejected(engine: Any, image: str, error: type[Exception]) -> None:
+    controller = engine.controller()
+    controller["disks"][0]["initialize_params"]["source_image"] = image
     with pytest.raises(error):
-        await asyncio.to_thread(engine.insert, wanted)
+        await asyncio.to_thread(engine.insert, controller)
 
 
-async def test_a_boot_disk_smaller_than_its_image(engine: Any) -> None:
-    wanted = engine.controller()
-    wanted["disks"][0]["initialize_params"]["disk_size_gb"] = 5
+async def test_boot_disk_smaller_than_image_is_rejected(engine: Any) -> None:
+    controller = engine.controller()
+    controller["disks"][0]["initialize_params"]["disk_size_gb"] = 5
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(engine.insert, wanted)
+        await asyncio.to_thread(engine.insert, controller)
     assert "cannot be smaller than the image size (10 GB)" in caught.value.message
 
 
-async def test_a_zone_that_is_not_there(engine: Any) -> None:
+async def test_unknown_zone_is_rejected(engine: Any) -> None:
     request = {"project": "local-project", "zone": "europe-west4-z", "instance": "controller"}
     with pytest.raises(exceptions.BadRequest) as caught:
         await asyncio.to_thread(engine.instances.get, request)
     assert "Invalid value for field 'zone': 'europe-west4-z'. Unknown zone." in caught.value.message
 
 
-async def test_the_policy_against_addresses_outside(engine: Any) -> None:
+async def test_org_policy_denies_external_address(engine: Any) -> None:
     world = engine.cloud.server.world
     world.settings.put("policies", ["compute.vmExternalIpAccess"])
     with pytest.raises(exceptions.PreconditionFailed) as caught:
@@ -78,17 +78,19 @@ async def test_the_policy_against_addresses_outside(engine: Any) -> None:
     await asyncio.to_thread(lambda: engine.fine(engine.insert(inside)))
 
 
-async def test_an_account_that_is_not_there(engine: Any) -> None:
-    email = "nobody@local-project.iam.gserviceaccount.com"
-    wanted = engine.controller(service_accounts=[{"email": email, "scopes": ["cloud-platform"]}])
-    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(wanted)))
+async def test_unknown_service_account_fails_operation(engine: Any) -> None:
+    email = "missing@local-project.iam.gserviceaccount.com"
+    controller = engine.controller(
+        service_accounts=[{"email": email, "scopes": ["cloud-platform"]}]
+    )
+    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(controller)))
     assert code == "EXTERNAL_RESOURCE_NOT_FOUND"
     assert text == f"The resource '{email}' of type 'serviceAccount' was not found."
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(engine.get)
 
 
-async def test_a_zone_without_capacity(engine: Any) -> None:
+async def test_stockout_fails_operation(engine: Any) -> None:
     fault = {"kind": "stockout", "zone": "europe-west4-a", "type": "n1-standard-2"}
     engine.cloud.server.world.faults.add(fault)
 
@@ -108,12 +110,12 @@ async def test_a_zone_without_capacity(engine: Any) -> None:
         )
         assert not list(engine.instances.list(engine.place))
         assert not list(engine.disks.list(engine.place))
-        engine.fine(engine.insert(engine.controller()))  # the fault strikes once
+        engine.fine(engine.insert(engine.controller()))  # the fault fires once
 
     await asyncio.to_thread(run)
 
 
-async def test_quota_of_a_region(engine: Any) -> None:
+async def test_regional_quota(engine: Any) -> None:
     settings = engine.cloud.server.world.settings
     settings.put("quota", {"CPUS": {"europe-west4": 4}})
 
@@ -135,7 +137,7 @@ async def test_quota_of_a_region(engine: Any) -> None:
         assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
         (info,) = [each.quota_info for each in error.error_details]
         assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
-        # A stopped machine holds its disk, but neither CPUs nor an address.
+        # A stopped machine keeps its disk, but uses neither CPUs nor an address.
         which = {**engine.place, "instance": "first"}
         engine.fine(engine.instances.stop_unary(which, timeout=10))
         assert quotas()["CPUS"][0] == 2
@@ -150,7 +152,7 @@ async def test_quota_of_a_region(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_quota_of_disks(engine: Any) -> None:
+async def test_disk_quota(engine: Any) -> None:
     engine.cloud.server.world.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
 
     def run() -> None:
@@ -164,7 +166,7 @@ async def test_quota_of_disks(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_an_instance_protected_against_deletion(engine: Any) -> None:
+async def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
     def run() -> None:
         engine.fine(engine.insert(engine.controller(deletion_protection=True)))
         with pytest.raises(exceptions.BadRequest) as caught:
@@ -174,7 +176,7 @@ async def test_an_instance_protected_against_deletion(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_project_without_the_api(make_cloud: Any, make_engine: Any) -> None:
+async def test_compute_requires_enabled_api(make_cloud: Any, make_engine: Any) -> None:
     cloud = await make_cloud()
     engine = make_engine(cloud)
     with pytest.raises(exceptions.Forbidden) as caught:
