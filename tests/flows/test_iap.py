@@ -45,7 +45,9 @@ async def slice_(
 
 
 def log_of(events: list[Event], worker: int) -> str:
-    chunks = [one.data for one in events if isinstance(one, LogChunk) and one.worker == worker]
+    chunks = [
+        event.data for event in events if isinstance(event, LogChunk) and event.worker == worker
+    ]
     return b"".join(chunks).decode()
 
 
@@ -70,18 +72,20 @@ async def test_everything_goes_through_tunnels(
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
     assert log_of(events, 1) == expected, "of the first worker, whose output is followed"
     assert remote_control.remove_fault(local_cloud, cut["id"])["used"] == 3
-    assert not any(isinstance(one, WarningIssued) and "onnection" in str(one) for one in events)
+    assert not any(
+        isinstance(event, WarningIssued) and "onnection" in str(event) for event in events
+    )
 
     # Commands and files.
     endings = await slice_.run_on_workers("hostname; exit 3")
-    assert [one.exit_code for one in endings] == [3] * 4
-    names = [one.data for one in events if isinstance(one, CommandOutput)]
+    assert [result.exit_code for result in endings] == [3] * 4
+    names = [event.data for event in events if isinstance(event, CommandOutput)]
     assert {name.strip()[-4:] for name in names} == {b"-w-0", b"-w-1", b"-w-2", b"-w-3"}
-    sent = tmp_path / "sent"
-    sent.write_bytes(os.urandom(1_000_000))
-    await slice_.copy(parse_copy([str(sent), "2:there"], all_workers=False))
+    source = tmp_path / "sent"
+    source.write_bytes(os.urandom(1_000_000))
+    await slice_.copy(parse_copy([str(source), "2:there"], all_workers=False))
     await slice_.copy(parse_copy(["2:there", str(tmp_path / "back")], all_workers=False))
-    assert (tmp_path / "back").read_bytes() == sent.read_bytes()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
     # The ssh program, whose way is a program of ours.
     command = await slice_.ssh_command(2, "wc -c < there; exit 9")
@@ -94,11 +98,11 @@ async def test_everything_goes_through_tunnels(
     async with serving(slice_, 38471):
         events.clear()
         async with slice_.forward_ports([PortMapping(38471)], 0):
-            (port,) = [one for one in events if isinstance(one, PortForwarded)]
+            (port,) = [event for event in events if isinstance(event, PortForwarded)]
             body = await asyncio.to_thread(_read, f"http://127.0.0.1:{port.local_port}/greeting")
     assert body == b"from the worker\n"
 
-    methods = {one["method"] for one in remote_control.calls(local_cloud)}
+    methods = {call["method"] for call in remote_control.calls(local_cloud)}
     assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
 
     # A program on a machine can write there what it likes.
@@ -107,7 +111,7 @@ async def test_everything_goes_through_tunnels(
         "curl -sf -X PUT -H 'Metadata-Flavor: Google' --data '-oProxyCommand=id' "
         "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes/tpu/hostname"
     )
-    assert [one.exit_code for one in await slice_.run_on_workers(write, 2)] == [0]
+    assert [result.exit_code for result in await slice_.run_on_workers(write, 2)] == [0]
     with pytest.raises(Unreachable, match="worker 2") as unreachable:
         await slice_.transports()
     assert unreachable.value.diagnostics[0].summary == "Worker has no host name"
@@ -174,24 +178,24 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
     try:
         events.clear()
         for _ in range(2):
-            (one,) = (await stack.transports()).values()
-            assert (await one.run(["true"])).exit_code == 0
-            await one.close()
+            (transport,) = (await stack.transports()).values()
+            assert (await transport.run(["true"])).exit_code == 0
+            await transport.close()
         warnings = [each.diagnostic.summary for each in events if isinstance(each, WarningIssued)]
         assert warnings == ["Host key trusted on first use"], "the first time alone"
 
-        kept = one.address.pinned_keys_file
-        assert kept is not None
+        key_file = transport.address.pinned_keys_file
+        assert key_file is not None
         other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh")
-        kept.write_bytes(other)
-        (one,) = (await stack.transports()).values()
+        key_file.write_bytes(other)
+        (transport,) = (await stack.transports()).values()
         with pytest.raises(Conflict) as caught:
-            await one.run(["true"])
+            await transport.run(["true"])
         command = caught.value.diagnostics[0].hint.splitlines()[-1].strip()
         await asyncio.to_thread(subprocess.run, ["sh", "-c", command], check=True)
-        (one,) = (await stack.transports()).values()
-        assert (await one.run(["true"])).exit_code == 0, "what the hint says mends it"
-        await one.close()
+        (transport,) = (await stack.transports()).values()
+        assert (await transport.run(["true"])).exit_code == 0, "what the hint says mends it"
+        await transport.close()
 
         # With IAP there is no way to such a machine, which is said.
         file = stack.stack_file

@@ -64,7 +64,7 @@ async def test_every_byte_once_through_many_drops(
     choice = random.Random(seed)
     drops = [Cut("answer", choice.randrange(60_000)) for _ in range(cuts)]
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    seen = hashlib.sha256()
+    checksum = hashlib.sha256()
     at = 0
 
     def emit(event: Event) -> None:
@@ -72,7 +72,7 @@ async def test_every_byte_once_through_many_drops(
         if isinstance(event, LogChunk):
             assert event.offset == at
             at += len(event.data)
-            seen.update(event.data)
+            checksum.update(event.data)
 
     record = await submit(
         Submission.of(stack.stack, script, cloud="local"), store, transports, ignore
@@ -83,5 +83,5 @@ async def test_every_byte_once_through_many_drops(
     await direct.close()
     assert relay.made > (2 if has_bucket else 30)
     assert at == len(whole_log())
-    assert seen.hexdigest() == hashlib.sha256(whole_log()).hexdigest()
+    assert checksum.hexdigest() == hashlib.sha256(whole_log()).hexdigest()
     assert await store.get_bytes(record.log_name(0)) == whole_log()

@@ -102,16 +102,16 @@ async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: Mak
         "import model, pathlib\n"
         "print(model.name, pathlib.Path('~/prepared').expanduser().read_text().split())\n"
     )
-    told = []
+    installed = []
     for _ in range(2):
         record = await stack.submit(folder / "job.py")
         assert record.workers == (0, 1)
         assert await stack.follow(record) == 0
         for worker in record.workers:
             log = (await stack.store.get_bytes(record.log_name(worker))).decode()
-            *ours, last = log.splitlines()
+            *setup_lines, last = log.splitlines()
             assert last == "model on 3.0 ['once']"
-            told.append([line.split(" in ")[0] for line in ours])
+            installed.append([line.split(" in ")[0] for line in setup_lines])
     at_first = [
         "tpuctl: running the setup command",
         "tpuctl: ran the setup command",
@@ -120,7 +120,7 @@ async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: Mak
         "tpuctl: installing the project",
         "tpuctl: installed the project",
     ]
-    assert told == [at_first, at_first, [], []]
+    assert installed == [at_first, at_first, [], []]
     assert record.installation == Installation(
         dependencies=("small-library",), project=".", wheels="vendor", setup="./prepare.sh"
     )

@@ -84,7 +84,7 @@ async def on_machine(transport: Transport, *argv: str) -> bytes:
     return (await transport.run(argv)).stdout
 
 
-async def shown(
+async def log_of_range(
     part: LogRange, record: JobRecord, store: ObjectStore, transports: Mapping[int, Transport]
 ) -> bytes:
     data = b""
@@ -101,7 +101,7 @@ async def shown(
 def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     """Let jobs mirror often, and keep little."""
     spec = launch._spec
-    monkeypatch.setattr(launch, "_spec", lambda *given: {**spec(*given), **more})
+    monkeypatch.setattr(launch, "_spec", lambda *args: {**spec(*args), **more})
 
 
 @pytest.mark.soak
@@ -113,8 +113,8 @@ async def test_parts_of_a_log_of_which_the_machine_keeps_little(
     transports = await stack.transports()
     machine = transports[0]
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    wanted = Submission.of(stack.stack, tmp_path / "long.py", cloud="local")
-    record = await submit(wanted, store, transports, ignore)
+    submission = Submission.of(stack.stack, tmp_path / "long.py", cloud="local")
+    record = await submit(submission, store, transports, ignore)
 
     async def noted() -> bool:
         text = await on_machine(machine, "cat", f"{record.folder}/moments")
@@ -174,7 +174,7 @@ async def check_parts(
         "from a byte": (LogRange(first - 10_000), log[first - 10_000 :]),
     }
     for name, (part, expected) in parts.items():
-        assert await shown(part, record, store, transports) == expected, name
+        assert await log_of_range(part, record, store, transports) == expected, name
 
 
 ENDLESS = """
@@ -207,10 +207,10 @@ async def test_a_machine_that_vanishes_hands_over_at_the_byte(
     (tmp_path / "endless.py").write_text(ENDLESS)
     transports = await stack.transports()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    wanted = Submission.of(stack.stack, tmp_path / "endless.py", cloud="local")
-    record = await submit(wanted, store, transports, ignore)
+    submission = Submission.of(stack.stack, tmp_path / "endless.py", cloud="local")
+    record = await submit(submission, store, transports, ignore)
     enough = choice.randrange(50_000, 400_000)
-    seen, late = Seen(), Seen()
+    followed, late = Seen(), Seen()
 
     async def is_gone() -> bool:
         try:
@@ -219,22 +219,22 @@ async def test_a_machine_that_vanishes_hands_over_at_the_byte(
             return True
         return False
 
-    def watch(seen: Seen, **more: Any) -> asyncio.Future[int]:
-        work = follow(record, store, emit=seen.emit, is_gone=is_gone, **more)
+    def watch(log: Seen, **more: Any) -> asyncio.Future[int]:
+        work = follow(record, store, emit=log.emit, is_gone=is_gone, **more)
         return asyncio.ensure_future(work)
 
-    following = watch(seen, transports=transports)
+    following = watch(followed, transports=transports)
     # Who looks on through the bucket alone is as far as the copy.
     looking = watch(late, transports={})
-    await async_until(lambda: len(seen.data) >= enough, "enough being logged")
+    await async_until(lambda: len(followed.data) >= enough, "enough being logged")
     await async_until(lambda: store.exists(record.log_name(0)), "the bucket having a copy")
     await stack.down()
     assert await asyncio.wait_for(following, 120) == 69
     assert await asyncio.wait_for(looking, 120) == 69
     copy = await store.get_bytes(record.log_name(0))
     assert late.data == copy == endless(len(copy))
-    assert seen.data == endless(len(seen.data))
-    assert len(seen.data) >= max(enough, len(copy))
+    assert followed.data == endless(len(followed.data))
+    assert len(followed.data) >= max(enough, len(copy))
     for transport in transports.values():
         await transport.close()
 
@@ -261,8 +261,8 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
     (tmp_path / "slice.py").write_text(SLICE)
     transports = await stack.transports()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    wanted = Submission.of(stack.stack, tmp_path / "slice.py", cloud="local")
-    record = await submit(wanted, store, transports, ignore)
+    submission = Submission.of(stack.stack, tmp_path / "slice.py", cloud="local")
+    record = await submit(submission, store, transports, ignore)
     assert record.workers == (0, 1, 2, 3)
     output = b""
 
@@ -285,8 +285,8 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
 
     following = asyncio.ensure_future(followed(emit, LogRange()))
     # A line that has no end yet is shown nevertheless.
-    waiting = [b"[worker %d] waiting" % one for one in record.workers]
-    await async_until(lambda: all(one in output for one in waiting), "their waiting")
+    waiting = [b"[worker %d] waiting" % worker for worker in record.workers]
+    await async_until(lambda: all(line in output for line in waiting), "their waiting")
     for transport in transports.values():
         await transport.run(["touch", "gate"])
     assert await asyncio.wait_for(following, 120) == 0
@@ -295,15 +295,15 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
             b"[worker %d] step %d of %d%s" % (worker, step, worker, b"\r\n" if step % 10 else b"\r")
             for step in range(200)
         )
-        said = re.findall(rb"\[worker %d\] step [^\r\n]*\r\n?" % worker, output)
-        assert b"".join(said) == expected
+        steps = re.findall(rb"\[worker %d\] step [^\r\n]*\r\n?" % worker, output)
+        assert b"".join(steps) == expected
         assert output.count(b"[worker %d] begin %d\n" % (worker, worker)) == 1
         assert output.count(b"[worker %d] last %d\n" % (worker, worker)) == 1
     output = b""
     part = LogRange(lines=15, pattern=re.compile(r"^step 19[5-9] "))
     assert await asyncio.wait_for(followed(emit, part), 120) == 0
-    found = sorted(output.split(b"\r\n"))
-    assert found == sorted(
+    lines = sorted(output.split(b"\r\n"))
+    assert lines == sorted(
         [b""]
         + [
             b"[worker %d] step %d of %d" % (worker, step, worker)
@@ -335,8 +335,8 @@ async def test_a_terminal_is_shown_bars_and_colors_as_they_are(
     (tmp_path / "bar.py").write_text(BAR)
     transports = await stack.transports()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    wanted = Submission.of(stack.stack, tmp_path / "bar.py", cloud="local")
-    record = await submit(wanted, store, transports, ignore)
+    submission = Submission.of(stack.stack, tmp_path / "bar.py", cloud="local")
+    record = await submit(submission, store, transports, ignore)
     bar = "".join(f"\r\x1b[32m{'#' * step:10}\x1b[0m {step * 10}%" for step in range(11))
     folder = stack.stack_file.parent
     with Terminal(folder, "logs", "-f", record.id) as terminal:

@@ -25,9 +25,9 @@ async def store(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[ObjectStore]
 async def test_bytes_come_back_with_their_size_and_generation(store: ObjectStore) -> None:
     generation = await store.put_bytes("a/b.json", b"{}")
     assert await store.get_bytes("a/b.json") == b"{}"
-    found = await store.stat("a/b.json")
-    assert found is not None
-    assert (found.name, found.size, found.generation) == ("a/b.json", 2, generation)
+    info = await store.stat("a/b.json")
+    assert info is not None
+    assert (info.name, info.size, info.generation) == ("a/b.json", 2, generation)
 
 
 async def test_what_is_not_there(store: ObjectStore) -> None:
@@ -90,6 +90,6 @@ async def test_ranges_end_where_the_object_does(store: ObjectStore) -> None:
 async def test_listing_and_deleting(store: ObjectStore) -> None:
     for name in ("p/b", "p/a", "q"):
         await store.put_bytes(name, b"x")
-    assert [found.name for found in await store.list("p/")] == ["p/a", "p/b"]
+    assert [info.name for info in await store.list("p/")] == ["p/a", "p/b"]
     await store.delete("p/a")
-    assert [found.name for found in await store.list("")] == ["p/b", "q"]
+    assert [info.name for info in await store.list("")] == ["p/b", "q"]

@@ -117,7 +117,7 @@ async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
         "import json, os; print(json.dumps(dict(os.environ)))", env={"TOKEN": "hush", "A": "1"}
     )
     await bench.follow(record)
-    seen = json.loads(bench.log())
+    variables = json.loads(bench.log())
     expected = {
         "TPUCTL_JOB": record.id,
         "TPUCTL_ATTEMPT": "1",
@@ -133,7 +133,7 @@ async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
         "TOKEN": "hush",
         "A": "1",
     }
-    assert {name: seen.get(name) for name in expected} == expected
+    assert {name: variables.get(name) for name in expected} == expected
     assert record.env == ("A", "TOKEN")
     for entry in await bench.store.list("tpuctl/"):
         if entry.name.endswith(".json"):
@@ -143,9 +143,9 @@ async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
 async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
     record = await bench.submit("raise SystemExit(42)")
     assert await bench.follow(record) == 42
-    told = [event.diagnostic for event in bench.events if isinstance(event, WarningIssued)]
-    assert [diagnostic.summary for diagnostic in told] == ["Job failed"]
-    assert "exit code 42" in told[0].detail
+    diagnostics = [event.diagnostic for event in bench.events if isinstance(event, WarningIssued)]
+    assert [diagnostic.summary for diagnostic in diagnostics] == ["Job failed"]
+    assert "exit code 42" in diagnostics[0].detail
     assert (await read_status(bench.store, record)).exit_code == 42
 
 
@@ -182,11 +182,11 @@ async def test_following_can_be_left_and_taken_up_without_losing_a_byte(bench: B
 async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
     record = await bench.submit("print('hello'); raise SystemExit(3)")
     await bench.follow(record)
-    seen = bench.log()
+    log = bench.log()
     bench.events.clear()
     await bench.stack.down()
     assert await bench.follow(record, transports={}) == 3
-    assert bench.log() == seen
+    assert bench.log() == log
     assert await load_job(bench.store, record.id) == record
 
 
@@ -214,8 +214,8 @@ async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> Non
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
 
     async def is_running() -> bool:  # the log arrives a moment before the record that tells of it
-        told = await bench.store.exists(record.log_name(0))
-        return told and (await read_status(bench.store, record)).state == "running"
+        has_log = await bench.store.exists(record.log_name(0))
+        return has_log and (await read_status(bench.store, record)).state == "running"
 
     await async_until(is_running, "the record of the start")
     assert await bench.in_bucket(record.log_name(0)) == b"began\n"
@@ -255,8 +255,8 @@ async def test_a_bucket_in_trouble_is_told_and_not_waited_for(
     began = asyncio.get_running_loop().time()
     assert await bench.follow(record) == 0
     assert asyncio.get_running_loop().time() - began < 60
-    told = [event.text for event in bench.events if isinstance(event, Note)]
-    assert told == ["the end of worker 0's log is not in the bucket: it goes with the machine"]
+    notes = [event.text for event in bench.events if isinstance(event, Note)]
+    assert notes == ["the end of worker 0's log is not in the bucket: it goes with the machine"]
     remote_control.remove_fault(local_cloud, fault["id"])
     assert await bench.follow(record) == 0  # which waits for the next try
     assert await bench.in_bucket(record.log_name(0)) == b"the end\n"
@@ -303,8 +303,10 @@ async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> No
     finally:
         await worker_2.run(["sh", "-c", "rm .tpuctl; mv .kept .tpuctl"])
     for worker in (0, 1, 3):
-        found = await bench.transports[worker].run(["sh", "-c", "cat .tpuctl/jobs/*/1/record.json"])
-        assert WorkerRecord.model_validate_json(found.stdout).state == "stopped"
+        result = await bench.transports[worker].run(
+            ["sh", "-c", "cat .tpuctl/jobs/*/1/record.json"]
+        )
+        assert WorkerRecord.model_validate_json(result.stdout).state == "stopped"
 
 
 async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: Bench) -> None:
@@ -317,11 +319,11 @@ async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: B
         "time.sleep(600)\n"
     )
     assert record.workers == (0, 1, 2, 3)
-    assert await bench.follow(record, shown=record.workers) == 9
+    assert await bench.follow(record, shown_workers=record.workers) == 9
     for worker in record.workers:
         assert bench.log(worker).decode() == f"worker {worker} of 4\n"
-    found = await read_status(bench.store, record)
-    assert (found.worker, found.exit_code) == (2, 9)
+    status = await read_status(bench.store, record)
+    assert (status.worker, status.exit_code) == (2, 9)
 
 
 @pytest.mark.soak

@@ -31,9 +31,9 @@ def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
 @pytest.fixture
 def bench(project: Project, cloud: LocalCloud) -> Bench:
     """A stack that is up: its project has the APIs, and a v3-8 in use."""
-    made = project.stack()
-    asyncio.run(made.provision())
-    return made
+    stack = project.stack()
+    asyncio.run(stack.provision())
+    return stack
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def change_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit],
     """Has this process, not the cloud, believe something else."""
 
     def forget() -> None:
-        for known in (table.accelerator_types, table.zones, table.runtimes, table.node_versions):
-            known.cache_clear()
+        for cached in (table.accelerator_types, table.zones, table.runtimes, table.node_versions):
+            cached.cache_clear()
 
     def change(edit: Edit) -> None:
-        ours = copy.deepcopy(table.data())
-        edit(ours)
+        data = copy.deepcopy(table.data())
+        edit(data)
         for module in ("tpu", "prices"):
-            monkeypatch.setattr(f"tpuctl.catalog.{module}.data", lambda: ours)
+            monkeypatch.setattr(f"tpuctl.catalog.{module}.data", lambda: data)
         forget()
 
     yield change
@@ -56,7 +56,7 @@ def change_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit],
     forget()
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+def data_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
     """What a command answers in JSON."""
     capsys.readouterr()
     assert run([*arguments, "--json"]) == code
@@ -64,7 +64,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return answer["diagnostics"] if code else answer["data"]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert run([*arguments]) == 0
     return capsys.readouterr().out
@@ -74,19 +74,19 @@ def test_what_is_listed_is_what_the_catalog_has(
     bench: Bench, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("types", "zones", "runtimes"):
-        data = told(capsys, command, "--live", "--project", project.id)
+        data = data_of(capsys, command, "--live", "--project", project.id)
         live = data["live"]
         assert (live["new"], live["removed"], live["unavailable"]) == ([], [], {}), command
         assert (live["project"], {*live["zones"]}) == (project.id, ZONES)
         here = {row["live"] for row in data[command]}
         assert here == {"same", "-"} if command == "types" else {"same"}
-    nodes = told(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
+    nodes = data_of(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
     assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["removed"]) == (
         [ZONE],
         [],
         [],
     )
-    assert "All is as in the catalog." in shown(
+    assert "All is as in the catalog." in output_of(
         capsys, "types", "--project", project.id, "--type", "v2", "--zone", ZONE
     )
 
@@ -106,7 +106,7 @@ def test_what_is_new_and_what_is_gone(
 
     change_catalog(edit)
     options = ("--live", "--project", project.id)
-    data = told(capsys, "types", "--type", "v3", *options)
+    data = data_of(capsys, "types", "--type", "v3", *options)
     rows = {row["type"]: row for row in data["types"]}
     assert rows["v3-8"]["live"] == "+1 -1"
     assert "us-central1-a" in rows["v3-8"]["zones"]
@@ -114,21 +114,23 @@ def test_what_is_new_and_what_is_gone(
     assert (rows["v3-16"]["live"], rows["v3-16"]["zones"]) == ("removed", [])
     assert {row["live"] for row in rows.values()} == {"same", "new", "removed", "+1 -1"}
     pods = ("europe-west4-a", "us-east1-d")
-    new = {(one["name"], one["zone"]) for one in data["live"]["new"]}
+    new = {(entry["name"], entry["zone"]) for entry in data["live"]["new"]}
     assert new == {("v3-8", "us-central1-a"), *(("v3-2048", zone) for zone in pods)}
-    gone = {(one["name"], one["zone"]) for one in data["live"]["removed"]}
-    assert gone == {("v3-8", "us-west4-b"), *(("v3-16", zone) for zone in pods)}
+    removed = {(entry["name"], entry["zone"]) for entry in data["live"]["removed"]}
+    assert removed == {("v3-8", "us-west4-b"), *(("v3-16", zone) for zone in pods)}
 
-    text = shown(capsys, "types", "--type", "v3", *options)
+    text = output_of(capsys, "types", "--type", "v3", *options)
     assert "New: v3-2048 in europe-west4-a, us-east1-d" in text
     assert "Removed: v3-8 in us-west4-b" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
-    zones = told(capsys, "zones", *options)["zones"]
+    zones = data_of(capsys, "zones", *options)["zones"]
     fresh = {row["zone"]: row["live"] for row in zones if row["live"] != "same"}
     assert fresh["us-central2-b"] == "new", "a zone that the catalog lacks is asked too"
     assert fresh["us-central1-a"] == "+1"
-    (only,) = told(capsys, "types", "--type", "v4-8", "--zone", "us-central2-b", *options)["types"]
+    (only,) = data_of(capsys, "types", "--type", "v4-8", "--zone", "us-central2-b", *options)[
+        "types"
+    ]
     assert only["live"] == "new", "and may be named"
 
 
@@ -144,7 +146,7 @@ def test_a_version_that_is_new(
 
     version = table.data()["runtimes"][0]["version"]
     change_catalog(edit)
-    data = told(capsys, "runtimes", "--live", "--project", project.id, "--zone", f"{ZONE},us-*")
+    data = data_of(capsys, "runtimes", "--live", "--project", project.id, "--zone", f"{ZONE},us-*")
     rows = {row["runtime"]: row["live"] for row in data["runtimes"]}
     assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "removed")
 
@@ -156,47 +158,49 @@ def test_zones_that_do_not_answer(
     fault = remote_control.add_fault(
         cloud, "deny", method="*ListAcceleratorTypes", zone=ZONE, times="unlimited"
     )
-    data = told(capsys, *options)
+    data = data_of(capsys, *options)
     assert data["live"]["unavailable"] == {ZONE: "permission denied"}
     assert data["live"]["removed"] == [], "nobody knows"
-    assert f"No answer from {ZONE}: permission denied." in shown(capsys, *options)
+    assert f"No answer from {ZONE}: permission denied." in output_of(capsys, *options)
     assert remote_control.fault(cloud, fault["id"])["used"] == 2
-    zones = told(capsys, "zones", *options[1:])["zones"]
+    zones = data_of(capsys, "zones", *options[1:])["zones"]
     assert {row["zone"]: row["live"] for row in zones}[ZONE] == "?"
-    (denied,) = told(capsys, *options, "--zone", ZONE, code=77)
+    (denied,) = data_of(capsys, *options, "--zone", ZONE, code=77)
     assert denied["summary"] == "Permission denied"
 
 
 def test_what_may_not_be_asked_ends_with_its_code(
     project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (absent,) = told(capsys, "types", "--live", "--project", "nobodys-project", code=77)
+    (absent,) = data_of(capsys, "types", "--live", "--project", "nobodys-project", code=77)
     assert "nobodys-project" in absent["detail"]
     cloud_project = "local-project"  # is there, without an API
     for command in (["zones"], ["runtimes"], ["quota", "v3-8"]):
-        (one,) = told(capsys, *command, "--live", "--project", cloud_project, code=77)
-        assert one["summary"] == "API not enabled"
-        assert "gcloud services enable" in one["hint"] or "up" in one["hint"]
+        (diagnostic,) = data_of(capsys, *command, "--live", "--project", cloud_project, code=77)
+        assert diagnostic["summary"] == "API not enabled"
+        assert "gcloud services enable" in diagnostic["hint"] or "up" in diagnostic["hint"]
     remote_control.add_fault(cloud, "unavailable", method="*ListSkus", times="unlimited")
-    (away,) = told(capsys, "prices", "v3-8", "--live", code=69)
-    assert "list of prices" in away["detail"]
+    (away,) = data_of(capsys, "prices", "v3-8", "--live", code=69)
+    assert "the price list" in away["detail"]
 
 
 def test_prices_are_those_of_the_list(
     cloud: LocalCloud, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No project is asked: the list is public. What a SKU tells of a region holds in its zones."""
-    data = told(capsys, "prices", "--live")
-    zones = {one["zone"] for one in data["live"]["differences"] if one["capacity"] != "flex-start"}
+    data = data_of(capsys, "prices", "--live")
+    zones = {
+        entry["zone"] for entry in data["live"]["differences"] if entry["capacity"] != "flex-start"
+    }
     unpriced = {zone for zone, prices in table.data()["prices"]["v6e"].items() if not any(prices)}
     in_the_region = {"us-south1-ai1b"}  # us-south1-a has a price
     assert zones == in_the_region < unpriced
-    ours = told(capsys, "prices")["offers"]
+    offers = data_of(capsys, "prices")["offers"]
     assert [(row["type"], row["capacity"]) for row in data["offers"]] == [
-        (row["type"], row["capacity"]) for row in ours
+        (row["type"], row["capacity"]) for row in offers
     ]
-    for row, known in zip(data["offers"], ours, strict=True):
-        assert row["per_hour"] == pytest.approx(known["per_hour"], rel=1e-6), row
+    for row, offer in zip(data["offers"], offers, strict=True):
+        assert row["per_hour"] == pytest.approx(offer["per_hour"], rel=1e-6), row
 
 
 def test_a_price_that_changed(
@@ -210,21 +214,21 @@ def test_a_price_that_changed(
         data["prices"]["v3-8"]["us-west4-b"] = [2.0, 0.5]
 
     change_catalog(edit)
-    data = told(capsys, "prices", "v3-8", "--live")
-    found = {
-        (one["zone"], one["capacity"]): (one["catalog"], one["google"])
-        for one in data["live"]["differences"]
+    data = data_of(capsys, "prices", "v3-8", "--live")
+    differences = {
+        (entry["zone"], entry["capacity"]): (entry["catalog"], entry["google"])
+        for entry in data["live"]["differences"]
     }
-    assert found == {
+    assert differences == {
         ("us-central1-a", "on-demand"): (10.0, 8.0),
         ("us-central1-a", "spot"): (None, pytest.approx(2.04)),
         ("us-west4-b", "on-demand"): (8.0, None),
         ("us-west4-b", "spot"): (2.0, None),
     }
-    text = " ".join(shown(capsys, "prices", "v3-8", "--live").split())
+    text = " ".join(output_of(capsys, "prices", "v3-8", "--live").split())
     assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalog has $10.00." in text
     assert "No SKU surely tells v3-8 in us-west4-b, spot; the catalog has $2.00." in text
-    paid = told(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
+    paid = data_of(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
     assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
 
 
@@ -238,8 +242,8 @@ def test_quota_zone_by_zone(
     }
     remote_control.change_settings(cloud, quota=limits)
     try:
-        data = told(capsys, "quota", "v3-8", "--project", project.id, "--capacity", "on-demand")
-        text = shown(capsys, "quota", "v3-8", "--project", project.id, "--capacity=on-demand")
+        data = data_of(capsys, "quota", "v3-8", "--project", project.id, "--capacity", "on-demand")
+        text = output_of(capsys, "quota", "v3-8", "--project", project.id, "--capacity=on-demand")
     finally:
         remote_control.change_settings(cloud, quota=dict.fromkeys(limits))
     rows = [

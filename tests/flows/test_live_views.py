@@ -32,12 +32,12 @@ class Sized:
     def type(self, *arguments: str, **environment: str) -> Terminal:
         to_file = f' > "{self.out}"' if self.out is not None else ""
         line = f'stty cols {self.columns} rows {self.rows}; exec "$@"{to_file}'
-        known = {name: value for name, value in os.environ.items() if name not in OWN}
+        variables = {name: value for name, value in os.environ.items() if name not in OWN}
         return Terminal(
             self.folder,
             *("-c", line, "sh", *TPUCTL, *arguments),
             program=("sh",),
-            environment=known | {"TERM": "xterm-256color"} | environment,
+            environment=variables | {"TERM": "xterm-256color"} | environment,
         )
 
     def screen(self, terminal: Terminal) -> Screen:
@@ -75,34 +75,34 @@ def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> Non
     with wide.type("up", "--yes") as terminal:
         assert terminal.end() == 0
         screen = wide.screen(terminal)
-    shown = "\n".join(screen.lines)
+    text = "\n".join(screen.lines)
     assert screen.modes == []
     assert screen.colors
     assert max(map(len, screen.lines)) <= 80
     for address in ("node/views-tpu", "ssh/workers", "ssh/watch"):
-        assert sum(f"✓ {address} " in line for line in screen.lines) == 1, shown
-    assert "under way" not in shown
-    assert "waits for" not in shown
-    assert "tpuctl run job/train.py\n" in shown
+        assert sum(f"✓ {address} " in line for line in screen.lines) == 1, text
+    assert "under way" not in text
+    assert "waits for" not in text
+    assert "tpuctl run job/train.py\n" in text
 
     narrow = Sized(folder, 40, 12)
     with narrow.type("down", "--yes", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         screen = narrow.screen(terminal)
-    shown = "\n".join(screen.lines)
+    text = "\n".join(screen.lines)
     assert not COLORS.search(terminal.shown)
-    assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), shown
-    assert "down --delete-bucket" in shown
+    assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), text
+    assert "down --delete-bucket" in text
 
     with wide.type("--no-color", "up", "--yes", TERM="dumb") as terminal:
         assert terminal.end() == 0
         assert "\x1b" not in terminal.shown
         assert "create node/views-tpu: " in terminal.shown
 
-    out, told = piped(folder, "down", "--yes")
-    assert "\x1b" not in out + told
-    assert re.search(r"^\d+ to delete, \d+ as they are$", told, re.M)
-    assert re.search(r"^deleted node/views-tpu \(", told, re.M)
+    out, stderr = piped(folder, "down", "--yes")
+    assert "\x1b" not in out + stderr
+    assert re.search(r"^\d+ to delete, \d+ as they are$", stderr, re.M)
+    assert re.search(r"^deleted node/views-tpu \(", stderr, re.M)
     assert piped(folder, "--quiet", "up", "--yes")[1] == ""
 
 
@@ -115,7 +115,7 @@ def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -
         lines = file.screen(terminal).lines
     assert (tmp_path / "log").read_bytes() == b"one\n\xff two\x1b[1A\r\nthree"
     phases = ("check", "stack", "bundle", "upload", "start", "log")
-    at = [next(i for i, line in enumerate(lines) if f"✓ {one} " in line) for one in phases]
+    at = [next(i for i, line in enumerate(lines) if f"✓ {phase} " in line) for phase in phases]
     assert at == sorted(at)
     assert any(line.startswith("    tpuctl jobs show ") for line in lines)
     assert lines[-1] == "    tpuctl down"
@@ -138,11 +138,11 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
         piped(folder, "down", "--yes")  # the cloud goes on making it, at that pace
-    shown = "\n".join(screen.lines)
+    text = "\n".join(screen.lines)
     assert screen.modes == []
-    assert sum("node/views-tpu " in line for line in screen.lines) == 1, shown
+    assert sum("node/views-tpu " in line for line in screen.lines) == 1, text
     assert any("! node/views-tpu" in line and "interrupted" in line for line in screen.lines)
-    assert "error: Interrupted" in shown
+    assert "error: Interrupted" in text
     assert screen.lines[-1].strip() == "tpuctl down"
 
 

@@ -48,19 +48,19 @@ def script(stack: Tpuctl, text: str) -> Path:
 
 
 async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
-    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
+    return str(fault["id"])
 
 
 async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
     """How often, once it has been, and the problem that it met."""
 
     async def met() -> Any:
-        found = await asyncio.to_thread(remote_control.fault, cloud, fault)
-        return found if found["used"] else None
+        fault_state = await asyncio.to_thread(remote_control.fault, cloud, fault)
+        return fault_state if fault_state["used"] else None
 
-    found = await async_until(met, f"the fault {fault}")
-    return found["used"], found["problem"]
+    fault_state = await async_until(met, f"the fault {fault}")
+    return fault_state["used"], fault_state["problem"]
 
 
 def tpuctl(stack: Tpuctl, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -90,8 +90,8 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     record = await stack.submit(
         script(stack, "import time\nprint('began', flush=True)\ntime.sleep(600)\n")
     )
-    (found,) = (await stack.transports()).values()
-    worker = SshTransport(0, found.address, stack.key.path, connect_seconds=0.5)
+    (transport,) = (await stack.transports()).values()
+    worker = SshTransport(0, transport.address, stack.key.path, connect_seconds=0.5)
     following = asyncio.ensure_future(
         follow(record, stack.store, {0: worker}, events.append, timeout=3)
     )
@@ -107,9 +107,9 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     (verdict,) = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
     assert verdict.summary == "Job was lost"
     assert "worker 0 is gone" in str(verdict.detail)
-    (told,) = [event.text for event in events if isinstance(event, Note)]
-    assert "worker 0" in told
-    assert "trying again" in told
+    (note,) = [event.text for event in events if isinstance(event, Note)]
+    assert "worker 0" in note
+    assert "trying again" in note
     await worker.close()
 
 
@@ -125,8 +125,8 @@ async def test_a_job_that_fills_the_disk(
     assert done.returncode == 1
     assert done.stdout == "", "nor is there room for a traceback"
     assert "ended with exit code 1; the machine's disk is full" in done.stderr
-    found = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
-    assert found["free"] is not None
+    fault_state = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
+    assert fault_state["free"] is not None
     await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault)
     script(stack, "print('there is room')\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
@@ -134,14 +134,14 @@ async def test_a_job_that_fills_the_disk(
 
 
 @pytest.mark.parametrize(
-    ("free", "told"),
+    ("free", "message"),
     [
         (0, "No space left on device"),  # for the programs that are sent along
         (PROGRAMS + 30_000, "the machine's disk is full"),  # for the log and records of a job
     ],
 )
 async def test_a_job_for_which_there_is_no_room(
-    stack: Tpuctl, local_cloud: LocalCloud, free: int, told: str
+    stack: Tpuctl, local_cloud: LocalCloud, free: int, message: str
 ) -> None:
     node = await stack.node()
     fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
@@ -149,7 +149,7 @@ async def test_a_job_for_which_there_is_no_room(
     with pytest.raises(RemoteFailed) as caught:
         await stack.submit(script(stack, "print('never')\n"))
     assert "worker 0" in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.soak
@@ -183,7 +183,7 @@ async def test_a_bundle_and_a_log_whose_transfers_break_off(
 ) -> None:
     (stack.stack_file.parent / "data.txt").write_text(str(list(range(200_000))))
     script(stack, "print(len(open('data.txt').read()))\nprint('x' * 300_000)\n")
-    sent = await add(local_cloud, "cut", method="storage.objects.insert", times=2)
+    upload_fault = await add(local_cloud, "cut", method="storage.objects.insert", times=2)
     got = await add(
         local_cloud,
         "cut",
@@ -195,7 +195,10 @@ async def test_a_bundle_and_a_log_whose_transfers_break_off(
     assert done.returncode == 0, done.stderr
     whole = done.stdout
     assert whole.count("x") == 300_000
-    assert (await used(local_cloud, sent), await used(local_cloud, got)) == ((2, ""), (1, ""))
+    assert (await used(local_cloud, upload_fault), await used(local_cloud, got)) == (
+        (2, ""),
+        (1, ""),
+    )
     node = await stack.node()
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert await used(

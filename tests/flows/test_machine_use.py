@@ -51,11 +51,11 @@ def command_of(line: str) -> str:
 def strict(schema: Any) -> Any:
     """With no key but those it names: what is new has to be told of."""
     if isinstance(schema, dict):
-        schema = {name: strict(one) for name, one in schema.items()}
+        schema = {name: strict(value) for name, value in schema.items()}
         if "properties" in schema and "required" in schema and "title" in schema:
             schema.setdefault("additionalProperties", False)
         return schema
-    return [strict(one) for one in schema] if isinstance(schema, list) else schema
+    return [strict(value) for value in schema] if isinstance(schema, list) else schema
 
 
 ENVELOPE = strict(envelope_schema())
@@ -74,8 +74,8 @@ def bench(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def answer(bench: Bench, *arguments: str, code: int = 0) -> dict[str, Any]:
-    ended, out, told = bench.type("--json", *arguments)
-    assert out, f"{arguments} answered nothing, and told\n{told}"
+    ended, out, stderr = bench.type("--json", *arguments)
+    assert out, f"{arguments} answered nothing, and told\n{stderr}"
     found: dict[str, Any] = json.loads(out)
     assert found["exit_code"] == ended
     Draft202012Validator(ENVELOPE).validate(found)
@@ -92,20 +92,22 @@ def test_every_command_has_a_schema() -> None:
 
 
 def test_a_key_that_is_not_told_of_is_found() -> None:
-    told = {"version": 1, "command": "stop", "status": "ok", "exit_code": 0, "diagnostics": []}
+    envelope = {"version": 1, "command": "stop", "status": "ok", "exit_code": 0, "diagnostics": []}
     data: dict[str, Any] = {"job": "x", "state": "stopped", "exit_code": None}
     check = Draft202012Validator(ENVELOPE)
-    assert check.is_valid({**told, "data": data})
-    assert not check.is_valid({**told, "data": {**data, "new": 1}})
-    assert not check.is_valid({**told, "data": {"job": "x"}})
-    assert not check.is_valid({**told, "data": data, "exit_code": 3})
-    assert Draft202012Validator(envelope_schema()).is_valid({**told, "data": {**data, "new": 1}})
+    assert check.is_valid({**envelope, "data": data})
+    assert not check.is_valid({**envelope, "data": {**data, "new": 1}})
+    assert not check.is_valid({**envelope, "data": {"job": "x"}})
+    assert not check.is_valid({**envelope, "data": data, "exit_code": 3})
+    assert Draft202012Validator(envelope_schema()).is_valid(
+        {**envelope, "data": {**data, "new": 1}}
+    )
 
 
 def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
     """What is printed as things happen, each line as the schema has it."""
-    code, out, told = bench.type(*arguments, "--json", "--events")
-    assert code == 0, told
+    code, out, stderr = bench.type(*arguments, "--json", "--events")
+    assert code == 0, stderr
     lines: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     for line in lines:
         EVENTS.validate(line)
@@ -115,8 +117,8 @@ def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
 
 def quietly(bench: Bench, *arguments: str) -> str:
     """What is answered where only problems are to be told, of which there are none."""
-    code, out, told = bench.type(*arguments, "--quiet")
-    assert (code, told) == (0, ""), arguments
+    code, out, stderr = bench.type(*arguments, "--quiet")
+    assert (code, stderr) == (0, ""), arguments
     return out
 
 
@@ -125,9 +127,9 @@ def test_a_life_in_envelopes(bench: Bench) -> None:
     done = set()
 
     def good(*arguments: str) -> Any:
-        found = answer(bench, *arguments)
-        done.add(found["command"])
-        return found["data"]
+        response = answer(bench, *arguments)
+        done.add(response["command"])
+        return response["data"]
 
     good("init", "empty", "--folder", "elsewhere")
     good("check")
@@ -135,13 +137,13 @@ def test_a_life_in_envelopes(bench: Bench) -> None:
     good("doctor")
     good("plan")
     up = lines_of(bench, "up", "--yes")
-    assert {one["action"] for one in up[-1]["data"]["changes"]} != {"nothing"}
+    assert {change["action"] for change in up[-1]["data"]["changes"]} != {"nothing"}
     again = good("up", "--yes")
-    assert {one["action"] for one in again["changes"]} == {"nothing"}, "up twice is up once"
+    assert {change["action"] for change in again["changes"]} == {"nothing"}, "up twice is up once"
     ran = lines_of(bench, "run", "train.py")
     done.add(ran[-1]["command"])
-    assert {"StepStarted", "StepFinished"} <= {one.get("event") for one in up}
-    assert {"LogChunk", "JobEnded"} <= {one.get("event") for one in ran}
+    assert {"StepStarted", "StepFinished"} <= {line.get("event") for line in up}
+    assert {"LogChunk", "JobEnded"} <= {line.get("event") for line in ran}
     job = ran[-1]["data"]["job"]
     for command in ("jobs", "jobs show", "logs", "logs -f", "wait", "explain", "report"):
         data = good(*command.split())
@@ -151,10 +153,13 @@ def test_a_life_in_envelopes(bench: Bench) -> None:
     assert '"step": 3' in quietly(bench, "logs")
     for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
         good(*command.split())
-    kept = good("down", "--yes")
-    assert {one["state"] for one in kept["remaining"] if one["billable"]} <= {"deleted", "kept"}
+    after_down = good("down", "--yes")
+    assert {resource["state"] for resource in after_down["remaining"] if resource["billable"]} <= {
+        "deleted",
+        "kept",
+    }
     quietly(bench, "down", "--yes")
-    assert good("down", "--yes") == kept, "down twice is down once"
+    assert good("down", "--yes") == after_down, "down twice is down once"
     good("down", "--yes", "--delete-bucket")
     good("status")
     missed = {name for name in RESPONSES if name not in done} - ELSEWHERE
@@ -173,12 +178,12 @@ def test_an_answer_that_needs_no_stack(
         assert run(["local", "fault", "add", "unavailable"]) == 0
         capsys.readouterr()
     assert run(["--json", *line.split()]) == 0
-    found = json.loads(capsys.readouterr().out)
+    response = json.loads(capsys.readouterr().out)
     if "fault" in line:  # it would strike others
         run(["local", "fault", "remove", "--all"])
-    Draft202012Validator(ENVELOPE).validate(found)
-    assert found["command"] == command_of(line)
-    assert found["data"] is not None
+    Draft202012Validator(ENVELOPE).validate(response)
+    assert response["command"] == command_of(line)
+    assert response["data"] is not None
 
 
 @pytest.mark.parametrize(
@@ -225,10 +230,10 @@ def test_a_failure_in_an_envelope(
 ) -> None:
     monkeypatch.chdir(bench.folder)
     assert run(["--json", *command.split()]) == code
-    found = json.loads(capsys.readouterr().out)
-    Draft202012Validator(ENVELOPE).validate(found)
-    assert (found["status"], found["exit_code"]) == ("failed", code)
-    assert found["diagnostics"], "a failure says what it is"
+    response = json.loads(capsys.readouterr().out)
+    Draft202012Validator(ENVELOPE).validate(response)
+    assert (response["status"], response["exit_code"]) == ("failed", code)
+    assert response["diagnostics"], "a failure says what it is"
 
 
 @pytest.mark.parametrize(
@@ -245,9 +250,9 @@ def test_nobody_is_asked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(bench.folder)
-    ours, theirs = os.pipe()
-    os.close(theirs)
-    with os.fdopen(ours) as pipe:
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
         monkeypatch.setattr("sys.stdin", pipe)
         assert run([*command.split(), *(["--json"] if as_json else [])]) == 2
     captured = capsys.readouterr()
@@ -270,6 +275,6 @@ def test_what_the_cloud_has_not_is_told_by_its_number(
 ) -> None:
     bench = project.stack()
     remote_control.add_fault(null_cloud, fault, project=project.id, times="unlimited")
-    found = answer(bench, "up", "--yes", code=code)
-    assert [one["summary"] for one in found["diagnostics"]]
+    response = answer(bench, "up", "--yes", code=code)
+    assert [diagnostic["summary"] for diagnostic in response["diagnostics"]]
     answer(bench, "down", "--yes", "--delete-bucket")

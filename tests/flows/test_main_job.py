@@ -43,18 +43,24 @@ async def test_bert_trains_from_the_template(
     assert "2 replicas" in log
 
     storage = stack.cloud.client("storage")
-    found = {blob.name: blob.size for blob in storage.list_blobs(stack.stack.bucket)}
+    sizes = {blob.name: blob.size for blob in storage.list_blobs(stack.stack.bucket)}
     prefix = f"tpuctl/jobs/{record.id}"
     output = f"{prefix}/output"
-    assert {f"{output}/checkpoints/model-{STEPS}.{end}" for end in ("index", "json")} <= set(found)
-    assert {f"{output}/model/{name}" for name in MODEL} <= set(found)
-    assert f"{output}/tokenizer/vocab.txt" in found
-    assert any(name.startswith(f"{output}/records/") for name in found)
+    assert {f"{output}/checkpoints/model-{STEPS}.{end}" for end in ("index", "json")} <= set(sizes)
+    assert {f"{output}/model/{name}" for name in MODEL} <= set(sizes)
+    assert f"{output}/tokenizer/vocab.txt" in sizes
+    assert any(name.startswith(f"{output}/records/") for name in sizes)
     bucket = storage.bucket(stack.stack.bucket)
     copied = bucket.blob(f"{prefix}/attempts/1/worker-0.log").download_as_bytes()
     assert copied.decode() == log
-    kept = json.loads(bucket.blob(f"{prefix}/attempts/1/worker-0.json").download_as_bytes())
-    assert (kept["state"], kept["exit_code"], kept["log_bytes"]) == ("succeeded", 0, len(copied))
+    record_in_bucket = json.loads(
+        bucket.blob(f"{prefix}/attempts/1/worker-0.json").download_as_bytes()
+    )
+    assert (
+        record_in_bucket["state"],
+        record_in_bucket["exit_code"],
+        record_in_bucket["log_bytes"],
+    ) == ("succeeded", 0, len(copied))
 
     assert (await stack.down(delete_bucket=True)).leaks == ()
 

@@ -21,7 +21,7 @@ SMALL = [
 
 
 def log_of(events: list[Event]) -> str:
-    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 def losses(log: str) -> dict[int, float]:
@@ -56,15 +56,15 @@ async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
     assert first[20] < first[1]
     # The node's own account has read the records: no data comes by way of the controller.
     called = {
-        one["method"]
-        for one in remote_control.calls(local_cloud, since)
-        if (one["caller"], one["status"]) == (node.service_account, "OK")
+        call["method"]
+        for call in remote_control.calls(local_cloud, since)
+        if (call["caller"], call["status"]) == (node.service_account, "OK")
     }
     assert "storage.objects.get" in called
     storage = stack.cloud.client("storage")
-    found = {blob.name for blob in storage.list_blobs(stack.stack.bucket, prefix="bert/")}
-    assert "bert/checkpoints/model-20.index" in found
-    assert any(name.startswith("bert/records/") for name in found)
+    names = {blob.name for blob in storage.list_blobs(stack.stack.bucket, prefix="bert/")}
+    assert "bert/checkpoints/model-20.index" in names
+    assert any(name.startswith("bert/records/") for name in names)
 
     events.clear()
     assert await stack.run(JOB / "pretrain.py", [*arguments, "40"]) == 0, log_of(events)

@@ -12,8 +12,8 @@ from tpuctl.model.events import StepProgress
 
 async def bring_up(bench: Bench, cloud: server_process.LocalCloud, text: str) -> int:
     """`up` whose controller's operation ends with this; how often that struck."""
-    wanted = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
-    fault = remote_control.add_fault(cloud, "error", code="NOT_FOUND", text=text, **wanted)
+    fields = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
+    fault = remote_control.add_fault(cloud, "error", code="NOT_FOUND", text=text, **fields)
     try:
         await bench.provision()
     finally:
@@ -28,10 +28,12 @@ async def test_a_controllers_operation_may_not_see_it_yet(
     stack = bench.stack.stack
     text = f"The resource '{stack.service_account}' of type 'serviceAccount' was not found."
     assert await bring_up(bench, null_cloud, text) == 1
-    said = [one.text for one in bench.events if isinstance(one, StepProgress)]
-    assert f"waiting until {stack.service_account} is seen" in said
+    texts = [event.text for event in bench.events if isinstance(event, StepProgress)]
+    assert f"waiting until {stack.service_account} is seen" in texts
     controllers = await bench.call("instances", "list", project=project.id, zone=stack.zone)
-    assert [(one.name, one.status) for one in controllers] == [(stack.names.controller, "RUNNING")]
+    assert [(controller.name, controller.status) for controller in controllers] == [
+        (stack.names.controller, "RUNNING")
+    ]
     assert (await bench.stack.plan()).plan.is_empty
 
 

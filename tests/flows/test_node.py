@@ -44,34 +44,38 @@ def make_node(make_stack: MakeStack) -> MakeStack:
     return make
 
 
-async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
     return await stack.cloud.call(
         method, getattr(stack.cloud.client(client), method), *arguments, **fields
     )
 
 
 async def node_of(stack: Tpuctl) -> Any:
-    return await ask(
+    return await request(
         stack, "tpu_v1", "get_node", {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
     )
 
 
 async def controller_of(stack: Tpuctl) -> Any:
-    return await ask(stack, "instances", "get", **WHERE, instance=stack.stack.names.controller)
+    return await request(stack, "instances", "get", **WHERE, instance=stack.stack.names.controller)
 
 
 async def left_of(stack: Tpuctl) -> list[str]:
     """Names of machines, nodes and disks that have the stack's label."""
     label = stack.stack.name
-    found = [
-        *await ask(stack, "tpu_v1", "list_nodes", {"parent": US_PARENT}),
-        *await ask(stack, "instances", "list", **WHERE),
-        *await ask(stack, "disks", "list", **WHERE),
+    resources = [
+        *await request(stack, "tpu_v1", "list_nodes", {"parent": US_PARENT}),
+        *await request(stack, "instances", "list", **WHERE),
+        *await request(stack, "disks", "list", **WHERE),
     ]
-    return [one.name.rpartition("/")[2] for one in found if one.labels.get("tpuctl-stack") == label]
+    return [
+        resource.name.rpartition("/")[2]
+        for resource in resources
+        if resource.labels.get("tpuctl-stack") == label
+    ]
 
 
-async def said(transport: Transport, *argv: str) -> str:
+async def output_of(transport: Transport, *argv: str) -> str:
     return (await transport.run(argv)).check("a command").stdout.decode().strip()
 
 
@@ -79,7 +83,7 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
     """What a login shell on the controller has."""
     transport = (await stack.transports())[0]
     try:
-        text = await said(transport, "bash", "-lc", "env")
+        text = await output_of(transport, "bash", "-lc", "env")
     finally:
         await transport.close()
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -88,7 +92,7 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
 @node_marks
 def warned(events: list[Event]) -> list[str]:
     """Of quota too, where other stacks have used it up."""
-    return [one.diagnostic.summary for one in events if isinstance(one, WarningIssued)]
+    return [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
 
 
 async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
@@ -118,13 +122,13 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     assert account.email == stack.stack.service_account
     (interface,) = controller.network_interfaces
     assert interface.access_configs[0].nat_i_p
-    metadata = {one.key: one.value for one in controller.metadata.items}
+    metadata = {item.key: item.value for item in controller.metadata.items}
     assert (metadata["mine"], metadata["tpu-name"]) == ("yes-it-is", f"{name}-tpu")
-    boot, data = sorted(controller.disks, key=lambda one: not one.boot)
+    boot, data = sorted(controller.disks, key=lambda disk: not disk.boot)
     assert (boot.auto_delete, data.auto_delete) == (True, False)
     assert data.source.endswith(f"{US_ZONE}/disks/{name}-data-0")
     assert data.mode == "READ_ONLY"
-    boot_disk = await ask(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
+    boot_disk = await request(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
     assert boot_disk.size_gb == 60
     assert boot_disk.type_.endswith("pd-ssd")
     tensorflow = "-".join(str(stack.stack.runtime.tensorflow).split("."))
@@ -133,14 +137,17 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
     agent = f"serviceAccount:{node.service_account}"
-    assert {one["role"] for one in policy.bindings if agent in one["members"]} >= {*ROLES}
+    assert {binding["role"] for binding in policy.bindings if agent in binding["members"]} >= {
+        *ROLES
+    }
 
     (endpoint,) = node.network_endpoints
-    seen = await variables(stack)
-    assert seen["TPU_NAME"] == f"{name}-tpu"
-    assert (seen["TPU_ZONE"], seen["TPU_PROJECT"]) == (US_ZONE, PROJECT)
+    environment = await variables(stack)
+    assert environment["TPU_NAME"] == f"{name}-tpu"
+    assert (environment["TPU_ZONE"], environment["TPU_PROJECT"]) == (US_ZONE, PROJECT)
     assert (
-        seen["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"] == f"grpc://{endpoint.ip_address}:{endpoint.port}"
+        environment["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
+        == f"grpc://{endpoint.ip_address}:{endpoint.port}"
     )
 
     assert "closed" in " ".join(warned(events))
@@ -161,13 +168,13 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     stack = make_node()
     await stack.up()
     assert not await is_controller_gone(stack.stack, stack.cloud)
-    operation = await ask(
+    operation = await request(
         stack, "instances", "stop_unary", **WHERE, instance=stack.stack.names.controller
     )
     await compute_operation(stack.cloud, operation, subject="stop", seconds=60)
     assert await is_controller_gone(stack.stack, stack.cloud), "a job there has ended"
     path = f"{US_PARENT}/nodes/{stack.stack.names.node}"
-    operation = await ask(stack, "tpu_v1", "delete_node", {"name": path})
+    operation = await request(stack, "tpu_v1", "delete_node", {"name": path})
     await long_operation(stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60)
 
     prepared = await stack.up()
@@ -176,9 +183,10 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
     assert actions[f"controller/{stack.stack.names.controller}"] is Action.UPDATE
     assert (await controller_of(stack)).status == "RUNNING"
     (endpoint,) = (await node_of(stack)).network_endpoints
-    seen = await variables(stack)
+    environment = await variables(stack)
     assert (
-        seen["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"] == f"grpc://{endpoint.ip_address}:{endpoint.port}"
+        environment["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
+        == f"grpc://{endpoint.ip_address}:{endpoint.port}"
     )
     await stack.down(delete_bucket=True)
 
@@ -186,11 +194,11 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
 @pytest.mark.soak
 @node_marks
 async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) -> None:
-    one, other = make_node(), make_node()
-    await asyncio.gather(one.up(), other.up())
-    ranges = [IPv4Network((await node_of(stack)).cidr_block) for stack in (one, other)]
+    first, other = make_node(), make_node()
+    await asyncio.gather(first.up(), other.up())
+    ranges = [IPv4Network((await node_of(stack)).cidr_block) for stack in (first, other)]
     assert not ranges[0].overlaps(ranges[1])
-    await asyncio.gather(one.down(delete_bucket=True), other.down(delete_bucket=True))
+    await asyncio.gather(first.down(delete_bucket=True), other.down(delete_bucket=True))
 
 
 @pytest.mark.soak
@@ -222,7 +230,11 @@ async def test_lost_answers_leave_one_of_each(
     faults = [remote_control.add_fault(local_cloud, "lost", method=method) for method in methods]
     try:
         await stack.up()
-        assert [remote_control.fault(local_cloud, one["id"])["used"] for one in faults] == [1, 1, 1]
+        assert [remote_control.fault(local_cloud, fault["id"])["used"] for fault in faults] == [
+            1,
+            1,
+            1,
+        ]
     finally:
         remote_control.remove_all_faults(local_cloud)
     names = stack.stack.names
@@ -268,9 +280,9 @@ async def test_a_controller_beside_a_tpu_vm(make_stack: MakeStack) -> None:
     controller = await controller_of(stack)
     assert controller.status == "RUNNING"
     (boot,) = controller.disks
-    disk = await ask(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
+    disk = await request(stack, "disks", "get", **WHERE, disk=boot.source.rpartition("/")[2])
     assert "ubuntu-os-cloud" in disk.source_image
-    assert "tpu-name" not in {one.key for one in controller.metadata.items}
+    assert "tpu-name" not in {item.key for item in controller.metadata.items}
     assert (await stack.plan()).plan.is_empty
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await left_of(stack) == []
@@ -298,7 +310,7 @@ async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
     change = f"    tpu: {{kind: vm, runtime: tpu-vm-tf-{stack.stack.runtime.tensorflow}}}"
     assert caught.value.exit_code == 77
     assert change in caught.value.diagnostics[0].hint
-    hints = [one.diagnostic.hint for one in events if isinstance(one, WarningIssued)]
+    hints = [event.diagnostic.hint for event in events if isinstance(event, WarningIssued)]
     assert [change in hint for hint in hints].count(True) == 1
     assert await left_of(stack) == [], "a controller without a node costs for nothing"
     assert (await stack.down(delete_bucket=True)).leaks == ()
@@ -337,7 +349,7 @@ async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeSt
     stack = make_node()
     await stack.cloud.call("compute", _enable_compute(stack))
     name = stack.stack.names.controller
-    operation = await ask(
+    operation = await request(
         stack,
         "instances",
         "insert_unary",
@@ -361,5 +373,7 @@ async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeSt
     with pytest.raises(Conflict, match="not part of stack"):
         await stack.up()
     down = await stack.down()
-    assert [one.state for one in down.remaining if one.address == f"controller/{name}"] == ["kept"]
+    assert [
+        resource.state for resource in down.remaining if resource.address == f"controller/{name}"
+    ] == ["kept"]
     assert (await controller_of(stack)).status == "RUNNING"

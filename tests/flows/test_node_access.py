@@ -35,7 +35,7 @@ with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
 
 
 def log_of(events: list[Event]) -> str:
-    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 @pytest.mark.soak
@@ -67,8 +67,10 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
     assert text in log, "as TensorFlow tells it"
     starts = [line for line in log.splitlines() if line.startswith("attempt ")]
     assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "in an untouched folder"
-    said = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
-    assert said == ["tpuctl: the TPU's account is not let in yet: starting the script again in 1 s"]
+    lines = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
+    assert lines == [
+        "tpuctl: the TPU's account is not let in yet: starting the script again in 1 s"
+    ]
     assert log.splitlines()[-1] == "hello from gs"
 
     job = await stack.job()
@@ -90,9 +92,11 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
 async def grown_old(stack: Tpuctl) -> None:
     """As if the grants had been made an hour ago."""
 
-    def change(it: Contents) -> Contents:
+    def change(contents: Contents) -> Contents:
         then = datetime.now(UTC) - timedelta(hours=1)
-        return it.with_grants(*(one.model_copy(update={"time": then}) for one in it.grants))
+        return contents.with_grants(
+            *(grant.model_copy(update={"time": then}) for grant in contents.grants)
+        )
 
     await Record(stack.stack, stack.cloud).update(change)
 
@@ -121,9 +125,11 @@ async def test_a_clock_that_is_ahead_makes_it_no_longer(project: Project) -> Non
     bench = project.stack("kind: node")
     await bench.provision()
 
-    def change(it: Contents) -> Contents:
+    def change(contents: Contents) -> Contents:
         then = datetime.now(UTC) + timedelta(hours=5)
-        return it.with_grants(*(one.model_copy(update={"time": then}) for one in it.grants))
+        return contents.with_grants(
+            *(grant.model_copy(update={"time": then}) for grant in contents.grants)
+        )
 
     await Record(bench.stack.stack, bench.stack.cloud).update(change)
     access = await access_of(bench)
@@ -135,5 +141,5 @@ async def test_grants_that_are_not_ours_are_not_waited_for(project: Project) -> 
     bench = project.stack("kind: node")
     await bench.provision()
     record = Record(bench.stack.stack, bench.stack.cloud)
-    await record.update(lambda it: it.without_grants(*it.grants))
+    await record.update(lambda contents: contents.without_grants(*contents.grants))
     assert await access_of(bench) is None

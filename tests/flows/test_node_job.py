@@ -62,7 +62,7 @@ with tf.device(DEVICE):
 
 
 def log_of(events: list[Event]) -> str:
-    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 @pytest.mark.soak
@@ -79,12 +79,12 @@ async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
     (folder / "local.py").write_text(CONNECT + LOCAL, "utf-8")
 
     assert await stack.run(folder / "train.py") == 0, log_of(events)
-    said = json.loads(next(line for line in log_of(events).splitlines() if line[0] == "{"))
-    assert said["losses"][1] < said["losses"][0]
-    assert {device.partition("/replica")[0] for device in said["devices"]} == {"/job:worker"}
+    result = json.loads(next(line for line in log_of(events).splitlines() if line[0] == "{"))
+    assert result["losses"][1] < result["losses"][0]
+    assert {device.partition("/replica")[0] for device in result["devices"]} == {"/job:worker"}
     node = await stack.node()
-    assert said["master"] == f"grpc://{node.endpoints[0]}"
-    assert (said["name"], said["workers"]) == (stack.stack.names.node, "1")
+    assert result["master"] == f"grpc://{node.endpoints[0]}"
+    assert (result["name"], result["workers"]) == (stack.stack.names.node, "1")
 
     record = await stack.job()
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
@@ -94,8 +94,8 @@ async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
     with pytest.raises(Refused):  # the check finds it before
         await stack.run(folder / "local.py")
     events.clear()
-    wanted = stack.submission(folder / "local.py", check=False)
-    ended = await stack.follow(await stack.start(wanted))
+    submission = stack.submission(folder / "local.py", check=False)
+    ended = await stack.follow(await stack.start(submission))
     assert ended == 1, "as on Google: the node has no such file"
     log = log_of(events)
     assert "2 lines on the controller" in log

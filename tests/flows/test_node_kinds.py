@@ -68,5 +68,5 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
     prepared = await bench.provision()
     assert prepared.plan.change(f"tpu/{stack.names.node}").action is Action.CREATE
     assert (await bench.call("tpu_v1", "get_node", {"name": node.name})).use_service_networking
-    for one in (bench, other):
-        assert (await one.stack.down(delete_bucket=True)).leaks == ()
+    for stack_bench in (bench, other):
+        assert (await stack_bench.stack.down(delete_bucket=True)).leaks == ()

@@ -83,14 +83,14 @@ async def quick(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 
 async def befall(cloud: LocalCloud, kind: str, node: str) -> str:
     await asyncio.to_thread(remote_control.change_settings, cloud, pace="quick")
-    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, node=node)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, node=node)
+    return str(fault["id"])
 
 
 async def node_states(stack: Tpuctl, node: str, *, api: str = "v2") -> dict[str, Any]:
     url = f"{stack.endpoint.url}/t/{stack.endpoint.token}/{api}/projects/local-project"
-    found = await asyncio.to_thread(_get, f"{url}/locations/{stack.stack.zone}/nodes/{node}")
-    return dict(found)
+    answer = await asyncio.to_thread(_get, f"{url}/locations/{stack.stack.zone}/nodes/{node}")
+    return dict(answer)
 
 
 def _get(url: str) -> Any:
@@ -118,8 +118,8 @@ async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCl
         while (await request_of(stack)).state.state.name != "SUSPENDED":
             await asyncio.sleep(0.05)
     await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
-    told = await asyncio.to_thread(remote_control.fault, quick, fault)
-    assert (told["used"], told["problem"]) == (1, "")
+    fault_state = await asyncio.to_thread(remote_control.fault, quick, fault)
+    assert (fault_state["used"], fault_state["problem"]) == (1, "")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -132,9 +132,9 @@ async def test_maintenance_of_a_node(make_stack: MakeStack, quick: LocalCloud) -
     await heard.hears("NONE")
     await befall(quick, "maintenance", node)
     await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
-    found = await node_states(stack, node, api="v2alpha1")
-    assert (found["state"], found["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
-    coming = found["upcomingMaintenance"]
+    status = await node_states(stack, node, api="v2alpha1")
+    assert (status["state"], status["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
+    coming = status["upcomingMaintenance"]
     assert (coming["type"], coming["maintenanceStatus"]) == ("UNSCHEDULED", "ONGOING")
     assert coming["windowStartTime"] <= coming["windowEndTime"]
     await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")

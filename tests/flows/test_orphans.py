@@ -45,20 +45,22 @@ async def left(bench: Bench) -> dict[str, str]:
     everything = await bench.again().orphans()
     name = bench.stack.stack.name
     return {
-        one.item.address: one.why for one in find_orphaned(everything) if one.item.stack == name
+        orphan.item.address: orphan.why
+        for orphan in find_orphaned(everything)
+        if orphan.item.stack == name
     }
 
 
 def stacks(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["stack"]: one for one in data["stacks"]}
+    return {stack["stack"]: stack for stack in data["stacks"]}
 
 
 async def test_nothing_is_left_of_what_works_and_of_what_was_taken_down(project: Project) -> None:
-    working, gone = project.stack(extra="controller: {}"), project.stack("kind: node")
-    await asyncio.gather(working.provision(), gone.provision())
-    await gone.stack.down()
+    working, deleted = project.stack(extra="controller: {}"), project.stack("kind: node")
+    await asyncio.gather(working.provision(), deleted.provision())
+    await deleted.stack.down()
     assert await left(working) == {}
-    assert await left(gone) == {}
+    assert await left(deleted) == {}
     code, out, _ = working.type("orphans")
     assert code == 0
     assert f"Nothing is left behind in project {project.id}." in out
@@ -68,16 +70,16 @@ async def test_nothing_is_left_of_what_works_and_of_what_was_taken_down(project:
     rows = [" ".join(line.split()) for line in out.splitlines()]
     node = f"node/{ZONE}/{working.stack.stack.names.node}"
     assert any(row.startswith(f"{node} ") and row.endswith("$8.81 in use") for row in rows)
-    assert f"bucket/{gone.stack.stack.bucket}" in out
+    assert f"bucket/{deleted.stack.stack.bucket}" in out
 
 
 async def test_halves_of_a_pair(project: Project) -> None:
     without_node, without_controller = project.stack("kind: node"), project.stack("kind: node")
     await asyncio.gather(without_node.provision(), without_controller.provision())
     await asyncio.gather(delete_node(without_node), delete_controller(without_controller))
-    found = await left(without_node)
+    orphans = await left(without_node)
     controller = f"controller/{ZONE}/{without_node.stack.stack.names.controller}"
-    assert found == {controller: "there is no TPU beside it"}
+    assert orphans == {controller: "there is no TPU beside it"}
     tpu = f"tpu/{ZONE}/{without_controller.stack.stack.names.node}"
     assert (await left(without_controller))[tpu] == "its controller is gone"
 
@@ -88,13 +90,13 @@ async def test_halves_of_a_pair(project: Project) -> None:
     assert data["complete"] is True
     group = stacks(data)[without_node.stack.stack.name]
     assert group["in_use"] is False
-    (one,) = [row for row in group["resources"] if row["orphaned"]]
-    assert (one["kind"], one["zone"], one["reason"]) == (
+    (orphaned_row,) = [row for row in group["resources"] if row["orphaned"]]
+    assert (orphaned_row["kind"], orphaned_row["zone"], orphaned_row["reason"]) == (
         "controller",
         ZONE,
         "there is no TPU beside it",
     )
-    assert one["per_hour"] == pytest.approx(0.0573)
+    assert orphaned_row["per_hour"] == pytest.approx(0.0573)
 
 
 async def test_the_command_that_is_shown_removes_it(project: Project, tmp_path: Path) -> None:
@@ -108,11 +110,11 @@ async def test_the_command_that_is_shown_removes_it(project: Project, tmp_path: 
     assert "1 stack left behind" in out
     (command,) = [line.split() for line in out.splitlines() if line.startswith("    tpuctl")]
     assert command[1:] == ["down", "--stack", bench.stack.stack.name, "--project", project.id]
-    code, _, told = bench.type(*command[1:], "--yes", folder=empty)
-    assert code == 0, told
+    code, _, stderr = bench.type(*command[1:], "--yes", folder=empty)
+    assert code == 0, stderr
     code, out, _ = bench.type("orphans", "--project", project.id, folder=empty)
     assert code == 0, out
-    assert {one.kind for one in await bench.again().orphans()} == {"bucket"}
+    assert {item.kind for item in await bench.again().orphans()} == {"bucket"}
 
 
 async def test_a_second_zone_is_left_but_not_the_first(
@@ -148,9 +150,9 @@ async def test_what_costs_nothing_is_told_and_is_no_failure(
     bench = project.stack("capacity: spot")
     await bench.provision()
     await bench.preempt(null_cloud)
-    found = await left(bench)
-    assert "PREEMPTED" in found[f"node/{ZONE}/{bench.stack.stack.names.node}"]
-    assert "account" in {address.partition("/")[0] for address in found}
+    orphans = await left(bench)
+    assert "PREEMPTED" in orphans[f"node/{ZONE}/{bench.stack.stack.names.node}"]
+    assert "account" in {address.partition("/")[0] for address in orphans}
     code, out, _ = bench.type("orphans")
     assert code == 0
     assert "none of which costs money" in out
@@ -164,9 +166,9 @@ async def test_grants_of_a_stack_that_is_gone(project: Project) -> None:
     account = bench.stack.stack.service_account
     name = f"projects/{project.id}/serviceAccounts/{account}"
     await bench.call("iam", "delete_service_account", request={"name": name})
-    found = await left(bench)
-    assert found[f"project-grants/{project.id}"] == "nothing of the stack runs"
-    assert not any(address.startswith("account/") for address in found)
+    orphans = await left(bench)
+    assert orphans[f"project-grants/{project.id}"] == "nothing of the stack runs"
+    assert not any(address.startswith("account/") for address in orphans)
     assert not (await bench.stack.down()).leaks
     assert await left(bench) == {}
 
@@ -218,9 +220,11 @@ async def test_what_costs_nothing_may_stay_unseen(project: Project, null_cloud: 
             null_cloud, "deny", method=method, project=project.id, times="unlimited"
         )
     bench.events.clear()
-    found = await bench.again().orphans()
+    items = await bench.again().orphans()
     remote_control.remove_all_faults(null_cloud)
-    assert {one.kind for one in found} == {"node", "bucket", "firewall"}
-    warned = [one.diagnostic.detail for one in bench.events if isinstance(one, WarningIssued)]
+    assert {item.kind for item in items} == {"node", "bucket", "firewall"}
+    warned = [
+        details.diagnostic.detail for details in bench.events if isinstance(details, WarningIssued)
+    ]
     assert len(warned) == 2
-    assert any("the list of every account" in one for one in warned)
+    assert any("the list of every account" in detail for detail in warned)

@@ -50,11 +50,11 @@ def test_several_spot_nodes_of_several_workers(project: Project) -> None:
         "controller: {}\nbucket: {location: EU, allow_egress: true}",
         type_name="v3-32",
     )
-    found = lines(bench)
-    assert found["2 nodes v3-32 in europe-west4-a"] == pytest.approx(2 * 16 * 0.66)
-    assert found["8 external addresses"] == pytest.approx(8 * 0.0025)
-    assert found["external address"] == pytest.approx(0.005)  # a controller is never spot
-    assert "bucket in eu" in found
+    costs = lines(bench)
+    assert costs["2 nodes v3-32 in europe-west4-a"] == pytest.approx(2 * 16 * 0.66)
+    assert costs["8 external addresses"] == pytest.approx(8 * 0.0025)
+    assert costs["external address"] == pytest.approx(0.005)  # a controller is never spot
+    assert "bucket in eu" in costs
 
 
 def test_without_external_addresses_none_is_charged(project: Project) -> None:
@@ -93,11 +93,11 @@ async def test_the_plan_has_it_in_words(project: Project) -> None:
 
 async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project) -> None:
     bench = project.stack()
-    code, out, told = bench.type("up")
+    code, out, stderr = bench.type("up")
     assert code == 2, "nobody can be asked"
     assert "in all" in out, "what would be made is shown before"
     question = "The local cloud is free. On Google this stack costs $8.81/h, prices of mid-2026."
-    assert f"{question} Continue?" in " ".join(told.split())
+    assert f"{question} Continue?" in " ".join(stderr.split())
     assert "charged on Google" in out
     assert (await bench.stack.status()).inventory == ()
 

@@ -44,14 +44,14 @@ def denied(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., Non
     """Sets which permissions the caller has not got."""
 
     def deny(*names: str) -> None:
-        wanted = {"denied_permissions": list(names)}
-        server_process.request(local_cloud, "PATCH", "/_local/settings", wanted)
+        settings = {"denied_permissions": list(names)}
+        server_process.request(local_cloud, "PATCH", "/_local/settings", settings)
 
     yield deny
     deny()
 
 
-async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
     return await stack.cloud.call(
         method, getattr(stack.cloud.client(client), method), *arguments, **fields
     )
@@ -59,29 +59,31 @@ async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields
 
 async def project_policy(stack: Tpuctl) -> Any:
     request = {"resource": f"projects/{stack.stack.project}"}
-    return await ask(stack, "projects", "get_iam_policy", request)
+    return await request(stack, "projects", "get_iam_policy", request)
 
 
 async def bucket_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
-    return {(one["role"], member) for one in policy.bindings for member in one["members"]}
+    return {
+        (binding["role"], member) for binding in policy.bindings for member in binding["members"]
+    }
 
 
 async def project_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
     policy = await project_policy(stack)
-    return {(one.role, member) for one in policy.bindings for member in one.members}
+    return {(binding.role, member) for binding in policy.bindings for member in binding.members}
 
 
 async def test_a_project_is_made_paid_for_and_kept(make_project: Callable[..., Tpuctl]) -> None:
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
     await stack.up()
-    project = await ask(
+    project = await request(
         stack, "projects", "get_project", {"name": f"projects/{stack.stack.project}"}
     )
     assert project.parent == FOLDER
     assert project.labels["tpuctl-stack"] == stack.stack.name
-    billing = await ask(
+    billing = await request(
         stack,
         "billing",
         "get_project_billing_info",
@@ -90,8 +92,10 @@ async def test_a_project_is_made_paid_for_and_kept(make_project: Callable[..., T
     assert billing.billing_account_name == f"billingAccounts/{ACCOUNT}"
     assert (await stack.plan()).plan.is_empty
     down = await stack.down(delete_bucket=True)
-    assert [one.state for one in down.remaining if one.address.startswith("project/")] == ["kept"]
-    project = await ask(
+    assert [
+        resource.state for resource in down.remaining if resource.address.startswith("project/")
+    ] == ["kept"]
+    project = await request(
         stack, "projects", "get_project", {"name": f"projects/{stack.stack.project}"}
     )
     assert project.state.name == "ACTIVE"
@@ -107,7 +111,7 @@ async def test_without_billing_nothing_is_made(make_project: Callable[..., Tpuct
     text = text.replace("create: true", f"create: true, billing_account: {ACCOUNT}")
     stack.stack_file.write_text(text, "utf-8")
     again = Tpuctl(stack.stack_file, cloud="local")
-    changes = {one.address.partition("/")[0]: one for one in (await again.plan()).plan}
+    changes = {change.address.partition("/")[0]: change for change in (await again.plan()).plan}
     assert changes["project"].fields == ("billing_account",)
     await again.up()
     await again.down(delete_bucket=True)
@@ -117,7 +121,7 @@ async def test_another_billing_account_is_never_replaced(
     make_project: Callable[..., Tpuctl],
 ) -> None:
     stack = make_project(id="local-project", billing_account="FFFFFF-FFFFFF-FFFFFF")
-    info = await ask(
+    info = await request(
         stack, "billing", "get_project_billing_info", {"name": "projects/local-project"}
     )
     with pytest.raises(Conflict) as caught:
@@ -134,11 +138,11 @@ async def test_all_that_is_missing_is_told_at_once_and_nothing_is_made(
     with pytest.raises(Denied) as caught:
         await stack.up()
     assert caught.value.exit_code == 77
-    found = caught.value.diagnostics[0]
+    diagnostic = caught.value.diagnostics[0]
     for name in ("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create"):
-        assert name in found.detail
+        assert name in diagnostic.detail
     for role in ("roles/tpu.admin", "roles/iam.serviceAccountAdmin", "roles/storage.admin"):
-        assert f"--role={role}" in found.hint
+        assert f"--role={role}" in diagnostic.hint
     assert (await stack.status()).bucket is None
 
 
@@ -167,11 +171,11 @@ async def test_a_parent_that_takes_no_projects_is_told_first(
     denied("resourcemanager.projects.create", "billing.resourceAssociations.create")
     with pytest.raises(Denied) as caught:
         await stack.up()
-    found = caught.value.diagnostics[0]
-    assert "resourcemanager.projects.create" in found.detail
-    assert "billing.resourceAssociations.create" in found.detail
-    assert "folders add-iam-policy-binding 500000000001" in found.hint
-    assert f"billing accounts add-iam-policy-binding {ACCOUNT}" in found.hint
+    diagnostic = caught.value.diagnostics[0]
+    assert "resourcemanager.projects.create" in diagnostic.detail
+    assert "billing.resourceAssociations.create" in diagnostic.detail
+    assert "folders add-iam-policy-binding 500000000001" in diagnostic.hint
+    assert f"billing accounts add-iam-policy-binding {ACCOUNT}" in diagnostic.hint
 
 
 async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeStack) -> None:
@@ -184,9 +188,9 @@ async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeSta
     assert on_project == {*WRITERS, role}
     contents = await Record(stack.stack, stack.cloud).read()
     assert contents is not None
-    assert {(one.resource.partition("/")[0], one.role) for one in contents.grants} == {
-        *(("bucket", one) for one in ROLES),
-        *(("project", one) for one in on_project),
+    assert {(grant.resource.partition("/")[0], grant.role) for grant in contents.grants} == {
+        *(("bucket", role) for role in ROLES),
+        *(("project", role) for role in on_project),
     }
     others = {pair for pair in await project_pairs(stack) if pair[1] != member}
     await stack.down()
@@ -199,7 +203,7 @@ async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeSta
 
 async def given_account(stack: Tpuctl, name: str) -> str:
     """An account of the user's, with a grant that was there before the stack."""
-    await ask(
+    await request(
         stack,
         "iam",
         "create_service_account",
@@ -246,7 +250,7 @@ async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
             policy.bindings.add(role=role, members=[member])
             request = {"resource": f"projects/{stack.stack.project}", "policy": policy}
             try:
-                await ask(stack, "projects", "set_iam_policy", request)
+                await request(stack, "projects", "set_iam_policy", request)
             except Conflict:
                 continue
             granted.append(member)
@@ -280,7 +284,7 @@ async def test_what_a_deleted_account_left_behind_is_swept_away(make_stack: Make
     stack = make_stack()
     await stack.up()
     name = f"projects/local-project/serviceAccounts/{stack.stack.service_account}"
-    await ask(stack, "iam", "delete_service_account", {"name": name})
+    await request(stack, "iam", "delete_service_account", {"name": name})
     left = {who for _, who in await project_pairs(stack) if stack.stack.service_account in who}
     assert left
     assert all(who.startswith("deleted:serviceAccount:") for who in left)
@@ -292,21 +296,21 @@ async def test_the_role_is_shared_extended_and_taken_back(make_stack: MakeStack)
     stack = make_stack()
     await stack.up()
     name = stack.stack.names.watch_role
-    role = await ask(stack, "iam", "get_role", {"name": name})
+    role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.get", "tpu.nodes.delete"} <= {*role.included_permissions}
     other = make_stack(extra="controller: {}\n")
     (needed,) = [
-        one
-        for one in resources_of(other.stack, other.cloud)
-        if one.address == f"role/{name.rpartition('/')[2]}"
+        resource
+        for resource in resources_of(other.stack, other.cloud)
+        if resource.address == f"role/{name.rpartition('/')[2]}"
     ]
     change = needed.diff(await needed.observe())
     if change.is_work:  # no other test had a controller yet
         await needed.apply(change, lambda text, fraction: None)
-    role = await ask(stack, "iam", "get_role", {"name": name})
+    role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.delete", "compute.instances.delete"} <= {*role.included_permissions}
     await stack.down(delete_bucket=True)
-    await ask(stack, "iam", "delete_role", {"name": name})
+    await request(stack, "iam", "delete_role", {"name": name})
     change = needed.diff(await needed.observe())
     assert (change.action, change.fields) == (Action.UPDATE, ("deleted",))
     await needed.apply(change, lambda text, fraction: None)
@@ -318,21 +322,24 @@ async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
     record = Record(stack.stack, stack.cloud)
     assert await record.read() is None
     with pytest.raises(NotFound):
-        await record.update(lambda it: it.with_down())
+        await record.update(lambda contents: contents.with_down())
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
     grants = [Grant(resource="bucket/b", member=f"user:{i}@x", role="roles/r") for i in range(6)]
     await asyncio.gather(
-        *(record.update(lambda it, one=one: it.with_grants(one)) for one in grants),
-        *(record.update(lambda it: it.with_down()) for _ in range(3)),
-        record.update(lambda it: it.with_zone("us-central1-b")),
+        *(
+            record.update(lambda contents, grant=new_grant: contents.with_grants(grant))
+            for new_grant in grants
+        ),
+        *(record.update(lambda contents: contents.with_down()) for _ in range(3)),
+        record.update(lambda contents: contents.with_zone("us-central1-b")),
     )
-    found = await record.read()
-    assert found is not None
-    assert {*found.grants} == {*grants}
-    assert (found.down_count, found.zones) == (3, ("us-central1-b",))
+    merged = await record.read()
+    assert merged is not None
+    assert {*merged.grants} == {*grants}
+    assert (merged.down_count, merged.zones) == (3, ("us-central1-b",))
     generation = (await stack.store.stat(stack.stack.names.record)).generation  # type: ignore[union-attr]
-    await record.update(lambda it: it.with_zone("us-central1-b"))
+    await record.update(lambda contents: contents.with_zone("us-central1-b"))
     after = await stack.store.stat(stack.stack.names.record)
     assert after is not None
     assert after.generation == generation, "what changes nothing writes nothing"
@@ -349,7 +356,7 @@ async def test_a_record_that_is_not_understood_is_left_alone(
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
     await stack.store.put_bytes(stack.stack.names.record, text)
     with pytest.raises(Conflict, match=names):
-        await Record(stack.stack, stack.cloud).update(lambda it: it.with_down())
+        await Record(stack.stack, stack.cloud).update(lambda contents: contents.with_down())
     assert await stack.store.get_bytes(stack.stack.names.record) == text
     # Another test's stacks would be careful of it.
     await stack.cloud.call("object", bucket.blob(stack.stack.names.record).delete)
@@ -364,12 +371,12 @@ def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
     from tpuctl.resources.iam_policy import granted_pairs, with_pairs, without_pairs
 
     condition = {"title": "until monday", "expression": "false"}
-    mine = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")
+    pair = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")
     before = [
-        {"role": "roles/r", "members": {mine[1]}, "condition": condition},
+        {"role": "roles/r", "members": {pair[1]}, "condition": condition},
         {"role": "roles/r", "members": {"user:x@y"}},
     ]
-    granted = with_pairs(before, [mine])
-    assert granted == [before[0], {"role": "roles/r", "members": {"user:x@y", mine[1]}}]
-    assert granted_pairs(granted) == {mine, ("roles/r", "user:x@y")}
-    assert without_pairs(granted, {mine}) == before
+    granted = with_pairs(before, [pair])
+    assert granted == [before[0], {"role": "roles/r", "members": {"user:x@y", pair[1]}}]
+    assert granted_pairs(granted) == {pair, ("roles/r", "user:x@y")}
+    assert without_pairs(granted, {pair}) == before

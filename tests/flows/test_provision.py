@@ -67,14 +67,14 @@ async def test_independent_things_do_not_wait_for_each_other(
 def finished(events: list[Event]) -> set[str]:
     """The kinds of what is done."""
     ended = (event for event in events if isinstance(event, StepFinished))
-    return {one.address.partition("/")[0] for one in ended}
+    return {event.address.partition("/")[0] for event in ended}
 
 
 async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     down = await stack.down()
-    states = {one.address.partition("/")[0]: one.state for one in down.remaining}
+    states = {resource.address.partition("/")[0]: resource.state for resource in down.remaining}
     assert states == {
         "project": "kept",
         "apis": "kept",
@@ -88,14 +88,14 @@ async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: Ma
         "account": "deleted",
     }
     assert down.leaks == ()
-    found = await stack.status()
-    assert found.nodes == ()
-    assert found.bucket == stack.stack.bucket
+    status = await stack.status()
+    assert status.nodes == ()
+    assert status.bucket == stack.stack.bucket
 
     policy = await stack.cloud.call(
         "policy", stack.cloud.client("storage").bucket(stack.stack.bucket).get_iam_policy
     )
-    members = {member for one in policy.bindings for member in one["members"]}
+    members = {member for binding in policy.bindings for member in binding["members"]}
     assert not any(stack.stack.name in member for member in members if "serviceAccount" in member)
 
 
@@ -107,7 +107,7 @@ async def test_down_with_the_bucket_leaves_nothing(make_stack: MakeStack) -> Non
         await stack.cloud.call("upload", bucket.blob(f"a/{number}").upload_from_string, "x")
     down = await stack.down(delete_bucket=True)
     await check_nothing_left(stack, down)
-    assert {one.state for one in down.remaining if one.is_billable} == {"deleted"}
+    assert {resource.state for resource in down.remaining if resource.is_billable} == {"deleted"}
     again = await stack.down(delete_bucket=True)
     assert again.leaks == ()
 
@@ -120,7 +120,7 @@ async def test_down_finds_a_node_in_a_zone_that_the_file_no_longer_names(
     moved = make_stack(name=before.stack.name, zone="us-central1-c")
     down = await moved.down()
     assert "node/us-central1-b/" + before.stack.names.node in [
-        one.address for one in down.remaining
+        resource.address for resource in down.remaining
     ]
     assert (await before.status()).nodes == ()
 
@@ -145,7 +145,9 @@ async def test_a_node_of_another_stack_is_refused(make_stack: MakeStack) -> None
     with pytest.raises(Conflict, match="another"):
         await stack.up()
     down = await stack.down()
-    assert [one.state for one in down.remaining if one.address.startswith("node/")] == ["kept"]
+    assert [
+        resource.state for resource in down.remaining if resource.address.startswith("node/")
+    ] == ["kept"]
 
 
 async def _with_apis(stack: Tpuctl) -> Tpuctl:
@@ -155,8 +157,8 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     from tpuctl.model.events import ignore
     from tpuctl.resources.enabled_apis import Services
 
-    wanted = [Services(stack.stack, stack.cloud)]
-    await apply(plan_up(wanted, await observe(wanted)), wanted, ignore)
+    resources = [Services(stack.stack, stack.cloud)]
+    await apply(plan_up(resources, await observe(resources)), resources, ignore)
     return stack
 
 
@@ -165,9 +167,11 @@ async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
     await stack.up()
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
     proof = await verify_down(teardown, stack.cloud)  # though nothing was taken down
-    remaining = {one.address.partition("/")[0] for one in proof if one.state == "remains"}
+    remaining = {
+        resource.address.partition("/")[0] for resource in proof if resource.state == "remains"
+    }
     assert remaining == {"node", "bucket", "firewall", "grants", "project-grants", "account"}
-    leaks = {one.address.partition("/")[0] for one in Down(proof).leaks}
+    leaks = {resource.address.partition("/")[0] for resource in Down(proof).leaks}
     assert leaks == {"node", "bucket"}
 
 
@@ -217,14 +221,16 @@ async def test_grants_that_are_not_ours_stay(make_stack: MakeStack) -> None:
     await stack.down()
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
     deleted = f"deleted:{member}?uid="  # its account is gone: Google shows members so
-    held = {
+    roles = {
         binding["role"]
         for binding in policy.bindings
-        if any(one.startswith((member, deleted)) for one in binding["members"])
+        if any(holder.startswith((member, deleted)) for holder in binding["members"])
     }
-    assert held == {"roles/storage.objectViewer"}
+    assert roles == {"roles/storage.objectViewer"}
     colleague = {
-        one["role"] for one in policy.bindings if "user:colleague@example.com" in one["members"]
+        binding["role"]
+        for binding in policy.bindings
+        if "user:colleague@example.com" in binding["members"]
     }
     assert colleague == {ROLES[0]}
 
@@ -262,7 +268,9 @@ async def test_a_network_is_made_and_owned_where_there_is_no_default(
         assert network.auto_create_subnetworks
         assert (await stack.plan()).plan.is_empty
         down = await stack.down()
-        assert [one.state for one in down.remaining if one.address == "network/main"] == ["deleted"]
+        assert [
+            resource.state for resource in down.remaining if resource.address == "network/main"
+        ] == ["deleted"]
         with pytest.raises(NotFound):
             await ask(stack, "networks", "get", project="local-project", network=network.name)
     finally:
@@ -283,12 +291,12 @@ async def _remove_default_network(stack: Tpuctl) -> None:
 
 
 async def test_two_people_bring_the_same_stack_up(make_stack: MakeStack) -> None:
-    one = make_stack()
-    other = make_stack(name=one.stack.name)
-    await asyncio.gather(one.up(), other.up())
-    assert [node.state for node in (await one.status()).nodes] == ["READY"]
-    assert (await one.plan()).plan.is_empty
-    assert (await one.down(delete_bucket=True)).leaks == ()
+    first = make_stack()
+    other = make_stack(name=first.stack.name)
+    await asyncio.gather(first.up(), other.up())
+    assert [node.state for node in (await first.status()).nodes] == ["READY"]
+    assert (await first.plan()).plan.is_empty
+    assert (await first.down(delete_bucket=True)).leaks == ()
 
 
 async def test_a_failure_is_told_once_at_its_root(
@@ -298,10 +306,10 @@ async def test_a_failure_is_told_once_at_its_root(
     await first.up()
     # The bucket of the first stack is in the way of the second, which names it as its own.
     second = make_stack()
-    taken = make_stack(name=second.stack.name)
-    bucket = taken.cloud.client("storage").bucket(taken.stack.bucket)
-    await taken.cloud.call("bucket", bucket.create, location="us-central1")
-    with pytest.raises(Conflict, match=taken.stack.bucket):
+    bucket_owner = make_stack(name=second.stack.name)
+    bucket = bucket_owner.cloud.client("storage").bucket(bucket_owner.stack.bucket)
+    await bucket_owner.cloud.call("bucket", bucket.create, location="us-central1")
+    with pytest.raises(Conflict, match=bucket_owner.stack.bucket):
         await second.up()
     assert not [
         event
@@ -316,10 +324,12 @@ async def test_slices_have_a_machine_for_each_worker(make_stack: MakeStack) -> N
     node = await stack.node()
     assert len(set(node.addresses)) == 4
     transports = await stack.transports()
-    answers = await asyncio.gather(*(one.run(["hostname"]) for one in transports.values()))
+    answers = await asyncio.gather(
+        *(transport.run(["hostname"]) for transport in transports.values())
+    )
     assert len({answer.stdout for answer in answers}) in (1, 4)
     assert all(answer.exit_code == 0 for answer in answers)
-    await asyncio.gather(*(one.close() for one in transports.values()))
+    await asyncio.gather(*(transport.close() for transport in transports.values()))
     await stack.down(delete_bucket=True)
 
 
@@ -328,10 +338,10 @@ async def test_labels_of_the_stack_file_are_brought_to_what_is_there(make_stack:
     await stack.up()
     labeled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
     await labeled.up()
-    wanted = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
+    labels = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
     bucket = await ask(labeled, "storage", "get_bucket", stack.stack.bucket)
-    assert bucket.labels == wanted
+    assert bucket.labels == labels
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
     node = await ask(labeled, "tpu", "get_node", {"name": name})
-    assert node.labels == wanted
+    assert node.labels == labels
     assert (await labeled.plan()).plan.is_empty

@@ -50,7 +50,7 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
 
 async def until_told(events: list[Event], text: str) -> None:
     def is_told() -> bool:
-        return any(isinstance(one, StepProgress) and text in one.text for one in events)
+        return any(isinstance(event, StepProgress) and text in event.text for event in events)
 
     await async_until(is_told, f"{text!r} being told")
 
@@ -70,8 +70,8 @@ async def test_up_asks_and_waits_and_down_leaves_nothing(make_queued: MakeStack)
     stack = make_queued()
     prepared = await stack.up()
     assert prepared.plan.change(f"queued/{stack.stack.names.queued}").action is Action.CREATE
-    found = await request_of(stack)
-    assert found.state.state.name == "ACTIVE"
+    request = await request_of(stack)
+    assert request.state.state.name == "ACTIVE"
     (node,) = await nodes_of(stack)
     assert node.state.name == "READY"
     assert node.queued_resource.rpartition("/")[2] == stack.stack.names.queued
@@ -91,8 +91,8 @@ async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
     fault = faults("stockout", zone=US_ZONE, times="unlimited")
     async with coming_up(stack):
         await until_told(events, "WAITING_FOR_RESOURCES")
-        asked = await request_of(stack)
-    assert asked.state.state.name == "WAITING_FOR_RESOURCES"
+        request = await request_of(stack)
+    assert request.state.state.name == "WAITING_FOR_RESOURCES"
 
     again = make_queued(name=stack.stack.name)
     planned = await again.plan()
@@ -104,8 +104,11 @@ async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
         await until_told(events, "WAITING_FOR_RESOURCES")
         remote_control.remove_fault(local_cloud, fault)
         await task
-    found = await request_of(again)
-    assert (found.state.state.name, found.create_time) == ("ACTIVE", asked.create_time)
+    request_again = await request_of(again)
+    assert (request_again.state.state.name, request_again.create_time) == (
+        "ACTIVE",
+        request.create_time,
+    )
     assert (await again.plan()).plan.is_empty
     await again.down(delete_bucket=True)
 
@@ -122,17 +125,17 @@ async def test_ctrl_c_says_how_to_return_and_how_to_cancel(
     )
     assert process.stderr is not None
     async with asyncio.timeout(60):
-        told = ""
-        while "WAITING_FOR_RESOURCES" not in told:
-            told = (await process.stderr.readline()).decode()
-            assert told, "it ended"
+        stderr = ""
+        while "WAITING_FOR_RESOURCES" not in stderr:
+            stderr = (await process.stderr.readline()).decode()
+            assert stderr, "it ended"
         process.send_signal(signal.SIGINT)
-        said = (await process.stderr.read()).decode()
+        rest = (await process.stderr.read()).decode()
         assert await process.wait() == 130
-    assert f"interrupted queued/{stack.stack.names.queued}" in said
-    assert "a request in a queue goes on waiting" in said
-    assert "Repeat the command" in said
-    assert "tpuctl down" in said
+    assert f"interrupted queued/{stack.stack.names.queued}" in rest
+    assert "a request in a queue goes on waiting" in rest
+    assert "Repeat the command" in rest
+    assert "tpuctl down" in rest
     assert (await request_of(stack)).state.state.name == "WAITING_FOR_RESOURCES"
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await request_of(stack) is None
@@ -180,8 +183,8 @@ async def test_several_nodes_are_one_request_and_run_one_job(
     name = stack.stack.names.node
     await stack.up()
     nodes = await nodes_of(stack)
-    assert [one.name.rpartition("/")[2] for one in nodes] == [f"{name}-0", f"{name}-1"]
-    assert {one.state.name for one in nodes} == {"READY"}
+    assert [node.name.rpartition("/")[2] for node in nodes] == [f"{name}-0", f"{name}-1"]
+    assert {node.state.name for node in nodes} == {"READY"}
     assert (await stack.up()).plan.is_empty
 
     script = tmp_path / "job" / "job.py"
@@ -192,9 +195,9 @@ async def test_several_nodes_are_one_request_and_run_one_job(
     )
     record = await stack.submit(script)
     assert await stack.follow(record, all_workers=True) == 0
-    logs = b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
-    told = sorted(line.split()[-3:] for line in logs.splitlines())
-    assert told == [[str(n), "8", f"{name}-{n // 4}"] for n in range(8)]
+    logs = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    lines = sorted(line.split()[-3:] for line in logs.splitlines())
+    assert lines == [[str(n), "8", f"{name}-{n // 4}"] for n in range(8)]
 
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await nodes_of(stack) == []
@@ -209,9 +212,9 @@ async def test_a_job_starts_on_every_node_of_one_worker_too(
     script.parent.mkdir()
     script.write_text("import os\nprint(os.environ['TPUCTL_WORKER'], os.environ['TPU_NAME'])\n")
     assert await stack.follow(await stack.submit(script), all_workers=True) == 0
-    logs = b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
-    told = sorted(line.split()[-2:] for line in logs.splitlines())
-    assert told == [["0", "local"], ["1", "local"]], "each is a TPU VM of its own"
+    logs = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    lines = sorted(line.split()[-2:] for line in logs.splitlines())
+    assert lines == [["0", "local"], ["1", "local"]], "each is a TPU VM of its own"
     await stack.down(delete_bucket=True)
 
 
@@ -261,8 +264,8 @@ async def test_a_request_that_was_suspended_is_made_again(
 ) -> None:
     stack = make_queued(tpu="capacity: spot")
     await stack.up()
-    asked = await request_of(stack)
-    assert "spot" in asked
+    before = await request_of(stack)
+    assert "spot" in before
     faults("preempt", node=stack.stack.names.node)
 
     async def is_suspended() -> bool:
@@ -271,10 +274,10 @@ async def test_a_request_that_was_suspended_is_made_again(
     await async_until(is_suspended, "the request being suspended")
     prepared = await stack.up()
     assert "SUSPENDED" in prepared.plan.change(f"queued/{stack.stack.names.queued}").because
-    found = await request_of(stack)
-    assert found.state.state.name == "ACTIVE"
-    assert found.create_time > asked.create_time
-    assert [one.state.name for one in await nodes_of(stack)] == ["READY"]
+    request = await request_of(stack)
+    assert request.state.state.name == "ACTIVE"
+    assert request.create_time > before.create_time
+    assert [node.state.name for node in await nodes_of(stack)] == ["READY"]
     await stack.down(delete_bucket=True)
 
 
@@ -290,12 +293,12 @@ async def test_a_request_whose_answer_was_lost_is_not_made_twice(
     await stack.up()
     assert remote_control.fault(local_cloud, fault)["used"] == 1
     parent = f"projects/{PROJECT}/locations/-"
-    found = [
-        one
-        for one in await call(stack, "list_queued_resources", {"parent": parent})
-        if one.name.endswith(stack.stack.names.queued)
+    requests = [
+        request
+        for request in await call(stack, "list_queued_resources", {"parent": parent})
+        if request.name.endswith(stack.stack.names.queued)
     ]
-    assert [one.state.state.name for one in found] == ["ACTIVE"]
+    assert [request.state.state.name for request in requests] == ["ACTIVE"]
     assert (await stack.plan()).plan.is_empty
     await stack.down(delete_bucket=True)
 
@@ -321,13 +324,13 @@ async def test_waiting_outlasts_a_cloud_that_does_not_answer(
 
 
 async def test_two_people_ask_for_the_same_nodes(make_queued: MakeStack) -> None:
-    one = make_queued()
-    other = make_queued(name=one.stack.name)
-    await asyncio.gather(one.up(), other.up())
-    assert (await request_of(one)).state.state.name == "ACTIVE"
-    assert len(await nodes_of(one)) == 1
-    assert (await one.plan()).plan.is_empty
-    assert (await one.down(delete_bucket=True)).leaks == ()
+    first = make_queued()
+    other = make_queued(name=first.stack.name)
+    await asyncio.gather(first.up(), other.up())
+    assert (await request_of(first)).state.state.name == "ACTIVE"
+    assert len(await nodes_of(first)) == 1
+    assert (await first.plan()).plan.is_empty
+    assert (await first.down(delete_bucket=True)).leaks == ()
 
 
 async def test_a_node_made_without_a_queue_is_not_asked_for_again(
@@ -338,6 +341,6 @@ async def test_a_node_made_without_a_queue_is_not_asked_for_again(
     stack = make_queued(name=before.stack.name)
     with pytest.raises(Conflict, match="does not belong to queued resource"):
         await stack.up()
-    assert [one.state.name for one in await nodes_of(stack)] == ["READY"]
+    assert [node.state.name for node in await nodes_of(stack)] == ["READY"]
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await nodes_of(stack) == []

@@ -35,7 +35,7 @@ async def test_reserved_capacity_is_drawn_from_the_reservation_named(
         unnamed = make_queued(tpu="capacity: reserved")
         await unnamed.up()
         assert (await request_of(unnamed)).reservation_name.endswith("/reservations/-")
-        assert [one.scheduling_config.reserved for one in await nodes_of(unnamed)] == [True]
+        assert [node.scheduling_config.reserved for node in await nodes_of(unnamed)] == [True]
         await unnamed.down(delete_bucket=True)
     finally:
         remote_control.change_settings(local_cloud, reservations={reservation: False})
@@ -45,9 +45,9 @@ async def test_reserved_capacity_is_drawn_from_the_reservation_named(
 async def test_capacity_can_be_asked_for_that_is_not_taken_away(make_queued: MakeStack) -> None:
     stack = make_queued(queue="{guaranteed: true}")
     await stack.up()
-    found = await request_of(stack)
-    assert "guaranteed" in found
-    assert "spot" not in found
+    request = await request_of(stack)
+    assert "guaranteed" in request
+    assert "spot" not in request
     await stack.down(delete_bucket=True)
 
 
@@ -55,10 +55,10 @@ async def test_flex_start_gives_nodes_for_the_time_asked_for(make_queued: MakeSt
     stack = make_queued(**FLEX_START)
     await stack.up()
     rest = stack.cloud.client("rest")
-    found = await stack.cloud.call("it", rest.call, "GET", "tpu", f"/v2alpha1/{path(stack)}")
-    assert found["provisioningModel"] == "FLEX_START"
-    assert found["runDuration"]["maxRunDuration"] == "14400s"
-    assert found["state"]["state"] == "ACTIVE"
+    request = await stack.cloud.call("it", rest.call, "GET", "tpu", f"/v2alpha1/{path(stack)}")
+    assert request["provisioningModel"] == "FLEX_START"
+    assert request["runDuration"]["maxRunDuration"] == "14400s"
+    assert request["state"]["state"] == "ACTIVE"
     assert (await stack.plan()).plan.is_empty
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await request_of(stack) is None
@@ -67,7 +67,7 @@ async def test_flex_start_gives_nodes_for_the_time_asked_for(make_queued: MakeSt
 async def test_flex_start_of_several_nodes(make_queued: MakeStack) -> None:
     stack = make_queued(**(FLEX_START | {"queue": "{run_for: 1d, nodes: 2}"}))
     await stack.up()
-    assert [one.state.name for one in await nodes_of(stack)] == ["READY", "READY"]
+    assert [node.state.name for node in await nodes_of(stack)] == ["READY", "READY"]
     await stack.down(delete_bucket=True)
 
 

@@ -42,22 +42,22 @@ def by_limit(prepared: Prepared) -> dict[str, QuotaLine]:
 
 
 def warnings(bench: Bench) -> list[str]:
-    return [one.diagnostic.detail for one in bench.events if isinstance(one, WarningIssued)]
+    return [event.diagnostic.detail for event in bench.events if isinstance(event, WarningIssued)]
 
 
 async def test_used_and_left(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack(extra="controller: {}")
     await bench.provision()
     other = project.stack("data_disks: [{size_gb: 30, type: pd-standard}]", "controller: {}")
-    found = by_limit(await other.stack.plan())
-    zone = found[IN_ZONE]
+    lines = by_limit(await other.stack.plan())
+    zone = lines[IN_ZONE]
     assert (zone.place, zone.used, zone.added, zone.left) == (ZONE, 8, 8, USUAL - 16)
-    assert IN_REGION not in found, "nothing limits a region further"
-    cpus = found["CPUS"]
+    assert IN_REGION not in lines, "nothing limits a region further"
+    cpus = lines["CPUS"]
     assert (cpus.place, cpus.used, cpus.added) == (REGION, 1, 1)
-    assert found["DISKS_TOTAL_GB"].used == 50
-    assert found["DISKS_TOTAL_GB"].added == 50 + 30
-    assert found["IN_USE_ADDRESSES"].added == 2
+    assert lines["DISKS_TOTAL_GB"].used == 50
+    assert lines["DISKS_TOTAL_GB"].added == 50 + 30
+    assert lines["IN_USE_ADDRESSES"].added == 2
     assert warnings(other) == []
 
 
@@ -91,16 +91,16 @@ async def test_a_shortfall_is_told_before_anything_is_made(
     set_quota({IN_ZONE: {ZONE: 4}, "IN_USE_ADDRESSES": {REGION: 0}})
     bench = project.stack()
     await bench.stack.plan()
-    zone, addresses = sorted(warnings(bench), key=lambda one: one.startswith("IN_USE"))
+    zone, addresses = sorted(warnings(bench), key=lambda detail: detail.startswith("IN_USE"))
     assert f"{IN_ZONE} in {ZONE} allows 4 cores: 0 used, 8 more are needed" in zone
     assert f"IN_USE_ADDRESSES in {REGION} allows 0: 0 used, 1 more are needed" in addresses
     with pytest.raises(QuotaExceeded):
         await bench.provision()
 
-    code, out, told = bench.type("plan")
+    code, out, stderr = bench.type("plan")
     assert code == 0, "the cloud decides, not the count"
-    assert "Not enough quota" in told
-    assert IN_ZONE in told
+    assert "Not enough quota" in stderr
+    assert IN_ZONE in stderr
     (row,) = [line.split() for line in out.splitlines() if line.startswith("TPUV3s")]
     assert row == ["TPUV3s,", "cores", ZONE, "0", "8", "-4", "4"]
     data = bench.answer("plan")["data"]["quota"]
@@ -128,10 +128,11 @@ async def test_a_limit_of_the_region_is_told_where_there_is_one(
 
 
 @pytest.mark.parametrize(
-    ("method", "what"), [("ConsumerQuotaMetrics", "Cloud TPU"), ("Regions/Get", "Compute Engine")]
+    ("method", "service"),
+    [("ConsumerQuotaMetrics", "Cloud TPU"), ("Regions/Get", "Compute Engine")],
 )
 async def test_quota_that_cannot_be_read_is_no_error(
-    project: Project, cloud: LocalCloud, method: str, what: str
+    project: Project, cloud: LocalCloud, method: str, service: str
 ) -> None:
     bench = project.stack()
     await bench.provision()
@@ -139,11 +140,11 @@ async def test_quota_that_cannot_be_read_is_no_error(
     prepared = await project.stack().stack.plan()
     assert remote_control.fault(cloud, fault["id"])["used"] == 1
     (unread,) = prepared.quota.unread
-    assert f"quota of {what} could not be read: permission denied" in unread
-    code, out, told = bench.type("plan")
+    assert f"quota of {service} could not be read: permission denied" in unread
+    code, out, stderr = bench.type("plan")
     assert code == 0
-    assert f"The quota of {what} could not be read: permission denied." in out
-    assert told == "", "one line, and no warning"
+    assert f"The quota of {service} could not be read: permission denied." in out
+    assert stderr == "", "one line, and no warning"
 
 
 async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> None:
@@ -158,10 +159,10 @@ async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> No
 async def test_it_takes_two_calls_more(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack()
     await bench.provision()
-    last = max(one["number"] for one in remote_control.calls(cloud))
+    last = max(call["number"] for call in remote_control.calls(cloud))
     await bench.again().plan()
-    asked = [one["method"] for one in remote_control.calls(cloud, last)]
+    methods = [call["method"] for call in remote_control.calls(cloud, last)]
     about: dict[str, Any] = {}
     for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):
-        about[word] = sum(1 for method in asked if word in method)
+        about[word] = sum(1 for method in methods if word in method)
     assert about == {"Quota": 1, "Regions": 1, "ListNodes": 2, "ListQueuedResources": 1}

@@ -59,14 +59,14 @@ class Shell:
             timeout=200,
             check=False,
         )
-        told = done.stderr.decode()
-        assert "Traceback" not in told, told
-        return done.returncode, done.stdout.decode(), told
+        stderr = done.stderr.decode()
+        assert "Traceback" not in stderr, stderr
+        return done.returncode, done.stdout.decode(), stderr
 
     def answer(self, *arguments: str) -> dict[str, Any]:
-        code, out, told = self.run("--json", *arguments)
+        code, out, stderr = self.run("--json", *arguments)
         found: dict[str, Any] = json.loads(out)
-        assert found["exit_code"] == code, told
+        assert found["exit_code"] == code, stderr
         return found
 
     @contextlib.contextmanager
@@ -103,27 +103,27 @@ def shell(
         "utf-8",
     )
     shell = Shell(folder)
-    code, _, told = shell.run("up", "--yes")
-    assert code == 0, told
+    code, _, stderr = shell.run("up", "--yes")
+    assert code == 0, stderr
     yield shell
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
 def test_a_command_on_all_workers(shell: Shell) -> None:
     line = "echo out; echo err >&2; exit $(($(hostname | tail -c 2) == 2 ? 5 : 0))"
-    code, out, told = shell.run("ssh", "--all-workers", "--", line)
+    code, out, stderr = shell.run("ssh", "--all-workers", "--", line)
     assert code == 5
     names = [f"[worker {number}] " for number in range(4)]
     assert sorted(out.splitlines()) == [f"{name}out" for name in names]
-    assert sorted(told.splitlines()) == [f"{name}err" for name in names]
+    assert sorted(stderr.splitlines()) == [f"{name}err" for name in names]
 
-    found = shell.answer("ssh", "--all-workers", "--", "printf", "%s", "a  b")
-    codes = [(one["worker"], one["exit_code"]) for one in found["data"]["workers"]]
+    response = shell.answer("ssh", "--all-workers", "--", "printf", "%s", "a  b")
+    codes = [(worker["worker"], worker["exit_code"]) for worker in response["data"]["workers"]]
     assert codes == [(0, 0), (1, 0), (2, 0), (3, 0)]
     code, out, _ = shell.run("ssh", "worker-1", "--json", "--events", "--", "printf 'é\\377'")
     *events, envelope = map(json.loads, out.splitlines())
     assert code == 0
-    assert {one["event"] for one in events} == {"CommandOutput"}
+    assert {event["event"] for event in events} == {"CommandOutput"}
     assert envelope["data"] == {"workers": [{"worker": 1, "exit_code": 0}]}
 
 
@@ -135,9 +135,9 @@ def test_a_command_on_all_workers(shell: Shell) -> None:
     ],
 )
 def test_what_is_not_there_is_named(shell: Shell, arguments: tuple[str, ...], says: str) -> None:
-    code, out, told = shell.run(*arguments)
+    code, out, stderr = shell.run(*arguments)
     assert code == (1 if arguments[0] == "explain" else 2)
-    assert says in told + out
+    assert says in stderr + out
 
 
 def test_copies_both_ways(shell: Shell) -> None:
@@ -146,9 +146,9 @@ def test_copies_both_ways(shell: Shell) -> None:
     (tree / "in side" / "é 안").write_text("odd")
     (tree / "run.sh").write_text("#!/bin/sh\necho it runs\n")
     (tree / "run.sh").chmod(0o755)
-    code, out, told = shell.run("cp", "-r", "--all-workers", "tree", ":")
-    assert (code, out) == (0, ""), told
-    assert told.count("2 files") == 4
+    code, out, stderr = shell.run("cp", "-r", "--all-workers", "tree", ":")
+    assert (code, out) == (0, ""), stderr
+    assert stderr.count("2 files") == 4
     assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
     assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
         "copied": [{"worker": 0, "files": 1, "bytes": 3}]
@@ -189,28 +189,28 @@ def test_a_stack_and_its_job_are_watched(
         assert watching.stdout is not None
         steps: list[int] = []
         while len(steps) < 2:  # each look knows more than the one before
-            seen = json.loads(watching.stdout.readline())
-            assert (seen["event"], seen["problem"]) == ("StatusUpdate", "")
-            known = seen["data"]["jobs"][-1]
-            assert (known["id"], known["attempt"]) == (job, 1)
-            states = known["worker_states"]  # the bucket hears of them some seconds late
-            if known["progress"]["step"] is not None and len(states) == 3:
-                assert known["state"] == "running"
-                assert known["progress"]["loss"] == 7.5
-                assert known["progress"]["tokens_per_second"] == 1234.5
+            update = json.loads(watching.stdout.readline())
+            assert (update["event"], update["problem"]) == ("StatusUpdate", "")
+            job_state = update["data"]["jobs"][-1]
+            assert (job_state["id"], job_state["attempt"]) == (job, 1)
+            states = job_state["worker_states"]  # the bucket hears of them some seconds late
+            if job_state["progress"]["step"] is not None and len(states) == 3:
+                assert job_state["state"] == "running"
+                assert job_state["progress"]["loss"] == 7.5
+                assert job_state["progress"]["tokens_per_second"] == 1234.5
                 assert states == dict.fromkeys(("0", "1", "2"), "running")
-                if not steps or known["progress"]["step"] > steps[-1]:
-                    steps.append(known["progress"]["step"])
-        assert seen["data"]["per_hour"] > 0
+                if not steps or job_state["progress"]["step"] > steps[-1]:
+                    steps.append(job_state["progress"]["step"])
+        assert update["data"]["per_hour"] > 0
         # The cloud refuses for a while: that is told, and watching goes on.
         fault = remote_control.add_fault(
             local_cloud, "deny", method="*ListNodes*", times="unlimited"
         )
         problem = ""
         while not problem:
-            seen = json.loads(watching.stdout.readline())
-            problem = seen["problem"]
-        assert seen["data"]["stack"] == "reaching", "what was seen last"
+            update = json.loads(watching.stdout.readline())
+            problem = update["problem"]
+        assert update["data"]["stack"] == "reaching", "what was seen last"
         remote_control.remove_fault(local_cloud, fault["id"])
         while problem:
             problem = json.loads(watching.stdout.readline())["problem"]
@@ -254,8 +254,8 @@ def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
     assert code == 0
     assert "still runs" in out
     assert shell.run("stop", job)[0] == 0
-    found = shell.answer("explain", word)["data"]
-    assert (found["state"], found["failure"]["kind"]) == ("stopped", "ended")
+    explanation = shell.answer("explain", word)["data"]
+    assert (explanation["state"], explanation["failure"]["kind"]) == ("stopped", "ended")
     code, out, _ = shell.run("status")
     assert code == 0
     assert f"{job}: stopped with exit code 143" in out
@@ -264,30 +264,34 @@ def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
 def test_a_failure_is_explained(shell: Shell) -> None:
     code, _, _ = shell.run("run", shell.script("failing.py", FAILING))
     assert code == 1
-    code, out, told = shell.run("explain")
-    assert (code, told) == (0, "")
+    code, out, stderr = shell.run("explain")
+    assert (code, stderr) == (0, "")
     assert "failed with exit code 1" in out
     assert "on worker 2" in out
     assert "RuntimeError: RESOURCE_EXHAUSTED" in out
     assert "step [1] of [/2] was fine" in out
     assert "    tpuctl types" in out
-    found = shell.answer("explain")["data"]
-    assert (found["state"], found["exit_code"], found["attempt"]) == ("failed", 1, 1)
-    failure = found["failure"]
+    explanation = shell.answer("explain")["data"]
+    assert (explanation["state"], explanation["exit_code"], explanation["attempt"]) == (
+        "failed",
+        1,
+        1,
+    )
+    failure = explanation["failure"]
     assert (failure["name"], failure["kind"], failure["worker"]) == ("hbm", "failure", 2)
     assert any("RESOURCE_EXHAUSTED" in line for line in failure["lines"])
-    assert found["previous_failures"] == []
+    assert explanation["previous_failures"] == []
 
     code, out, _ = shell.run("--json", "--events", "logs", "--all-workers")
     *events, envelope = map(json.loads, out.splitlines())
     assert (code, envelope["exit_code"]) == (0, 0)
-    said = dict.fromkeys(range(3), "")
-    for one in events:
-        assert one["event"] == "LogChunk"
-        assert one["offset"] == len(said[one["worker"]])
-        said[one["worker"]] += one["data"]
-    assert said[0] == said[1] == ""
-    assert said[2].startswith("step [1] of [/2] was fine\nTraceback"), "no names: events have them"
+    logs = dict.fromkeys(range(3), "")
+    for event in events:
+        assert event["event"] == "LogChunk"
+        assert event["offset"] == len(logs[event["worker"]])
+        logs[event["worker"]] += event["data"]
+    assert logs[0] == logs[1] == ""
+    assert logs[2].startswith("step [1] of [/2] was fine\nTraceback"), "no names: events have them"
 
 
 @pytest.mark.soak
@@ -301,17 +305,17 @@ async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
     (tmp_path / "job" / "bad.py").write_text("raise SystemExit('no such data: gs://x/y')")
     good = await stack.submit(tmp_path / "job" / "good.py")
     bad = await stack.submit(tmp_path / "job" / "bad.py")
-    assert [await stack.follow(one) for one in (good, bad)] == [0, 1]
+    assert [await stack.follow(record) for record in (good, bad)] == [0, 1]
     explained = await stack.explain(good)
     assert (explained.status.state, explained.failure) == ("succeeded", None)
     alive = await stack.explain(bad)
     await stack.down()
     for _ in range(2):  # also when the cloud says nothing of machines
-        gone = await stack.explain(bad)
-        assert gone.failure is not None and alive.failure is not None
-        assert gone.failure.name == alive.failure.name
-        assert "no such data: gs://x/y" in gone.lines[-1]
+        after_down = await stack.explain(bad)
+        assert after_down.failure is not None and alive.failure is not None
+        assert after_down.failure.name == alive.failure.name
+        assert "no such data: gs://x/y" in after_down.lines[-1]
         fault = remote_control.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
-    assert gone.is_unqueried
+    assert after_down.is_unqueried
     remote_control.remove_fault(local_cloud, fault["id"])
     await stack.down(delete_bucket=True)

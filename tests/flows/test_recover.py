@@ -86,12 +86,12 @@ async def test_a_budget_that_is_spent_ends_the_job(
         await async_until(lambda attempt=attempt: "began" in log_of(events, attempt), "began")
         await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(following, 120) == 75
-    told = [
+    diagnostics = [
         event.diagnostic for event in events if isinstance(event, WarningIssued) and event.is_error
     ]
-    assert [one.summary for one in told] == ["Job was lost"]
-    assert "All 1 of job.retries.preemption were used" in told[0].detail
-    assert [one.number for one in await read_attempts(spot.store, record)] == [2]
+    assert [diagnostic.summary for diagnostic in diagnostics] == ["Job was lost"]
+    assert "No retries left (job.retries.preemption: 1)" in diagnostics[0].detail
+    assert [attempt.number for attempt in await read_attempts(spot.store, record)] == [2]
     assert (await spot.node()).state == "PREEMPTED", "nothing is made that nothing runs on"
     assert await spot.follow(await spot.job()) == 75, "as often as one asks"
     assert (await spot.down(delete_bucket=True)).leaks == ()
@@ -107,15 +107,15 @@ async def test_of_two_that_recover_one_starts_each_attempt(
     for number in (0, 1):
         other = Tpuctl(spot.stack_file, cloud="local", emit=seen[number].append)
         both.append(asyncio.ensure_future(other.follow(await other.job())))
-    await async_until(lambda: all("step 2\n" in log_of(one, 1) for one in seen), "step 2")
+    await async_until(lambda: all("step 2\n" in log_of(events, 1) for events in seen), "step 2")
     await befall(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(asyncio.gather(*both), 120) == [0, 0]
     (attempt,) = await read_attempts(spot.store, record)
     assert attempt.number == 2
     assert log_of(seen[0], 2) == log_of(seen[1], 2)
     started = [
-        sum("attempt 2" in event.because for event in one if isinstance(event, StepFinished))
-        for one in seen
+        sum("attempt 2" in event.because for event in events if isinstance(event, StepFinished))
+        for events in seen
     ]
     assert sorted(started) == [0, 1]
 

@@ -77,13 +77,14 @@ async def test_what_a_machine_did_is_tried_again_on_the_same_node(
     assert log_of(events, 3) == "computed\n"
     assert (await stack.node()).id == before
     assert [
-        (one.verdict.kind, one.verdict.name) for one in await read_attempts(stack.store, record)
+        (attempt.verdict.kind, attempt.verdict.name)
+        for attempt in await read_attempts(stack.store, record)
     ] == [("infrastructure", "libtpu-lock")] * 2
     assert "infrastructure 1" in notes(events)
     spent = await stack.submit(script(stack, LOCKED), ["9"])
     assert await asyncio.wait_for(stack.follow(spent), 60) == 69
-    (told,) = errors(events)
-    assert "All 3 of job.retries.infrastructure were used" in told.detail
+    (diagnostic,) = errors(events)
+    assert "No retries left (job.retries.infrastructure: 3)" in diagnostic.detail
     assert len(await read_attempts(stack.store, spent)) == 3
     await taken_down(stack)
 
@@ -95,8 +96,10 @@ async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
     await stack.up()
     record = await stack.submit(script(stack, "print('tried')\nraise SystemExit(7)\n"))
     assert await asyncio.wait_for(stack.follow(record), 60) == 7
-    assert [log_of(events, one) for one in (1, 2, 3)] == ["tried\n", "tried\n", ""]
-    assert [one.verdict.kind for one in await read_attempts(stack.store, record)] == ["failure"]
+    assert [log_of(events, number) for number in (1, 2, 3)] == ["tried\n", "tried\n", ""]
+    assert [attempt.verdict.kind for attempt in await read_attempts(stack.store, record)] == [
+        "failure"
+    ]
     await taken_down(stack)
 
 
@@ -163,7 +166,7 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     await until_logged(stack, "step 2\n")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    held = await befall(faults, "hold", method="CreateNode")
+    hold = await befall(faults, "hold", method="CreateNode")
     laptop = subprocess.Popen(
         [sys.executable, "-m", "tpuctl", "wait"],
         cwd=stack.stack_file.parent,
@@ -171,14 +174,14 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
         stderr=subprocess.PIPE,
     )
     try:
-        await asyncio.to_thread(remote_control.wait_held, faults, held, 90)
+        await asyncio.to_thread(remote_control.wait_held, faults, hold, 90)
     finally:
         laptop.send_signal(signal.SIGKILL)
-        told = laptop.communicate()[1].decode()
-    assert "Google took the node away" in told
-    assert "retries left: preemption 9" in told
-    await asyncio.to_thread(remote_control.release, faults, held, act=False)
-    await asyncio.to_thread(remote_control.remove_fault, faults, held)
+        stderr = laptop.communicate()[1].decode()
+    assert "Google took the node away" in stderr
+    assert "retries left: preemption 9" in stderr
+    await asyncio.to_thread(remote_control.release, faults, hold, act=False)
+    await asyncio.to_thread(remote_control.remove_fault, faults, hold)
     assert not (await stack.status()).nodes, "nothing tells any more that it was preempted"
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
@@ -233,7 +236,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
     await befall(faults, "stockout", zone="us-central1-b", times="unlimited")
     for_now = await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    await async_until(lambda: "asking again until" in notes(events), "asking again until")
+    await async_until(lambda: "retrying until" in notes(events), "retrying until")
     await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
     (attempt,) = await read_attempts(stack.store, record)
@@ -258,10 +261,12 @@ async def test_a_queued_slice_of_four_workers(
     following = asyncio.ensure_future(stack.follow(record, all_workers=True))
 
     def of(worker: int, attempt: int) -> str:
-        chunks = [one for one in events if isinstance(one, LogChunk) and one.attempt == attempt]
-        return b"".join(one.data for one in chunks if one.worker == worker).decode()
+        chunks = [
+            chunk for chunk in events if isinstance(chunk, LogChunk) and chunk.attempt == attempt
+        ]
+        return b"".join(chunk.data for chunk in chunks if chunk.worker == worker).decode()
 
-    await async_until(lambda: all("step 3\n" in of(one, 1) for one in range(4)), "step 3")
+    await async_until(lambda: all("step 3\n" in of(worker, 1) for worker in range(4)), "step 3")
     await befall(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
@@ -271,7 +276,7 @@ async def test_a_queued_slice_of_four_workers(
         assert lines[-1] == f"[worker {worker}] counted"
         begun = int(lines[0].rpartition(" ")[2])
         assert begun >= 3
-        assert lines[1:-1] == [f"[worker {worker}] step {one}" for one in range(begun, 20)]
+        assert lines[1:-1] == [f"[worker {worker}] step {number}" for number in range(begun, 20)]
     await taken_down(stack)
 
 
@@ -292,8 +297,11 @@ async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_anot
     )
     assert await claim_attempt(stack.store, record, left)
     assert await asyncio.wait_for(stack.follow(await stack.job()), 60) == 0
-    made = await read_attempts(stack.store, record)
-    assert [(one.number, one.verdict.name) for one in made] == [(2, "x"), (3, "not-started")]
+    attempts = await read_attempts(stack.store, record)
+    assert [(attempt.number, attempt.verdict.name) for attempt in attempts] == [
+        (2, "x"),
+        (3, "not-started"),
+    ]
     assert await stack.store.exists(record.at(2).end_name)
     assert log_of(events, 3) == "computed\n"
     assert not await claim_attempt(stack.store, record, left.model_copy(update={"claim": "y"}))
@@ -316,15 +324,15 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
     record = await stack.submit(script(stack, COUNTING), ["4", "0.3"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 1\n" in log_of(events, 1), "step 1")
-    held = await befall(faults, "hold", method="CreateNode")
+    hold = await befall(faults, "hold", method="CreateNode")
     await befall(faults, "preempt", node=(await stack.node()).name)
-    await asyncio.to_thread(remote_control.wait_held, faults, held, 90)
+    await asyncio.to_thread(remote_control.wait_held, faults, hold, 90)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
     assert f"tpuctl wait {record.id}" in notes(events)
     assert "is not running" in notes(events)
-    await asyncio.to_thread(remote_control.remove_fault, faults, held)
+    await asyncio.to_thread(remote_control.remove_fault, faults, hold)
     assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
     assert len(await read_attempts(stack.store, record)) == 1
     await taken_down(stack)
@@ -370,9 +378,9 @@ async def test_a_limit_of_the_watch_ends_the_job_for_good(
     await stack.up()
     record = await stack.submit(script(stack, FOR_EVER))
     assert await asyncio.wait_for(stack.follow(record), 180) == 124
-    (told,) = errors(events)
-    assert told.summary == "Job reached its time limit"
-    assert "limits.max_cost" in told.detail
+    (diagnostic,) = errors(events)
+    assert diagnostic.summary == "Job reached its time limit"
+    assert "limits.max_cost" in diagnostic.detail
     assert await read_attempts(stack.store, record) == []
     assert not (await stack.status()).nodes
     await taken_down(stack)

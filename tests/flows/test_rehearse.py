@@ -84,8 +84,8 @@ class Typed:
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         started = self.start(*words, **variables)
-        out, told = started.communicate()
-        return subprocess.CompletedProcess(words, started.returncode, out, told)
+        out, stderr = started.communicate()
+        return subprocess.CompletedProcess(words, started.returncode, out, stderr)
 
     def data(self, *words: str, **variables: str) -> tuple[int, Any]:
         done = self.run("--json", *words, **variables)
@@ -101,8 +101,8 @@ def typed(make_stack: Callable[..., Tpuctl]) -> Typed:
 
 
 def the(data: Any, topic: str) -> Any:
-    [found] = [one for one in data["findings"] if one["topic"] == topic]
-    return found
+    [finding] = [finding for finding in data["findings"] if finding["topic"] == topic]
+    return finding
 
 
 def is_alive(pid: int) -> bool:
@@ -121,11 +121,13 @@ def around(data: Any) -> Any:
 def test_a_good_script_has_no_problem_and_goes_on_from_its_checkpoint(typed: Typed) -> None:
     typed.write(GOOD)
     code, data = typed.data("--steps", "4", "train.py")
-    problems = [one for one in data["findings"] if one["severity"] in ("error", "cost", "risk")]
+    problems = [
+        finding for finding in data["findings"] if finding["severity"] in ("error", "cost", "risk")
+    ]
     assert (code, problems) == (0, [])
     assert data["measured"]["steps"] == 4
     assert data["measured"]["planned_steps"] == 2000
-    assert [one["compilations"] for one in data["measured"]["functions"]] == [1]
+    assert [function["compilations"] for function in data["measured"]["functions"]] == [1]
     assert data["measured"]["examples"] == 8
     assert data["measured"]["replica_examples"] == 64
     assert the(data, "compiling")["severity"] == "fine"
@@ -186,9 +188,9 @@ async def test_ctrl_c_ends_everything_and_says_so(typed: Typed) -> None:
         written, description="the script's start", seconds=120, backoff=Backoff(0.1, 0.3)
     )
     started.send_signal(signal.SIGINT)
-    _, told = started.communicate(timeout=120)
-    assert started.returncode == 130, told
-    assert "Interrupted" in told
+    _, stderr = started.communicate(timeout=120)
+    assert started.returncode == 130, stderr
+    assert "Interrupted" in stderr
     assert not any(map(is_alive, map(int, pids.read_text("utf-8").split())))
 
 
@@ -215,7 +217,7 @@ async def test_run_offers_a_rehearsal_until_there_was_one(
         events.clear()
         record = await stack.submit(script, ["--steps", "1"])
         assert await stack.follow(record) == 0
-        notes = [one.text for one in events if isinstance(one, Note)]
+        notes = [event.text for event in events if isinstance(event, Note)]
         return [text for text in notes if "tpuctl rehearse" in text]
 
     [offer] = await offers()

@@ -102,15 +102,15 @@ def rehearsed(folder: Path, text: str, *options: str) -> dict[str, Any]:
 def test_fit_of_keras_3_compiles_as_it_is(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, KERAS, "--type", "v5litepod-8", "--batch", "512")
     assert answer["exit_code"] == 0, answer
-    found = answer["data"]
-    assert (found["batch_per_core"], found["batch"], found["generation"]) == (64, 512, "v5e")
-    assert found["inputs"][0][1][1:] == [28, 28, 1]
+    report = answer["data"]
+    assert (report["batch_per_core"], report["batch"], report["generation"]) == (64, 512, "v5e")
+    assert report["inputs"][0][1][1:] == [28, 28, 1]
     # The weights, Adam's two averages of each, and not much else.
     weights = 64 * 9 + 64 + 4 * 64 + 26 * 26 * 64 * 10 + 10
-    assert 3 * 4 * (weights - 128) <= found["variables"] <= 3 * 4 * weights + 4096
-    assert found["variable_bytes"] < found["requested"]["peak"] < found["available_bytes"]
-    assert 15 << 30 < found["available_bytes"] < 16 << 30
-    assert found["dynamic"] == 0
+    assert 3 * 4 * (weights - 128) <= report["variables"] <= 3 * 4 * weights + 4096
+    assert report["variable_bytes"] < report["requested"]["peak"] < report["available_bytes"]
+    assert 15 << 30 < report["available_bytes"] < 16 << 30
+    assert report["dynamic"] == 0
 
 
 def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) ->
     text = LOOP.replace("        tf.print", "        #").replace("    gradient = tf.py_", "    #")
     answer = rehearsed(tmp_path, text, "--type", "v2-8", "--batch", str(8 << 27))
     assert answer["exit_code"] == 1
-    asked = answer["data"]["requested"]
-    assert asked["sizes"] is None
-    assert asked["shortfall"].endswith("G of 7.48G")
-    assert "RESOURCE_EXHAUSTED" in asked["compiler_message"]
+    requested = answer["data"]["requested"]
+    assert requested["sizes"] is None
+    assert requested["shortfall"].endswith("G of 7.48G")
+    assert "RESOURCE_EXHAUSTED" in requested["compiler_message"]
 
 
 def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -> None:
@@ -129,7 +129,10 @@ def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -
     assert answer["exit_code"] == 1 and answer["data"], answer
     refusal = answer["data"]["refusal"]
     assert refusal["origin"] == "compiler"
-    lines = {(one["operation"], one["where"]["text"].split("(")[0]) for one in refusal["obstacles"]}
+    lines = {
+        (obstacle["operation"], obstacle["where"]["text"].split("(")[0])
+        for obstacle in refusal["obstacles"]
+    }
     assert lines == {
         ("PrintV2", "tf.print"),
         ("StringFormat", "tf.print"),

@@ -134,7 +134,7 @@ def rehearsed(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
         )
         data = json.loads(done.stdout)["data"]
         assert data is not None, done.stdout
-        errors = [one for one in data["findings"] if one["severity"] == "error"]
+        errors = [finding for finding in data["findings"] if finding["severity"] == "error"]
         assert done.returncode == bool(errors)
         return data
 
@@ -142,8 +142,8 @@ def rehearsed(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
 
 
 def problems(data: Any) -> Found:
-    found = [(one["severity"], one["topic"]) for one in data["findings"]]
-    return {one for one in found if one[0] in ("error", "cost", "risk")}
+    topics = [(finding["severity"], finding["topic"]) for finding in data["findings"]]
+    return {topic for topic in topics if topic[0] in ("error", "cost", "risk")}
 
 
 NO_CHECKPOINT = ("risk", "checkpoint")
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_found_and_no_more(
 def test_a_refusal_is_at_the_line_that_asks_for_it(rehearsed: Callable[[str], Any]) -> None:
     text = keras(PY_FUNCTION)
     data = rehearsed(text)
-    [error] = [one for one in data["findings"] if one["severity"] == "error"]
+    [error] = [finding for finding in data["findings"] if finding["severity"] == "error"]
     assert text.splitlines()[error["line"] - 1].strip() == PY_FUNCTION
 
 
@@ -190,7 +190,7 @@ def test_each_length_is_a_compilation(rehearsed: Callable[[str], Any]) -> None:
     data = rehearsed(VARYING)
     [function] = data["measured"]["functions"]
     assert function["compilations"] == 8
-    [cost] = [one for one in data["findings"] if one["severity"] == "cost"]
+    [cost] = [finding for finding in data["findings"] if finding["severity"] == "cost"]
     # 17 and 23 become 32; 41, 55, 60, 61 become 64; 90 becomes 96; 120 becomes 128.
     # With multiples of 64: 64 and 128.
     assert "multiples of 64: 2 instead of 8" in cost["hint"]

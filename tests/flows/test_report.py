@@ -55,19 +55,19 @@ async def test_a_run_is_told_when_its_machines_are_gone(
     assert await stack.run(job / "train.py") == 3
     record = await stack.job()
     await stack.down()
-    found = await stack.report(record)
+    report = await stack.report(record)
 
-    assert [one.name for one in found.curves] == ["loss", "tokens_per_second"]
-    assert found.curves[0].all_points == [(step, 8 / step) for step in range(1, 101)]
-    (attempt,) = found.attempts
+    assert [curve.name for curve in report.curves] == ["loss", "tokens_per_second"]
+    assert report.curves[0].all_points == [(step, 8 / step) for step in range(1, 101)]
+    (attempt,) = report.attempts
     assert attempt.ended is not None and attempt.started <= attempt.ended
     price = stack.stack.price
     assert price is not None and attempt.per_hour is not None
     assert attempt.per_hour >= price.per_hour
-    assert found.cost == pytest.approx(
+    assert report.cost == pytest.approx(
         attempt.per_hour * (attempt.ended - attempt.started).total_seconds() / 3600
     )
-    assert found.explanation.failure is not None
+    assert report.explanation.failure is not None
 
 
 def test_a_page_is_written_and_shown(
@@ -85,11 +85,11 @@ def test_a_page_is_written_and_shown(
     capsys.readouterr()
 
     assert run([*options, "jobs", "show"]) == 0
-    shown = capsys.readouterr().out
-    assert "exit code 3" in shown and "loss: 0.08 at the end" in shown
-    assert re.search(r"^cost +nothing; about <?\$[\d.]+ on Google *$", shown, re.MULTILINE)
-    assert "⡀" in shown or "⠤" in shown  # a curve
-    assert max(len(line) for line in shown.splitlines() if "┤" in line) <= 100
+    output = capsys.readouterr().out
+    assert "exit code 3" in output and "loss: 0.08 at the end" in output
+    assert re.search(r"^cost +nothing; about <?\$[\d.]+ on Google *$", output, re.MULTILINE)
+    assert "⡀" in output or "⠤" in output  # a curve
+    assert max(len(line) for line in output.splitlines() if "┤" in line) <= 100
 
     assert run([*options, "report"]) == 0
     file = Path(capsys.readouterr().out.strip())

@@ -45,20 +45,20 @@ def begin(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+def read_until(process: subprocess.Popen[str], text: str) -> str:
     assert process.stdout is not None
-    seen = ""
-    while wanted not in seen:
+    output = ""
+    while text not in output:
         line = process.stdout.readline()
-        assert line, f"ended without {wanted!r}: {process.stderr and process.stderr.read()}"
-        seen += line
-    return seen
+        assert line, f"ended without {text!r}: {process.stderr and process.stderr.read()}"
+        output += line
+    return output
 
 
 def left_of(stack: Tpuctl) -> list[str]:
     """Addresses of all that exists of a stack and costs money, but for its bucket."""
-    found = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
-    return [one.address for one in found if one.is_billable and one.kind != "bucket"]
+    items = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
+    return [item.address for item in items if item.is_billable and item.kind != "bucket"]
 
 
 def take_away(stack: Tpuctl) -> None:
@@ -78,7 +78,10 @@ def test_it_goes_up_and_down_around_a_job_that_fails(make_stack: MakeStack) -> N
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["exit_code"]) == (6, 6), done.stderr
     assert (answer["data"]["state"], answer["data"]["job_exit_code"]) == ("failed", 6)
-    states = {one["address"].split("/")[0]: one["state"] for one in answer["data"]["remaining"]}
+    states = {
+        resource["address"].split("/")[0]: resource["state"]
+        for resource in answer["data"]["remaining"]
+    }
     assert (states["node"], states["bucket"]) == ("deleted", "kept")
     assert left_of(stack) == []
     log = asyncio.run(read_log(stack))
@@ -100,7 +103,7 @@ def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-        assert "the stack stays up for it, and is charged" in terminal.shown
+        assert "The stack stays up for it and is charged" in terminal.shown
         [wait, down] = [
             line.split()
             for line in terminal.shown.splitlines()
@@ -109,9 +112,9 @@ def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack
     assert left_of(stack) != []
     assert down == ["tpuctl", "down"]
     with begin(stack, *wait[1:], "--timeout", "0.5s") as waiting:
-        _, told = waiting.communicate(timeout=60)
-    assert waiting.returncode == 124, told
-    assert "goes on" in told
+        _, stderr = waiting.communicate(timeout=60)
+    assert waiting.returncode == 124, stderr
+    assert "goes on" in stderr
     with Terminal(folder, "run", "--down", job) as terminal:
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()
@@ -132,9 +135,9 @@ def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
         read_until(running, "it runs\n")
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=90)
-    assert running.returncode == 143, told
-    assert "it has 5 seconds to exit" in told
+        _, stderr = running.communicate(timeout=90)
+    assert running.returncode == 143, stderr
+    assert "it has 5 seconds to exit" in stderr
     assert left_of(stack) == []
     take_away(stack)
 
@@ -152,15 +155,15 @@ def test_a_stack_that_cannot_be_taken_down_is_told(
         read_until(running, "it runs\n")
         running.terminate()
         running.send_signal(signal.SIGINT)  # as some systems do, one after the other
-        _, told = running.communicate(timeout=90)
-    assert running.returncode == 143, told
-    assert "error: Cannot take the stack down" in told
-    assert "tpuctl down" in told
+        _, stderr = running.communicate(timeout=90)
+    assert running.returncode == 143, stderr
+    assert "error: Cannot take the stack down" in stderr
+    assert "tpuctl down" in stderr
     assert left_of(stack) != []
     job = script(stack, "print('well done')\n")
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
-        out, told = running.communicate(timeout=90)
-    assert (running.returncode, out) == (77, "well done\n"), told
+        out, stderr = running.communicate(timeout=90)
+    assert (running.returncode, out) == (77, "well done\n"), stderr
     remote_control.remove_fault(local_cloud, fault["id"])
     take_away(stack)
     assert left_of(stack) == []
@@ -176,10 +179,10 @@ async def test_an_up_that_fails_half_way_is_taken_away(
 ) -> None:
     bench, job = on(project)
     remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
-    code, out, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
-    assert (code, out) == (75, ""), told
-    assert told.index("error: ") < told.index("delete account/"), "first what went wrong"
-    kinds = {one.kind for one in (await bench.again().status()).inventory}
+    code, out, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
+    assert (code, out) == (75, ""), stderr
+    assert stderr.index("error: ") < stderr.index("delete account/"), "first what went wrong"
+    kinds = {item.kind for item in (await bench.again().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -199,13 +202,13 @@ async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: Loc
             running.terminate()
             time.sleep(0.05)
             remote_control.release(null_cloud, fault["id"])
-            _, told = running.communicate(timeout=90)
-            return running.returncode, told
+            _, stderr = running.communicate(timeout=90)
+            return running.returncode, stderr
 
-    code, told = await asyncio.to_thread(interrupt)
-    assert code == 143, told
-    assert "error: Interrupted" in told
-    kinds = {one.kind for one in (await bench.again().status()).inventory}
+    code, stderr = await asyncio.to_thread(interrupt)
+    assert code == 143, stderr
+    assert "error: Interrupted" in stderr
+    kinds = {item.kind for item in (await bench.again().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -220,13 +223,13 @@ async def test_what_is_refused_beforehand_touches_nothing(project: Project) -> N
         (2, "--down", "--secret", "NOT_SET_HERE", job),
         (2, "--down", "--timeout", "soon", job),
     ):
-        done, _, told = await asyncio.to_thread(bench.type, "run", *map(str, arguments))
-        assert done == code, told
-        assert "delete node" not in told
+        done, _, stderr = await asyncio.to_thread(bench.type, "run", *map(str, arguments))
+        assert done == code, stderr
+        assert "delete node" not in stderr
     assert (await bench.stack.node()).state == "READY"
     bench, job = on(project)
-    done, _, told = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
-    assert (done, "Not confirmed" in told) == (2, True)
+    done, _, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
+    assert (done, "Not confirmed" in stderr) == (2, True)
     assert (await bench.again().status()).inventory == ()
 
 
@@ -240,5 +243,5 @@ async def test_programs_do_the_same(make_stack: MakeStack) -> None:
         await stack.run(broken, up=True, down=True)
     assert (await stack.status()).inventory == (), "nothing was begun"
     assert await stack.run(job, up=True, down=True) == 3
-    assert [one.kind for one in (await stack.status()).inventory] == ["bucket"]
+    assert [item.kind for item in (await stack.status()).inventory] == ["bucket"]
     await stack.down(delete_bucket=True)

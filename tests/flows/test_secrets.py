@@ -59,7 +59,9 @@ class Secrets:
     def readers(self, name: str) -> list[str]:
         path = f"/v1/projects/{self.project}/secrets/{name}:getIamPolicy"
         bindings = self.owner.send_ok("GET", path).get("bindings", ())
-        return [one for each in bindings if each["role"] == ACCESSOR for one in each["members"]]
+        return [
+            member for each in bindings if each["role"] == ACCESSOR for member in each["members"]
+        ]
 
 
 @pytest.fixture
@@ -71,10 +73,10 @@ async def stack(
     await asyncio.to_thread(secrets.enable)
     await asyncio.to_thread(secrets.make, "there")
     monkeypatch.setenv("LAPTOP", HERE)
-    made = make_stack(extra="job: {secrets: {HERE: 'env:LAPTOP', THERE: 'secret:there'}}\n")
-    await made.up()
-    yield made
-    await made.down(delete_bucket=True)
+    secret_stack = make_stack(extra="job: {secrets: {HERE: 'env:LAPTOP', THERE: 'secret:there'}}\n")
+    await secret_stack.up()
+    yield secret_stack
+    await secret_stack.down(delete_bucket=True)
 
 
 def script(stack: Tpuctl, text: str) -> Path:
@@ -85,7 +87,7 @@ def script(stack: Tpuctl, text: str) -> Path:
 
 
 def log_of(events: list[Event]) -> str:
-    return b"".join(one.data for one in events if isinstance(one, LogChunk)).decode()
+    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 async def on_worker(stack: Tpuctl, *command: str) -> str:
@@ -143,8 +145,8 @@ async def test_an_account_that_is_never_let_in(
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
     await asyncio.to_thread(Secrets(local_cloud, "local-project").make, "closed")
-    wanted = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
-    record = await stack.start(wanted)
+    submission = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
+    record = await stack.start(submission)
     events.clear()
     assert await stack.follow(record) == 1
     assert "the machine's account may not read it: Permission " in log_of(events)
@@ -198,10 +200,10 @@ async def test_the_account_is_let_into_the_secrets_that_the_file_names(
 
     # From an empty laptop: the stack's record alone knows of the grant.
     names = ("--stack", again.stack.stack.name, "--project", project.id)
-    code, _, told = await asyncio.to_thread(
+    code, _, stderr = await asyncio.to_thread(
         bench.type, "down", "--yes", *names, folder=bench.folder.parent
     )
-    assert code == 0, told
+    assert code == 0, stderr
     assert (secrets.readers("token"), secrets.readers("other")) == ([somebody], [])
 
 
@@ -210,10 +212,10 @@ async def test_a_secret_that_is_missing_stops_up_before_it_begins(
 ) -> None:
     await prepared(project, null_cloud)
     bench = bench_of(project)
-    code, out, told = await asyncio.to_thread(bench.type, "up", "--yes")
-    assert (code, out) == (1, ""), told
-    assert "error: No such secret" in told
-    assert f"gcloud secrets create token --project={project.id}" in told
+    code, out, stderr = await asyncio.to_thread(bench.type, "up", "--yes")
+    assert (code, out) == (1, ""), stderr
+    assert "error: No such secret" in stderr
+    assert f"gcloud secrets create token --project={project.id}" in stderr
     assert (await bench.again().status()).inventory == ()
 
 
@@ -225,12 +227,12 @@ async def test_who_may_not_let_anybody_in_is_told_beforehand(
     await asyncio.to_thread(grant, null_cloud, f"projects/{project.id}", "roles/editor", ann.name)
     bench = bench_of(project)
     env = {"TPUCTL_LOCAL_CALLER": ann.name}
-    code, _, told = await asyncio.to_thread(lambda: bench.type("plan", **env))
-    assert code == 77, told
-    assert "roles/secretmanager.admin on project" in told
-    assert "secretmanager.secrets.setIamPolicy" in told
+    code, _, stderr = await asyncio.to_thread(lambda: bench.type("plan", **env))
+    assert code == 77, stderr
+    assert "roles/secretmanager.admin on project" in stderr
+    assert "secretmanager.secrets.setIamPolicy" in stderr
     await asyncio.to_thread(
         grant, null_cloud, f"projects/{project.id}", "roles/secretmanager.admin", ann.name
     )
-    _, _, told = await asyncio.to_thread(lambda: bench.type("plan", **env))
-    assert "secretmanager" not in told
+    _, _, stderr = await asyncio.to_thread(lambda: bench.type("plan", **env))
+    assert "secretmanager" not in stderr

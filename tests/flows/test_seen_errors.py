@@ -32,8 +32,8 @@ NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
 def arriving(*how: str) -> Any:
-    found = [one for one in SEEN if one["arrives"] in how]
-    return pytest.mark.parametrize("seen", found, ids=[one["id"] for one in found])
+    cases = [case for case in SEEN if case["arrives"] in how]
+    return pytest.mark.parametrize("case", cases, ids=[case["id"] for case in cases])
 
 
 @dataclass(frozen=True)
@@ -76,38 +76,38 @@ async def met_by(bench: Bench, kind: str) -> TpuctlError:
 
 @arriving("an answer", "an operation that fails")
 async def test_a_refusal(
-    played: Played, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    played: Played, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # nobody else creates it
-    bench = played.bench(seen["stack"])
-    fault = remote_control.add_fault(played.cloud, "error", **seen["fault"], times="unlimited")
+    bench = played.bench(case["stack"])
+    fault = remote_control.add_fault(played.cloud, "error", **case["fault"], times="unlimited")
     try:
-        met = await met_by(bench, seen["stack"])
+        met = await met_by(bench, case["stack"])
         used = remote_control.fault(played.cloud, fault["id"])["used"]
     finally:
         remote_control.remove_all_faults(played.cloud)
     assert used
-    assert isinstance(met, getattr(errors, seen["error"]))
-    assert met.exit_code == seen["exit_code"]
-    known, [told] = table().by_name(seen["known"]), met.diagnostics
-    assert told.summary == known.summary
-    assert known.why in told.detail
-    if "text" in seen["fault"]:
-        assert seen["text"].partition(" [EID")[0] in told.detail, "the cloud's own words"
+    assert isinstance(met, getattr(errors, case["error"]))
+    assert met.exit_code == case["exit_code"]
+    known_error, [diagnostic] = table().by_name(case["known"]), met.diagnostics
+    assert diagnostic.summary == known_error.summary
+    assert known_error.why in diagnostic.detail
+    if "text" in case["fault"]:
+        assert case["text"].partition(" [EID")[0] in diagnostic.detail, "the cloud's own words"
     names = {"project": bench.stack.project, "bucket": bench.stack.store.name}
-    assert f"    {seen['command'].format(**names)}" in told.hint.splitlines()
+    assert f"    {case['command'].format(**names)}" in diagnostic.hint.splitlines()
 
 
 def test_a_refusal_as_the_command_ends(played: Played) -> None:
     bench = played.project.stack()
     remote_control.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
-    code, out, told = bench.type("up", "--yes", "--verbose")
+    code, out, stderr = bench.type("up", "--yes", "--verbose")
     assert (code, out) == (77, "")
-    assert "google.api_core.exceptions.PermissionDenied: 403" in told
-    assert "LOCATION_POLICY_VIOLATED" in told, "the details of the answer"
-    assert "Zone not allowed" in told
-    assert "denied on 'locations/europe-west4-a'" in told
-    assert "gcloud org-policies describe gcp.resourceLocations" in told
+    assert "google.api_core.exceptions.PermissionDenied: 403" in stderr
+    assert "LOCATION_POLICY_VIOLATED" in stderr, "the details of the answer"
+    assert "Zone not allowed" in stderr
+    assert "denied on 'locations/europe-west4-a'" in stderr
+    assert "gcloud org-policies describe gcp.resourceLocations" in stderr
 
 
 def record_of(bench: Bench, number: int) -> JobRecord:
@@ -160,41 +160,41 @@ def stopped(played: Played) -> Bench:
 
 
 @arriving("a job's log")
-async def test_a_line_of_a_log(stopped: Bench, seen: dict[str, Any]) -> None:
+async def test_a_line_of_a_log(stopped: Bench, case: dict[str, Any]) -> None:
     stack = stopped.again()
-    record = record_of(stopped, SEEN.index(seen))
-    await left_by(stack, record, seen["text"])
+    record = record_of(stopped, SEEN.index(case))
+    await left_by(stack, record, case["text"])
     failure = (await stack.explain(await stack.job(record.id))).failure
     assert failure is not None
-    assert (failure.kind, failure.name) == (seen["fault"], seen["known"])
-    assert failure.cause == table().by_name(seen["known"]).why
-    assert failure.detail == seen["text"]
-    assert f"    {seen['command']}" in failure.hint.splitlines()
+    assert (failure.kind, failure.name) == (case["fault"], case["known"])
+    assert failure.cause == table().by_name(case["known"]).why
+    assert failure.detail == case["text"]
+    assert f"    {case['command']}" in failure.hint.splitlines()
 
 
 def test_a_line_of_a_log_as_the_command_tells_it(stopped: Bench) -> None:
-    seen = next(one for one in SEEN if one["id"] == "tpu-in-use")
+    case = next(entry for entry in SEEN if entry["id"] == "tpu-in-use")
     record = record_of(stopped, 99_999)
-    asyncio.run(left_by(stopped.again(), record, seen["text"]))
+    asyncio.run(left_by(stopped.again(), record, case["text"]))
     code, out, _ = stopped.type("explain", record.id)
     assert code == 0
     assert "Another process holds the TPU" in out
-    assert f"    {seen['command']}\n" in out
+    assert f"    {case['command']}\n" in out
 
 
 def test_without_a_job_explain_tells_how_the_stack_is(stopped: Bench, played: Played) -> None:
     bench = played.project.stack()
-    code, out, told = bench.type("explain")
+    code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
-    assert "No jobs" in told
-    assert "Nothing of it exists" in told
-    assert "    tpuctl up\n" in told
-    assert "tpuctl explain --error" in told
+    assert "No job yet" in stderr
+    assert "Nothing of it exists" in stderr
+    assert "    tpuctl up\n" in stderr
+    assert "tpuctl explain --error" in stderr
 
 
 @arriving("an answer", "an operation that fails", "a job's log", "another program")
 def test_a_text_that_is_pasted(
-    seen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """In this process: no cloud is asked."""
     from tpuctl.cli.main import run
@@ -202,15 +202,15 @@ def test_a_text_that_is_pasted(
     monkeypatch.chdir(tmp_path)
     for name in ("TPUCTL_STACK_FILE", "TPUCTL_CLOUD"):
         monkeypatch.delenv(name, raising=False)
-    assert run(["explain", "--json", "--error", seen["text"]]) == 0
-    found = json.loads(capsys.readouterr().out)["data"]
-    assert found["name"] == seen["known"]
-    assert found["summary"] and found["explanation"]
-    command = seen["command"].partition(" --")[0].partition("{")[0].partition("?")[0]
-    assert f"    {command}" in found["hint"]
+    assert run(["explain", "--json", "--error", case["text"]]) == 0
+    response = json.loads(capsys.readouterr().out)["data"]
+    assert response["name"] == case["known"]
+    assert response["summary"] and response["explanation"]
+    command = case["command"].partition(" --")[0].partition("{")[0].partition("?")[0]
+    assert f"    {command}" in response["hint"]
 
 
 def test_every_text_was_judged() -> None:
-    names = {one.name for one in table().errors}
-    assert {one["known"] for one in SEEN} <= names
-    assert len({one["id"] for one in SEEN}) == len(SEEN)
+    names = {entry.name for entry in table().errors}
+    assert {case["known"] for case in SEEN} <= names
+    assert len({case["id"] for case in SEEN}) == len(SEEN)

@@ -29,7 +29,7 @@ async def granted(bench: Bench, email: str) -> set[str]:
         "policy", bucket.get_iam_policy, requested_policy_version=3
     )
     who = f"serviceAccount:{email}"
-    return {one["role"] for one in policy.bindings if who in one["members"]}
+    return {binding["role"] for binding in policy.bindings if who in binding["members"]}
 
 
 async def listed(bench: Bench, email: str) -> set[str]:
@@ -37,12 +37,16 @@ async def listed(bench: Bench, email: str) -> set[str]:
     contents = await Record(bench.stack.stack, bench.stack.cloud).read()
     grants = contents.grants if contents is not None else ()
     on = f"bucket/{bench.stack.stack.bucket}"
-    return {one.role for one in grants if one.member.endswith(f":{email}") and one.resource == on}
+    return {
+        grant.role
+        for grant in grants
+        if grant.member.endswith(f":{email}") and grant.resource == on
+    }
 
 
 async def agent_of(bench: Bench) -> str:
-    found = await bench.stack.node()
-    return found.service_account
+    node = await bench.stack.node()
+    return node.service_account
 
 
 async def two_nodes(project: Project) -> tuple[Bench, Bench]:
@@ -74,8 +78,8 @@ async def test_the_nodes_common_account_keeps_its_grants_until_the_last_stack_is
     assert (await first.stack.down()).leaks == ()
     assert await granted(first, agent) == {*ROLES}, "the second stack goes on"
     assert (await listed(first, agent), await listed(second, agent)) == (set(), {*ROLES})
-    own = first.stack.stack.service_account
-    assert await granted(first, own) == set(), "nobody else's"
+    own_account = first.stack.stack.service_account
+    assert await granted(first, own_account) == set(), "nobody else's"
     assert (await second.stack.plan()).plan.is_empty
 
     assert (await second.stack.down()).leaks == ()
@@ -87,12 +91,12 @@ async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, 
     """Two stacks with an account of the user's, and a bucket if asked; the first one is up."""
     before = project.stack()
     await before.provision()
-    wanted = {
+    request = {
         "name": f"projects/{project.id}",
         "account_id": "given-account",
         "service_account": {},
     }
-    account = (await before.call("iam", "create_service_account", wanted)).email
+    account = (await before.call("iam", "create_service_account", request)).email
     shared = f"{project.id}-shared"
     extra = [f"service_account: {account}"]
     if has_bucket:
@@ -150,7 +154,9 @@ async def may_watch(bench: Bench, account: str) -> bool:
         "projects", "get_iam_policy", {"resource": f"projects/{names.project}"}
     )
     who = f"serviceAccount:{account}"
-    return any(one.role == names.watch_role and who in one.members for one in policy.bindings)
+    return any(
+        binding.role == names.watch_role and who in binding.members for binding in policy.bindings
+    )
 
 
 @pytest.mark.parametrize("has_bucket", [True, False], ids=["one-bucket", "two-buckets"])
@@ -192,7 +198,9 @@ async def test_a_grant_is_recorded_with_its_time(project: Project) -> None:
         name = bench.stack.stack.names.record
         blob = bucket.blob(name)
         record = json.loads(await bench.stack.cloud.call("record", blob.download_as_bytes))
-        times.append({one["time"] for one in record["grants"] if "@cloud-tpu." in one["member"]})
+        times.append(
+            {grant["time"] for grant in record["grants"] if "@cloud-tpu." in grant["member"]}
+        )
     (time,) = times[0]
     assert before <= datetime.fromisoformat(time) <= datetime.now(UTC)
     assert times[1] == {time}, "as old for the stack that came later"

@@ -63,8 +63,10 @@ class Slice:
         return await asyncio.wait_for(work, 120)
 
     def log(self, worker: int) -> str:
-        found = [one for one in self.events if isinstance(one, LogChunk) and one.worker == worker]
-        return b"".join(one.data for one in found).decode()
+        chunks = [
+            event for event in self.events if isinstance(event, LogChunk) and event.worker == worker
+        ]
+        return b"".join(chunk.data for chunk in chunks).decode()
 
     async def until_begun(self) -> None:
         await async_until(
@@ -72,8 +74,10 @@ class Slice:
         )
 
     def verdict(self) -> str:
-        (told,) = [event.diagnostic for event in self.events if isinstance(event, WarningIssued)]
-        return told.detail
+        (diagnostic,) = [
+            event.diagnostic for event in self.events if isinstance(event, WarningIssued)
+        ]
+        return diagnostic.detail
 
     async def on(self, worker: int, *argv: str) -> bytes:
         done = await self.transports[worker].run(argv)
@@ -90,39 +94,39 @@ async def slice_up(make_stack: MakeStack, events: list[Event]) -> AsyncIterator[
     await stack.up()
     async with AsyncExitStack() as exits:
         transports = await stack.transports()
-        for one in transports.values():
-            exits.push_async_callback(one.close)
+        for transport in transports.values():
+            exits.push_async_callback(transport.close)
         yield Slice(stack, transports, events)
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.soak
 async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = slice_up
+    workers = slice_up
     # Nobody is there when the last of them is ready: the first gives the sign, in the bucket.
     monkeypatch.setattr(launch, "READY_SECONDS", 0.0)
     monkeypatch.setattr(launch, "are_ready", lambda record, records: False)
-    record = await one.start("print('began')\n")
-    assert await one.follow(record, is_reached=False) == 0
-    assert [one.log(worker) for worker in WORKERS] == ["began\n"] * 4
-    assert json.loads(await one.text(0, record, "go")) == {"by": 0}
+    record = await workers.start("print('began')\n")
+    assert await workers.follow(record, is_reached=False) == 0
+    assert [workers.log(worker) for worker in WORKERS] == ["began\n"] * 4
+    assert json.loads(await workers.text(0, record, "go")) == {"by": 0}
     monkeypatch.undo()
     # Somebody is there: the sign comes over SSH, before anybody followed.
-    record = await one.start("print('began')\n")
-    assert await one.text(0, record, "go") == b""
-    assert await one.on(0, "ls", f"{record.folder}/go")
-    assert await one.stack.wait_until_running(record) is None
-    assert await one.follow(record) == 0
+    record = await workers.start("print('began')\n")
+    assert await workers.text(0, record, "go") == b""
+    assert await workers.on(0, "ls", f"{record.folder}/go")
+    assert await workers.stack.wait_until_running(record) is None
+    assert await workers.follow(record) == 0
     # One of them cannot be prepared: the others are ready, and none starts.
-    await one.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
-    record = await one.start("print('began again')\n")
-    assert await asyncio.wait_for(one.stack.wait_until_running(record), 60) == 1
-    assert "worker 2: " in one.verdict()
+    await workers.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
+    record = await workers.start("print('began again')\n")
+    assert await asyncio.wait_for(workers.stack.wait_until_running(record), 60) == 1
+    assert "worker 2: " in workers.verdict()
     for worker in (0, 1, 3):
-        assert await one.text(worker, record, "log") == b""
-        here = await one.on(worker, "ls", record.folder)
+        assert await workers.text(worker, record, "log") == b""
+        here = await workers.on(worker, "ls", record.folder)
         assert b"go" not in here.split()
-        ended = json.loads(await one.text(worker, record, "record.json"))
+        ended = json.loads(await workers.text(worker, record, "record.json"))
         assert (ended["first_cause"], ended["detail"]) == ("worker", "worker 2 ended first")
 
 
@@ -134,31 +138,31 @@ async def test_a_worker_that_dies_ends_the_job_and_is_named(
     """Its keeper, all that runs of the job there, the machine; with somebody there, and alone."""
     if not local_cloud.runs_startup_scripts:
         pytest.skip(f"what is killed could be of other machines: {local_cloud.isolation}")
-    one = slice_up
-    for worker, what in ((1, "job_parent.py"), (2, "all"))[: 2 if alone else 1]:
-        record = await one.start(WAITING)
-        following = asyncio.ensure_future(one.follow(record))
-        await one.until_begun()
+    workers = slice_up
+    for worker, killed in ((1, "job_parent.py"), (2, "all"))[: 2 if alone else 1]:
+        record = await workers.start(WAITING)
+        following = asyncio.ensure_future(workers.follow(record))
+        await workers.until_begun()
         if alone:
             following.cancel()
             await asyncio.wait([following])
-        await one.on(worker, "python3", "-c", KILL, record.id, what)
+        await workers.on(worker, "python3", "-c", KILL, record.id, killed)
         if alone:
-            if what == "all":  # nobody is there to notice, until somebody asks that machine
-                await one.on(worker, *launch.command(record, "status"))
-            one.events.clear()
-            following = asyncio.ensure_future(one.follow(record, is_reached=False))
+            if killed == "all":  # nobody is there to notice, until somebody asks that machine
+                await workers.on(worker, *launch.command(record, "status"))
+            workers.events.clear()
+            following = asyncio.ensure_future(workers.follow(record, is_reached=False))
         assert await asyncio.wait_for(following, 90) == 69
-        assert one.verdict().startswith(f"{record.id}: worker {worker}: the job vanished")
+        assert workers.verdict().startswith(f"{record.id}: worker {worker}: the job vanished")
     if not alone:
-        record = await one.start(WAITING)
-        following = asyncio.ensure_future(one.follow(record))
-        await one.until_begun()
-        node = (await one.stack.node()).name
+        record = await workers.start(WAITING)
+        following = asyncio.ensure_future(workers.follow(record))
+        await workers.until_begun()
+        node = (await workers.stack.node()).name
         fields = {"node": node, "worker": 3, "how": "refused"}
         fault = await asyncio.to_thread(
             remote_control.add_fault, local_cloud, "host-gone", **fields
         )
         assert await asyncio.wait_for(following, 90) == 69
-        assert "worker 3 is gone" in one.verdict()
+        assert "worker 3 is gone" in workers.verdict()
         await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault["id"])

@@ -28,15 +28,15 @@ BOOT = 50 * 0.044 / 730
 
 
 def by_kind(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["kind"]: one for one in data["resources"]}
+    return {resource["kind"]: resource for resource in data["resources"]}
 
 
-def hours_later(found: tuple[InventoryItem, ...], hours: float) -> dict[str, tuple[Any, Any]]:
+def hours_later(items: tuple[InventoryItem, ...], hours: float) -> dict[str, tuple[Any, Any]]:
     """By kind, the price an hour and the cost so far as seen so many hours after creation."""
-    (created,) = {one.created for one in found if one.kind == "node"}
+    (created,) = {item.created for item in items if item.kind == "node"}
     assert created is not None
-    charges = charges_of(found, created + timedelta(hours=hours))
-    return {one.item.kind: (one.per_hour, one.so_far) for one in charges}
+    charges = charges_of(items, created + timedelta(hours=hours))
+    return {charge.item.kind: (charge.per_hour, charge.so_far) for charge in charges}
 
 
 async def test_a_stack_with_everything(project: Project) -> None:
@@ -44,19 +44,19 @@ async def test_a_stack_with_everything(project: Project) -> None:
         "data_disks: [{size_gb: 100, type: pd-standard}]", "controller: {disk_gb: 50}"
     )
     await bench.provision()
-    found = await bench.again().status()
-    assert {one.kind for one in found.inventory} == {"node", "controller", "disk", "bucket"}
-    assert all(one.stack == bench.stack.stack.name for one in found.inventory)
-    for one in found.inventory:
-        assert one.created is not None
-        assert abs(datetime.now(UTC) - one.created) < timedelta(minutes=5)
-    costs = hours_later(found.inventory, 3)
+    status = await bench.again().status()
+    assert {item.kind for item in status.inventory} == {"node", "controller", "disk", "bucket"}
+    assert all(item.stack == bench.stack.stack.name for item in status.inventory)
+    for listed in status.inventory:
+        assert listed.created is not None
+        assert abs(datetime.now(UTC) - listed.created) < timedelta(minutes=5)
+    costs = hours_later(status.inventory, 3)
     assert costs["node"] == (pytest.approx(8.805), pytest.approx(3 * 8.805))
     assert costs["controller"][0] == pytest.approx(0.057292)
     assert costs["bucket"] == (None, None)
-    sizes = sorted(one.size_gb for one in found.inventory if one.kind == "disk")
+    sizes = sorted(item.size_gb for item in status.inventory if item.kind == "disk")
     assert sizes == [50, 100]
-    assert found.advice == ()
+    assert status.advice == ()
 
     data = bench.answer("status")["data"]
     assert (data["stack"], data["project"]) == (bench.stack.stack.name, project.id)
@@ -68,15 +68,15 @@ async def test_a_stack_with_everything(project: Project) -> None:
     kinds = by_kind(data)
     assert kinds["controller"]["type"] == "n1-standard-1"
     assert kinds["bucket"]["price_note"] == "$0.02 per GB per month of stored data"
-    assert sum(one["kind"] == "disk" for one in data["resources"]) == 2
+    assert sum(resource["kind"] == "disk" for resource in data["resources"]) == 2
     assert data["advice"] == []
 
 
 async def test_in_words(project: Project) -> None:
     bench = project.stack(extra="controller: {}")
     await bench.provision()
-    code, out, told = bench.type("status")
-    assert (code, told) == (0, "")
+    code, out, stderr = bench.type("status")
+    assert (code, stderr) == (0, "")
     name = bench.stack.stack.name
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert f"stack {name} in project {project.id}" in rows
@@ -87,8 +87,8 @@ async def test_in_words(project: Project) -> None:
     assert "The local cloud is free. These are Google's prices." in rows
     assert "unknown" not in out
     narrow = bench.in_terminal("status", columns=80)
-    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in narrow.splitlines()]
-    assert max(map(len, shown)) <= 80
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in narrow.splitlines()]
+    assert max(map(len, lines)) <= 80
     plain = bench.in_terminal("--no-color", "status", columns=80)
     assert "\x1b[3" not in plain
 
@@ -136,10 +136,12 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
     try:
 
         async def is_waiting() -> bool:
-            found = []
+            items = []
             with suppress(Denied):  # while the project is being made
-                found = (await bench.again().status()).inventory
-            return "WAITING_FOR_RESOURCES" in [one.state for one in found if one.kind == "queued"]
+                items = (await bench.again().status()).inventory
+            return "WAITING_FOR_RESOURCES" in [
+                item.state for item in items if item.kind == "queued"
+            ]
 
         await async_until(is_waiting, "the request waiting")
     finally:
@@ -175,33 +177,33 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
     )
 
     async def with_failure() -> Any:
-        found = await bench.again().status()
-        return found if found.inventory[0].state == "FAILED" else None
+        status = await bench.again().status()
+        return status if status.inventory[0].state == "FAILED" else None
 
-    found = await async_until(with_failure, "the request having failed")
+    status = await async_until(with_failure, "the request having failed")
     remote_control.remove_fault(null_cloud, fault["id"])
-    (advice,) = found.advice
+    (advice,) = status.advice
     assert "left is FAILED and holds quota" in advice.text
     assert advice.command == "up"
-    assert [one for one in found.charges if one.found.kind == "queued"] == []
+    assert [charge for charge in status.charges if charge.item.kind == "queued"] == []
 
 
 async def test_nodes_of_a_spot_request_are_priced_as_spot(project: Project) -> None:
     bench = project.stack("queue: {nodes: 2}, capacity: spot")
     await bench.provision()
-    found = await bench.stack.status()
-    assert {one.kind for one in found.inventory} == {"node", "queued", "bucket"}
-    nodes = [one for one in found.charges if one.item.kind == "node"]
-    assert [one.per_hour for one in nodes] == [pytest.approx(2.2465)] * 2
+    status = await bench.stack.status()
+    assert {item.kind for item in status.inventory} == {"node", "queued", "bucket"}
+    nodes = [charge for charge in status.charges if charge.item.kind == "node"]
+    assert [charge.per_hour for charge in nodes] == [pytest.approx(2.2465)] * 2
 
 
 async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
     bench = project.stack("kind: node, data_disks: [{size_gb: 10}]")
     await bench.provision()
-    found = await bench.stack.status()
-    assert {one.kind for one in found.inventory} == {"tpu", "controller", "disk", "bucket"}
-    assert found.advice == ()
-    (node,) = found.nodes
+    status = await bench.stack.status()
+    assert {item.kind for item in status.inventory} == {"tpu", "controller", "disk", "bucket"}
+    assert status.advice == ()
+    (node,) = status.nodes
     assert node.endpoints
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{node.name}"
     await bench.call("tpu_v1", "delete_node", {"name": name})
@@ -222,19 +224,22 @@ async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
     names = ("--stack", bench.stack.stack.name, "--project", project.id)
     empty = tmp_path / "empty"
     empty.mkdir()
-    mine, theirs = bench.answer("status")["data"], bench.answer("status", *names, folder=empty)
-    theirs = theirs["data"]
-    for data in (mine, theirs):  # seconds pass between the two
+    with_file, by_name = (
+        bench.answer("status")["data"],
+        bench.answer("status", *names, folder=empty),
+    )
+    by_name = by_name["data"]
+    for data in (with_file, by_name):  # seconds pass between the two
         data.pop("cost_so_far")
-        for one in (*data["resources"], *data["nodes"]):
-            one.pop("age_hours", None)
-            one.pop("cost_so_far", None)
-    assert mine == theirs
+        for row in (*data["resources"], *data["nodes"]):
+            row.pop("age_hours", None)
+            row.pop("cost_so_far", None)
+    assert with_file == by_name
 
     code, out, _ = bench.type("down", "--yes", *names, folder=empty)
     assert code == 0, out
     assert (await bench.stack.status()).nodes == ()
-    assert {one.kind for one in (await bench.again().status()).inventory} == {"bucket"}
+    assert {item.kind for item in (await bench.again().status()).inventory} == {"bucket"}
     code, out, _ = bench.type("status", *names, folder=empty)
     assert "Nothing of it runs" in out
     code, out, _ = bench.type("down", "--yes", "--delete-bucket", *names, folder=empty)
@@ -247,14 +252,14 @@ async def test_a_stack_that_nobody_made(project: Project, tmp_path: Path) -> Non
     assert (await bench.stack.status()).inventory == (), "`up` makes the project, too"
     await bench.provision()
     names = ("--stack", "mistyped", "--project")
-    code, out, told = bench.type("status", *names, project.id, folder=tmp_path)
+    code, out, stderr = bench.type("status", *names, project.id, folder=tmp_path)
     assert code == 0
     assert "Nothing of it exists" in out
-    assert f"orphans --all --project {project.id}" in told
+    assert f"orphans --all --project {project.id}" in stderr
     for command in (["status"], ["down", "--yes"]):
-        code, out, told = bench.type(*command, *names, "no-such-project", folder=tmp_path)
+        code, out, stderr = bench.type(*command, *names, "no-such-project", folder=tmp_path)
         assert (code, out) == (1, "")
-        assert "no project no-such-project" in told
+        assert "project no-such-project does not exist" in stderr
 
 
 async def fill(stack: Tpuctl, sizes: dict[str, int]) -> None:
@@ -272,12 +277,12 @@ async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
     assert 0 < record < 2000, "the stack's own record"
     answer = bench.answer("down", "--yes")
     assert answer["exit_code"] == 0
-    left = {one["address"].partition("/")[0]: one for one in answer["data"]["remaining"]}
-    kept = left["bucket"]
-    assert (kept["state"], kept["count_complete"]) == ("kept", True)
-    assert kept["objects"] == 4
-    assert kept["bytes"] >= 1_400_001
-    assert kept["per_month"] == pytest.approx(kept["bytes"] / 2**30 * 0.02, abs=1e-4)
+    left = {row["address"].partition("/")[0]: row for row in answer["data"]["remaining"]}
+    bucket_row = left["bucket"]
+    assert (bucket_row["state"], bucket_row["count_complete"]) == ("kept", True)
+    assert bucket_row["objects"] == 4
+    assert bucket_row["bytes"] >= 1_400_001
+    assert bucket_row["per_month"] == pytest.approx(bucket_row["bytes"] / 2**30 * 0.02, abs=1e-4)
     assert left["node"]["state"] == "deleted"
     assert left["node"]["bytes"] is None
 

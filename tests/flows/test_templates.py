@@ -30,7 +30,7 @@ def typed(folder: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def told(output: str) -> dict[str, list[str]]:
+def commands_in(output: str) -> dict[str, list[str]]:
     """The commands in it that are to be typed, by their name."""
     lines = [shlex.split(line) for line in output.splitlines() if line.startswith("    tpuctl ")]
     return {words[1]: words[1:] for words in lines}
@@ -43,24 +43,24 @@ def test_a_template_goes_up_runs_and_leaves_nothing(
     local_cloud: server_process.LocalCloud, tmp_path: Path, template: str
 ) -> None:
     arguments, logged = JOBS[template]
-    then = told(typed(tmp_path, "init", template, "--name", f"t-{template}"))
+    then = commands_in(typed(tmp_path, "init", template, "--name", f"t-{template}"))
     assert list(then) == ["doctor", "up", "run", "down"]
     if template == "empty":  # it brings no script
         assert then["run"] == ["run", "SCRIPT"]
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / "train.py").write_text("print('hello')\n", "utf-8")
         then["run"] = ["run", "job/train.py"]
-    after_up = told(typed(tmp_path, *then["up"], "--yes"))
+    after_up = commands_in(typed(tmp_path, *then["up"], "--yes"))
     try:
         assert after_up["run"] == then["run"]
         after_run = typed(tmp_path, *after_up["run"], "--", *arguments)
         assert logged in after_run
-        jobs, report, down = (told(after_run)[name] for name in ("jobs", "report", "down"))
+        jobs, report, down = (commands_in(after_run)[name] for name in ("jobs", "report", "down"))
         assert "succeeded" in typed(tmp_path, *jobs)
         typed(tmp_path, *report)
     finally:
         after_down = typed(tmp_path, *then["down"], "--yes")
     assert down == then["down"]
     assert "Nothing that costs money is left but bucket/" in after_down
-    deleted = typed(tmp_path, *told(after_down)["down"], "--yes")
+    deleted = typed(tmp_path, *commands_in(after_down)["down"], "--yes")
     assert "Nothing that costs money is left.\n" in deleted

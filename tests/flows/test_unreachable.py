@@ -43,13 +43,13 @@ async def move_ssh(stack: Tpuctl, port: int) -> None:
     node = await stack.node()
     name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
     client = stack.cloud.client("tpu")
-    found = await stack.cloud.call("node", client.get_node, {"name": name})
-    metadata = {**found.metadata, "tpuctl-ssh-port": str(port)}
-    wanted = {
+    node_now = await stack.cloud.call("node", client.get_node, {"name": name})
+    metadata = {**node_now.metadata, "tpuctl-ssh-port": str(port)}
+    request = {
         "node": {"name": name, "metadata": metadata},
         "update_mask": {"paths": ["metadata"]},
     }
-    operation = await stack.cloud.call("node", client.update_node, wanted)
+    operation = await stack.cloud.call("node", client.update_node, request)
     await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
 
 
@@ -161,13 +161,13 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
     events: list[Event] = []
     planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
     record = await submit(planned, broken, transports, events.append)
-    told = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
-    assert told == ["Bucket not reachable"]
+    summaries = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
+    assert summaries == ["Bucket not reachable"]
     assert await asyncio.wait_for(follow(record, None, transports, events.append), 60) == 0
     log = b"".join(event.data for event in events if isinstance(event, LogChunk))
     assert log.decode() == "안녕\n"
     assert await stack.store.list("tpuctl/bundles/") == []
-    await asyncio.gather(*(one.close() for one in transports.values()))
+    await asyncio.gather(*(transport.close() for transport in transports.values()))
 
 
 @pytest.mark.soak

@@ -29,7 +29,7 @@ def make_vm(make_stack: MakeStack) -> MakeStack:
     return make
 
 
-async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
     return await stack.cloud.call(
         method, getattr(stack.cloud.client(client), method), *arguments, **fields
     )
@@ -37,18 +37,18 @@ async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields
 
 async def node_of(stack: Tpuctl) -> Any:
     request = {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
-    return await ask(stack, "tpu", "get_node", request)
+    return await request(stack, "tpu", "get_node", request)
 
 
 async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
-    operation = await ask(stack, client, method, **fields)
+    operation = await request(stack, client, method, **fields)
     await compute_operation(stack.cloud, operation, subject=method, seconds=30)
 
 
 async def with_apis(stack: Tpuctl) -> Tpuctl:
     """Enable the APIs, for what a test makes before `up` does."""
     names = ("compute", "tpu", "storage", "iam")
-    operation = await ask(
+    operation = await request(
         stack,
         "services",
         "batch_enable_services",
@@ -118,14 +118,14 @@ async def test_labels_tags_and_metadata_follow_the_file_and_others_stay(
     account = f"{name}-tpu@{PROJECT}.iam.gserviceaccount.com"
     assert node.service_account.email == account
 
-    theirs = {
+    labeled = {
         "name": node.name,
         "labels": {**node.labels, "theirs": "too"},
         "tags": [*node.tags, "theirs"],
         "metadata": {**node.metadata, "theirs": "too"},
     }
     mask = {"paths": ["labels", "tags", "metadata"]}
-    operation = await ask(stack, "tpu", "update_node", {"node": theirs, "update_mask": mask})
+    operation = await request(stack, "tpu", "update_node", {"node": labeled, "update_mask": mask})
     await long_operation(stack.cloud, "tpu", operation.operation, subject="update", seconds=30)
     assert (await stack.plan()).plan.is_empty
 
@@ -156,29 +156,29 @@ async def test_a_startup_script_runs_on_the_worker(make_vm: MakeStack) -> None:
     transport = (await stack.transports())[0]
     try:
         async with asyncio.timeout(60):
-            while (said := await transport.run(["cat", "/tmp/begun"])).exit_code:
+            while (begun := await transport.run(["cat", "/tmp/begun"])).exit_code:
                 await asyncio.sleep(0.1)
     finally:
         await transport.close()
-    assert said.stdout == b"begun by root\n"
+    assert begun.stdout == b"begun by root\n"
     assert (await stack.plan()).plan.is_empty
     await stack.down(delete_bucket=True)
 
 
 async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
-    mine = {"name": "mine", "size_gb": 30, "type_": f"zones/{US_ZONE}/diskTypes/pd-ssd"}
+    disk_request = {"name": "mine", "size_gb": 30, "type_": f"zones/{US_ZONE}/diskTypes/pd-ssd"}
     stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
     with pytest.raises(NotFound, match="has no disk mine"):
         await (await with_apis(stack)).up()
-    await done(stack, "disks", "insert_unary", **WHERE, disk_resource=mine)
+    await done(stack, "disks", "insert_unary", **WHERE, disk_resource=disk_request)
     await stack.up()
-    made = stack.stack.names.disk(0)
+    disk_name = stack.stack.names.disk(0)
     attached = {
-        one.source_disk.rpartition("/")[2]: one.mode.name
-        for one in (await node_of(stack)).data_disks
+        disk.source_disk.rpartition("/")[2]: disk.mode.name
+        for disk in (await node_of(stack)).data_disks
     }
-    assert attached == {made: "READ_WRITE", "mine": "READ_ONLY"}
-    disk = await ask(stack, "disks", "get", **WHERE, disk=made)
+    assert attached == {disk_name: "READ_WRITE", "mine": "READ_ONLY"}
+    disk = await request(stack, "disks", "get", **WHERE, disk=disk_name)
     assert (disk.size_gb, disk.type_.rpartition("/")[2]) == (20, "pd-ssd")
     assert disk.labels == {"tpuctl-stack": stack.stack.name}
     assert (await stack.plan()).plan.is_empty
@@ -188,11 +188,15 @@ async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
         await more.up()
 
     down = await stack.down(delete_bucket=True)
-    assert {one.address: one.state for one in down.remaining if "disk/" in one.address} == {
-        f"disk/{made}": "deleted",
+    assert {
+        resource.address: resource.state
+        for resource in down.remaining
+        if "disk/" in resource.address
+    } == {
+        f"disk/{disk_name}": "deleted",
         "disk/mine": "kept",
     }
-    assert (await ask(stack, "disks", "get", **WHERE, disk="mine")).size_gb == 30
+    assert (await request(stack, "disks", "get", **WHERE, disk="mine")).size_gb == 30
     await done(stack, "disks", "delete_unary", **WHERE, disk="mine")
 
 

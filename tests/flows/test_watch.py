@@ -30,7 +30,7 @@ def isolated(local_cloud: server_process.LocalCloud) -> None:
         pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
 
-async def gone(stack: Tpuctl) -> None:
+async def until_deleted(stack: Tpuctl) -> None:
     """Wait until the stack has no node any more."""
 
     async def probe() -> bool | None:
@@ -41,17 +41,17 @@ async def gone(stack: Tpuctl) -> None:
 
 async def nodes(stack: Tpuctl) -> list[Any]:
     parent = f"projects/{stack.stack.project}/locations/{stack.stack.zone}"
-    found = await stack.cloud.call(
+    found_nodes = await stack.cloud.call(
         "nodes",
         lambda **options: list(stack.cloud.client("tpu").list_nodes({"parent": parent}, **options)),
     )
-    return [one for one in found if one.labels.get("tpuctl-stack") == stack.stack.name]
+    return [node for node in found_nodes if node.labels.get("tpuctl-stack") == stack.stack.name]
 
 
 async def machines(stack: Tpuctl, exits: AsyncExitStack) -> dict[int, Transport]:
     transports = await stack.transports()
-    for one in transports.values():
-        exits.push_async_callback(one.close)
+    for transport in transports.values():
+        exits.push_async_callback(transport.close)
     return dict(transports)
 
 
@@ -68,7 +68,7 @@ async def orders(transport: Transport) -> dict[str, Any]:
 async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 5s}\n")
     await stack.up()
-    await gone(stack)
+    await until_deleted(stack)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -87,7 +87,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
             return json.loads(text).get("failure") or None
 
         assert "HTTP 403" in await async_until(probe, "the refusal being told")
-    await gone(stack)
+    await until_deleted(stack)
     assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
 
 
@@ -97,7 +97,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
 async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> None:
     stack = make_stack(runtime="auto, kind: node", extra="limits: {idle: 6s}\n")
     await stack.up()
-    assert [found.address.partition("/")[0] for found in await left(stack)] != []
+    assert [item.address.partition("/")[0] for item in await left(stack)] != []
 
     async def probe() -> bool | None:
         return True if not await left(stack) else None
@@ -144,19 +144,19 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
     # Three times the limit, counted by the watch's own looks: it has seen the job in each.
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        seen = []
-        while len(seen) < 12:
+        states = []
+        while len(states) < 12:
             text = (await worker.run(["cat", STATE])).stdout
-            found = json.loads(text)
-            if not seen or found["heartbeat"] != seen[-1]["heartbeat"]:
-                seen.append(found)
+            state_now = json.loads(text)
+            if not states or state_now["heartbeat"] != states[-1]["heartbeat"]:
+                states.append(state_now)
             await asyncio.sleep(0.2)
-    assert {one["doing"] for one in seen[1:]} == {"a job runs"}
+    assert {watch_state["doing"] for watch_state in states[1:]} == {"a job runs"}
     assert len(await nodes(stack)) == 1
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
         (await worker.run(["touch", "/tmp/enough"])).check("ending the job")
-    await gone(stack)
+    await until_deleted(stack)
 
 
 @pytest.mark.soak
@@ -167,11 +167,11 @@ async def test_a_node_goes_at_its_age_though_a_job_runs(
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        found = await orders(worker)
-        assert found["max_seconds"] == pytest.approx(14.4)
+        watch_orders = await orders(worker)
+        assert watch_orders["max_seconds"] == pytest.approx(14.4)
         with pytest.raises(Exception):  # noqa: B017 - the machine takes the login with it
             (await worker.run(["sleep", "600"])).check("staying logged in")
-    await gone(stack)
+    await until_deleted(stack)
 
 
 async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack) -> None:
@@ -220,9 +220,9 @@ async def test_new_limits_reach_a_watch_at_work(make_stack: MakeStack) -> None:
     await stack.up()
     again = make_stack(name=stack.stack.name, extra="limits: {idle: 5s}\n")
     prepared = await again.up()
-    changes = {one.address: one for one in prepared.plan}
+    changes = {change.address: change for change in prepared.plan}
     assert "limits" in changes[f"node/{stack.stack.names.node}"].fields
-    await gone(again)
+    await until_deleted(again)
 
 
 async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack) -> None:
@@ -230,13 +230,17 @@ async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack
     await stack.up()
     said: list[str] = []
     async with AsyncExitStack() as exits:
-        found = await machines(stack, exits)
-        states = await prepare_machines(found, stack.stack.bucket, said.append, has_watchdog=True)
+        transports = await machines(stack, exits)
+        states = await prepare_machines(
+            transports, stack.stack.bucket, said.append, has_watchdog=True
+        )
         assert {worker: state.was_started for worker, state in states.items()} == {0: False}
         assert said == []
-        assert [one.name for one in await stack.store.list("tpuctl/bundles/")] == []
+        assert [info.name for info in await stack.store.list("tpuctl/bundles/")] == []
         with pytest.raises(Denied, match="no-such-bucket-anywhere"):
-            await require_bucket_access(found[0], "no-such-bucket-anywhere", said.append, seconds=1)
+            await require_bucket_access(
+                transports[0], "no-such-bucket-anywhere", said.append, seconds=1
+            )
         assert said
     await stack.down(delete_bucket=True)
 
@@ -247,10 +251,10 @@ async def test_workers_of_a_slice_tell_each_other_of_their_jobs(make_stack: Make
     stack = make_stack(type_name="v2-32", zone="europe-west4-a", extra="limits: {idle: 5s}\n")
     await stack.up()
     async with AsyncExitStack() as exits:
-        found = await machines(stack, exits)
-        async with found[3].stream(["sh", "-c", "sleep 12; echo stayed"]) as stream:
+        transports = await machines(stack, exits)
+        async with transports[3].stream(["sh", "-c", "sleep 12; echo stayed"]) as stream:
             assert b"".join([chunk async for chunk in stream.chunks()]) == b"stayed\n"
         assert len(await nodes(stack)) == 1
-    await gone(stack)
+    await until_deleted(stack)
     with pytest.raises(NotFound):
         await stack.node()

@@ -23,7 +23,7 @@ def stack(folder: Path, limits: str) -> Stack:
     return load_stack(path)
 
 
-def told(of: Stack, age: float) -> str:
+def limit_at(of: Stack, age: float) -> str:
     return reached_limit(of, datetime.now(UTC) - timedelta(seconds=age))
 
 
@@ -36,7 +36,7 @@ def told(of: Stack, age: float) -> str:
     ],
 )
 def test_an_age(tmp_path: Path, age: float, expected: str) -> None:
-    assert told(stack(tmp_path, "{max_hours: 1}"), age) == expected
+    assert limit_at(stack(tmp_path, "{max_hours: 1}"), age) == expected
 
 
 def test_a_cost(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_a_cost(tmp_path: Path) -> None:
     hourly = cost_of(of).per_hour
     assert hourly is not None
     seconds = 9 / hourly * HOUR
-    assert told(of, seconds - 1) == told(of, seconds + 1) == "limits.max_cost, $9"
-    assert told(of, seconds - CLOCK_SKEW_SECONDS * 2) == ""
+    assert limit_at(of, seconds - 1) == limit_at(of, seconds + 1) == "limits.max_cost, $9"
+    assert limit_at(of, seconds - CLOCK_SKEW_SECONDS * 2) == ""
 
 
 def test_without_limits_or_a_time_of_making_none_is_reached(tmp_path: Path) -> None:
-    assert told(stack(tmp_path, "{}"), 10**8) == ""
+    assert limit_at(stack(tmp_path, "{}"), 10**8) == ""
     assert reached_limit(stack(tmp_path, "{max_hours: 1}"), None) == ""

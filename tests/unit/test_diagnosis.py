@@ -25,10 +25,10 @@ from tpuctl.view.diagnosis import ending, role_text, show_finding
 
 
 def answers(finding: Finding) -> Callable[[], Awaitable[Finding]]:
-    async def ask() -> Finding:
+    async def run() -> Finding:
         return finding
 
-    return ask
+    return run
 
 
 def ok(name: str) -> Check:
@@ -55,12 +55,12 @@ def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
         Check("d", never, ("a", "c")),
         Check("e", answers(Finding("e", CheckState.OK, "well")), ("absent",), ("d",)),
     ]
-    found = asyncio.run(run_checks(checks, lambda finding: None))
-    assert [one.state.value for one in found.findings] == [
+    diagnosis = asyncio.run(run_checks(checks, lambda finding: None))
+    assert [finding.state.value for finding in diagnosis.findings] == [
         *("ok", "problem", "not asked", "not asked", "ok")
     ]
-    assert [one.root for one in found.findings] == ["", "", "b", "b", ""]
-    assert found.exit_code == 76
+    assert [finding.root for finding in diagnosis.findings] == ["", "", "b", "b", ""]
+    assert diagnosis.exit_code == 76
 
 
 def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
@@ -104,7 +104,7 @@ def test_the_most_basic_problem_decides(states: list[tuple[str, int]], code: int
     assert Diagnosis(tuple(findings)).exit_code == code
 
 
-def shown(finding: Finding, width: int) -> str:
+def output_of(finding: Finding, width: int) -> str:
     out = io.StringIO()
     show_finding(finding, Console(file=out, width=width, no_color=True, highlight=False))
     return out.getvalue()
@@ -119,7 +119,7 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
         "Ask an administrator to grant it with a rather long sentence that has to be wrapped\n"
         f"    {command}",
     )
-    lines = shown(finding, 80).splitlines()
+    lines = output_of(finding, 80).splitlines()
     assert any(line.strip() == command for line in lines)
     assert all(len(line) <= 80 for line in lines if command not in line)
     assert lines[0].startswith("problem    permissions   missing word0")
@@ -127,7 +127,7 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
 
 
 def test_the_end_counts_what_was_found() -> None:
-    findings = [Finding("x", CheckState(one), "") for one in ("ok", "warning", "not asked")]
+    findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "not asked")]
     assert (
         ending(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
     )
@@ -137,22 +137,22 @@ def test_the_end_counts_what_was_found() -> None:
 
 def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
-    found = machine_finding(None)
-    assert found.state in (CheckState.OK, CheckState.WARNING)
-    assert "created on first use" in found.told
+    finding = machine_finding(None)
+    assert finding.state in (CheckState.OK, CheckState.WARNING)
+    assert "created on first use" in finding.told
     assert not (tmp_path / "config").exists(), "nothing is changed"
     (tmp_path / "file").write_text("", "utf-8")
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "file" / "below"))
-    found = machine_finding(None)
-    assert (found.state, found.exit_code) == (CheckState.PROBLEM, 2)
-    assert "TPUCTL_CONFIG_HOME" in found.command
+    finding = machine_finding(None)
+    assert (finding.state, finding.exit_code) == (CheckState.PROBLEM, 2)
+    assert "TPUCTL_CONFIG_HOME" in finding.command
     wrong = tmp_path / "key"
     wrong.write_text("no key", "utf-8")
-    found = machine_finding(
+    finding = machine_finding(
         stack_of(tmp_path, f"tpu: {{type: v2-8}}\naccess: {{ssh_key: {wrong}}}")
     )
-    assert found.state is CheckState.PROBLEM
-    assert str(wrong) in found.told
+    assert finding.state is CheckState.PROBLEM
+    assert str(wrong) in finding.told
 
 
 # Allowed and denied values as Google's page on resource locations has them, and places.
@@ -181,7 +181,7 @@ def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.M
 def test_locations_that_policies_allow(
     rule: dict[str, object], yes: list[str], no: list[str]
 ) -> None:
-    assert [one for one in (*yes, *no) if _is_allowed(one, [rule])] == yes
+    assert [location for location in (*yes, *no) if _is_allowed(location, [rule])] == yes
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_what_policies_mean_for_a_stack(
     tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
 ) -> None:
     stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
-    found = POLICIES[constraint](stack, [rule])
-    assert (None if found is None else found.is_problem) == problem
+    verdict = POLICIES[constraint](stack, [rule])
+    assert (None if verdict is None else verdict.is_problem) == problem
 
 
 def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None:
@@ -215,15 +215,15 @@ def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None
         "allow_egress: true}\n",
     )
     rule = {"values": {"allowedValues": ["in:eu-locations"]}}
-    found = POLICIES["gcp.resourceLocations"](stack, [rule])
-    assert found is not None
-    assert not found.is_problem
-    assert "us-central1-a" in found.detail
-    assert "zones: [europe-west4-a]" in found.hint
+    verdict = POLICIES["gcp.resourceLocations"](stack, [rule])
+    assert verdict is not None
+    assert not verdict.is_problem
+    assert "us-central1-a" in verdict.detail
+    assert "zones: [europe-west4-a]" in verdict.hint
 
 
 def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
-    assert {(one.kind, one.action) for one in required_permissions(KINDS)} >= {
+    assert {(permission.kind, permission.action) for permission in required_permissions(KINDS)} >= {
         (kind.kind, kind.optional[0]) for kind in KINDS if kind.optional[0]
     }
     stack = stack_of(
@@ -280,8 +280,8 @@ def test_a_check_that_fails_is_told_in_its_own_words() -> None:
         error = Denied("Permission denied", "no", hint="Ask:\n    command --now")
         raise error from NotFound("x")
 
-    found = asyncio.run(run_checks([Check("a", refuse)], lambda finding: None)).findings[0]
-    assert (found.told, found.command, found.exit_code) == (
+    check_finding = asyncio.run(run_checks([Check("a", refuse)], lambda finding: None)).findings[0]
+    assert (check_finding.told, check_finding.command, check_finding.exit_code) == (
         *("Permission denied: no", "command --now"),
         77,
     )

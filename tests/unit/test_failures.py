@@ -233,29 +233,29 @@ def worker(number: int = 0, state: str = "failed", **more: Any) -> WorkerRecord:
 
 
 def weighed(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
-    found = classify({0: worker(**more)}, {0: log}, machines)
-    assert found is not None
-    return found
+    failure = classify({0: worker(**more)}, {0: log}, machines)
+    assert failure is not None
+    return failure
 
 
 @pytest.mark.parametrize(("name", "text"), SEEN)
 def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
-    found = weighed(FRAMES + text.encode() + b"\n")
-    assert (found.name, found.worker) == (name, 0)
-    assert found.detail == text.strip()
+    failure = weighed(FRAMES + text.encode() + b"\n")
+    assert (failure.name, failure.worker) == (name, 0)
+    assert failure.detail == text.strip()
     assert weighed(b"hello\n" + text.encode()).name == name, "without a traceback"
-    assert found.cause.endswith(".")
-    assert found.hint
+    assert failure.cause.endswith(".")
+    assert failure.hint
 
 
 def test_every_entry_of_the_table_was_seen() -> None:
     texts = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
     answers = json.loads((HERE.parent / "flows/seen_errors.json").read_text("utf-8"))
-    seen = {name for name, _ in SEEN} | {row["known"] for row in [*texts, *answers]}
-    names = {known.name for known in table().errors}
-    assert not names - seen, "add a text of it to tests/unit/seen_texts.toml"
-    assert not seen - names, "the table has no such entry"
-    assert len(seen) >= 150
+    covered = {name for name, _ in SEEN} | {row["known"] for row in [*texts, *answers]}
+    names = {entry.name for entry in table().errors}
+    assert not names - covered, "add a text of it to tests/unit/seen_texts.toml"
+    assert not covered - names, "the table has no such entry"
+    assert len(covered) >= 150
     assert all(row["source"] for row in [*texts, *answers])
 
 
@@ -263,15 +263,15 @@ def test_every_entry_of_the_table_was_seen() -> None:
 def test_a_scripts_own_failure_is_no_machines(text: str) -> None:
     for log in (FRAMES + text.encode() + b"\n", text.encode()):
         for state in ("READY", "PREEMPTED", ""):
-            found = weighed(log, Machines(state=state, is_spot=True))
-            assert (found.kind, found.name) == ("failure", "script"), (text, state)
+            failure = weighed(log, Machines(state=state, is_spot=True))
+            assert (failure.kind, failure.name) == ("failure", "script"), (text, state)
 
 
 @pytest.mark.parametrize("name", ["hbm", "import", "missing-data", "bucket-permission", "nan"])
 def test_a_node_that_is_taken_away_afterwards_excuses_no_script(name: str) -> None:
-    text = next(text for known, text in SEEN if known == name)
-    found = weighed(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
-    assert (found.kind, found.name) == ("failure", name)
+    text = next(text for name_of_text, text in SEEN if name_of_text == name)
+    failure = weighed(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
+    assert (failure.kind, failure.name) == ("failure", name)
 
 
 def test_what_a_program_survived_is_not_why_it_ended() -> None:
@@ -304,9 +304,9 @@ def test_the_scripts_failure_on_one_worker_goes_before_what_broke_around_it() ->
         0: FRAMES + b"XlaRuntimeError: UNAVAILABLE: Socket closed\n",
         1: FRAMES + b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm\n",
     }
-    found = classify(workers, logs, Machines())
-    assert found is not None
-    assert (found.kind, found.name, found.worker) == ("failure", "hbm", 1)
+    failure = classify(workers, logs, Machines())
+    assert failure is not None
+    assert (failure.kind, failure.name, failure.worker) == ("failure", "hbm", 1)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +333,11 @@ def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
     machines: Machines, kind: str, name: str
 ) -> None:
     for lost in (worker(state="lost"), worker(first_cause="terminated", exit_code=143)):
-        found = classify({0: lost}, {0: b"step 1\n"}, machines)
-        assert found is not None
+        failure = classify({0: lost}, {0: b"step 1\n"}, machines)
+        assert failure is not None
         if name == "worker-gone" and lost.first_cause == "terminated":
             name = "restarted"
-        assert (found.kind, found.name) == (kind, name)
+        assert (failure.kind, failure.name) == (kind, name)
 
 
 @pytest.mark.parametrize(
@@ -365,9 +365,9 @@ def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
     ],
 )
 def test_what_supervisors_say(record: WorkerRecord, kind: str, name: str) -> None:
-    found = classify({0: record}, {}, Machines())
-    assert found is not None
-    assert (found.kind, found.name) == (kind, name)
+    failure = classify({0: record}, {}, Machines())
+    assert failure is not None
+    assert (failure.kind, failure.name) == (kind, name)
 
 
 def test_an_installer_without_a_network_says_at_last_that_there_is_no_such_package() -> None:
@@ -377,8 +377,8 @@ def test_an_installer_without_a_network_says_at_last_that_there_is_no_such_packa
         b"ERROR: Could not find a version that satisfies the requirement jax\n"
         b"ERROR: No matching distribution found for jax\n"
     )
-    found = weighed(log, first_cause="requirements")
-    assert (found.kind, found.name) == ("infrastructure", "network")
+    failure = weighed(log, first_cause="requirements")
+    assert (failure.kind, failure.name) == ("infrastructure", "network")
 
 
 def test_a_remote_nodes_end_explains_whatever_its_script_said() -> None:

@@ -38,10 +38,10 @@ def ancestors(graph: Graph, node: str) -> set[str]:
     found: set[str] = set()
     waiting = list(graph[node])
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += graph[one]
+        ancestor = waiting.pop()
+        if ancestor not in found:
+            found.add(ancestor)
+            waiting += graph[ancestor]
     return found
 
 

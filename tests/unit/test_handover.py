@@ -84,9 +84,9 @@ def test_it_is_the_same_stack(tmp_path: Path, name: str) -> None:
     assert there.service_account == here.service_account
     assert not there.file.project.create
 
-    def addresses(one: Stack) -> set[str]:
+    def addresses(stack: Stack) -> set[str]:
         cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
-        return {each.address for each in resources_of(one, cloud)}
+        return {each.address for each in resources_of(stack, cloud)}
 
     network = "network/default"
     assert addresses(there) - {network} == addresses(here) - {"network/main"}
@@ -96,11 +96,11 @@ def test_machines_let_in_whom_they_let_in_before(tmp_path: Path) -> None:
     text = f"stack: one\nproject: {{id: my-project}}\n{STACKS['everything']}\n"
     here = loaded(tmp_path / "here", text)
     there = handed(here, tmp_path / "there")
-    own = "cara:ssh-ed25519 CCCC cara"
-    found = metadata_of(there, own)
-    assert found["ssh-keys"].splitlines() == [*KEYS.splitlines(), own]
-    before = metadata_of(here, own)
-    assert {**found, "ssh-keys": ""} == {**before, "ssh-keys": ""}
+    own_key = "cara:ssh-ed25519 CCCC cara"
+    metadata = metadata_of(there, own_key)
+    assert metadata["ssh-keys"].splitlines() == [*KEYS.splitlines(), own_key]
+    before = metadata_of(here, own_key)
+    assert {**metadata, "ssh-keys": ""} == {**before, "ssh-keys": ""}
 
 
 def test_a_nodes_range_is_kept_unless_the_file_names_one(tmp_path: Path) -> None:
@@ -108,26 +108,26 @@ def test_a_nodes_range_is_kept_unless_the_file_names_one(tmp_path: Path) -> None
     here = loaded(tmp_path / "here", text)
     assert handed(here, tmp_path / "there").file.network.node_range == "10.240.7.0/29"
     network = here.file.network.model_copy(update={"node_range": "service-networking"})
-    named = replace(here, file=here.file.model_copy(update={"network": network}))
-    there = handed(named, tmp_path / "named")
+    with_network = replace(here, file=here.file.model_copy(update={"network": network}))
+    there = handed(with_network, tmp_path / "named")
     assert there.file.network.node_range == "service-networking"
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "named", "hint"),
+    ("code", "output", "detail", "hint"),
     [
         (4, "no Python from python3.11 on here", "no Python from python3.11", "image: ubuntu-2404"),
         (1, "Collecting a\nERROR: No matching distribution", "No matching", "package index"),
     ],
 )
 def test_what_kept_tpuctl_from_being_installed_is_told(
-    tmp_path: Path, code: int, said: str, named: str, hint: str
+    tmp_path: Path, code: int, output: str, detail: str, hint: str
 ) -> None:
     stack = loaded(
         tmp_path / "here", f"stack: one\nproject: {{id: my-project}}\n{STACKS['plain']}\n"
     )
     with pytest.raises(RemoteFailed) as caught:
-        install_result(Result(code, b"", said.encode()), stack)
-    (told,) = caught.value.diagnostics
-    assert named in told.detail
-    assert hint in told.hint
+        install_result(Result(code, b"", output.encode()), stack)
+    (diagnostic,) = caught.value.diagnostics
+    assert detail in diagnostic.detail
+    assert hint in diagnostic.hint

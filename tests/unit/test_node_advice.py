@@ -26,9 +26,9 @@ from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
 def test_the_runtime_to_change_to(type_name: str, tensorflow: str | None, expected: str) -> None:
     accelerator = accelerator_type(type_name)
     assert accelerator is not None
-    found = vm_runtime(accelerator, tensorflow)
-    assert found is not None
-    assert found.version == expected
+    runtime = vm_runtime(accelerator, tensorflow)
+    assert runtime is not None
+    assert runtime.version == expected
 
 
 def test_what_is_announced_can_be_put_into_the_stack_file(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_what_is_announced_can_be_put_into_the_stack_file(tmp_path: Path) -> Non
         "tpu: {kind: node, type: v3-8, runtime: 2.9.3, zones: [europe-west4-a]}\n"
     )
     path.write_text(text, "utf-8")
-    said = closed_api_warning(load_stack(path))
-    assert "bert-tpu" in said.detail
-    change = said.hint.splitlines()[-1].strip().removeprefix("tpu: {").removesuffix("}")
+    notice = closed_api_warning(load_stack(path))
+    assert "bert-tpu" in notice.detail
+    change = notice.hint.splitlines()[-1].strip().removeprefix("tpu: {").removesuffix("}")
     path.write_text(text.replace("kind: node", change).replace("runtime: 2.9.3, ", ""), "utf-8")
     changed = load_stack(path)
     assert not changed.is_node

@@ -14,10 +14,10 @@ from tpuctl.catalog import (
 )
 
 
-def known(name: str) -> AcceleratorType:
-    found = accelerator_type(name)
-    assert found is not None
-    return found
+def known_type(name: str) -> AcceleratorType:
+    accelerator = accelerator_type(name)
+    assert accelerator is not None
+    return accelerator
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def known(name: str) -> AcceleratorType:
     ],
 )
 def test_limits_are_those_of_reports(name: str, spot: bool, limit: str, amount: int) -> None:
-    limits = {each.id: each for each in quota_limits(known(name), spot)}
-    assert limits[limit].amount(known(name)) == amount
+    limits = {each.id: each for each in quota_limits(known_type(name), spot)}
+    assert limits[limit].amount(known_type(name)) == amount
     assert limits[limit].scope == ("zone" if "PerZone" in limit else "region")
 
 
@@ -62,11 +62,13 @@ def test_every_type_has_a_limit_for_its_zone_and_one_for_its_region() -> None:
 
 def test_flex_start_is_where_it_was_accepted_and_not_where_it_was_refused() -> None:
     # Zone tables of 2026-08; us-west4-a alone took a v5litepod-1 among those tried.
-    assert "us-west4-a" in flex_start_zones(known("v5litepod-1"))
-    assert "europe-west4-b" not in flex_start_zones(known("v5litepod-1"))
-    assert {"us-east5-a", "us-east5-b", "europe-west4-a"} <= set(flex_start_zones(known("v6e-1")))
+    assert "us-west4-a" in flex_start_zones(known_type("v5litepod-1"))
+    assert "europe-west4-b" not in flex_start_zones(known_type("v5litepod-1"))
+    assert {"us-east5-a", "us-east5-b", "europe-west4-a"} <= set(
+        flex_start_zones(known_type("v6e-1"))
+    )
     refused = {"asia-east1-c", "us-central1-b", "us-south1-a"}
-    assert not refused & set(flex_start_zones(known("v6e-1")))
-    assert flex_start_zones(known("v3-8")) == ()
+    assert not refused & set(flex_start_zones(known_type("v6e-1")))
+    assert flex_start_zones(known_type("v3-8")) == ()
     for accelerator in accelerator_types().values():
         assert set(flex_start_zones(accelerator)) <= set(accelerator.zones)

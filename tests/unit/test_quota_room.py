@@ -18,15 +18,17 @@ DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer
 
 def rooms(
     allowed: Mapping[tuple[str, str], float | None],
-    *found: InventoryItem,
+    *items: InventoryItem,
     name: str = "v3-8",
     addresses: tuple[float, float] | None = None,
 ) -> dict[tuple[str, str], Room]:
-    known = accelerator_type(name)
-    assert known is not None
+    accelerator = accelerator_type(name)
+    assert accelerator is not None
     quotas = {"IN_USE_ADDRESSES": addresses} if addresses else {}
-    told = rooms_of(known, (HERE, THERE), found, allowed, {REGION: Region(REGION, quotas)})
-    return {(one.zone, one.capacity): one for one in told}
+    room_list = rooms_of(
+        accelerator, (HERE, THERE), items, allowed, {REGION: Region(REGION, quotas)}
+    )
+    return {(room.zone, room.capacity): room for room in room_list}
 
 
 def node(
@@ -38,8 +40,8 @@ def node(
 
 def test_what_is_left_of_a_zone() -> None:
     allowed = {(DEMAND.format("Zone"), HERE): 40.0, (SPOT.format("Zone"), HERE): 7.0}
-    found = rooms(allowed, node(HERE), node(THERE), node(HERE, capacity="spot"))
-    demand, spot = found[HERE, "on-demand"], found[HERE, "spot"]
+    room_by_zone = rooms(allowed, node(HERE), node(THERE), node(HERE, capacity="spot"))
+    demand, spot = room_by_zone[HERE, "on-demand"], room_by_zone[HERE, "spot"]
     assert (demand.allowed, demand.used, demand.takes, demand.nodes) == (40, 8, 8, 4)
     assert (demand.bound, demand.unit) == ("zone", "cores")
     assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never fewer than none"
@@ -59,10 +61,10 @@ def test_the_region_or_the_addresses_may_be_what_is_short() -> None:
 
 
 def test_what_nobody_tells_is_not_guessed() -> None:
-    found = rooms({})
-    assert {(one.allowed, one.nodes) for one in found.values()} == {(None, None)}
-    found = rooms({}, addresses=(1.0, 1.0))
-    assert found[HERE, "on-demand"].nodes is None
+    room_by_zone = rooms({})
+    assert {(room.allowed, room.nodes) for room in room_by_zone.values()} == {(None, None)}
+    room_by_zone = rooms({}, addresses=(1.0, 1.0))
+    assert room_by_zone[HERE, "on-demand"].nodes is None
     unlimited = rooms({(DEMAND.format("Zone"), HERE): None})[HERE, "on-demand"]
     assert (unlimited.allowed, unlimited.nodes, unlimited.bound) == (float("inf"), None, "")
     both = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Zone"), THERE): None}
@@ -81,7 +83,7 @@ def test_zones_with_room_stand_first() -> None:
         (SPOT.format("Zone"), HERE): 0.0,
         (DEMAND.format("Zone"), THERE): 80.0,
     }
-    order = [(one.zone, one.capacity, one.nodes) for one in rooms(allowed).values()]
+    order = [(room.zone, room.capacity, room.nodes) for room in rooms(allowed).values()]
     assert order == [
         (THERE, "on-demand", 10),
         (HERE, "on-demand", 1),

@@ -61,7 +61,7 @@ async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
     try:
         return Limits(await _limits(cloud, stack.project, limits, stack.zones))
     except TpuctlError as error:
-        return Limits(problem=f"cannot read Cloud TPU quota: {_reason(error)}")
+        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
 
 
 async def _limits(
@@ -134,7 +134,7 @@ async def _regions(cloud: Cloud) -> dict[str, Region] | str:
             "the quota of every region", list_regions, timeout=TIMEOUT_SECONDS
         )
     except TpuctlError as error:
-        return f"cannot read Compute Engine quota: {_reason(error)}"
+        return f"quota of Compute Engine could not be read: {_reason(error)}"
     return {
         region.name: Region(
             region.name, {each.metric: (each.limit, each.usage) for each in region.quotas}
@@ -155,7 +155,7 @@ async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
             timeout=TIMEOUT_SECONDS,
         )
     except TpuctlError as error:
-        return f"cannot read Compute Engine quota: {_reason(error)}"
+        return f"quota of Compute Engine could not be read: {_reason(error)}"
     return Region(
         stack.region, {quota.metric: (quota.limit, quota.usage) for quota in region.quotas}
     )
