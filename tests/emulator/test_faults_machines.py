@@ -135,7 +135,7 @@ async def test_an_instance_is_maintained(cloud: Any, policy: str) -> None:
 
 @pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
 async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
-    with pytest.raises(NotFound, match="There is no node slice"):
+    with pytest.raises(NotFound, match="Node slice not found"):
         await add(cloud, kind, node="slice")
     await asyncio.to_thread(make_slice, cloud)
     with pytest.raises(NotFound, match="Did you mean slice"):
@@ -144,7 +144,7 @@ async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
         await add(cloud, kind, node="slice", worker=4)
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
     later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
-    assert "There is no node another" in later["problem"]
+    assert "Node another not found" in later["problem"]
 
 
 async def test_a_key_is_refused_by_one_worker(cloud: Any) -> None:

@@ -157,4 +157,4 @@ async def test_a_node_that_is_not_there(cloud: Any) -> None:
     )
     await happened(handle, later)
     state = await asyncio.to_thread(remote_control.fault, handle, later["id"])
-    assert "There is no node one" in state["problem"]
+    assert "Node one not found" in state["problem"]

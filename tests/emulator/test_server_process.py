@@ -199,7 +199,7 @@ def test_a_taken_port_is_named(home: Path) -> None:
         with pytest.raises(Usage) as caught:
             server_process.start(home, port=port, ssh="high")
     diagnostic = caught.value.diagnostics[0]
-    assert diagnostic.summary == "Port taken"
+    assert diagnostic.summary == "Port in use"
     assert str(port) in diagnostic.detail
     assert "--port" in diagnostic.hint
 

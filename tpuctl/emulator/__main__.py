@@ -1,4 +1,4 @@
-"""`python -m tpuctl.emulator --home FOLDER`: serve a local cloud until told to stop."""
+"""`python -m tpuctl.emulator --home FOLDER`: serve a local cloud until stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) 
         await server.start()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            print(f"Port taken: {port}", file=sys.stderr)
+            print(f"Port in use: {port}", file=sys.stderr)
             return 3
         raise
     loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--pace", default="quick")
     parser.add_argument("--ssh", default="auto", choices=("auto", "high"))
     options = parser.parse_args()
-    # Machines are child processes; gRPC's own handling of forks is not needed and gets in the way.
+    # Machines are child processes; gRPC's fork support is not needed and interferes.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     os.umask(0o077)
     logging.basicConfig(

@@ -1,4 +1,4 @@
-"""The local cloud's server: puts the parts together, opens the door, closes it cleanly."""
+"""The local cloud's server: assembles its parts, listens, and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = ["APIS", "PACES", "MakeHost", "Server", "StartableHost"]
 
 
 class StartableHost(Host, Protocol):
-    """A Host with a beginning: opens what its machines share."""
+    """A Host that must be started before use."""
 
     async def start(self) -> None: ...
 
 
 def _find_apis() -> tuple[GoogleApi, ...]:
-    """Every folder of an API is known by its `api.py`."""
+    """The APIs of all folders that have an `api.py`."""
     folder = Path(__file__).parent
     modules = sorted(file.relative_to(folder).parent.parts for file in folder.rglob("api.py"))
     names = (".".join((__package__, *parts, "api")) for parts in modules)
@@ -58,7 +58,7 @@ MakeHost = Callable[[Path, tuple[str, int]], StartableHost]
 
 
 class Server:
-    """One local cloud. Everything it acknowledged is in its folder and outlives it."""
+    """One local cloud. Everything it acknowledged is persisted in its folder."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Server:
         pace: str = DEFAULT_PACE,
         transcript: Transcript | None = None,
     ) -> None:
-        """`port` 0 picks one; `make_host` is called with the folder and the front's address."""
+        """`port` 0 picks a free one; `make_host` gets the folder and the API server's address."""
         self.home = home
         self.port = port
         self.pace = Pace(pace, PACES)
@@ -79,13 +79,13 @@ class Server:
         self._started = time.time()
 
     async def start(self) -> None:
-        """Open the state, listen, and take up what an earlier process left unfinished."""
+        """Open the state, listen, and resume what an earlier process left unfinished."""
         private_folder(self.home)
         self.home.chmod(0o700)
         self.token = AccessTokens.read_or_create_token(self.home / "token")
         self.store = Store(self.home / "state.sqlite")
         access = AccessTokens(self.token, self.store)
-        # The port first: machines are told where the APIs are.
+        # Listen first: machines need the address of the APIs.
         self._http: HttpHandler | None = None
         self._switch = ProtocolSwitch(
             web.Server(self._answer_http, access_log=None), self._open_rpc
@@ -132,9 +132,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     async def close(self) -> None:
-        """Shut the machines and the store. Pending operations stay, for the next start."""
+        """Stop the machines and close the store. Pending operations resume at the next start."""
         if self._http is not None:
-            self.world.traffic.close()  # who is held would be waited for
+            self.world.traffic.close()  # held requests would delay the shutdown
             await self._tunnels.close()
         await self._switch.close()
         if self._http is not None:
@@ -164,7 +164,7 @@ class Server:
         return await self._control.handle(request)
 
     def report(self) -> dict[str, Any]:
-        """What `/_local/status` tells."""
+        """The content of `/_local/status`."""
         assert self._http is not None
         objects = self.store.row("SELECT count(*), coalesce(sum(size), 0) FROM objects")
         assert objects is not None
@@ -188,7 +188,7 @@ class Server:
         }
 
     def write_address(self) -> None:
-        """Leave word for `client.server_process` where this process answers."""
+        """Record this process's address for `client.server_process`."""
         path = self.home / "server.json"
         draft = path.with_suffix(".draft")
         draft.write_text(

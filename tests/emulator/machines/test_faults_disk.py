@@ -124,8 +124,8 @@ async def test_a_limit_that_is_there_when_programs_begin_to_run(isolated: Any) -
 async def test_without_namespaces_it_is_refused(make_lab: Any) -> None:
     lab = await make_lab(namespaces=False)
     await lab.boot()
-    with pytest.raises(MachineError, match="a view of their own"):
+    with pytest.raises(MachineError, match="only where machines are isolated"):
         await lab.host.limit_disk(lab.name, 0)
     assert await write(lab, "~/x") == (2 * MIB, 0)
-    with pytest.raises(MachineError, match="does not run"):
+    with pytest.raises(MachineError, match="is not running"):
         await lab.host.limit_disk("another", 0)

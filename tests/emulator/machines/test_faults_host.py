@@ -122,5 +122,5 @@ async def test_a_new_server_finds_it_as_it_was(make_lab: Any, tmp_path: Path) ->
 
 
 async def test_a_machine_that_does_not_run(lab: Any) -> None:
-    with pytest.raises(MachineError, match="does not run"):
+    with pytest.raises(MachineError, match="is not running"):
         await lab.host.fail_host("another", is_silent=True)

@@ -81,7 +81,9 @@ async def test_pips_own_words_tell_why_an_image_could_not_be_made(
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     store = ImageStore(tmp_path / "cache")
-    with pytest.raises(MachineError, match=r"TensorFlow 2\.18\.0 could not be made") as failure:
+    with pytest.raises(
+        MachineError, match=r"Failed to build the image with TensorFlow 2\.18\.0"
+    ) as failure:
         await store.ensure("2.18.0", lambda _: None)
     assert "No matching distribution" in str(failure.value)
     assert not store.is_cached("2.18.0")

@@ -243,8 +243,13 @@ def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineS
 @pytest.mark.parametrize(
     ("version", "tensorflow", "hosts", "message"),
     [
-        ("2.4.1", "2.4.1", 1, r"no image for TPU node version 2\.4\.1 \(TensorFlow 2\.4\.1\)"),
-        ("pytorch-1.13", None, 1, "no image for TPU node version pytorch-1.13: it has those with"),
+        ("2.4.1", "2.4.1", 1, r"No image for TPU node version 2\.4\.1 \(TensorFlow 2\.4\.1\)"),
+        (
+            "pytorch-1.13",
+            None,
+            1,
+            "No image for TPU node version pytorch-1.13. The local cloud has images with",
+        ),
         ("2.12.1", "2.12.1", 32, "32 hosts"),
     ],
 )

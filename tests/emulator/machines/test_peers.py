@@ -51,7 +51,7 @@ async def test_no_other_user_is_given_a_token(lab: Any) -> None:
     place = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
     answer = await request_as(place, STRANGER)
     assert answer.startswith("HTTP/1.1 403 ")
-    assert "Other users of this computer are refused." in answer
+    assert "Other users of this computer are not allowed." in answer
     assert spec.access_token not in answer
     assert spec.access_token in await request_as(place, None)
 

@@ -101,4 +101,4 @@ async def test_without_namespaces_it_refuses_and_the_computers_own_is_not_reache
     await lab.boot()
     done = await lab.run("sudo -n true")
     assert (done.status, done.out) == (1, "")
-    assert done.error.startswith("sudo: machines of this local cloud have no root")
+    assert done.error.startswith("sudo: root is not available on machines of this local cloud")

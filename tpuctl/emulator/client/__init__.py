@@ -1,3 +1,3 @@
-"""Starting and steering a local cloud from another process, and pointing shells at it."""
+"""Start and control a local cloud from another process, and configure shells to use it."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""Faults, settings and calls of a local cloud that runs, from another process.
+"""Faults, settings and calls of a running local cloud, from another process.
 
 fault = add_fault(cloud, "hold", method="CreateNode")
-wait_held(cloud, fault["id"], 10)      # a request has come that far
-remove_fault(cloud, fault["id"])       # and goes on
+wait_held(cloud, fault["id"], 10)      # a request is held
+remove_fault(cloud, fault["id"])       # and continues
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Fields = dict[str, Any]
 
 
 def add_fault(cloud: LocalCloud, kind: str, **fields: Any) -> Fields:
-    """Make a fault and return it with its id. Usage tells what was wrong; None says nothing."""
+    """Create a fault and return it with its id; Usage if it is invalid. None fields are ignored."""
     return request(cloud, "POST", "/_local/faults", {"kind": kind, **fields})
 
 
 def faults(cloud: LocalCloud) -> list[Fields]:
-    """All of them in the order in which they were added, with how often each was `used`."""
+    """All faults in the order in which they were added, with how often each was `used`."""
     return list(request(cloud, "GET", "/_local/faults")["faults"])
 
 
@@ -47,7 +47,7 @@ def fault(cloud: LocalCloud, fault_id: str) -> Fields:
 
 
 def remove_fault(cloud: LocalCloud, fault_id: str) -> Fields:
-    """Take a fault away; what it held goes on. Returns it as it was."""
+    """Remove a fault; requests it holds continue. Returns the fault as it was."""
     return request(cloud, "DELETE", _path(fault_id))
 
 
@@ -56,13 +56,13 @@ def remove_all_faults(cloud: LocalCloud) -> list[Fields]:
 
 
 def release(cloud: LocalCloud, fault_id: str, *, act: bool = True) -> int:
-    """Let the requests that a fault holds go on, or without `act` cut them off; how many."""
+    """Continue the requests that a fault holds, or cut them off without `act`; returns how many."""
     answer = request(cloud, "POST", f"{_path(fault_id)}/release", {"act": act})
     return int(answer["released"])
 
 
 def wait_held(cloud: LocalCloud, fault_id: str, timeout: float) -> list[Fields]:
-    """The requests that a fault holds, once there is one. TimedOut when there is none so long."""
+    """Wait until the fault holds a request, and return those it holds; TimedOut otherwise."""
     requests: list[Fields] = []
 
     def is_held() -> bool:
@@ -71,27 +71,27 @@ def wait_held(cloud: LocalCloud, fault_id: str, timeout: float) -> list[Fields]:
 
     if not wait_until(is_held, timeout):
         raise TimedOut(
-            "Nothing was held",
-            f"no request met {fault_id} within {timeout:g} s",
-            hint="See which requests the faults have met so far:\n    tpuctl local fault list",
+            "No request held",
+            f"no request matched {fault_id} within {timeout:g} s",
+            hint="See how many requests each fault matched:\n    tpuctl local fault list",
         )
     return requests
 
 
 def settings(cloud: LocalCloud) -> Fields:
-    """Every setting with its value."""
+    """All settings with their values."""
     return request(cloud, "GET", "/_local/settings")
 
 
 def change_settings(cloud: LocalCloud, **changes: Any) -> Fields:
-    """Change some and return all, as in `change_settings(cloud, nodes="denied")`."""
+    """Change settings and return all, as in `change_settings(cloud, nodes="denied")`."""
     return request(cloud, "PATCH", "/_local/settings", changes)
 
 
 def token(cloud: LocalCloud, member: str, scopes: Collection[str] = ()) -> str:
-    """What a caller presents who is not the owner: `user:ann@example.com`, `serviceAccount:EMAIL`.
+    """A token of another caller than the owner: `user:ann@example.com`, `serviceAccount:EMAIL`.
 
-    It may do what policies grant to that member, and with scopes no more than these let it.
+    It has the permissions that policies grant to that member, limited to the scopes, if any.
     """
     fields = {"member": member, "scopes": sorted(scopes)}
     return str(request(cloud, "POST", "/_local/tokens", fields)["token"])
@@ -100,7 +100,7 @@ def token(cloud: LocalCloud, member: str, scopes: Collection[str] = ()) -> str:
 def calls(cloud: LocalCloud, since: int = 0) -> list[Fields]:
     """The API calls answered after number `since`: method, project, caller, status, mutating.
 
-    The last 10,000 are kept; their numbers begin at 1 with each start of the server.
+    The last 10,000 are kept; numbers start at 1 with each start of the server.
     """
     return list(request(cloud, "GET", f"/_local/calls?since={since}")["calls"])
 

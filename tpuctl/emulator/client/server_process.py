@@ -1,6 +1,6 @@
-"""Starting, finding and stopping a local cloud from another process.
+"""Start, find and stop a local cloud from another process.
 
-cloud = start(default_home())          # there already, or started now
+cloud = start(default_home())          # the running one, or a new one
 report(cloud)["nodes"]
 stop(cloud.home)
 """
@@ -50,8 +50,8 @@ _CHANGE_HINTS = {
     "port": "Stop it first:\n    tpuctl local down",
     "pace": "Change it while it runs:\n    tpuctl local set pace {}",
 }
-_MAX_LOG_BYTES = 4 << 20  # a start with more than this begins a new one and keeps the former
-# All that a local cloud keeps in its folder. Images are cached elsewhere and stay.
+_MAX_LOG_BYTES = 4 << 20  # a larger log is rotated at the next start
+# Everything a local cloud stores in its folder. Images are cached elsewhere.
 _STATE_NAMES = (
     "addresses.json",
     "addresses.new",
@@ -78,7 +78,7 @@ _STATE_NAMES = (
 
 @dataclass(frozen=True)
 class LocalCloud:
-    """A local cloud that answers."""
+    """A running local cloud."""
 
     url: str  # http://127.0.0.1:PORT, without a trailing slash
     token: str
@@ -86,16 +86,16 @@ class LocalCloud:
     pid: int
     home: Path
     pace: str
-    isolation: str = ""  # how machines are kept from the computer
+    isolation: str = ""  # how machines are isolated from the computer
 
     @property
     def runs_startup_scripts(self) -> bool:
-        """Whether machines take startup scripts: only where these cannot harm the computer."""
+        """Whether machines run startup scripts: only where they are isolated."""
         return not self.isolation.startswith("none")
 
 
 def default_home() -> Path:
-    """The folder of the user's own local cloud; TPUCTL_LOCAL_HOME names another one."""
+    """The folder of the user's local cloud, or the one that TPUCTL_LOCAL_HOME names."""
     configured = os.environ.get("TPUCTL_LOCAL_HOME")
     if configured:
         return Path(configured).expanduser().absolute()
@@ -103,7 +103,7 @@ def default_home() -> Path:
 
 
 def status(home: Path) -> LocalCloud | None:
-    """The local cloud of this folder if it answers, else None. Starts nothing."""
+    """The local cloud of this folder if it is running, else None. Starts nothing."""
     try:
         record = json.loads((home / "server.json").read_text("utf-8"))
         token = (home / "token").read_text("ascii").strip()
@@ -118,7 +118,7 @@ def status(home: Path) -> LocalCloud | None:
         answer = report(cloud)
     except (OSError, ValueError, KeyError, TpuctlError):
         return None
-    # Another program may have the port by now; only ours knows the token and its own folder.
+    # Another program may use the port by now; only ours knows the token and its folder.
     is_ours = answer.get("pid") == cloud.pid and _is_same_path(Path(str(answer.get("home"))), home)
     return replace(cloud, isolation=str(answer.get("isolation"))) if is_ours else None
 
@@ -131,13 +131,13 @@ def start(
     ssh: str = "auto",
     timeout: float = 20.0,
 ) -> LocalCloud:
-    """The local cloud of this folder, started if it does not run. Safe to call at once by many.
+    """The local cloud of this folder, started if it is not running. Safe to call concurrently.
 
-    Without `port` it keeps the one it had before, if that is still free. One that runs already is
-    returned as it is; Conflict if it has another port or pace than asked for.
+    Without `port` it reuses the last one, if that is free. A running one is returned as it is;
+    Conflict if it has another port or pace than requested.
     """
     if pace is not None and pace not in PACES:
-        raise Usage("No such pace", f"{pace!r} is none", hint=f"Use {', '.join(PACES)}.")
+        raise Usage("Unknown pace", repr(pace), hint=f"Use one of {', '.join(PACES)}.")
     home = home.absolute()
     private_folder(home)
     with _lock(home):
@@ -150,7 +150,7 @@ def start(
             _require_free(port)
             chosen_port = port
         elif chosen_port and not _is_free(chosen_port):
-            chosen_port = 0  # another program has it now: any free one
+            chosen_port = 0  # another program uses it now: pick a free one
         command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home)]
         command += ["--port", str(chosen_port), "--ssh", ssh]
         command += ["--pace", pace or str(record.get("pace") or "quick")]
@@ -158,12 +158,12 @@ def start(
 
 
 def report(cloud: LocalCloud) -> dict[str, Any]:
-    """What the server tells of itself: version, uptime, pace, and counts of what it holds."""
+    """The server's status: version, uptime, pace, and resource counts."""
     return request(cloud, "GET", "/_local/status")
 
 
 def stop(home: Path) -> bool:
-    """End the local cloud of this folder, machines included; False if none was running."""
+    """Stop the local cloud of this folder with its machines; False if it was not running."""
     home = home.absolute()
     if not home.is_dir():
         return False
@@ -181,7 +181,7 @@ def stop(home: Path) -> bool:
 def reset(home: Path) -> None:
     """Stop the local cloud and delete all its state: nodes, buckets, projects, machines.
 
-    Cached machine images stay. Refuses a folder that is not a local cloud's.
+    Cached machine images stay. Usage for a folder that is not a local cloud's.
     """
     home = home.absolute()
     if not home.exists():
@@ -189,9 +189,9 @@ def reset(home: Path) -> None:
     names = {path.name for path in home.iterdir()} - {"lock"}
     if names and not {"token", "state.sqlite"} & names:
         raise Usage(
-            "Not a local cloud's folder",
-            f"{home} holds other things: {', '.join(sorted(names)[:5])}",
-            hint="Name the folder of a local cloud, or an empty one.",
+            "Not a local cloud folder",
+            f"{home} contains other files: {', '.join(sorted(names)[:5])}",
+            hint="Use the folder of a local cloud, or an empty one.",
         )
     stop(home)
     for name in _STATE_NAMES:
@@ -206,8 +206,8 @@ def _require_settings(running: LocalCloud, port: int | None, pace: str | None) -
     for name, requested, actual in (("port", port, running.port), ("pace", pace, running.pace)):
         if requested is not None and requested != actual:
             raise Conflict(
-                "The local cloud runs otherwise",
-                f"it runs with {name} {actual}, not {requested} (process {running.pid})",
+                "Local cloud is already running with different settings",
+                f"its {name} is {actual}, not {requested} (process {running.pid})",
                 hint=_CHANGE_HINTS[name].format(requested),
             )
     return running
@@ -217,7 +217,7 @@ def _spawn(command: list[str], home: Path, timeout: float) -> LocalCloud:
     log = home / "server.log"
     if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
         log.replace(home / "server.log.old")
-    # Not through the gateway of the very cloud that is to start.
+    # Without the variables of `tpuctl local env`: they would route it through its own gateway.
     environment = {**original_environment(os.environ), "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as out:
         offset = out.tell()
@@ -242,23 +242,23 @@ def _spawn(command: list[str], home: Path, timeout: float) -> LocalCloud:
 
     wait_until(answers, timeout)
     if clouds:
-        # It outlives this process on purpose; nobody is to be warned of that.
+        # It is meant to outlive this process: no ResourceWarning.
         process.returncode = 0
         return clouds[0]
     with log.open("rb") as file:
         file.seek(offset)
         lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-    output = "\n".join(lines) or "it said nothing"
+    output = "\n".join(lines) or "(no output)"
     if process.poll() is None:
         process.kill()
         process.wait()
-        raise _unresponsive(f"nothing within {timeout:.0f} s:\n{output}")
-    if any(line.startswith("Port taken") for line in lines):
+        raise _unresponsive(f"no answer within {timeout:.0f} s:\n{output}")
+    if any(line.startswith("Port in use") for line in lines):
         raise _port_taken(int(command[command.index("--port") + 1]))
     raise TpuctlError(
-        "The local cloud could not start",
-        f"it ended with code {process.returncode}:\n{output}",
-        hint=f"The whole log is in {log}",
+        "Failed to start the local cloud",
+        f"it exited with code {process.returncode}:\n{output}",
+        hint=f"See the full log in {log}",
     )
 
 
@@ -268,8 +268,8 @@ def _require_free(port: int) -> None:
     except PermissionError:
         raise Usage(
             "Port not allowed",
-            f"{port} is kept for the system's administrator",
-            hint="Choose a port above 1023:\n    tpuctl local up --port N",
+            f"{port} requires administrator rights",
+            hint="Use a port above 1023:\n    tpuctl local up --port N",
         ) from None
     if not is_free:
         raise _port_taken(port)
@@ -289,16 +289,16 @@ def _is_free(port: int) -> bool:
 
 def _port_taken(port: int) -> Usage:
     return Usage(
-        "Port taken",
+        "Port in use",
         f"another program listens on 127.0.0.1:{port}",
-        hint="End that program, or choose another port:\n    tpuctl local up --port N",
+        hint="Stop that program, or use another port:\n    tpuctl local up --port N",
     )
 
 
 def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[str, Any]:
-    """Ask the running cloud for something of its own, as `GET /_local/faults`.
+    """Send a request to the cloud's control API, such as `GET /_local/faults`.
 
-    Raises Usage with the cloud's own words for what it refuses, NotFound, or Unreachable.
+    Raises Usage with the cloud's message for an invalid request, NotFound, or Unreachable.
     """
     asked = urllib.request.Request(
         cloud.url + path,
@@ -315,7 +315,7 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
             refusal = NotFound if error.code == 404 else Usage
             if error.code in (400, 404):
                 message = json.loads(error.read())["error"]["message"]
-                raise refusal("Refused by the local cloud", message) from error
+                raise refusal("Rejected by the local cloud", message) from error
         raise _unresponsive(f"{cloud.url}: {error}") from error
     except (OSError, ValueError) as error:
         raise _unresponsive(f"{cloud.url}: {error}") from error
@@ -323,14 +323,14 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
 
 def _unresponsive(detail: str) -> Unreachable:
     return Unreachable(
-        "The local cloud did not answer",
+        "Local cloud is not responding",
         detail,
-        hint="Start it anew, which keeps what it has:\n    tpuctl local down\n    tpuctl local up",
+        hint="Restart it (its state is kept):\n    tpuctl local down\n    tpuctl local up",
     )
 
 
 def _stop_unresponsive(home: Path) -> bool:
-    """End a server that does not answer any more."""
+    """Stop a server that does not respond."""
     pid = int(_read_record(home).get("pid") or 0)
     if not pid or not _is_server_of(pid, home):
         return False
@@ -339,7 +339,7 @@ def _stop_unresponsive(home: Path) -> bool:
 
 def _kill(pid: int, home: Path) -> bool:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        # Asked again each time: a process id may be another program's by now.
+        # Checked each time: the process id may have been reused.
         if not _is_server_of(pid, home):
             return True
         with contextlib.suppress(ProcessLookupError):
@@ -350,7 +350,7 @@ def _kill(pid: int, home: Path) -> bool:
 
 
 def _is_server_of(pid: int, home: Path) -> bool:
-    """Whether the process is one that `start` started for this folder, by its command line."""
+    """Whether the process was started by `start` for this folder, by its command line."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         arguments = [os.fsdecode(word) for word in words]
@@ -367,21 +367,21 @@ def _is_server_of(pid: int, home: Path) -> bool:
 
 def _is_alive(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # where this process is the parent, no zombie stays
+        os.waitpid(pid, os.WNOHANG)  # reap it if this process is its parent
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    # One that has ended stays until the program that started it asks: here, another one may have.
+    # It may be a zombie of another parent.
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
     return True
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Whether it came to be so within that time."""
+    """Poll the condition; False if it is not met before the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -403,7 +403,7 @@ def _is_same_path(path: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(home: Path) -> Iterator[None]:
-    """One start or stop at a time, over all processes."""
+    """Serialize starts and stops across processes."""
     descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

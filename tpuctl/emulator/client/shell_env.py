@@ -1,9 +1,10 @@
-"""What a shell must have in its environment for its programs to speak to a local cloud.
+"""The environment variables that make a shell's programs use a local cloud.
 
-gcloud and gsutil read a configuration of their own in the local cloud's folder; the user's is left
-alone. Cloud Storage's client and gcsfs know STORAGE_EMULATOR_HOST. All others, TensorFlow among
-them, have Google's hosts built in: they go through the gateway, which is Google to whoever trusts
-the local cloud's authority, with credentials that only the local cloud takes.
+gcloud and gsutil use a separate configuration in the local cloud's folder; the user's is not
+touched. Cloud Storage's client and gcsfs support STORAGE_EMULATOR_HOST. All others, such as
+TensorFlow, have Google's hosts built in: they use the gateway as their proxy, which impersonates
+Google to clients that trust the local cloud's certificate authority, with credentials that only the
+local cloud accepts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _APIS = (
     *("oslogin", "secretmanager", "servicemanagement", "serviceusage", "storage", "tpu"),
 )
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
-# What would lead somewhere else, or be somebody else, whatever the files say.
+# Variables that override the endpoints or the account of the configuration files.
 _CONFLICTING = (
     *("GCLOUD_PROJECT", "GOOGLE_CLOUD_QUOTA_PROJECT", "GOOGLE_CLOUD_UNIVERSE_DOMAIN"),
     *("GOOGLE_API_USE_CLIENT_CERTIFICATE", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_KEY"),
@@ -52,11 +53,11 @@ _CONFLICTING_PREFIXES = (
 def environment_for(
     cloud: LocalCloud, environ: Mapping[str, str], project: str | None = None
 ) -> dict[str, str | None]:
-    """The variables to set in a shell with these around it; None means to unset.
+    """The variables to set (None: unset) in a shell with this environment.
 
-    Writes the files that they name into the local cloud's folder. `project` stays what it was when
-    it is not given. A local cloud without machines has no gateway: only what knows a setting for
-    it is pointed there.
+    Writes the files that they name into the local cloud's folder. Without `project` the current
+    one is kept. A local cloud without machines has no gateway: then only clients with an endpoint
+    setting use it.
     """
     original = original_environment(environ)
     folder = cloud.home / "environment"
@@ -94,7 +95,7 @@ def environment_for(
 def _gateway_variables(
     home: Path, gateway: GatewayAddress, original: Mapping[str, str]
 ) -> dict[str, str]:
-    """The proxy that is Google, and the certificates to trust it by."""
+    """The gateway as the proxy, and the certificates to trust it."""
     authority = (home / "authority" / "authority.pem").read_bytes()
     certificates = home / "environment" / "certificates.pem"
     write_private(
@@ -106,7 +107,7 @@ def _gateway_variables(
         **dict.fromkeys(CERTIFICATE_VARIABLES, str(certificates)),
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,
-        # gRPC knows no networks in no_proxy, only how a host ends: all addresses end in a digit.
+        # gRPC matches no_proxy by suffix, without networks: all addresses end in a digit.
         "no_grpc_proxy": ",".join(["localhost", *"0123456789", *_direct_hosts(original)]),
     }
 
@@ -116,7 +117,7 @@ def _is_conflicting(name: str) -> bool:
 
 
 def _direct_hosts(original: Mapping[str, str]) -> list[str]:
-    """The hosts that the shell reached without its proxy, but for Google's."""
+    """The hosts that the shell reaches without its proxy, except Google's."""
     hosts = f"{original.get('no_proxy', '')},{original.get('NO_PROXY', '')}".split(",")
     plain = dict.fromkeys(host.strip() for host in hosts)
     return [host for host in plain if host and host != "*" and not _covers_google(host)]
@@ -128,7 +129,7 @@ def _covers_google(host: str) -> bool:
 
 
 def _credentials(token: str) -> dict[str, str]:
-    """A file as `gcloud auth application-default login` writes, of nobody at Google."""
+    """A file as `gcloud auth application-default login` writes it, invalid at Google."""
     return {
         "type": "authorized_user",
         "client_id": "local-cloud.apps.googleusercontent.com",
@@ -141,9 +142,9 @@ def _credentials(token: str) -> dict[str, str]:
 def _configure_gcloud(
     folder: Path, cloud: LocalCloud, project: str | None, certificates: str | None
 ) -> str:
-    """gcloud's configuration for the local cloud; what was set in it by hand stays.
+    """Write gcloud's configuration for the local cloud, keeping the user's other settings.
 
-    Returns the project that it has.
+    Returns its project.
     """
     file = folder / "configurations" / "config_local"
     private_folder(file.parent)
@@ -174,7 +175,7 @@ def _configure_gcloud(
 
 
 def _log_in(file: Path, credentials: str) -> None:
-    """Put the owner among gcloud's accounts, which `gcloud auth list` lists; others stay.
+    """Add the owner to gcloud's accounts, which `gcloud auth list` shows; others stay.
 
     The table is that of SqliteCredentialStore in its core/credentials/creds.py (version 528).
     """

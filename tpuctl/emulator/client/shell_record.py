@@ -1,4 +1,4 @@
-"""What a shell had in its environment before it was pointed at a local cloud."""
+"""A shell's environment from before it was configured for a local cloud."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 __all__ = ["RECORD", "original_environment", "read_record", "restore_variables"]
 
-RECORD = "TPUCTL_LOCAL_ENV"  # the variable that tells
+RECORD = "TPUCTL_LOCAL_ENV"  # the variable with the original values
 
 
 def original_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it was before it was pointed at a local cloud."""
+    """The environment as it was before `environment_for` was applied."""
     record = read_record(environ)
     return {
         **{name: value for name, value in environ.items() if name not in {*record, RECORD}},
@@ -22,8 +22,7 @@ def original_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def restore_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables to set, or with None to unset, to undo `environment_for`; {} where it was not
-    done."""
+    """The variables to set (None: unset) to undo `environment_for`; {} if it was not applied."""
     record = read_record(environ)
     return {**record, RECORD: None} if RECORD in environ else {}
 

@@ -1,3 +1,3 @@
-"""Faults that strike calls, nodes and machines, and the journal of the calls they strike."""
+"""Faults of calls, nodes and machines, and the journal of calls."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Faults that were asked for, as resources: what each does, to what, and whether it was used.
+"""Faults as resources: what each does, what it applies to, and how often it was triggered.
 
 faults.add({"kind": "unavailable", "method": "CreateNode", "times": 2})
 faults.take("stockout", zone="us-central1-b", type="v2-8")
@@ -20,11 +20,11 @@ from tpuctl.emulator.state.text import did_you_mean
 
 __all__ = ["KINDS", "MATCHES", "SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
 
-# What a call is chosen by; a fault takes those that fit all it names.
+# Attributes that select calls; a fault applies to calls that match all it names.
 MATCHES = ("method", "project", "zone", "region", "type", "name", "caller")
 _COUNTS = ("times", "at")
 
-# Every kind with what it takes beside the counts. `*` marks what it cannot do without.
+# The fields of each kind besides the counts. `*` marks required ones.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "stockout": ("project", "zone", "type", "text"),
     "queue-fail": ("project", "zone", "type", "name", "text", "code"),
@@ -43,9 +43,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "host-gone": ("node*", "worker", "seconds", "how"),
     "disk-full": ("node*", "worker", "seconds", "after_bytes"),
 }
-# What happens to nodes and machines, without a call of anybody: once.
+# Kinds that happen once to nodes and machines, independent of any call.
 SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
-# What a quota is met by, unless a method is named.
+# Methods that a quota fault applies to by default.
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"
 _MAX_TEXT_LENGTH = 10_000
@@ -57,7 +57,7 @@ _READ_ONLY_VERBS = re.compile(
 
 
 class Fault:
-    """One fault. `seen` counts the requests that fitted it, `used` those that it struck."""
+    """One fault. `seen` counts the requests that matched it, `used` those it was applied to."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
@@ -74,7 +74,7 @@ class Fault:
         return self.fields.get(name, default)
 
     def is_spent(self) -> bool:
-        """Whether it can strike no more."""
+        """Whether it cannot be applied any more."""
         times, at = self.fields["times"], self.get("at")
         if times == _UNLIMITED:
             return False
@@ -83,7 +83,7 @@ class Fault:
         return at is not None and self.fields["seen"] >= at + times - 1
 
     def matches(self, attributes: Mapping[str, Any]) -> bool:
-        """Whether it is about something of which these facts are known."""
+        """Whether it applies to something with these attributes."""
         return all(
             _matches(name, self.fields[name], attributes.get(name))
             for name in (*MATCHES, "node", "worker")
@@ -92,7 +92,7 @@ class Fault:
 
 
 class Faults:
-    """Kept in the store, so that they outlive the server."""
+    """All faults, persisted in the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -105,7 +105,7 @@ class Faults:
             self._keys[fields["id"]] = key
 
     def add(self, spec: Any) -> Fault:
-        """Make a fault from its JSON form; ApiError names the first thing wrong with it."""
+        """Create a fault from its JSON form; ApiError names the first invalid field."""
         fields = _validate(spec)
         number = self._store.next("fault")
         fault = Fault(
@@ -124,7 +124,7 @@ class Faults:
         fault = self._faults.get(fault_id)
         if fault is None:
             raise missing(
-                f"There is no fault {fault_id!r}.{did_you_mean(fault_id, self._faults)}",
+                f"Fault {fault_id!r} not found.{did_you_mean(fault_id, self._faults)}",
             )
         return fault
 
@@ -134,10 +134,10 @@ class Faults:
         self._store.delete("fault", self._keys.pop(fault_id))
 
     def take(self, kind: str, **attributes: str) -> dict[str, Any] | None:
-        """The fault of this kind that applies to these facts, its use counted; None for none.
+        """The fault of this kind that applies to these attributes, its use counted, or None.
 
-        A service asks where the fault would strike, as in `take("stockout", zone=zone, type=type)`
-        when capacity is looked for.
+        Services call it where the fault would happen, as `take("stockout", zone=zone, type=type)`
+        when they look for capacity.
         """
         for fault in self.due((kind,), lambda: attributes):
             self.record_use(fault)
@@ -147,9 +147,9 @@ class Faults:
     def due(
         self, kinds: Collection[str], get_attributes: Callable[[], Mapping[str, Any]]
     ) -> list[Fault]:
-        """Those of these kinds that strike now, the oldest first. Each request is asked about once.
+        """The faults of these kinds that apply now, oldest first. Call it once per request.
 
-        Whoever lets one of them strike says so with `use`.
+        The caller reports each fault it applies with `record_use`.
         """
         due_faults: list[Fault] = []
         attributes: Mapping[str, Any] | None = None
@@ -166,17 +166,17 @@ class Faults:
         return due_faults
 
     def can_strike(self, fault: Fault) -> bool:
-        """Whether a fault that was due still is: neither removed nor used up since."""
+        """Whether a due fault still applies: it was neither removed nor used up since."""
         times = fault.fields["times"]
         return fault.id in self._faults and (times == _UNLIMITED or fault.fields["used"] < times)
 
     def update(self, fault: Fault, **fields: Any) -> None:
-        """Keep something beside what was asked for."""
+        """Store additional fields."""
         fault.fields.update(fields)
         self._save(fault)
 
     def record_use(self, fault: Fault, problem: str = "") -> None:
-        """Note that it struck, or tried to and met a problem."""
+        """Count a use, with the problem it met, if any."""
         fault.fields["used"] += 1
         fault.fields["problem"] = problem
         self._save(fault)
@@ -187,9 +187,9 @@ class Faults:
 
 
 def matches_method(pattern: str, method: str) -> bool:
-    """Whether a method has a name like the pattern's: whole, or what follows a `/` or `.` in it.
+    """Whether a method's full name, or its part after a `/` or `.`, matches the pattern.
 
-    `mutating` stands for all that change something; several patterns are parted by commas.
+    `mutating` matches all methods that change something; patterns are separated by commas.
     """
     for part in pattern.split(","):
         glob = part.strip()
@@ -219,13 +219,13 @@ def _matches(name: str, expected: Any, actual: Any) -> bool:
 
 def _validate(spec: Any) -> dict[str, Any]:
     if not isinstance(spec, dict):
-        raise invalid("A fault is an object with a kind.")
+        raise invalid("A fault must be an object with a kind.")
     options = {key: value for key, value in spec.items() if value is not None}
     kind = options.pop("kind", "")
     if kind not in KINDS:
         raise invalid(
-            f"There is no fault of kind {kind!r}.{did_you_mean(str(kind), KINDS)} "
-            f"The kinds are {', '.join(KINDS)}."
+            f"Unknown fault kind {kind!r}.{did_you_mean(str(kind), KINDS)} "
+            f"Supported kinds: {', '.join(KINDS)}."
         )
     allowed = {name.rstrip("*") for name in KINDS[kind]}
     for name in options:
@@ -233,16 +233,16 @@ def _validate(spec: Any) -> dict[str, Any]:
             everything = {field.rstrip("*") for fields in KINDS.values() for field in fields}
             if name in everything:
                 raise invalid(
-                    f"A fault of kind {kind} has no {name!r}: it takes "
-                    f"{', '.join(sorted(allowed)) or 'nothing'}, and {' and '.join(_COUNTS)}."
+                    f"A fault of kind {kind} does not support {name!r}. Supported: "
+                    f"{', '.join([*sorted(allowed), *_COUNTS])}."
                 )
-            raise invalid(f"A fault has no {name!r}.{did_you_mean(name, allowed | set(_COUNTS))}")
+            raise invalid(f"Unknown field {name!r}.{did_you_mean(name, allowed | set(_COUNTS))}")
     for name in KINDS[kind]:
         if name.endswith("*") and name[:-1] not in options:
-            raise invalid(f"A fault of kind {kind} needs {name[:-1]!r}.")
+            raise invalid(f"A fault of kind {kind} requires {name[:-1]!r}.")
     fields = {name: _validate_value(name, value) for name, value in options.items()}
     if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
-        raise invalid(f"A fault of kind {kind} strikes once: it has no times and no at.")
+        raise invalid(f"A fault of kind {kind} happens once: times and at are not supported.")
     if kind == "quota":
         fields.setdefault("method", _CREATIONS)
     return {"kind": kind, "times": 1, **fields}
@@ -258,28 +258,28 @@ def _validate_value(name: str, value: Any) -> Any:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             or_else = " or unlimited" if name == "times" else ""
             raise invalid(
-                f"{name} is a whole number from {least} to {most}{or_else}, not {value!r}."
+                f"{name} must be an integer from {least} to {most}{or_else}, not {value!r}."
             )
     elif name == "seconds":
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= 10**7:
-            raise invalid(f"seconds is a number of at least 0, not {value!r}.")
+            raise invalid(f"seconds must be a number of at least 0, not {value!r}.")
     elif name in ("after", "operation"):
         if not isinstance(value, bool):
-            raise invalid(f"{name} is true or false, not {value!r}.")
+            raise invalid(f"{name} must be true or false, not {value!r}.")
     elif not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT_LENGTH:
-        raise invalid(f"{name} is a text that is not empty, not {value!r}.")
+        raise invalid(f"{name} must be a non-empty string, not {value!r}.")
     elif name in _CHOICES and value not in _CHOICES[name]:
-        raise invalid(f"{name} is {' or '.join(_CHOICES[name])}, not {value!r}.")
+        raise invalid(f"{name} must be {' or '.join(_CHOICES[name])}, not {value!r}.")
     elif name in ("zone", "region", "type") and not _is_known(name, value):
         known_values = _KNOWN_VALUES[name]()
-        raise invalid(f"There is no {name} {value!r}.{did_you_mean(value, known_values)}")
+        raise invalid(f"Unknown {name} {value!r}.{did_you_mean(value, known_values)}")
     elif name == "code" and value not in CODES:
-        raise invalid(f"There is no code {value!r}.{did_you_mean(value.upper(), CODES)}")
+        raise invalid(f"Unknown code {value!r}.{did_you_mean(value.upper(), CODES)}")
     elif name == "like" and value not in MESSAGES:
         raise invalid(
-            f"There is no wording {value!r}.{did_you_mean(value, MESSAGES)} "
-            f"The wordings are {', '.join(MESSAGES)}."
+            f"Unknown message {value!r}.{did_you_mean(value, MESSAGES)} "
+            f"Supported messages: {', '.join(MESSAGES)}."
         )
     return value
 
@@ -293,7 +293,7 @@ _TPU_TYPE = re.compile(r"v\d")
 
 
 def _is_known(name: str, value: str) -> bool:
-    """Whether there is such a place or type; of types, those of TPUs alone are looked at."""
+    """Whether the zone, region or type exists; of types only those of TPUs are checked."""
     if name == "type" and not _TPU_TYPE.match(value):
         return True
     return any(fnmatchcase(candidate, value) for candidate in _KNOWN_VALUES[name]())

@@ -1,4 +1,4 @@
-"""How Google's APIs refuse: errors made of the texts in `google_messages.toml` beside this file."""
+"""Google's error messages: builds errors from the texts in `google_messages.toml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MESSAGES", "REJECTING_KINDS", "Message", "fault_error", "storage_den
 
 @dataclass(frozen=True)
 class Message:
-    """A refusal with places for {zone}, {type} and such in its text and details."""
+    """An error message with placeholders such as {zone} and {type} in its text and details."""
 
     status: str
     text: str
@@ -34,7 +34,7 @@ MESSAGES: Mapping[str, Message] = {
     name: Message(**fields) for name, fields in _TEXTS["messages"].items()
 }
 _MESSAGE_BY_KIND: Mapping[str, str] = _TEXTS["kinds"]
-REJECTING_KINDS = (*_MESSAGE_BY_KIND, "quota")  # kinds of faults that a call is refused by
+REJECTING_KINDS = (*_MESSAGE_BY_KIND, "quota")  # fault kinds that reject a call
 _TEXT_BY_CODE: Mapping[str, str] = _TEXTS["codes"]
 _CODE_BY_STATUS = {int(status): code for status, code in _TEXTS["statuses"].items()}
 _PAGE_BY_STATUS = {int(status): text for status, text in _TEXTS["pages"].items()}
@@ -52,7 +52,7 @@ _DEFAULTS = {
 
 
 def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiError:
-    """The error that a fault answers a call with, the call's zone and such put into the text."""
+    """The error that a fault returns for a call, with the call's attributes filled in."""
     kind = fault["kind"]
     method, caller = str(attributes.get("method")), str(attributes.get("caller"))
     if kind == "deny" and method.startswith("storage.") and not fault.get("text"):
@@ -90,7 +90,7 @@ def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiE
 
 
 def _default_message(fault: Mapping[str, Any], method: str) -> Message:
-    """What an error says of which no more is given than a code, an HTTP status, or nothing."""
+    """The message of an error fault that names only a code, an HTTP status, or neither."""
     http = int(fault.get("http") or 0)
     if "code" in fault:
         return Message(fault["code"], _TEXT_BY_CODE[fault["code"]], "")
@@ -124,7 +124,7 @@ def _fill_values(value: dict[str, Any], values: Mapping[str, Any]) -> dict[str, 
 
 
 def _fill(text: str, values: Mapping[str, Any]) -> str:
-    """The text with what is known in its places; a place about which nothing is known says so."""
+    """The text with its placeholders filled in; missing values become `unknown`."""
     placeholders = (
         "zone",
         "region",

@@ -1,4 +1,4 @@
-"""One HTTP exchange as faults see it: both its bodies, either of which may be cut in the middle."""
+"""One HTTP exchange as faults see it: either of its bodies may be truncated."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ __all__ = ["Exchange", "Part", "TruncatedResponse", "hang_up"]
 Part = Literal["request", "answer"]
 
 _POLL_SECONDS = 0.01
-_MAX_WAIT_SECONDS = 5.0  # for a client that does not read what it was sent
+_MAX_WAIT_SECONDS = 5.0  # for a client that does not read the response
 
 
 @dataclass(frozen=True)
 class _PlannedCut:
     after: int | None
     strike: Callable[[], bool]
-    code: str = ""  # of a connection that can say why it ends
+    code: str = ""  # for connections that can report why they end
 
 
 @dataclass
 class Exchange:
-    """Filled in by the call that a request turns out to be; read where bodies pass.
+    """Planned by the call that a request belongs to, and consulted while bodies are streamed.
 
-    A body is cut after so many bytes, or in its middle. One that is no longer than that passes
-    whole, and the fault has not struck.
+    A body is cut after a number of bytes, or in its middle. A shorter body passes whole, and the
+    fault is not used.
     """
 
-    received: int = 0  # bytes of a request's body that was read before its call was known
+    received: int = 0  # bytes of the request body read before its call was known
     _plans: dict[Part, _PlannedCut] = field(default_factory=dict)
 
     def plan_cut(
         self, part: Part, after: int | None, strike: Callable[[], bool], code: str = ""
     ) -> None:
-        """Have a body cut. `strike` is asked at the place: it counts, or says that it is over."""
+        """Plan a cut. `strike` is called when it is reached: it counts the use, or returns False
+        if the fault no longer applies."""
         self._plans.setdefault(part, _PlannedCut(after, strike, code))
 
     def code(self, part: Part) -> str:
-        """What a connection is to say when it is cut; nothing where it just ends."""
+        """The code to report when the connection is cut; "" to just close it."""
         plan = self._plans.get(part)
         return plan.code if plan is not None else ""
 
     def limit(self, part: Part, size: int | None) -> int | None:
         """How many bytes of a body of that size may pass; None for all of them.
 
-        Of a body whose size nobody knows, half of it is its first byte.
+        Without a known size, the middle of a body is its first byte.
         """
         plan = self._plans.get(part)
         if plan is None or size == 0:
@@ -60,12 +61,12 @@ class Exchange:
         return limit if size is None or limit < size else None
 
     def trigger(self, part: Part) -> bool:
-        """Whether the cut happens, now that its place is reached."""
+        """Apply the planned cut, now that it is reached; False if the fault no longer applies."""
         return self._plans.pop(part).strike()
 
 
 class TruncatedResponse(web.StreamResponse):
-    """The first bytes of an answer that announced more, and then the end of the connection."""
+    """The first bytes of a response, after which the connection is closed."""
 
     def __init__(self, whole: web.Response, count: int) -> None:
         assert isinstance(whole.body, bytes)
@@ -81,7 +82,7 @@ class TruncatedResponse(web.StreamResponse):
 
 
 async def hang_up(request: web.BaseRequest) -> None:
-    """End the connection once what was written has left."""
+    """Close the connection once its write buffer is flushed."""
     transport = request.transport
     if not isinstance(transport, asyncio.Transport):
         return

@@ -1,4 +1,4 @@
-"""Which methods there are for faults to strike, and what somebody meant who mistyped one."""
+"""The method names that faults can match, and suggestions for misspelled ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class _Router(Protocol):
 
 
 class MethodNames:
-    """The names of the router's methods, and those of the APIs that have no table there."""
+    """The names of the router's methods, and of APIs that answer HTTP themselves."""
 
     def __init__(self, router: _Router, others: Callable[[], Collection[str]]) -> None:
         self._router = router
         self._others = others
 
     def require(self, pattern: str) -> None:
-        """Refuse a pattern, or a part of one, that can match no method which is imitated."""
+        """Reject a pattern with a part that matches no emulated method."""
         others = set(self._others())
         names = self._router.names() | others
         for part in pattern.split(","):
@@ -38,14 +38,14 @@ class MethodNames:
             if not any(name in others or self._router.imitates(name) for name in matching):
                 close = did_you_mean(glob, _name_forms(names))
                 raise invalid(
-                    f"The local cloud has no method {glob!r}.{close}"
-                    " Methods are named as CreateNode, Networks/Insert or storage.objects.insert, "
-                    "in full or by their end, and * may stand for any part."
+                    f"Unknown method {glob!r}.{close}"
+                    " Use a full name or its end, such as CreateNode, Networks/Insert or "
+                    "storage.objects.insert; * matches any part."
                 )
 
 
 def _name_forms(names: Collection[str]) -> list[str]:
-    """The ways in which a method may be named."""
+    """All accepted forms of the names."""
     forms: dict[str, None] = {}
     for name in sorted(names):
         for start in (0, *(match.end() for match in re.finditer(r"[./]", name))):

@@ -1,4 +1,4 @@
-"""What befalls nodes and machines without a call of anybody: faults that happen once."""
+"""Faults that happen once to nodes and machines at a scheduled time, independent of any call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Interruptible(Protocol):
-    """An API whose resources have machines that Google takes away or maintains."""
+    """An API whose resources have machines that Google can preempt or maintain."""
 
     async def preempt(self, name: str) -> None: ...
 
@@ -27,7 +27,7 @@ class Interruptible(Protocol):
 
 
 class ScheduledFaults:
-    """Lets them happen when they are due, and takes back what can be taken back."""
+    """Triggers scheduled faults when they are due, and undoes removed ones where possible."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ScheduledFaults:
         service_of: Callable[[str], Interruptible],
         in_background: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`names` lists what has machines, by full names, `service_of` tells whose each is."""
+        """`names` lists the resources with machines; `service_of` returns a resource's service."""
         self._faults = faults
         self._host = host
         self._names = names
@@ -51,13 +51,13 @@ class ScheduledFaults:
         }
 
     def resume(self) -> None:
-        """Take up what is still to happen."""
+        """Reschedule pending faults after a restart."""
         for fault in self._faults.all():
             if fault.kind in SCHEDULED and not fault.is_spent():
                 self._in_background(self._trigger(fault))
 
     def schedule(self, fault: Fault) -> None:
-        """Have a new fault happen at its time. ApiError if that is now and cannot be."""
+        """Schedule a new fault. ApiError if it is due now and impossible."""
         if fault.kind not in SCHEDULED:
             return
         if not fault.get("seconds"):
@@ -68,7 +68,7 @@ class ScheduledFaults:
         self._in_background(self._trigger(fault))
 
     async def undo(self, fault: Fault) -> None:
-        """What a fault that was removed leaves: disks have room again. The rest has happened."""
+        """Undo a removed fault: disk limits are lifted. Other faults cannot be undone."""
         if not fault.get("active"):
             return
         for name in self._host.machines():
@@ -79,7 +79,7 @@ class ScheduledFaults:
                     log.warning("%s: %s", name, error)
 
     def disk_limit(self, machine: str) -> int | None:
-        """How many bytes the programs of a machine may write that begins to run."""
+        """How many bytes the programs of a starting machine may write."""
         limits = [
             int(fault.get("after_bytes", 0))
             for fault in self._faults.all()
@@ -129,26 +129,26 @@ class ScheduledFaults:
             await self._host.fail_host(machine, is_silent=is_silent)
 
     async def _fill_disk(self, fault: Fault, name: str) -> None:
-        """What limits the disks stays until the fault is removed; machines ask as they boot."""
+        """Limit the disks until the fault is removed; machines that boot later are limited too."""
         for machine in self._machines(fault, name):
             await self._host.limit_disk(machine, int(fault.get("after_bytes", 0)))
         self._faults.update(fault, active=True)
 
     def _full_name(self, node: str) -> str:
-        """Of a node or an instance given by its full name or, where that is clear, by its id."""
+        """The full name of a node or an instance, given by full name or by a unique id."""
         names = self._names()
         matches = [name for name in names if node in (name, name.rpartition("/")[2])]
         if len(matches) != 1:
-            problem = "There is no node" if not matches else "More than one node is called"
+            problem = "not found" if not matches else "is ambiguous; use its full name"
             ids = [name.rpartition("/")[2] for name in names]
-            raise missing(f"{problem} {node}.{did_you_mean(node, [*ids, *names])}")
+            raise missing(f"Node {node} {problem}.{did_you_mean(node, [*ids, *names])}")
         return matches[0]
 
     def _machines(self, fault: Fault, name: str) -> list[str]:
-        """Those of a node that run, and of which the fault is."""
+        """The running machines of a node that the fault applies to."""
         of_node = [machine for machine in self._host.machines() if _node_of(machine) == name]
         if not of_node:
-            raise missing(f"{name} has no machine that runs.")
+            raise missing(f"{name} has no running machine.")
         matching = [machine for machine in of_node if _targets(fault, machine)]
         if not matching:
             workers = sorted(
@@ -160,7 +160,7 @@ class ScheduledFaults:
 
 
 def _node_of(machine: str) -> str:
-    """The full name of the node that a machine is of; an instance is its own."""
+    """The full name of a machine's node; for an instance its own name."""
     return machine.partition("/workers/")[0].replace("/v1nodes/", "/nodes/")
 
 

@@ -1,8 +1,8 @@
-"""What passes through the APIs: a journal of the calls, and the place where faults strike them.
+"""API traffic: the journal of calls, and where faults are applied to them.
 
 async with traffic.carry("google.cloud.tpu.v2.Tpu/GetNode", caller) as call:
-    await call.arrive(facts)      # faults that strike before anything is done
-    answer = ...                  # those that strike afterwards do so when the block ends
+    await call.arrive(attributes)  # faults that apply before the server acts
+    answer = ...                   # the others apply when the block ends
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ Attributes = Mapping[str, Any]
 
 
 class ConnectionCut(Exception):
-    """The connection is to end here, without an answer."""
+    """The connection must be closed without a response."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request, whether they still wait for the answer, and over what, if that is HTTP.
+    """The caller of a request, whether it is still connected, and its HTTP exchange, if any.
 
-    Without an exchange there are no bodies to be cut: many calls share the connection.
+    gRPC calls have no exchange, and no bodies to truncate: they share a connection.
     """
 
     email: str
     is_connected: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     exchange: Exchange | None = field(default=None, compare=False, repr=False)
-    scopes: frozenset[str] = frozenset()  # what the token is limited to; none where it is not
+    scopes: frozenset[str] = frozenset()  # of the token; empty if it is not limited
 
 
 @dataclass
 class _HeldCall:
-    """A request that waits inside a `hold`."""
+    """A request that a `hold` fault blocks."""
 
     call: Call
     since: float
@@ -61,18 +61,18 @@ class _HeldCall:
 
 
 class Call:
-    """One call on its way; `arrive` is awaited once, before the server acts."""
+    """One call in progress; `arrive` is awaited once, before the server acts."""
 
     def __init__(self, traffic: Traffic, method: str, caller: Caller) -> None:
         self.method = method
         self.caller = caller
         self.project = ""
         self.status = "OK"
-        self.faults: list[str] = []  # ids of those that struck it
+        self.faults: list[str] = []  # ids of the applied faults
         self.due: list[Fault] = []
         self.attributes: Attributes = {}
         self.is_finished = False
-        self.entry: dict[str, Any] | None = None  # of the journal
+        self.entry: dict[str, Any] | None = None  # in the journal
         self._traffic = traffic
 
     async def arrive(
@@ -82,11 +82,11 @@ class Call:
         streams: bool = False,
         uploads: bool = False,
     ) -> None:
-        """Let the faults strike that come before the server acts: ApiError, Cut, or a wait.
+        """Apply the faults that precede the server's action: ApiError, ConnectionCut, or a wait.
 
-        `facts` is asked only when a fault might apply. An answer that `streams` cannot be held
-        back once it began: what would strike after the server acted strikes now. A call that
-        `uploads` has its body still to come, and that is what a cut means there.
+        `get_attributes` is called only when a fault might apply. A response that `streams` cannot
+        be held back once it began, so faults that would follow the action are applied now. With
+        `uploads` the request body is still to come, and a cut truncates that by default.
         """
         self.due = self._traffic.due(self, get_attributes)
         for fault in self.take("hold", where=lambda fault: not fault.get("after")):
@@ -94,7 +94,7 @@ class Call:
         for fault in self.take(
             *_REJECTING_KINDS, where=lambda fault: not fault.get("operation"), limit=1
         ):
-            self.due = []  # what would strike later does not: the call ends here
+            self.due = []  # the call ends here: later faults do not apply
             if fault.kind == "dropped":
                 raise ConnectionCut
             raise fault_error(fault.fields, self.attributes)
@@ -103,7 +103,7 @@ class Call:
             await self.leave()
 
     async def leave(self) -> None:
-        """Let the faults strike that come after the server acted."""
+        """Apply the faults that follow the server's action."""
         for fault in self.take("slow"):
             await self._traffic.hold(fault, self, fault.fields["seconds"])
         for fault in self.take("hold"):
@@ -113,7 +113,7 @@ class Call:
         self._plan_cut("answer")
 
     def _plan_cut(self, part: Part, *, uploads: bool = False) -> None:
-        """Have a body of this call cut in the middle, where a fault wants that."""
+        """Plan the truncation of a body of this call if a fault asks for it."""
         usual: Part = "request" if uploads else "answer"
         for fault in self.due:
             if fault.kind != "cut" or fault.get("of", usual) != part:
@@ -132,7 +132,7 @@ class Call:
             return
 
     def _strike(self, fault: Fault) -> bool:
-        """Count that a fault struck, perhaps when the call is over already; False if it may not."""
+        """Count a use of the fault, even after the call finished; False if it no longer applies."""
         if not self._traffic.faults.can_strike(fault):
             return False
         self.faults.append(fault.id)
@@ -147,10 +147,10 @@ class Call:
         where: Callable[[Fault], bool] = lambda fault: True,
         limit: int | None = None,
     ) -> list[Fault]:
-        """The due faults of these kinds, their uses counted: they strike now."""
+        """Take the due faults of these kinds to apply them now; their uses are counted."""
         matching = [fault for fault in self.due if fault.kind in kinds and where(fault)]
         self.due = [fault for fault in self.due if fault not in matching]
-        # Another call may have used one up, or somebody removed it, since this call arrived.
+        # Since this call arrived, a fault may have been used up by another call, or removed.
         active = [fault for fault in matching if self._traffic.faults.can_strike(fault)][:limit]
         for fault in active:
             self.faults.append(fault.id)
@@ -162,7 +162,7 @@ _current: ContextVar[Call | None] = ContextVar("call", default=None)
 
 
 class Traffic:
-    """All calls of the local cloud, whichever API and transport they are of."""
+    """All calls of the local cloud, of every API and transport."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Traffic:
         project_number: Callable[[str], int | None],
         describe: Callable[[str], Mapping[str, str]],
     ) -> None:
-        """`describe` tells what texts of faults say of a method: its `service`, a `permission`."""
+        """`describe` returns a method's values for error messages: `service`, `permission`."""
         self.faults = faults
         self._project_number = project_number
         self._describe = describe
@@ -180,7 +180,8 @@ class Traffic:
 
     @contextlib.asynccontextmanager
     async def track(self, method: str, caller: Caller) -> AsyncIterator[Call]:
-        """One call, from its arrival to its answer. Raises what its body raises, or Cut."""
+        """One call, from its arrival to its response. Raises what its body raises, or
+        ConnectionCut."""
         call = Call(self, method, caller)
         before = _current.set(call)
         try:
@@ -206,7 +207,7 @@ class Traffic:
             self._record(call)
 
     def due(self, call: Call, get_attributes: Callable[[], Attributes]) -> list[Fault]:
-        """The faults that strike this call, before or after the server acts."""
+        """The faults that apply to this call, before or after the server acts."""
 
         def request_attributes() -> Attributes:
             attributes = dict(get_attributes())
@@ -221,15 +222,14 @@ class Traffic:
         return self.faults.due(_KINDS, request_attributes)
 
     def caller(self) -> Caller | None:
-        """Whose call this is being asked in, found by its context."""
+        """The caller of the current call, from its context."""
         call = _current.get()
         return call.caller if call is not None else None
 
     def shape_operation(self) -> tuple[float, ApiError | None]:
-        """What faults do to the operation that the present call begins.
+        """The faults for the operation that the current call starts: its delay and its error.
 
-        Seconds that it takes longer, and what it fails with. Found by the context in which it is
-        asked, so that no handler has to pass its call on to where operations begin.
+        The call is found by its context, so handlers need not pass it to where operations start.
         """
         call = _current.get()
         if call is None or call.is_finished:
@@ -241,7 +241,7 @@ class Traffic:
     # Held requests.
 
     async def hold(self, fault: Fault, call: Call, seconds: float = math.inf) -> None:
-        """Wait until somebody lets the call go on, or so long. Cut if its caller goes away."""
+        """Wait for `release`, up to `seconds`. Raises ConnectionCut if the caller disconnects."""
         held_call = _HeldCall(call, time.time())
         self._held.setdefault(fault.id, []).append(held_call)
         try:
@@ -268,7 +268,7 @@ class Traffic:
         ]
 
     def release(self, fault_id: str, *, act: bool = True) -> int:
-        """Let go what a fault holds, or without `act` cut it off; returns how many that was."""
+        """Continue the requests a fault holds, or cut them off without `act`; returns how many."""
         held_calls = [
             held_call for held_call in self._held.get(fault_id, ()) if not held_call.go.is_set()
         ]
@@ -278,7 +278,7 @@ class Traffic:
         return len(held_calls)
 
     def close(self) -> None:
-        """Cut off all that is held: the server is ending."""
+        """Cut off all held requests, when the server stops."""
         for fault_id in self._held:
             self.release(fault_id, act=False)
 

@@ -1,7 +1,7 @@
-"""Addresses: a loopback address and ports for each machine, kept over restarts.
+"""A loopback address and ports for each machine, persisted across restarts.
 
-Linux answers on all of 127.0.0.0/8, so each machine has an address of its own there. Elsewhere
-all share 127.0.0.1 and differ by port.
+Linux serves all of 127.0.0.0/8, so each machine gets its own address there. On other systems all
+share 127.0.0.1 and differ by port.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Addresses", "Reservation", "can_listen"]
 
 SHARED = "127.0.0.1"
 SERVING_PORT = 8470  # of TensorFlow on TPU nodes
-HIGH_PORTS = range(20000, 32000)  # below the ports that systems give to outgoing connections
+HIGH_PORTS = range(20000, 32000)  # below the ephemeral ports
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """What one machine listens on."""
+    """The address and ports of one machine."""
 
     address: str
     ssh_port: int
@@ -38,7 +38,7 @@ class Reservation:
 
 
 def can_listen(address: str, port: int) -> bool:
-    """Whether a server of this user could listen there now."""
+    """Whether this user can listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -50,7 +50,7 @@ def can_listen(address: str, port: int) -> bool:
 
 
 class Addresses:
-    """The reservations of one local cloud, in a file."""
+    """The reservations of one local cloud, stored in a file."""
 
     def __init__(self, file: Path, *, ssh: Literal["auto", "high"] = "auto") -> None:
         self._file = file
@@ -68,7 +68,7 @@ class Addresses:
             self._network = self._choose_network()
 
     def reserve(self, names: Sequence[str]) -> list[Reservation]:
-        """One for each name, in order; the same as before for a name seen before."""
+        """A reservation for each name, in order; existing ones are reused."""
         for name in names:
             if name not in self._reserved:
                 self._reserved[name] = self._choose(serves="/v1nodes/" in name)
@@ -116,7 +116,7 @@ class Addresses:
             address = f"{first}.{second}.{(third + carried) % 256}.{last + 1}"
             if address not in used_addresses:
                 return address
-        raise MachineError("The local cloud has no loopback address left for another machine.")
+        raise MachineError("No loopback address is left for another machine.")
 
     def _port(self, address: str, preferred: int | None, used_ports: Collection[int]) -> int:
         if preferred is not None and can_listen(address, preferred):
@@ -124,7 +124,7 @@ class Addresses:
         for port in self._random.sample(HIGH_PORTS, min(200, len(HIGH_PORTS))):
             if port not in used_ports and can_listen(address, port):
                 return port
-        raise MachineError(f"No free port was found on {address}.")
+        raise MachineError(f"No free port on {address}.")
 
     def _save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The local cloud's own certificate authority: it speaks for Google's hosts, to machines alone."""
+"""The local cloud's certificate authority: signs certificates for Google's hosts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Authority"]
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 HOST_LIFETIME = timedelta(days=365)
-CLOCK_SKEW = timedelta(days=1)  # for clocks that differ
+CLOCK_SKEW = timedelta(days=1)
 
 
 class Authority:
-    """Keeps its key in the folder, readable by the user alone, and signs hosts on demand."""
+    """Stores its key in the folder, readable only by the user, and signs hosts on demand."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,11 +38,11 @@ class Authority:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def context_for(self, host: str) -> ssl.SSLContext:
-        """A server's context that is this host to whoever trusts the authority."""
+        """A server-side TLS context for this host, valid for clients that trust the authority."""
         if host not in self._contexts:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            # gRPC offers HTTP/2 alone; whoever can do either is to take the one of REST.
+            # gRPC offers HTTP/2 only; clients that support both should use HTTP/1.1.
             context.set_alpn_protocols(["http/1.1", "h2"])
             # The standard library reads keys from files only.
             with tempfile.TemporaryDirectory(prefix="tpuctl-") as folder:

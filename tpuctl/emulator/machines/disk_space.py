@@ -1,4 +1,4 @@
-"""How much the programs of a machine can still write: a disk that is full, or soon will be."""
+"""Disk limits: how many bytes the programs of a machine can still write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LimitedDisk"]
 
 PROGRAM = Path(__file__).with_name("sandbox_disk.py")
 TIMEOUT_SECONDS = 20.0
-UNLIMITED_BYTES = 1 << 49  # so much is free only where nothing limits it
+UNLIMITED_BYTES = 1 << 49  # more free space than any limit allows
 
 
 class LimitedDisk:
@@ -24,7 +24,7 @@ class LimitedDisk:
     def __init__(
         self, folder: Path, writable: Sequence[Path], mirrors: Mapping[Path, Sequence[str]]
     ) -> None:
-        """`folder` is empty and the disk's own; `also` names where else a folder is shown."""
+        """`folder` is an empty folder for bookkeeping; `mirrors` are a folder's other paths."""
         self._folder = folder
         self._writable = [str(path) for path in writable]
         self._mirrors = {str(path): list(others) for path, others in mirrors.items()}
@@ -32,16 +32,16 @@ class LimitedDisk:
 
     @property
     def root(self) -> str:
-        """What stands before a path of the machine where the server uses it; "" for nothing."""
+        """The prefix under which the server sees the machine's paths; "" without a limit."""
         return "" if self._pid is None else f"/proc/{self._pid}/root"
 
     async def limit(self, pid: int, free: int | None) -> None:
-        """Let the machine with that process write so many bytes more; MachineError if it cannot."""
+        """Limit the machine with that process to `free` more bytes; MachineError on failure."""
         self._folder.mkdir(exist_ok=True)
         request = {
             "folder": str(self._folder),
             "writable": self._writable,
-            "also": self._mirrors,
+            "mirrors": self._mirrors,
             "free": free,
         }
         process = await asyncio.create_subprocess_exec(
@@ -61,11 +61,11 @@ class LimitedDisk:
             raise
         if process.returncode:
             reason = stderr.decode(errors="replace").strip()
-            raise MachineError(f"The machine's disk cannot be limited here: {reason}")
+            raise MachineError(f"Failed to limit the machine's disk: {reason}")
         self._pid = pid
 
     def free(self) -> int | None:
-        """How many bytes can still be written; None where nothing limits them."""
+        """How many bytes can still be written; None if unlimited."""
         if self._pid is None:
             return None
         try:
@@ -76,5 +76,5 @@ class LimitedDisk:
         return None if free > UNLIMITED_BYTES else free
 
     def reset(self) -> None:
-        """The machine's processes are gone, and what they wrote into memory with them."""
+        """Forget the limit: it ends with the machine's processes."""
         self._pid = None

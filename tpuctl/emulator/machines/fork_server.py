@@ -1,7 +1,7 @@
-"""A process that the first processes of machines are forked from.
+"""A fork server for the init processes of machines.
 
-Each machine has two of them, of a Python that they share this way: a slice of 256 workers is then
-one gigabyte less of memory, and seconds less of work.
+Each machine has two Python processes. Forked, they share memory: a slice of 256 workers takes one
+gigabyte less, and starts seconds sooner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("sandbox.py")
 
 
 class Child(Protocol):
-    """A process as far as it is looked after."""
+    """A child process."""
 
     @property
     def pid(self) -> int: ...
@@ -40,20 +40,20 @@ class Child(Protocol):
 
 
 async def start_process(control: socket.socket, *more: str) -> Child:
-    """Run the program, with this socket and further arguments. Raises OSError."""
+    """Start the program with this socket and further arguments. Raises OSError."""
     return await asyncio.create_subprocess_exec(
         *(current().path, "-I", "-S", str(PROGRAM), str(control.fileno()), *more),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         pass_fds=[control.fileno()],
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        start_new_session=True,  # a Ctrl-C meant for the server is not for machines
+        start_new_session=True,  # Ctrl-C at the server must not reach machines
         cwd="/",
     )
 
 
 class ForkServer:
-    """Begun with the first machine, and anew if it should have ended."""
+    """Started with the first machine, and restarted if it ended."""
 
     def __init__(self) -> None:
         self._process: Child | None = None
@@ -61,7 +61,7 @@ class ForkServer:
         self._lock = asyncio.Lock()
 
     async def start_process(self, control: socket.socket) -> Child:
-        """Like the function of that name, by forking where that can be. Raises OSError."""
+        """Start an init process, forked where possible. Raises OSError."""
         if sys.platform != "linux":
             return await start_process(control)
         async with self._lock:
@@ -79,7 +79,7 @@ class ForkServer:
         socket.send_fds(self._control, [b"\n"], [machine.fileno()])
         answer = await asyncio.get_running_loop().sock_recv(self._control, 4)
         if len(answer) < 4:
-            raise ConnectionResetError("the process that machines are forked from ended")
+            raise ConnectionResetError("the fork server ended")
         found: int = struct.unpack("i", answer)[0]
         return found
 
@@ -95,7 +95,7 @@ class ForkServer:
         self._control = parent_end
 
     async def close(self) -> None:
-        """End it, and with it the machines that still run."""
+        """Stop it, and the machines that are still running with it."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -109,7 +109,7 @@ class ForkServer:
 
 
 class _ForkedProcess:
-    """Somebody else's child, which alone may ask for its status: that it ended is enough."""
+    """A child of the fork server: only its end can be observed, not its exit status."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests in a byte stream, followed closely enough to change their heads."""
+"""Parses HTTP/1.1 requests in a byte stream just enough to rewrite their headers."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ DROPPED_HEADERS = {
 
 class _Part(Enum):
     HEAD = auto()
-    BODY = auto()  # of known length, or one chunk with its line end
+    BODY = auto()  # of known length, or a chunk with its line end
     CHUNK_SIZE = auto()
     TRAILER = auto()
     PASSTHROUGH = auto()  # no HTTP any more, to the end: a WebSocket
 
 
 class RequestFraming:
-    """Tells the server behind that the client speaks https; bodies pass as they come.
+    """Adds `X-Forwarded-Proto: https` to requests; bodies pass unchanged.
 
-    TensorFlow sends uploads with a length and a transfer encoding at once, which strict servers
-    refuse: of "chunked" and a length the length goes, as RFC 9112 (6.3) has it; "identity", which
-    says nothing, goes itself.
+    TensorFlow's uploads have both a Content-Length and a Transfer-Encoding, which strict servers
+    reject: next to "chunked" the length is dropped (RFC 9112, section 6.3), and "identity", which
+    has no meaning, is dropped itself.
     """
 
     def __init__(self) -> None:
         self._part = _Part.HEAD
-        self._rest = b""  # of a head or a line that is not whole yet
+        self._rest = b""  # an incomplete head or line
         self._left = 0
         self._is_chunked = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """What to send on. Raises ValueError for what is no HTTP/1.1."""
+        """The data to forward. Raises ValueError for anything but HTTP/1.1."""
         out: list[bytes] = []
         view = data
         while view:
@@ -57,7 +57,7 @@ class RequestFraming:
             block, separator, after = view.partition(end)
             if not separator:
                 if len(view) > MAX_HEAD_BYTES:
-                    raise ValueError("a head without end")
+                    raise ValueError("headers too large")
                 self._rest = view
                 break
             view = after

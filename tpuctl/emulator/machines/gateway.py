@@ -1,9 +1,9 @@
-"""The way out of all machines, and of shells: a CONNECT proxy on loopback that is Google to them.
+"""The proxy of all machines and shells: a CONNECT proxy on loopback that impersonates Google.
 
-Connections to Google's API hosts, and to its relay for tunnels, end here, under a certificate of
-the local cloud's own authority, and go on in plain to the local API server: nothing reaches the
-real Google. All other hosts are tunnelled as they are, through the computer's own proxy if it has
-one; for a shell, as it reached them before it was pointed here.
+TLS connections to Google's API hosts, and to the IAP relay, are terminated here with a certificate
+of the local cloud's authority, and forwarded in plain text to the local API server: nothing reaches
+the real Google. All other hosts are tunneled, through the computer's proxy if it has one; for a
+shell, through the proxy it had before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECT_SECONDS = 30.0
 
 
 RELAY = "tunnel.cloudproxy.app"  # of Identity-Aware Proxy
-ACCOUNTS = "accounts.google.com"  # gives tokens to older clients
+ACCOUNTS = "accounts.google.com"  # issues tokens to older clients
 
 
 def is_google(host: str) -> bool:
@@ -46,12 +46,12 @@ def is_loopback(host: str) -> bool:
 
 
 class Gateway:
-    """Serves every machine of a local cloud; `url` holds the credentials that it asks for."""
+    """The proxy of every machine of a local cloud; `url` includes its credentials."""
 
     def __init__(
         self, authority: Authority, api_address: tuple[str, int], home: Path | None = None
     ) -> None:
-        """In the local cloud's folder it keeps its port and password, for shells."""
+        """With `home`, its port and password are stored there for shells."""
         self.authority = authority
         self.connections = ConnectionSet()
         self._api_address = api_address
@@ -67,7 +67,7 @@ class Gateway:
         return self._address.url(MACHINE)
 
     async def open(self) -> None:
-        """Listen where it did before, if that is still free."""
+        """Listen on the last port if it is still free, otherwise on another one."""
         try:
             server = await self._listen(self._address.port)
         except OSError as problem:
@@ -86,7 +86,7 @@ class Gateway:
         )
 
     async def close(self) -> None:
-        """Stop, and end every connection that goes through."""
+        """Stop listening, and close all connections."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -95,9 +95,9 @@ class Gateway:
         self.connections.abort()
 
     def proxy_for(self, authorization: bytes) -> str | None:
-        """The proxy by which this client goes on to other hosts, "auto" for the computer's own.
+        """The client's proxy for other hosts, "auto" for the computer's own.
 
-        Raises KeyError for who may not come through.
+        Raises KeyError for invalid credentials.
         """
         kind, _, encoded = authorization.partition(b" ")
         try:
@@ -122,7 +122,7 @@ class Gateway:
     async def connect(
         self, request: _ConnectRequest, host: str, port: int, proxy: str | None
     ) -> None:
-        """Join the asking client to where it wants to go, or tell it why not."""
+        """Connect the client to its target, or respond with an error."""
         transport = request.transport
         assert transport is not None
         try:
@@ -133,7 +133,7 @@ class Gateway:
                 else:
                     await self._open_outside(remote, host, port, proxy)
         except (OSError, ValueError, TimeoutError) as problem:
-            reject(transport, "502 Bad Gateway", f"{host}:{port} cannot be reached: {problem}")
+            reject(transport, "502 Bad Gateway", f"cannot reach {host}:{port}: {problem}")
             return
         client = ClientEnd(self.connections) if is_google(host) else RelayEnd(self.connections)
         client.peer, remote.peer = remote, client
@@ -146,7 +146,7 @@ class Gateway:
             except (OSError, ssl.SSLError):
                 remote.abort()
                 return
-            if secured is None:  # the client left meanwhile
+            if secured is None:  # the client disconnected
                 remote.abort()
                 return
             client.connection_made(secured)
@@ -172,7 +172,7 @@ class Gateway:
             return
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"this computer's proxy is of a kind not supported: {parts.scheme}")
+            raise ValueError(f"unsupported scheme of this computer's proxy: {parts.scheme}")
         if parts.port == self._address.port and is_loopback(parts.hostname):
             raise ValueError("this computer's proxy is the local cloud itself")
         upstream = UpstreamConnect(self.connections)
@@ -205,7 +205,7 @@ def reject(transport: asyncio.Transport, status: str, reason: str) -> None:
 
 
 class _ConnectRequest(asyncio.Protocol):
-    """A client until its CONNECT is read."""
+    """A client connection until its CONNECT request is complete."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -233,10 +233,10 @@ class _ConnectRequest(asyncio.Protocol):
         try:
             proxy = self._gateway.proxy_for(fields.get(b"proxy-authorization", b""))
         except KeyError:
-            reject(self.transport, "407 Proxy Authentication Required", "the local cloud's only")
+            reject(self.transport, "407 Proxy Authentication Required", "invalid credentials")
             return
         if method != "CONNECT" or not colon or not port.isdigit():
-            reject(self.transport, "405 Method Not Allowed", "this proxy serves CONNECT only")
+            reject(self.transport, "405 Method Not Allowed", "this proxy supports only CONNECT")
         else:
             plain = host.strip("[]").rstrip(".").lower()
             self._gateway.run(self._gateway.connect(self, plain, int(port), proxy))

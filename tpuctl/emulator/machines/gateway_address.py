@@ -1,4 +1,4 @@
-"""Where the gateway listens and who may come through: kept, so that shells find it again."""
+"""The gateway's port and credentials, persisted for shells."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 __all__ = ["MACHINE", "SHELL", "GatewayAddress", "read_upstream", "shell_user", "write_private"]
 
-MACHINE = "machine"  # goes on to other hosts as the local cloud's own process would
-SHELL = "shell"  # goes on to them as its shell did before, through the proxy of that, if any
+MACHINE = "machine"  # reaches other hosts as the local cloud's process does
+SHELL = "shell"  # reaches them as its shell did before, through that shell's proxy, if any
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class GatewayAddress:
 
     @classmethod
     def read(cls, home: Path) -> GatewayAddress | None:
-        """The way that was used last; None before the first."""
+        """The address that was used last, if any."""
         try:
             saved = json.loads((home / "gateway.json").read_text("utf-8"))
             return cls(int(saved["port"]), str(saved["password"]))
@@ -41,14 +41,14 @@ class GatewayAddress:
         write_private(home / "gateway.json", text)
 
     def url(self, user: str) -> str:
-        """The proxy, as variables name it, with credentials."""
+        """The proxy URL, with credentials."""
         return f"http://{user}:{self.password}@127.0.0.1:{self.port}"
 
 
 def shell_user(home: Path, upstream: str | None) -> str:
-    """The user whose traffic to other hosts goes on through this proxy, or straight there.
+    """The user whose traffic to other hosts uses this proxy, or none.
 
-    The proxy's address, which may hold a password, stays in the local cloud's folder.
+    The proxy's URL, which may contain a password, stays in the local cloud's folder.
     """
     if upstream is None:
         return SHELL
@@ -60,7 +60,7 @@ def shell_user(home: Path, upstream: str | None) -> str:
 
 
 def read_upstream(home: Path, user: str) -> str | None:
-    """What `shell_user` was told. Raises KeyError for a user that is not known."""
+    """The proxy that `shell_user` was given. Raises KeyError for an unknown user."""
     if user == SHELL:
         return None
     name = user.removeprefix(f"{SHELL}-")
@@ -71,7 +71,7 @@ def read_upstream(home: Path, user: str) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put a whole file in place that its owner alone may read."""
+    """Write a file atomically, readable only by its owner."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -35,16 +35,16 @@ __all__ = ["LocalHost"]
 
 T = TypeVar("T")
 
-# What may name keys and credentials outside of the user's home: folders, and a file.
+# Variables that may name keys and credentials outside the user's home: folders, and a file.
 PRIVATE_FOLDERS = ("TPUCTL_CONFIG_HOME", "CLOUDSDK_CONFIG")
 PRIVATE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-MAX_SERVERS = 16  # of one TPU node: each takes some 400 MB of memory
-SHUTDOWN_SECONDS = 3.0  # what programs have to end well when their machine is switched off
-MAX_OPEN_FILES = 1 << 16  # open at once: a slice of many workers has many streams
+MAX_SERVERS = 16  # per TPU node: each uses some 400 MB of memory
+SHUTDOWN_SECONDS = 3.0  # grace period for programs of a machine that is shut down
+MAX_OPEN_FILES = 1 << 16  # a slice of many workers has many streams
 
 
 def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Those that are inside no other."""
+    """The folders that are not inside another one."""
     unique = {*folders}
     return tuple(folder for folder in sorted(unique) if unique.isdisjoint(folder.parents))
 
@@ -52,7 +52,7 @@ def _outermost(folders: Iterable[Path]) -> tuple[Path, ...]:
 class LocalHost:
     """Implements `tpuctl.emulator.machines.interface.Host` on this computer.
 
-    `home` holds all that it keeps; `front` is the API server that answers for Google's hosts.
+    `home` is its state folder; `api_address` is the API server that answers for Google's hosts.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LocalHost:
 
     @property
     def isolation(self) -> str:
-        """How machines are kept from the computer: "user namespaces", or "none: reason"."""
+        """How machines are isolated from the computer: "user namespaces", or "none: reason"."""
         return (
             "user namespaces"
             if self._isolation_problem is None
@@ -93,11 +93,11 @@ class LocalHost:
 
     @property
     def image_notes(self) -> list[str]:
-        """The notes about the images of running machines, each once."""
+        """The distinct notes about the images of running machines."""
         return sorted({machine.note for machine in self._machines.values() if machine.note})
 
     async def start(self) -> None:
-        """Get ready to reserve and boot."""
+        """Prepare to reserve addresses and boot machines."""
         private_folder(self._home)
         self._home.chmod(0o700)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -116,7 +116,7 @@ class LocalHost:
         await self._gateway.open()
 
     def _prepare_environment(self) -> asyncio.Task[SharedEnvironment]:
-        """Begins when a machine is to come: pip is asked, which takes half a second."""
+        """The shared environment, built lazily: reading pip's configuration takes half a second."""
         if self._environment is None:
             gateway = self._require_started(self._gateway)
             self._environment = asyncio.create_task(
@@ -220,12 +220,12 @@ class LocalHost:
     def _running(self, name: str) -> Machine:
         machine = self._machines.get(name)
         if machine is None:
-            raise MachineError(f"{name} does not run.")
+            raise MachineError(f"{name} is not running.")
         return machine
 
     async def discard(self, name: str) -> None:
         async with self._shutting_down(name):
-            await self._stop(name, 0)  # nothing that its programs could still save is kept
+            await self._stop(name, 0)  # no grace period: its disk is deleted anyway
             leftover = self._discarded / secrets.token_hex(8)
             with contextlib.suppress(FileNotFoundError):
                 MachineFolder.of(self._home, name).path.rename(leftover)
@@ -234,23 +234,23 @@ class LocalHost:
 
     @contextlib.asynccontextmanager
     async def _shutting_down(self, name: str) -> AsyncIterator[None]:
-        """The machine's turn; a boot that is still waiting for its image comes too late."""
+        """Hold the machine's lock, and cancel a boot that still waits for its image."""
         self._shutdown_counts[name] += 1
         async with self._locks[name]:
             yield
 
     async def _stop_for_exit(self, name: str) -> None:
-        """End it because the server ends: one that failed has still failed afterwards."""
+        """Stop it because the server stops; a failed host stays failed."""
         async with self._shutting_down(name):
             await self._stop(name, SHUTDOWN_SECONDS)
 
     async def _stop(self, name: str, grace: float) -> None:
         if (machine := self._machines.get(name)) is not None:
             await machine.stop(grace)
-            del self._machines[name]  # not before: who is interrupted leaves it to `close`
+            del self._machines[name]  # only now: if interrupted, `close` stops it
 
     def _remove(self, folder: Path) -> None:
-        """Remove a folder while nobody waits but `close`."""
+        """Remove a folder in the background; `close` waits for it."""
         removal = asyncio.create_task(asyncio.to_thread(remove_folder, folder))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
@@ -281,10 +281,10 @@ class LocalHost:
         return IdentityKey(self._home).sign(claims)
 
     def _hidden(self) -> tuple[Path, ...]:
-        """The folders that machines see empty, none of them inside another.
+        """The folders that are empty for machines; none is inside another.
 
-        Of the user's home they see nothing but what they need to run: as at Google, where it is
-        not. Where the home is the root of everything, all in it that is hidden.
+        The user's home is hidden except for what machines need to run. Where the home is the root
+        folder, its hidden folders are.
         """
         home = Path.home()
         is_root = home == home.parent
@@ -296,7 +296,7 @@ class LocalHost:
         )
 
     def _private_files(self) -> tuple[Path, ...]:
-        """The files outside of those folders that machines see empty."""
+        """The files outside those folders that are empty for machines."""
         home, credentials_file = Path.home(), os.environ.get(PRIVATE_FILE)
         is_root = home == home.parent
         files = [path for path in home.glob(".*") if path.is_file()] if is_root else []
@@ -305,7 +305,7 @@ class LocalHost:
         return tuple(path for path in files if hidden.isdisjoint(path.parents))
 
     def _choose(self, spec: MachineSpec) -> ImageChoice:
-        """The image's TensorFlow; none for bare Python. Refuses what has no image at all."""
+        """The image's TensorFlow, or plain Python. MachineError if there is no image."""
         locks = self._images.locks()
         tensorflow, is_known = spec.tensorflow, spec.kind == "instance"
         if spec.kind == "worker":
@@ -320,14 +320,14 @@ class LocalHost:
         )
         available = ", ".join(f"TensorFlow {number}" for number in locks)
         raise MachineError(
-            f"The local cloud has no image for {description or spec.node_id}"
+            f"No image for {description or spec.node_id}"
             + (f" (TensorFlow {tensorflow})" if tensorflow is not None else "")
-            + f": it has those with {available}"
-            + ("." if spec.kind == "node" else ", and bare Python.")
+            + f". The local cloud has images with {available}"
+            + ("." if spec.kind == "node" else ", and plain Python.")
         )
 
     @staticmethod
     def _require_started(value: T | None) -> T:
         if value is None:
-            raise MachineError("The host of the machines is not started.")
+            raise MachineError("The machine host is not started.")
         return value

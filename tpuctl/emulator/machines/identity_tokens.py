@@ -1,8 +1,9 @@
-"""Signed tokens that say who a machine is, and the certificates to check them by.
+"""Signed identity tokens of machines, and the certificates to verify them.
 
-As cloud.google.com/compute/docs/instances/verifying-instance-identity tells of the metadata
-server's `identity`; google-auth fetches the certificates at www.googleapis.com/oauth2/v1/certs
-(google/oauth2/id_token.py), other libraries the same keys at /oauth2/v3/certs.
+As documented for the metadata server's `identity` at
+cloud.google.com/compute/docs/instances/verifying-instance-identity; google-auth fetches the
+certificates from www.googleapis.com/oauth2/v1/certs (google/oauth2/id_token.py), other libraries
+the same keys from /oauth2/v3/certs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CERTIFICATE_LIFETIME = timedelta(days=3650)
 
 
 class IdentityKey:
-    """The key of one local cloud, in its folder from the first use on."""
+    """The signing key of one local cloud, created in its folder on first use."""
 
     def __init__(self, home: Path) -> None:
         folder = home / "authority"
@@ -46,7 +47,7 @@ class IdentityKey:
         self.id = hashlib.sha256(_public_bytes(self._public)).hexdigest()[:40]
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """A JSON Web Token of these claims, of now and for an hour."""
+        """A JSON Web Token with these claims, valid for an hour from now."""
         now = int(time.time())
         head = {"alg": "RS256", "kid": self.id, "typ": "JWT"}
         body = {"iss": ISSUER, "iat": now, "exp": now + TOKEN_SECONDS, **claims}
@@ -55,7 +56,7 @@ class IdentityKey:
         return (signed + b"." + _encoded(signature)).decode()
 
     def certificates(self) -> dict[str, str]:
-        """By key id."""
+        """The certificates by key id."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "local-cloud.invalid")])
         now = datetime.now(UTC)
         certificate = (
@@ -71,7 +72,7 @@ class IdentityKey:
         return {self.id: certificate.public_bytes(serialization.Encoding.PEM).decode()}
 
     def key_set(self) -> dict[str, Any]:
-        """The same as a JSON Web Key Set."""
+        """The same keys as a JSON Web Key Set."""
         numbers = self._public.public_numbers()
         fields = {"n": numbers.n, "e": numbers.e}
         encoded = {
@@ -82,7 +83,7 @@ class IdentityKey:
 
 
 def certificates_for(path: str, home: Path) -> dict[str, Any] | None:
-    """What Google's public pages of keys answer here; None for any other path."""
+    """The content of Google's public key pages; None for any other path."""
     if path == "/oauth2/v1/certs":
         return IdentityKey(home).certificates()
     if path == "/oauth2/v3/certs":

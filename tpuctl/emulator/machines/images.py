@@ -28,7 +28,7 @@ MARKER = "complete"
 
 
 class NoImage(MachineError):
-    """There is no image of a TensorFlow, or no Python here for any; `hint` is what to do."""
+    """No image has this TensorFlow, or no suitable Python is installed; `hint` says what to do."""
 
     def __init__(self, text: str, hint: str) -> None:
         super().__init__(text)
@@ -37,19 +37,19 @@ class NoImage(MachineError):
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """The TensorFlow of a machine's image; `note` says, in a line, why it is another one."""
+    """The TensorFlow of a machine's image; `note` explains a substitute in one line."""
 
     tensorflow: str | None
     note: str = ""
 
 
 def site_packages(environment: Path, minor: str) -> Path:
-    """Where a virtual environment of a Python ("3.11") keeps its packages."""
+    """The packages folder of a virtual environment of a Python ("3.11")."""
     return environment / "lib" / f"python{minor}" / "site-packages"
 
 
 def image_interpreter(image: Path) -> Interpreter:
-    """The interpreter that a made image, as any virtual environment, was made with."""
+    """The interpreter that an image, as any virtual environment, was created with."""
     lines = (image / "pyvenv.cfg").read_text("utf-8").splitlines()
     settings = {
         name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)
@@ -60,13 +60,13 @@ def image_interpreter(image: Path) -> Interpreter:
 
 
 class ImageStore:
-    """Makes each image once for all local clouds of this user, and keeps it.
+    """Builds and caches images, shared by all local clouds of this user.
 
-    Without a folder it is the one in TPUCTL_IMAGE_CACHE, else in the user's cache folder.
+    The default folder is TPUCTL_IMAGE_CACHE, or in the user's cache folder.
     """
 
     def __init__(self, cache: Path | None = None, locks: Path | None = None) -> None:
-        """`locks` is a folder with a list of packages for each TensorFlow, else our own."""
+        """`locks` is a folder with a lock file for each TensorFlow; the default is shipped."""
         configured = os.environ.get("TPUCTL_IMAGE_CACHE")
         if cache is None:
             cache = Path(configured) if configured else user_cache_path("tpuctl") / "images"
@@ -81,11 +81,11 @@ class ImageStore:
         return self.cache / "pip"
 
     def available(self) -> dict[str, Path]:
-        """TensorFlow versions that a Python of this computer can run, oldest first, with locks."""
+        """TensorFlow versions that a Python here can run, oldest first, with their lock files."""
         return {version: lock for version, lock in self.locks().items() if self.can_run(version)}
 
     def locks(self) -> dict[str, Path]:
-        """All TensorFlow versions that there are images of, oldest first, with their locks."""
+        """All TensorFlow versions with an image, oldest first, with their lock files."""
         locks = sorted(self._locks.glob("*.txt"), key=lambda lock: _version_parts(lock.stem))
         return {lock.stem: lock for lock in locks}
 
@@ -94,13 +94,13 @@ class ImageStore:
         return _supported_pythons(self._lock(tensorflow))
 
     def can_run(self, tensorflow: str | None) -> bool:
-        """Whether there is a Python here for it. NoImage for one without a lock."""
+        """Whether a suitable Python is installed. NoImage for a version without a lock file."""
         return self._interpreter(tensorflow) is not None
 
     def choose(self, tensorflow: str | None) -> ImageChoice:
-        """The image for a machine of this TensorFlow: of the same, else of the nearest one.
+        """The image for a machine with this TensorFlow: the same version, else the nearest one.
 
-        Raises NoImage where none can be made here, or there is no lock for it.
+        Raises NoImage if none can be built here, or there is no lock file for it.
         """
         if self.can_run(tensorflow):
             return ImageChoice(tensorflow)
@@ -124,7 +124,7 @@ class ImageStore:
         )
 
     def nearest(self, tensorflow: str) -> str | None:
-        """Of the versions offered here the nearest, of two the newer one; None without any."""
+        """The nearest available version (the newer of two); None if none is available."""
         rank = _version_rank(tensorflow)
         newest_first = reversed(self.available())
         return min(
@@ -132,7 +132,7 @@ class ImageStore:
         )
 
     def path_of(self, tensorflow: str | None) -> Path:
-        """Where the image is, or would be. NoImage where none can be made here."""
+        """The image's folder, whether it exists or not. NoImage if it cannot be built here."""
         return self._resolve(tensorflow)[0]
 
     def _resolve(self, tensorflow: str | None) -> tuple[Path, Interpreter]:
@@ -157,7 +157,7 @@ class ImageStore:
         return self.cache / f"{name}-py{interpreter.minor}-{digest}"
 
     def _interpreter(self, tensorflow: str | None) -> Interpreter | None:
-        """The Python of the image: our own, that of an image already made, or one found."""
+        """The image's Python: the running one, that of an existing image, or one found."""
         running = current()
         if tensorflow is None:
             return running
@@ -166,7 +166,7 @@ class ImageStore:
             return running
         for minor in minors:
             for image in self.cache.glob(f"tensorflow-{tensorflow}-py{minor}-*/"):
-                # It may have been made under another PATH than that of the server, which uses it.
+                # It may have been built under another PATH than the server's.
                 if (
                     _is_complete(image)
                     and self._path(tensorflow, image_interpreter(image)) == image
@@ -183,17 +183,16 @@ class ImageStore:
         progress: Callable[[str], None],
         on_bytes: BytesProgress | None = None,
     ) -> Path:
-        """The image's folder, made now if need be; raises MachineError when that fails.
+        """The image's folder, built if it is missing; raises MachineError if that fails.
 
-        `moved` gets the bytes fetched and the size of the file that is being fetched.
-        None asks for bare Python. Two processes that want the same image make it once, and one
-        that died half-way leaves nothing that would be taken for an image.
+        `on_bytes` gets the progress of the current download. `tensorflow` None means plain Python.
+        Concurrent processes build an image once, and an interrupted build is never used.
         """
         image, interpreter = await asyncio.to_thread(self._resolve, tensorflow)
         if _is_complete(image):
             return image
         private_folder(self.cache)
-        waiting = "Waiting for another process that is making the same image"
+        waiting = "Waiting for another process to build the same image"
         path = image.with_name(image.name + ".lock")
         async with exclusive(path, progress, waiting=waiting) as lock:
             if not _is_complete(image):
@@ -204,9 +203,9 @@ class ImageStore:
         locks = self.locks()
         if tensorflow not in locks:
             raise NoImage(
-                f"The local cloud has no image with TensorFlow {tensorflow}; "
-                f"it has {', '.join(locks)}.",
-                "Choose another runtime, of\n    tpuctl runtimes",
+                f"The local cloud has no image with TensorFlow {tensorflow}. "
+                f"Available: {', '.join(locks)}.",
+                "Choose another runtime:\n    tpuctl runtimes",
             )
         return locks[tensorflow]
 
@@ -220,17 +219,17 @@ class ImageStore:
         on_bytes: BytesProgress | None,
     ) -> None:
         description = f"TensorFlow {tensorflow}" if tensorflow else "Python"
-        progress(f"Making the image with {description} (once; kept in {self.cache})")
+        progress(f"Building the image with {description} (once; cached in {self.cache})")
         await asyncio.to_thread(shutil.rmtree, image, ignore_errors=True)
         python = str(image / "bin" / "python3")
 
         async def run(*command: str) -> None:
             status, tail = await _run(command, progress, lock, on_bytes)
             if status != 0:
-                output = "\n".join(tail) or "(it printed nothing)"
+                output = "\n".join(tail) or "(no output)"
                 raise MachineError(
-                    f"The image with {description} could not be made: "
-                    f"`{' '.join(command[1:4])} …` ended with {status}:\n{output}"
+                    f"Failed to build the image with {description}: "
+                    f"`{' '.join(command[1:4])} …` exited with {status}:\n{output}"
                 )
 
         await run(interpreter.path, "-m", "venv", "--symlinks", str(image))
@@ -240,7 +239,7 @@ class ImageStore:
                 *("--no-compile", "--no-input", "--progress-bar=off", "--no-color"),
                 *("--disable-pip-version-check", "--requirement", str(self._lock(tensorflow))),
             )
-            # Machines see the image read-only, so the bytecode has to be there beforehand.
+            # The image is read-only on machines, so bytecode must be compiled beforehand.
             progress("Compiling the image's modules")
             await run(
                 python,
@@ -264,7 +263,7 @@ def _is_complete(image: Path) -> bool:
 
 
 def _version_rank(version: str) -> int:
-    """Where a version stands among all: patch releases are nearer than any other."""
+    """A version as a number whose differences measure distance, patch releases the nearest."""
     major, minor, patch, *_ = (*_version_parts(version), 0, 0)
     return (major * 1000 + minor) * 1000 + patch
 
@@ -279,7 +278,7 @@ async def _run(
     lock: int,
     on_bytes: BytesProgress | None = None,
 ) -> tuple[int, list[str]]:
-    """Run pip, and report how much of a file it has fetched."""
+    """Run pip, and report the progress of its downloads."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
         download = DownloadProgress(Path(scratch), on_bytes or (lambda done, total, text: None))
         polling = asyncio.create_task(download.poll())

@@ -1,4 +1,4 @@
-"""What the emulated APIs ask of the machines behind them: the seam between the two."""
+"""The interface between the emulated APIs and the machines behind them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Endpoint", "Host", "MachineError", "MachineSpec"]
 
 
 class MachineError(Exception):
-    """A machine could not be made or started; the text is fit to be shown to the user."""
+    """A machine could not be created or started; the text can be shown to the user."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a machine listens: a loopback address, and SSH's port (22 where allowed).
+    """A machine's loopback address, and its SSH port (22 where allowed).
 
-    Of a "node": the port of TensorFlow's gRPC, 8470 wherever the address is its own.
+    A "node" has the port of TensorFlow's gRPC instead, 8470 unless machines share an address.
     """
 
     address: str
@@ -27,14 +27,14 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """One machine, with all that its image, SSH and metadata server need to know.
+    """One machine, with everything that its image, SSH and metadata server need.
 
-    A "worker" is one of a TPU VM. An "instance" is a Compute Engine VM, such as a controller. A
-    "node" is the machine behind a TPU node (API v1): nobody logs in there, it serves TensorFlow's
-    gRPC on port 8470 of its address instead of SSH.
+    A "worker" belongs to a TPU VM. An "instance" is a Compute Engine VM, such as a controller. A
+    "node" is the machine behind a TPU node (API v1): instead of SSH it serves TensorFlow's gRPC on
+    port 8470 of its address.
     """
 
-    # Unique, the key of everything below: "projects/P/locations/Z/nodes/N/workers/0",
+    # The unique key of the methods below: "projects/P/locations/Z/nodes/N/workers/0",
     # "projects/P/zones/Z/instances/I", "projects/P/locations/Z/v1nodes/N/workers/0".
     name: str
     node_id: str
@@ -45,12 +45,12 @@ class MachineSpec:
     zone: str
     accelerator_type: str
     runtime_version: str
-    service_account: str  # e-mail of the account that the machine acts as
+    service_account: str  # email of the account that the machine acts as
     access_token: str  # that account's bearer token, valid at the local cloud
-    metadata: Mapping[str, str] = field(default_factory=dict)  # the node's own, "ssh-keys" too
-    project_metadata: Mapping[str, str] = field(default_factory=dict)  # what an instance sees too
+    metadata: Mapping[str, str] = field(default_factory=dict)  # of the node, with "ssh-keys"
+    project_metadata: Mapping[str, str] = field(default_factory=dict)  # visible to instances
     kind: Literal["worker", "instance", "node"] = "worker"
-    tensorflow: str | None = None  # of the image, where no runtime version tells
+    tensorflow: str | None = None  # of the image, if no runtime version determines it
     machine_type: str = ""  # of an instance
     scopes: tuple[str, ...] = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -59,69 +59,69 @@ class MachineSpec:
         return self.endpoints[self.worker]
 
     def attribute(self, key: str) -> str | None:
-        """A value of its metadata: its own, else its project's."""
+        """A metadata value of the machine, or else of its project."""
         return self.metadata.get(key, self.project_metadata.get(key))
 
 
 class Host(Protocol):
-    """Runs machines. Every call is safe to repeat."""
+    """Runs machines. Every call is idempotent."""
 
-    # Asked by a machine, with its name, at each login with a key that may come in: True keeps it
-    # out. Set by whoever opened the host.
+    # Called with a machine's name at each login with an allowed key: True rejects it. Set by the
+    # owner of the host.
     refuses_key: Callable[[str], bool]
-    # Asked when a machine's programs begin to run: how many bytes they may write, None for any.
+    # Called when a machine's programs start: how many bytes they may write, None for no limit.
     disk_limit: Callable[[str], int | None]
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
-        """Choose an address for each machine name; the same answer for a name reserved before."""
+        """Reserve an address for each machine name; existing reservations are reused."""
         ...
 
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
-        """Make the image and the machine's folder if need be, and serve SSH and metadata.
+        """Create the image and the machine's folder if missing, and serve SSH and metadata.
 
         Returns when SSH, or a node's TensorFlow server, accepts connections. Raises MachineError.
         """
         ...
 
     def reconfigure(self, spec: MachineSpec) -> None:
-        """Take over changed metadata (keys among it) on a running machine."""
+        """Apply changed metadata, such as SSH keys, to a running machine."""
         ...
 
     def set_event(self, name: str, key: str, value: str) -> None:
-        """Change an instance value of the metadata server: `preempted`, `maintenance-event`."""
+        """Set an instance value of the metadata server: `preempted`, `maintenance-event`."""
         ...
 
     async def shut_down(self, name: str) -> None:
-        """End the machine's processes, asked to first, and its listeners; its disk stays."""
+        """Stop the machine's processes gracefully, and its listeners; its disk stays."""
         ...
 
     async def discard(self, name: str) -> None:
-        """End it without asking its programs, and delete its reservation and its disk.
+        """Kill the machine, and delete its reservation and its disk.
 
-        The disk is out of the way at once; its files are gone when `close` returns.
+        The disk is moved away immediately; its files are deleted by the time `close` returns.
         """
         ...
 
     def machines(self) -> list[str]:
-        """The names of the machines that run, those included whose host has failed."""
+        """The names of the running machines, including those whose host has failed."""
         ...
 
     async def fail_host(self, name: str, *, is_silent: bool) -> None:
-        """Have a machine gone without a word, until it is shut or discarded.
+        """Simulate the failure of a machine's host, until it is shut down or discarded.
 
-        Who is or gets connected hears nothing then, or is refused. MachineError if it cannot.
+        Connections then hang if `is_silent`, or are refused. MachineError if it is not running.
         """
         ...
 
     async def limit_disk(self, name: str, free: int | None) -> None:
-        """Let the programs of a machine that runs write so many bytes more, None for any number.
+        """Limit the programs of a running machine to `free` more bytes; None lifts the limit.
 
         MachineError where that is not possible.
         """
         ...
 
     def disk_free(self, name: str) -> int | None:
-        """How many bytes a machine's programs can still write; None where nothing limits them."""
+        """How many bytes a machine's programs can still write; None if unlimited."""
         ...
 
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
@@ -129,11 +129,11 @@ class Host(Protocol):
         ...
 
     def console(self, name: str) -> bytes:
-        """What its startup script has said, at all its boots so far."""
+        """The output of its startup script, of all boots so far."""
         ...
 
     def count_running(self) -> int: ...
 
     async def close(self) -> None:
-        """Shut every machine."""
+        """Shut down every machine."""
         ...

@@ -47,7 +47,7 @@ _SILENT = "silent"
 
 
 class Machine:
-    """Made from its spec; `start` is called once, `stop` as often as one likes."""
+    """A machine created from its spec; `start` is called once, `stop` is idempotent."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Machine:
         sign: Callable[[Mapping[str, Any]], str],
         disk_limit: Callable[[], int | None],
     ) -> None:
-        """`sign` makes a token of claims, and may take a moment.
+        """`sign` signs the claims of a token; it may block.
 
-        `note` says how the image is not the one asked for, and is empty where it is.
-        `disk_limit` is asked when programs begin to run: how many bytes they may write.
+        `note` explains how the image differs from the requested one, if it does.
+        `disk_limit` returns how many bytes programs may write; it is called when they start.
         """
         self.spec = spec
         self._folder = folder
@@ -104,7 +104,7 @@ class Machine:
         )
 
     async def start(self) -> None:
-        """Returns when it accepts connections. Raises MachineError, with nothing left running."""
+        """Start it; returns when it accepts connections. Cleans up on MachineError."""
         await asyncio.to_thread(self._folder.create, self._image)
         if self.spec.kind == "instance":
             write_program(self._folder.python / "bin")
@@ -112,7 +112,7 @@ class Machine:
             self._ssh_server = self._make_ssh_server()
             install_sudo(self._folder)
         self.reconfigure(self.spec)
-        if self._folder.failed_marker.exists():  # before the server began anew, too
+        if self._folder.failed_marker.exists():  # it failed before the server restarted
             await self.fail_host(is_silent=self._folder.failed_marker.read_text("utf-8") == _SILENT)
             return
         await self._metadata.open(self.spec.endpoint.address, self._reservation.metadata_port)
@@ -121,7 +121,7 @@ class Machine:
                 await self._start_tensorflow_server()
             else:
                 if self._disk_limit() is not None:
-                    await self._ensure_init()  # what comes by SFTP is limited too
+                    await self._ensure_init()  # SFTP is limited too
                 await self._ssh_server.open()
                 script = self.spec.attribute(STARTUP_SCRIPT)
                 if script is not None:
@@ -135,14 +135,14 @@ class Machine:
         self._host_key_text = key.export_public_key().decode().strip()
         self._guest = {"hostkeys": dict([self._host_key_text.split()[:2]])}
         if self.spec.kind == "worker":
-            # By its key the Google Cloud SDK finds the instance that IAP is to lead to (528,
+            # The Google Cloud SDK looks up the instance for IAP by this key (528,
             # command_lib/compute/tpus/tpu_vm/ssh.py). The namespace is a guess.
             self._guest["tpu"] = {"hostname": hostname(self.spec)}
         reachable = {endpoint.address for endpoint in self.spec.endpoints}
         return SshServer(self.spec.endpoint, key, self._session, reachable, self._refuses_key)
 
     def reconfigure(self, spec: MachineSpec) -> None:
-        """Take over changed metadata: keys count from the next login on."""
+        """Apply changed metadata; new keys are valid from the next login on."""
         self.spec = spec
         allowed = allowed_keys(spec.metadata, spec.project_metadata)
         if self._ssh_server is not None:
@@ -153,16 +153,16 @@ class Machine:
         self._metadata.notify_changed()
 
     def set_event(self, key: str, value: str) -> None:
-        """Change an instance value of the metadata server."""
+        """Set an instance value of the metadata server."""
         self._events[key] = value
         self._metadata.notify_changed()
 
     def guest_attributes(self) -> Mapping[str, Mapping[str, str]]:
-        """The host key, and what programs on the machine have written."""
+        """The host key, and the values that programs on the machine have written."""
         return {space: dict(values) for space, values in self._guest.items()}
 
     async def stop(self, grace: float) -> None:
-        """End its processes, asked to `grace` seconds before, then its servers; the disk stays."""
+        """Stop its processes with a grace period, then its servers; the disk stays."""
         await self._stop_programs(grace)
         if self._ssh_server is not None:
             await self._ssh_server.close()
@@ -180,9 +180,9 @@ class Machine:
         self._disk.reset()
 
     async def fail_host(self, *, is_silent: bool) -> None:
-        """Be gone without a word, as when the host breaks, until `stop`: nothing asks programs.
+        """Simulate a host failure until `stop`: processes are killed.
 
-        Whoever is connected or connects then hears nothing, or is refused.
+        Connections then hang if `is_silent`, or are refused.
         """
         self._folder.failed_marker.write_text(_SILENT if is_silent else "refused", "utf-8")
         endpoint = self.spec.endpoint
@@ -197,18 +197,18 @@ class Machine:
             self._unreachable.occupy(endpoint.address, port)
 
     async def limit_disk(self, free: int | None) -> None:
-        """Let programs write so many bytes more; None for any number. MachineError if it cannot."""
+        """Limit programs to `free` more bytes; None lifts the limit. MachineError on failure."""
         if not self._is_isolated:
             raise MachineError(
-                "A disk can be limited where machines have a view of their own of the file system, "
-                "which this computer does not give them."
+                "Disks can be limited only where machines are isolated; user namespaces are not "
+                "available on this computer."
             )
         init = await self._ensure_init()
         if free is not None or self._disk.root:
             await self._disk.limit(init.pid, free)
 
     def disk_free(self) -> int | None:
-        """How many bytes can still be written; None where nothing limits them."""
+        """How many bytes can still be written; None if unlimited."""
         return self._disk.free()
 
     def _tree(self) -> Tree:
@@ -227,7 +227,7 @@ class Machine:
             self._guest.setdefault(space, {})[key] = value
 
     async def _run_startup_script(self, text: str) -> None:
-        """Start it as a machine does at boot: nobody waits for it, the console tells of it."""
+        """Start it in the background, as at boot; its output goes to the console."""
         script = self._folder.settings / "startup-script"
         script.write_text(text, "utf-8")
         script.chmod(0o700)
@@ -247,12 +247,11 @@ class Machine:
             os.close(console)
 
     async def _start_tensorflow_server(self) -> None:
-        """Run the TensorFlow server of a node, in a network of its own."""
+        """Run the TensorFlow server of a node, in its own network namespace."""
         if not self._is_isolated:
             raise MachineError(
-                f"{self.spec.node_id} cannot run: TensorFlow's server would listen on every "
-                "interface of this computer, for this computer gives machines no network of "
-                "their own."
+                f"{self.spec.node_id} cannot run: without network namespaces, TensorFlow's server "
+                "would listen on every interface of this computer."
             )
         shutil.copyfile(PROGRAM, self._folder.program)
         endpoint = self.spec.endpoint
@@ -269,7 +268,7 @@ class Machine:
     async def _launch_tensorflow_server(
         self, files: tuple[int, int, int]
     ) -> tuple[RunningProcess, Callable[[int], None]]:
-        """Start a node's TensorFlow server, whose cluster is all workers of the node."""
+        """Start a node's TensorFlow server, in a cluster of all workers of the node."""
         addresses = [
             f"{endpoint.address}:{endpoint.serving_port}" for endpoint in self.spec.endpoints
         ]
@@ -279,7 +278,7 @@ class Machine:
                 *(str(self._folder.python / "bin" / "python3"), "-I", str(self._folder.program)),
                 *(str(self.spec.worker), *addresses),
             ],
-            # gRPC dials the other workers, and controllers, through the gateway too.
+            # gRPC connects to the other workers, and to controllers, through the gateway too.
             env=self._variables(ROOT)
             | {"grpc_proxy": self._environment.proxy or "", "no_grpc_proxy": "none.invalid"},
             cwd="/",
@@ -325,16 +324,16 @@ class Machine:
         variables = self._environment.variables(
             self.spec, self._folder, self._reservation.metadata_port, user, self.note
         )
-        # Without a view of its own, this is as near as the machine comes to its own /tmp.
+        # Without isolation /tmp is shared with the computer.
         return (
             variables if self._is_isolated else variables | {"TMPDIR": str(self._folder.temporary)}
         )
 
     async def _ensure_init(self) -> Init:
-        """The machine's first process, begun when something is to run on it."""
+        """The machine's init process, started on first use."""
         async with self._starting_init:
             if self._folder.failed_marker.exists():
-                raise MachineError("The machine is gone.")
+                raise MachineError("The machine's host has failed.")
             if self._init is None or self._init.ended.is_set():
                 self._disk.reset()
                 view = self._view() if self._is_isolated else None
@@ -350,7 +349,7 @@ class Machine:
         folder, settings = self._folder, self._folder.settings
         readable = [folder.path, self._image.resolve()]
         for path in {current().path, image_interpreter(self._image).path}:
-            # Not the whole prefix: of an interpreter in ~/.local that would be more than it needs.
+            # Not the whole prefix, which may be ~/.local.
             interpreter = Path(path).resolve()
             prefix = interpreter.parent.parent
             readable += [interpreter.parent, Path(path).parent]  # links on the way to it

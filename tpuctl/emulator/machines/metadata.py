@@ -1,7 +1,6 @@
-"""The metadata server of one machine, on the machine's own address.
+"""The metadata server of one machine, on the machine's address.
 
-It answers the programs of the user whose local cloud this is: its answers are enough to act as
-the machine's account.
+It answers only programs of the local cloud's user: its answers include the account's token.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_WAIT_SECONDS = 3600.0
 
 
 class MetadataServer:
-    """Answers from `tree()`, asked anew each time; `changed` wakes those who wait."""
+    """Serves `tree()`, called for each request; `notify_changed` wakes waiting requests."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class MetadataServer:
     ) -> None:
         """`identify(audience, is_full)` signs an identity token.
 
-        `keep(namespace, key, value)` stores a guest attribute, None deletes it.
+        `store_attribute(namespace, key, value)` stores a guest attribute; None deletes it.
         """
         self._tree = tree
         self._token = token
@@ -54,7 +53,7 @@ class MetadataServer:
         self._web: web.Server | None = None
 
     async def open(self, address: str, port: int) -> None:
-        """Listen; raises MachineError if somebody else does already."""
+        """Listen; raises MachineError if the port is in use."""
         self._web = web.Server(self._answer, access_log=None)
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -71,17 +70,17 @@ class MetadataServer:
             self._server.close()
         web, self._server, self._web = self._web, None, None
         if web is not None:
-            self._change.set()  # who waits for a change sees that there is nobody left to answer
+            self._change.set()  # wake waiting requests: they see that the server is closed
             await web.shutdown(0.2)
 
     def notify_changed(self) -> None:
-        """Say that the tree is not what it was."""
+        """Report that the tree has changed."""
         self._change.set()
         self._change = asyncio.Event()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.transport is None or is_other_user(request.transport):
-            response = _forbidden(request.path, "Other users of this computer are refused.")
+            response = _forbidden(request.path, "Other users of this computer are not allowed.")
         else:
             response = await self._route(request)
         response.headers["Metadata-Flavor"] = "Google"
@@ -97,9 +96,9 @@ class MetadataServer:
         if request.headers.get("Metadata-Flavor") != "Google":
             return _forbidden(path, "Missing Metadata-Flavor:Google header.")
         if "X-Forwarded-For" in request.headers:
-            return _forbidden(path, "Requests that were forwarded are refused.")
+            return _forbidden(path, "Forwarded requests are not allowed.")
         if not _is_metadata_host(request.host):
-            return _forbidden(path, "Requests to other hosts are refused.")
+            return _forbidden(path, "Requests to other hosts are not allowed.")
         names = [name for name in path[len(ROOT) :].split("/") if name]
         if names[:2] == ["instance", "guest-attributes"] and request.method in ("PUT", "DELETE"):
             return await self._store(request, names[2:])
@@ -113,7 +112,7 @@ class MetadataServer:
 
     async def _store(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         if len(names) != 2:
-            return _error(400, "Guest attributes are written as NAMESPACE/KEY")
+            return _error(400, "Guest attributes must be named NAMESPACE/KEY")
         value = await request.text() if request.method == "PUT" else None
         self._store_attribute(names[0], names[1], value)
         self.notify_changed()
@@ -130,7 +129,7 @@ class MetadataServer:
         return web.json_response(answer)
 
     async def _identity_response(self, request: web.BaseRequest, account: str) -> web.Response:
-        """A signed token that says who this machine is, for whoever is named as its audience."""
+        """A signed identity token of this machine for the requested audience."""
         if self._account(account) is None:
             return _not_found(request.path)
         audience = request.query.get("audience", "")
@@ -178,9 +177,9 @@ class MetadataServer:
 
 
 def _is_metadata_host(host: str) -> bool:
-    """Whether that is how a machine's programs call the server.
+    """Whether the Host header is one that a machine's programs use.
 
-    A page in a browser may have had its own name lead here, and could then read a token.
+    Protects against DNS rebinding: a web page in a browser could otherwise read a token.
     """
     name = host.lower().rpartition(":")[0] or host.lower()
     if name in ("metadata.google.internal", "metadata", "localhost"):
@@ -202,7 +201,7 @@ def _find(tree: Value, names: list[str]) -> Value | None:
 
 
 def _for_json(value: Value, name: str) -> object:
-    """As recursive answers have it: names in camelCase, numbered folders as lists."""
+    """As in recursive answers: names in camelCase, numbered folders as lists."""
     if not isinstance(value, dict) or name == "guest-attributes":
         return value
     if value and all(key.isdigit() for key in value):
@@ -247,7 +246,7 @@ def _not_found(path: str) -> web.Response:
 
 
 def _forbidden(path: str, reason: str) -> web.Response:
-    """In Google's words, as its lab on hardening default GKE clusters shows them."""
+    """Google's message, as shown in its lab on hardening default GKE clusters."""
     return _page(
         403,
         "Forbidden",
@@ -257,7 +256,7 @@ def _forbidden(path: str, reason: str) -> web.Response:
 
 
 def _page(status: int, title: str, text: str) -> web.Response:
-    """Refusals are pages, as for a browser."""
+    """Errors are HTML pages."""
     return web.Response(
         status=status,
         text=(

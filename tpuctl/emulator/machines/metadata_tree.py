@@ -1,13 +1,13 @@
-"""What a machine's metadata server knows: the tree of values that a TPU VM or an instance sees.
+"""The metadata tree of a TPU VM or an instance.
 
-Names and formats as their readers take them: worker addresses are the third field of each
+Names and formats are those that its readers expect: worker addresses are the third field of each
 comma-separated entry (JAX, `jax/_src/clusters/cloud_tpu_cluster.py`), `tpu-env` has lines
 `KEY: 'value'` (PyTorch/XLA, `torch_xla/_internal/tpu.py`), `instance/service-accounts` is as
-google-auth's `compute_engine` reads it. What every instance has is listed at
+google-auth's `compute_engine` reads it. The values of every instance are listed at
 cloud.google.com/compute/docs/metadata/predefined-metadata-keys.
 
-The keys of `tpu-env` are those of a v4-256 whose attribute stands in full in test_tpu.py of
-penghao-wu/cambrian, but for what Google's own agents on the machine read.
+The keys of `tpu-env` are those of a v4-256 whose attribute is quoted in full in test_tpu.py of
+penghao-wu/cambrian, without those that only Google's agents on the machine read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ __all__ = ["Tree", "identity_claims", "metadata_tree"]
 
 Tree: TypeAlias = "dict[str, Tree | str | int | list[str]]"
 
-# What hosts call themselves: AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py, with
-# the number of their chips. Of v2 and v3 the hosts of TPU VMs have 96 cores; their name is a guess.
+# Machine types of hosts, by number of chips: AI-Hypercomputer/xpk,
+# src/xpk/core/system_characteristics.py. TPU VM hosts of v2 and v3 have 96 cores; their type is a
+# guess.
 HOST_TYPES = {
     "v2": "n1-standard-96",
     "v3": "n1-standard-96",
@@ -35,9 +36,9 @@ HOST_TYPES = {
     "tpu7x": "tpu7x-standard-{}t",
 }
 CHIPS_PER_HOST = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
-# As the API's enum google.cloud.tpu.v2.AcceleratorConfig.Type has them.
+# As in the API's enum google.cloud.tpu.v2.AcceleratorConfig.Type.
 GENERATION_TYPES = {"v5e": "V5LITE_POD"}
-METRICS_PORT = 8431  # the first; one for each chip
+METRICS_PORT = 8431  # of the first chip; one per chip
 
 
 def metadata_tree(
@@ -46,14 +47,14 @@ def metadata_tree(
     events: Mapping[str, str],
     guest: Mapping[str, Mapping[str, str]],
 ) -> Tree:
-    """Everything below `computeMetadata/v1`, but for tokens. Names are as in its paths."""
+    """Everything below `computeMetadata/v1` except tokens. Keys are path segments."""
     number = spec.project_number
     account: Tree = {
         "aliases": ["default"],
         "email": spec.service_account,
         "scopes": list(spec.scopes),
     }
-    accounts: Tree = {}  # an instance may do without
+    accounts: Tree = {}  # an instance may have none
     if spec.service_account:
         accounts = {"default": account, spec.service_account: dict(account)}
     networks: Tree = {
@@ -87,17 +88,17 @@ def metadata_tree(
 
 
 def numeric_id(name: str) -> int:
-    """A number that stands for this name alone."""
+    """A stable numeric id for this name."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)
 
 
 def identity_claims(
     spec: MachineSpec, hostname: str, audience: str, created: int, is_full: bool
 ) -> dict[str, Any]:
-    """What a machine's identity token claims.
+    """The claims of a machine's identity token.
 
     cloud.google.com/compute/docs/instances/verifying-instance-identity (its payload). The account's
-    number is not that of IAM, which machines are not told.
+    number is not that of IAM, which machines do not know.
     """
     number = str(numeric_id(spec.service_account))
     claims: dict[str, Any] = {"aud": audience, "azp": number, "sub": number}
@@ -149,7 +150,7 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
 
 
 def _slice_variables(accelerator: AcceleratorType) -> dict[str, str]:
-    """How the chips of a slice lie: to each other, in their hosts, and the hosts."""
+    """The topology of a slice: of its chips, of its hosts, and of the chips on a host."""
     on_host = accelerator.chips // accelerator.workers
     ports = range(METRICS_PORT, METRICS_PORT + on_host)
     variables = {
@@ -181,9 +182,9 @@ def _topology_sizes(accelerator: AcceleratorType) -> list[int]:
 
 
 def _topology_wrap(accelerator: AcceleratorType) -> str:
-    """Cubes of 4 chips are joined at their ends too, in all directions or none.
+    """Slices of whole 4x4x4 cubes wrap around in all dimensions, others in none.
 
-    docs.cloud.google.com/tpu/docs/v4 and v5p; of the flat generations nothing is known.
+    docs.cloud.google.com/tpu/docs/v4 and v5p; unknown for the 2D generations.
     """
     is_joined = accelerator.topology.count("x") == 2 and all(
         size % 4 == 0 for size in _topology_sizes(accelerator)

@@ -1,8 +1,8 @@
-"""What a TPU node of the local cloud runs: a TensorFlow server that takes work over gRPC.
+"""The program of a TPU node: a TensorFlow server that executes work received over gRPC.
 
-A program of its own, with the standard library and TensorFlow: it is copied to the machine as it
-stands here. Its arguments are the number of this worker and the addresses of all of them, with
-ports. It writes one line on stdout once it accepts connections, and runs until it is ended.
+A standalone program that is copied to the machine; it uses only the standard library and
+TensorFlow. Its arguments are this worker's index, and the addresses of all workers with ports. It
+writes one line to stdout once it accepts connections, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
 
     task, *addresses = arguments
     cluster = tf.train.ClusterSpec({"worker": addresses})
-    # Like a TPU node, it serves the job "worker": what a controller's resolver asks for.
+    # Like a TPU node, it serves the job "worker", which a controller's resolver expects.
     server = tf.distribute.Server(
         cluster, job_name="worker", task_index=int(task), protocol="grpc", start=True
     )

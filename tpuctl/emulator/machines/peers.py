@@ -1,7 +1,7 @@
-"""Whose program is at the other end of a connection on loopback.
+"""The user at the other end of a loopback connection.
 
-Any user of a computer can connect to what listens on its loopback. Linux reports for each
-connection which user made it; other systems do not, and there every user is accepted.
+Every user of a computer can connect to its loopback addresses. Linux reports the user of each
+connection; other systems do not, and there every user is accepted.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 
 __all__ = ["is_other_user", "is_same_user"]
 
-# Tables of connections: local address, remote address, …, user (proc_pid_net(5)). Programs of Java
-# make sockets of IPv6 that carry IPv4.
+# Connection tables: local address, remote address, …, user (proc_pid_net(5)). Java programs use
+# IPv6 sockets for IPv4 connections.
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 LOCAL, REMOTE, USER = 1, 2, 7
 
 
 def is_other_user(transport: asyncio.BaseTransport) -> bool:
-    """Whether another user than the server's own made the connection that arrived here."""
+    """Whether an accepted connection comes from another user than the server's."""
     near: Any = transport.get_extra_info("sockname")
     far: Any = transport.get_extra_info("peername")
     if near is None or far is None:
-        return True  # it is over already
+        return True  # already closed
     return not is_same_user(near[:2], far[:2])
 
 
 def is_same_user(near: tuple[str, int], far: tuple[str, int]) -> bool:
-    """Whether this user made the connection from `far` to `near`, both addresses of this computer.
+    """Whether this user opened the connection from `far` to `near`, both on this computer.
 
     True where the system does not report it.
     """
@@ -42,7 +42,7 @@ def is_same_user(near: tuple[str, int], far: tuple[str, int]) -> bool:
         ends = _kernel_format(far, family), _kernel_format(near, family)
         try:
             lines = Path(table).read_text("ascii").splitlines()
-        except FileNotFoundError:  # a system without IPv6
+        except FileNotFoundError:  # no IPv6
             continue
         for line in lines:
             fields = line.split()
@@ -52,7 +52,7 @@ def is_same_user(near: tuple[str, int], far: tuple[str, int]) -> bool:
 
 
 def _kernel_format(endpoint: tuple[str, int], family: socket.AddressFamily) -> str:
-    """As the kernel's tables write it: words of 32 bits in the computer's own byte order."""
+    """An address as in the kernel's tables: 32-bit words in native byte order."""
     host, port = endpoint
     address = ipaddress.ip_address(host)
     packed = address.packed

@@ -1,8 +1,8 @@
-"""The ways in and out of a machine with a network of its own.
+"""Port forwarding into and out of a machine's network namespace.
 
-TensorFlow's server listens on every interface of its network and asks nobody who they are
-(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc binds 0.0.0.0): in a network of its own
-it can be reached through the door alone that is opened here on loopback.
+TensorFlow's server listens on every interface without authentication
+(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc binds 0.0.0.0). In a network namespace
+it can only be reached through the port that is forwarded here on loopback.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ CHUNK_BYTES = 1 << 18
 
 
 class MachineNetwork:
-    """The network of one machine.
+    """The network namespace of one machine.
 
-    Who knocks at the door reaches that port in it; it reaches the places outside as its own.
+    Connections to `address` are forwarded to that port inside; the machine reaches the `outside`
+    addresses as local ones.
     """
 
     def __init__(self, address: Address, outside: Sequence[Address]) -> None:
@@ -38,7 +39,7 @@ class MachineNetwork:
         self._init: Init | None = None
 
     async def join(self, init: Init) -> None:
-        """Lead out from the network that this first process made."""
+        """Forward connections out of the network of this init process."""
         await self._close_outbound()
         self._init = init
         for address, listener in init.listeners.items():
@@ -47,14 +48,14 @@ class MachineNetwork:
             await forward.serve(listener)
 
     async def open_port(self) -> None:
-        """Let in who knocks at the door. Raises MachineError."""
+        """Start to accept connections. Raises MachineError."""
         await self.close_port()
         forward = PortForward(self._connect_inside)
         await forward.listen(*self._address)
         self._inbound = forward
 
     async def close_port(self) -> None:
-        """Refuse who knocks, and end what goes through."""
+        """Stop accepting connections, and close the open ones."""
         if self._inbound is not None:
             await self._inbound.close()
             self._inbound = None
@@ -86,18 +87,18 @@ async def _connect_outside(address: Address) -> socket.socket:
 
 
 class PortForward:
-    """Accepts connections in one network and joins each to one that `reach` makes in another."""
+    """Accepts connections in one network and forwards each to one opened in another."""
 
     def __init__(self, open_connection: OpenConnection) -> None:
         self._open_connection = open_connection
         self._server: asyncio.Server | None = None
-        self._is_guarded = False  # against other users of the computer
+        self._is_guarded = False  # rejects other users of the computer
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str, port: int) -> None:
-        """Listen there in the computer's network, for programs of this user alone.
+        """Listen in the computer's network, for programs of this user only.
 
-        Raises MachineError if another program listens there.
+        Raises MachineError if the port is in use.
         """
         self._is_guarded = True
         try:
@@ -110,11 +111,11 @@ class PortForward:
             ) from problem
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept what comes to this listener, which is closed with the door."""
+        """Accept connections from this listener, which `close` closes."""
         self._server = await asyncio.start_server(self._accept, sock=listener, limit=CHUNK_BYTES)
 
     async def close(self) -> None:
-        """Stop listening, and end the connections that go through."""
+        """Stop listening, and close the open connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -135,7 +136,7 @@ class PortForward:
             )
             await asyncio.gather(_pump(reader, target), _pump(target_reader, writer))
         except (OSError, asyncio.CancelledError):
-            pass  # one side is gone, and so is the other
+            pass  # one side closed: close the other
         finally:
             self._tasks.discard(task)
             for side in (writer, target):

@@ -1,4 +1,4 @@
-"""What a program finds on a machine: its folder, its Python, its variables, its trust."""
+"""The environment of programs on a machine: folder, Python, variables, certificates."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ __all__ = [
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
-ROOT = "root"  # whom startup scripts and sudo run as, in name
-HOST_PIP_VARIABLES = {  # of the host's pip: said otherwise on a machine, or wrong there
+ROOT = "root"  # the user name of startup scripts and sudo
+HOST_PIP_VARIABLES = {  # settings of the host's pip that do not apply to machines
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
 }
 
 
 def hostname(spec: MachineSpec) -> str:
-    """An instance goes by its own name; a TPU's worker by one from the node, not equal to it."""
+    """An instance's own name; for a TPU worker one derived from, but different from, the node's."""
     if spec.kind == "instance":
         return spec.name.rpartition("/")[2]
     node = spec.name.rpartition("/workers/")[0]
@@ -86,7 +86,7 @@ class MachineFolder:
 
     @property
     def program(self) -> Path:
-        """What a TPU node runs."""
+        """The program of a TPU node."""
         return self.path / "node_server.py"
 
     @property
@@ -95,26 +95,26 @@ class MachineFolder:
 
     @property
     def sudo(self) -> Path:
-        """What the machine has at the place of this computer's sudo."""
+        """The program mounted over this computer's sudo."""
         return self.settings / "sudo"
 
     @property
     def root_passwd(self) -> Path:
-        """What sudo shows root as /etc/passwd."""
+        """root's /etc/passwd under sudo."""
         return self.settings / "passwd-of-root"
 
     @property
     def failed_marker(self) -> Path:
-        """There while the machine's host has failed; tells how its addresses behave."""
+        """Exists while the machine's host has failed; contains how its addresses behave."""
         return self.path / "lost"
 
     @property
     def disk_limit(self) -> Path:
-        """An empty folder that a limited disk needs."""
+        """An empty folder for a disk limit's bookkeeping."""
         return self.path / "limit"
 
     def home(self, user: str) -> Path:
-        """The user's home, made and furnished on first use."""
+        """The user's home, created on first use."""
         home = self.homes / user
         if not home.exists():
             home.mkdir(parents=True)
@@ -124,7 +124,7 @@ class MachineFolder:
         return home
 
     def create(self, image: Path) -> None:
-        """Lay the machine's disk out; what is there stays."""
+        """Create the machine's disk; existing files stay."""
         for folder in (self.homes, self.temporary, self.settings):
             folder.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
@@ -134,7 +134,7 @@ class MachineFolder:
         self._create_python(image)
 
     def _create_python(self, image: Path) -> None:
-        """The machine's own Python, over the image's packages: pip may add, the image stays."""
+        """A virtual environment on top of the image's packages: pip cannot change the image."""
         interpreter = image_interpreter(image)
         layer = site_packages(self.python, interpreter.minor) / "image.pth"
         packages = site_packages(image, interpreter.minor)
@@ -149,7 +149,9 @@ class MachineFolder:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode:
                 output = f"{done.stdout}{done.stderr}".strip()
-                raise MachineError(f"{interpreter.path} cannot make an environment: {output}")
+                raise MachineError(
+                    f"{interpreter.path} failed to create a virtual environment: {output}"
+                )
         layer.write_text(content, "utf-8")
         for name in ("pip", "pip3"):
             script = self.python / "bin" / name
@@ -157,13 +159,13 @@ class MachineFolder:
             script.chmod(0o755)
 
     def write_settings(self, spec: MachineSpec, users: Iterable[str], metadata_port: int) -> None:
-        """The few files of /etc that differ between machines."""
+        """Write the files of /etc that differ between machines."""
         machine_hostname = hostname(spec)
         host_accounts = [
             line for line in _lines_of("/etc/passwd") if not line.startswith(f"{ROOT}:")
         ]
-        # The first line with a number names its owner: users come before the host's own, and to
-        # root, whose number all of them have in its namespace, it comes before them.
+        # The first line with a uid names it: users precede the host's. For root, who shares its
+        # uid with all users in its namespace, root precedes them.
         user_accounts = [self._account(user, *user_ids()) for user in users]
         root_accounts = [self._account(user, 0, 0) for user in dict.fromkeys([ROOT, *users])]
         passwd = [*user_accounts, root_accounts[0], *host_accounts]
@@ -185,20 +187,20 @@ class MachineFolder:
 
 @dataclass(frozen=True)
 class SharedEnvironment:
-    """What is the same on all machines of a local cloud."""
+    """The settings shared by all machines of a local cloud."""
 
-    certificates: Path  # the system's and our own, for every client library
+    certificates: Path  # the system's and the local cloud's, for every client library
     pip_settings: Path
     pip_variables: Mapping[str, str]
     downloads: Path
-    proxy: str | None  # URL of the gateway, its credentials in it
+    proxy: str | None  # URL of the gateway, with credentials
 
     def variables(
         self, spec: MachineSpec, folder: MachineFolder, metadata_port: int, user: str, note: str
     ) -> dict[str, str]:
-        """The whole environment of a program on the machine: nothing of the caller's leaks in.
+        """The whole environment of a program on the machine; nothing is inherited.
 
-        `note` is what jobs are to say first, if anything.
+        `note` is printed at the start of jobs, if not empty.
         """
         home = str(folder.home(user))
         address = spec.endpoint.address
@@ -214,8 +216,8 @@ class SharedEnvironment:
             "GCE_METADATA_IP": f"{address}:{metadata_port}",
             "no_proxy": ",".join(local),
             "NO_PROXY": ",".join(local),
-            # gRPC would take the proxy to a TPU node, for it knows no networks in no_proxy, only
-            # how a host ends: this is every address that is a number.
+            # gRPC matches no_proxy by suffix, without networks, and would use the proxy for TPU
+            # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **({NOTE_VARIABLE: note} if note else {}),
             **dict(self.pip_variables),
@@ -223,7 +225,7 @@ class SharedEnvironment:
             "PIP_CACHE_DIR": str(self.downloads),
             "PIP_CERT": str(self.certificates),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-            # gcsfs takes no proxy unless it is told to: aiohttp's trust_env.
+            # gcsfs ignores proxies without aiohttp's trust_env.
             "FSSPEC_GS": '{"session_kwargs": {"trust_env": true}}',
             **GCSFS_SETTINGS,
         }
@@ -235,7 +237,7 @@ class SharedEnvironment:
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:
-    """The host's pip configuration as one file's text, and its variables: indexes, mirrors."""
+    """The host's pip configuration (indexes, mirrors): as one file's text, and its variables."""
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -275,7 +277,7 @@ _PIP = """#!/bin/sh
 exec {folder}/bin/python3 -m pip "$@"
 """
 
-# Login shells read the system's profile, which sets PATH anew.
+# Login shells read the system's profile, which resets PATH.
 _PROFILE = """PATH="{python}/bin:{image}/bin:$PATH"
 [ -n "$BASH_VERSION" ] && [ -f ~/.bashrc ] && . ~/.bashrc
 """

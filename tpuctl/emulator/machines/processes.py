@@ -1,4 +1,4 @@
-"""A machine's processes as the server sees them: started and signalled through its first one."""
+"""A machine's processes, started and signaled by the server through the machine's init process."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ FIRST_USER = 1000
 
 
 def user_ids() -> tuple[int, int]:
-    """Numbers of a machine's user and group: this computer's, but not root's.
+    """The uid and gid of a machine's user: this computer's, but not root's.
 
-    In a namespace whose user is root already, sudo could make no other: to map that number needs a
-    capability that machines have given up (CAP_SETFCAP in user_namespaces(7)).
+    Where the user is root, sudo could not create a nested namespace: mapping uid 0 requires a
+    capability that machines have dropped (CAP_SETFCAP in user_namespaces(7)).
     """
     return os.getuid() or FIRST_USER, os.getgid() or FIRST_USER
 
 
 @dataclass(frozen=True)
 class View:
-    """What a machine sees of the file system; everything not named here is read-only."""
+    """A machine's view of the file system; everything not named here is read-only."""
 
     writable: tuple[str, ...]
     temporary: str  # becomes /tmp
     hostname: str
-    readable: tuple[str, ...] = ()  # shown even inside what is hidden or covered
+    readable: tuple[str, ...] = ()  # visible even inside hidden folders
     hidden: tuple[str, ...] = ()
-    overlaid: Mapping[str, str] = field(default_factory=dict)  # path: file shown there
+    overlaid: Mapping[str, str] = field(default_factory=dict)  # path: file mounted there
     user: tuple[int, int] = field(default_factory=user_ids)
-    # Where to listen in a network of the machine's own; without it, it has the computer's.
+    # Where to listen in the machine's network namespace; None shares the computer's network.
     network: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended: a status, or a signal's number."""
+    """How a process ended: an exit status, or a signal number."""
 
     status: int = 0
     signal: int | None = None
@@ -57,13 +57,13 @@ class Exit:
 
     @property
     def code(self) -> int:
-        """As shells count: 128 and the signal's number, or the status."""
+        """As in shells: the status, or 128 plus the signal number."""
         return self.status if self.signal is None else 128 + self.signal
 
 
 @dataclass(frozen=True)
 class RunningProcess:
-    """A running process, the first of its group, and the terminal's other end if it has one."""
+    """A running process, the leader of its group, and the terminal's master end if it has one."""
 
     pid: int
     exit: asyncio.Future[Exit]
@@ -71,25 +71,25 @@ class RunningProcess:
 
 
 class Init:
-    """One machine's first process. Ends with the server, and everything on the machine with it."""
+    """One machine's init process. When it or the server ends, all processes of the machine end."""
 
     def __init__(self, process: Child, control: socket.socket) -> None:
         self._process = process
         self._control = control
         self._buffer = b""
-        self._descriptors: list[int] = []  # received, in order, and not handed out yet
+        self._descriptors: list[int] = []  # received, in order, and not claimed yet
         self._outgoing: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting: dict[int, asyncio.Future[RunningProcess]] = {}
         self._running: dict[int, asyncio.Future[Exit]] = {}
         self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
         self._count = 0
-        self.listeners: dict[tuple[str, int], socket.socket] = {}  # in its own network
+        self.listeners: dict[tuple[str, int], socket.socket] = {}  # in its network namespace
         self.ended = asyncio.Event()
 
     @classmethod
     async def start(cls, view: View | None, fork_server: ForkServer | None = None) -> Init:
-        """Begin a machine; without a view it has no namespaces. Raises MachineError."""
+        """Start an init process; without a view it has no namespaces. Raises MachineError."""
         parent_end, child_end = socket.socketpair()
         with child_end:
             try:
@@ -118,7 +118,7 @@ class Init:
 
     @property
     def pid(self) -> int:
-        """Of a process that sees what the machine sees."""
+        """The id of a process inside the machine's namespaces."""
         return self._process.pid
 
     async def spawn(
@@ -131,9 +131,9 @@ class Init:
         terminal: tuple[int, int] | None = None,
         name: str | None = None,
     ) -> RunningProcess:
-        """Start a program in a session of its own, on three files or a new terminal.
+        """Start a program in a new session, on three files or a new terminal.
 
-        `name` is what it is told to be called; the files stay the caller's to close.
+        `name` overrides argv[0]; the caller closes the files.
         """
         if self.ended.is_set():
             raise MachineError("The machine is shut down.")
@@ -153,7 +153,7 @@ class Init:
         return await starting
 
     async def connect(self, address: str, port: int) -> socket.socket:
-        """A connection in the machine's own network; OSError if nobody listens there."""
+        """Connect inside the machine's network namespace; OSError if nothing listens there."""
         if self.ended.is_set():
             raise ConnectionRefusedError("The machine is shut down.")
         self._count += 1
@@ -163,12 +163,12 @@ class Init:
         return await waiting
 
     def signal(self, started: RunningProcess, number: int) -> None:
-        """Send a signal to the group that the process began; nothing if it has ended."""
+        """Send a signal to the process's group; no-op if it has ended."""
         if not started.exit.done() and not self.ended.is_set():
             self._send({"do": "signal", "pid": started.pid, "signal": number})
 
     async def stop(self, grace: float) -> None:
-        """End all processes: asked to, and after `grace` seconds made to. Safe to repeat."""
+        """Stop all processes: SIGTERM, and SIGKILL after `grace` seconds. Idempotent."""
         if not self.ended.is_set() and grace > 0:
             self._send({"do": "halt", "grace": grace})
             with contextlib.suppress(TimeoutError):
@@ -181,14 +181,14 @@ class Init:
             await self._process.wait()
 
     def _send(self, request: dict[str, Any], files: Sequence[int] = ()) -> None:
-        """Queue a request, with copies of the files: the caller may close its own at once."""
+        """Queue a request, with copies of the files: the caller may close them immediately."""
         line = json.dumps(request).encode() + b"\n"
         self._outgoing.append((line, tuple(os.dup(descriptor) for descriptor in files)))
         if len(self._outgoing) == 1:
             self._flush()
 
     def _flush(self) -> None:
-        """Write while the other side takes it; the rest when it is ready again."""
+        """Write until the socket would block; the rest when it is writable again."""
         loop = asyncio.get_running_loop()
         while self._outgoing and not self.ended.is_set():
             line, files = self._outgoing[0]
@@ -230,7 +230,7 @@ class Init:
         elif "failed" in event:
             self._ready.set_exception(MachineError(event["failed"]))
         elif "started" in event:
-            # Made here and not in spawn, since the exit may be told in the same breath.
+            # Created here and not in spawn: the exit event may follow in the same read.
             ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
             self._running[event["pid"]] = ended
             master = self._descriptors.pop(0) if event["terminal"] else None
@@ -238,7 +238,7 @@ class Init:
             if not starting.done():
                 starting.set_result(RunningProcess(event["pid"], ended, master))
             elif master is not None:
-                os.close(master)  # nobody waits any more: the program is hung up
+                os.close(master)  # the caller was canceled: hang up the program
         elif "listening" in event:
             address, port = event["listening"]
             self.listeners[address, port] = self._next_socket()
@@ -253,7 +253,7 @@ class Init:
     def _handle_connected(self, event: dict[str, Any]) -> None:
         future = self._connecting.pop(event["connected"])
         connection = None if "error" in event else self._next_socket()
-        if future.done():  # nobody waits any more
+        if future.done():  # the caller was canceled
             if connection is not None:
                 connection.close()
         elif connection is None:
@@ -267,7 +267,7 @@ class Init:
         return received
 
     def _close(self) -> None:
-        """Take note that the machine's processes are gone."""
+        """Clean up after the machine's processes ended."""
         if self.ended.is_set():
             return
         self.ended.set()
@@ -280,7 +280,7 @@ class Init:
             os.close(descriptor)
         self._outgoing.clear()
         self._descriptors.clear()
-        failure = MachineError("The machine's first process ended unexpectedly.")
+        failure = MachineError("The machine's init process ended unexpectedly.")
         for listener in self.listeners.values():
             listener.close()
         unanswered: list[asyncio.Future[Any]] = [self._ready, *self._starting.values()]
@@ -288,14 +288,14 @@ class Init:
         for future in unanswered:
             if not future.done():
                 future.set_exception(failure)
-                future.exception()  # looked at, whether or not somebody still waits for it
+                future.exception()  # mark it retrieved, even if no caller awaits it
         for waiting in self._running.values():
             if not waiting.done():
                 waiting.set_result(Exit(signal=signal.SIGKILL))
 
 
 async def namespaces_problem() -> str | None:
-    """Why machines cannot have namespaces of their own here; None if they can."""
+    """Why machines cannot have namespaces here; None if they can."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-probe-") as folder:
         view = View(writable=(folder,), temporary=folder, hostname="probe")
         try:

@@ -1,4 +1,4 @@
-"""The two ends of a connection that goes through the gateway."""
+"""The two ends of a connection that the gateway relays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFACE = b"PRI * HTTP/2.0"
 
 
 class ConnectionSet:
-    """Knows all ends that are open, to end them with the gateway."""
+    """All open connections, to close them with the gateway."""
 
     def __init__(self) -> None:
         self._ends: set[RelayEnd] = set()
@@ -32,13 +32,13 @@ class ConnectionSet:
 
 
 class RelayEnd(asyncio.Protocol):
-    """One end of a joined pair: what arrives here leaves at the other, no faster than it can."""
+    """One end of a relayed pair: forwards data to its peer, with backpressure."""
 
     def __init__(self, connections: ConnectionSet) -> None:
         self.connections = connections
         self.transport: asyncio.Transport | None = None
         self.peer: RelayEnd | None = None
-        self.buffered = b""  # arrived before there was another end
+        self.buffered = b""  # received before the peer was connected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -83,12 +83,12 @@ class RelayEnd(asyncio.Protocol):
 
 
 class ClientEnd(RelayEnd):
-    """A client that thinks it speaks to Google: in HTTP/1.1, or in HTTP/2 for gRPC."""
+    """A client of Google's hosts, over HTTP/1.1, or HTTP/2 for gRPC."""
 
     def __init__(self, connections: ConnectionSet) -> None:
         super().__init__(connections)
         self._framing = RequestFraming()
-        self._first: bytes | None = b""  # until it is known which of the two; None from then on
+        self._first: bytes | None = b""  # until the protocol is detected; then None
         self._is_rpc = False
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class ClientEnd(RelayEnd):
 
 
 class UpstreamConnect(RelayEnd):
-    """Our own CONNECT to the computer's proxy, until that has answered."""
+    """The CONNECT request to the computer's proxy, until it is answered."""
 
     def __init__(self, connections: ConnectionSet) -> None:
         super().__init__(connections)
@@ -123,7 +123,7 @@ class UpstreamConnect(RelayEnd):
         self._head = b""
 
     async def open_tunnel(self, head: bytes) -> tuple[asyncio.Transport, bytes]:
-        """The transport once it leads to the host, and what came after the answer."""
+        """The transport once the tunnel is open, and the data after the response headers."""
         assert self.transport is not None
         self.transport.write(head)
         return await self._answer
@@ -137,7 +137,7 @@ class UpstreamConnect(RelayEnd):
         if status.split(" ")[1:2] == ["200"]:
             self._answer.set_result((self.transport, after))
         else:
-            self._answer.set_exception(OSError(f"this computer's proxy said {status}"))
+            self._answer.set_exception(OSError(f"this computer's proxy responded with {status}"))
 
     def eof_received(self) -> bool:
         return False
@@ -145,4 +145,4 @@ class UpstreamConnect(RelayEnd):
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
         if not self._answer.done():
-            self._answer.set_exception(OSError("this computer's proxy hung up"))
+            self._answer.set_exception(OSError("this computer's proxy closed the connection"))

@@ -1,22 +1,21 @@
-"""A machine's first process: holds its namespaces and starts, reaps and ends its processes.
+"""A machine's init process: holds its namespaces and starts, reaps and kills its processes.
 
-Runs as a program of its own, under `python -I -S`, with the standard library alone. Its argument
-is the descriptor of a stream socket; with `fork-server` after it, that of a socket over which such
-sockets come, for each of which one such process is forked. The first line read from a stream is
-the configuration; every further line is a request, every line written is an event, all of them
-JSON objects:
+A standalone program, run with `python -I -S`, that uses only the standard library. Its argument is
+the descriptor of a stream socket; followed by `fork-server`, that of a socket that receives such
+sockets, and one init process is forked for each. The first line of a stream is the configuration;
+every further line read is a request, every line written is an event, all of them JSON objects:
 
     {"do": "spawn", "id", "argv", "name", "env", "cwd", "terminal"}
         with stdin, stdout and stderr attached, or none and "terminal": [rows, columns];
         -> {"started": id, "pid", "terminal"}, the terminal's other end attached if there is one;
         later {"exited": pid, "status"} or {"exited": pid, "signal", "core"}
-    {"do": "signal", "pid", "signal"}    to the process group that a spawn began
-    {"do": "connect", "id", "address", "port"}    in a network of the machine's own
+    {"do": "signal", "pid", "signal"}    to the process group of a spawned process
+    {"do": "connect", "id", "address", "port"}    in the machine's network namespace
         -> {"connected": id} with the socket attached, or with "error"
     {"do": "halt", "grace"}              the stream ends when no process is left
 
-A machine with a network of its own tells {"listening": [address, port]}, a socket attached to each,
-before it is ready. The end of the stream, whoever causes it, ends every process of the machine.
+A machine with a network namespace sends {"listening": [address, port]}, each with a socket
+attached, before it is ready. When the stream ends, every process of the machine is killed.
 """
 
 # Importing pathlib would make the start of a machine noticeably slower.
@@ -52,9 +51,9 @@ class Init:
         self.namespaced = namespaced
         self.buffer = b""
         self.attached: list[int] = []
-        self.groups: set[int] = set()  # process groups begun here
+        self.groups: set[int] = set()  # process groups started here
         self.deadline: float | None = None  # set by halt
-        self.network: Any = None  # the module, for a machine with a network of its own
+        self.network: Any = None  # the module, for a machine with a network namespace
 
     def first_line(self) -> dict[str, Any]:
         while b"\n" not in self.buffer:
@@ -123,8 +122,8 @@ class Init:
             self.connect(request)
         elif request["do"] == "halt":
             self.deadline = time.monotonic() + request["grace"]
-            # All at once: so does systemd with what was begun over SSH, since logind makes the
-            # scope of a session with SendSIGHUP (logind-dbus.c, manager_start_scope).
+            # All three, as systemd does for SSH sessions: logind creates their scopes with
+            # SendSIGHUP (logind-dbus.c, manager_start_scope).
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
                 self.signal_all(number)
 
@@ -150,7 +149,7 @@ class Init:
             os.close(master)
 
     def open_network(self, places: list[list[Any]]) -> None:
-        """Make the machine's own network usable, and hand over listeners in it."""
+        """Bring up the machine's network namespace, and send listeners in it."""
         self.network.bring_up()
         for address, port in places:
             with self.network.listen(address, port) as listener:
@@ -175,7 +174,7 @@ class Init:
             if child == 0:
                 return
             if child not in self.groups:
-                continue  # an orphan that came to its machine's first process
+                continue  # an orphan that was reparented to init
             self.groups.discard(child)
             if os.WIFSIGNALED(status):
                 core = os.WCOREDUMP(status)
@@ -184,7 +183,7 @@ class Init:
                 self.send_event({"exited": child, "status": os.WEXITSTATUS(status)})
 
     def processes(self) -> list[int]:
-        """All processes of the machine but this one, where they can be told."""
+        """All other processes of the machine; only on Linux."""
         if not LINUX:
             return []
         parents: dict[int, int] = {}
@@ -218,9 +217,9 @@ class Init:
                 _signal_group(group, number)
 
     def exit(self) -> NoReturn:
-        """End everything; with a process namespace the kernel does it when this one is gone."""
+        """Kill everything; in a PID namespace the kernel does it when init exits."""
         if not self.namespaced:
-            for _ in range(100):  # a process may be starting others while it is being ended
+            for _ in range(100):  # a process may start others while it is being killed
                 self.signal_all(signal.SIGKILL)
                 try:
                     while os.waitpid(-1, os.WNOHANG)[0]:
@@ -246,7 +245,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> NoReturn:
-    """In the fork: turn into the program asked for."""
+    """In the fork: execute the requested program."""
     try:
         os.setsid()
         if controlling:
@@ -255,7 +254,7 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
         for number, descriptor in enumerate(moved):
             os.dup2(descriptor, number, inheritable=True)
         os.closerange(3, 1 << 16)
-        # Python ignores these two; a program that is started expects the system's defaults.
+        # Python ignores these two; programs expect the default handlers.
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
         for caught in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -271,7 +270,7 @@ def _become(request: dict[str, Any], files: list[int], *, controlling: bool) -> 
 
 
 def main(descriptor: int) -> None:
-    # Neighbors in this folder, where an isolated program does not look by itself.
+    # Modules of this folder, which python -I does not search.
     sys.path.insert(0, os.path.dirname(__file__))
     kernel: Any = importlib.import_module("sandbox_view")
     control = socket.socket(fileno=descriptor)
@@ -279,10 +278,10 @@ def main(descriptor: int) -> None:
     init = Init(control, namespaced=False)
     view = init.first_line()["view"]
     if view is None:
-        kernel.adopt_orphans()  # so that none of them escapes
+        kernel.adopt_orphans()  # so that none escapes
         init.send_event({"ready": True})
         init.serve()
-    # Without namespaces this would leave the others behind: there the end of the stream serves.
+    # Without namespaces this would leave other processes running: there `exit` kills them.
     kernel.die_with_parent()
     places = view["network"]
     try:
@@ -313,14 +312,14 @@ def main(descriptor: int) -> None:
 
 
 def serve_forks(descriptor: int) -> None:
-    """Fork one of these for each socket that comes, and answer with its process id."""
+    """Fork an init process for each received socket, and answer with its process id."""
     sys.path.insert(0, os.path.dirname(__file__))
     for name in ("sandbox_view", "sandbox_network"):
         importlib.import_module(name)
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
-    gc.freeze()  # what all of them share stays shared
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped automatically
+    gc.freeze()  # keep memory shared after fork
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:

@@ -3,12 +3,12 @@
     python -I -S sandbox_disk.py PID REQUEST
 
 PID is any process of the machine's; REQUEST is a JSON object: `folder`, an empty one of the machine
-for the disk's bookkeeping; `writable`, the folders that share what is free; `also`, by folder the
-other paths at which it is shown; `free`, how many bytes can still be written, null for no limit.
+for bookkeeping; `writable`, the folders that share the limit; `mirrors`, by folder the other paths
+at which it is mounted; `free`, how many bytes can still be written, null for no limit.
 
-Everything that is written comes to lie in memory, over the folders as they were: a file system of
-a size of its own is all that the kernel lets an ordinary user mount. When that is full, write(2)
-says ENOSPC. What has a file or its working directory open from before writes past it.
+Writes go to a size-limited tmpfs in overlays of the folders: the kernel lets an ordinary user mount
+nothing else of a limited size. When it is full, write(2) fails with ENOSPC. Processes that had a
+file or their working directory open before are not limited.
 """
 
 # Importing pathlib would make this noticeably slower.
@@ -35,7 +35,7 @@ UNLIMITED_BYTES = 1 << 50
 
 
 def enter(kernel: Any, pid: int) -> None:
-    """Become part of the machine, as its owner."""
+    """Enter the machine's namespaces."""
     for name, kind in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS)):
         descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
         kernel.check(kernel.libc.setns(descriptor, kind), f"setns {name}")
@@ -43,7 +43,7 @@ def enter(kernel: Any, pid: int) -> None:
 
 
 def set_free(kernel: Any, folder: str, free: int | None) -> None:
-    """Have so much left: what is taken already is not counted in it."""
+    """Resize the file system so that `free` bytes are left."""
     filesystem = os.statvfs(folder)
     used = (filesystem.f_blocks - filesystem.f_bfree) * filesystem.f_frsize
     size = UNLIMITED_BYTES if free is None else used + -(-free // PAGE) * PAGE
@@ -52,7 +52,7 @@ def set_free(kernel: Any, folder: str, free: int | None) -> None:
 
 
 def mount_overlays(kernel: Any, request: dict[str, Any], points: list[str]) -> None:
-    """Mount the limited file system, and show it over each of the folders."""
+    """Mount the limited file system, and overlay each of the folders with it."""
     folder = request["folder"]
     kernel.mount(
         "tmpfs",
@@ -62,7 +62,7 @@ def mount_overlays(kernel: Any, request: dict[str, Any], points: list[str]) -> N
         f"mode=700,size={UNLIMITED_BYTES},huge=never",
     )
     with open(os.path.join(folder, "taken"), "wb") as filler:
-        filler.write(b"\0" * PAGE)  # a size of nothing would be one without end
+        filler.write(b"\0" * PAGE)  # size=0 would mean unlimited
     names = ("upper", "work")
     for number, path in enumerate(request["writable"]):
         layer = os.path.join(folder, str(number))
@@ -72,13 +72,13 @@ def mount_overlays(kernel: Any, request: dict[str, Any], points: list[str]) -> N
         parts = {"lowerdir": path} | {f"{name}dir": os.path.join(layer, name) for name in names}
         options = ",".join(f"{name}={escaped(value)}" for name, value in parts.items())
         kernel.mount("overlay", path, "overlay", MS_NOSUID | MS_NODEV, f"{options},userxattr")
-        for other in request["also"].get(path, ()):
+        for other in request["mirrors"].get(path, ()):
             if os.path.isdir(other) and not os.path.islink(other):
                 bind_at(kernel, path, other, points)
 
 
 def bind_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
-    """Show a folder at another path too, and there again what was mounted inside that."""
+    """Bind a folder to another path too, and restore the mounts inside that path."""
     trees: dict[str, int] = {}
     for point in points:
         if point.startswith(f"{other}/") and not any(
@@ -92,7 +92,7 @@ def bind_at(kernel: Any, path: str, other: str, points: list[str]) -> None:
 
 
 def system_call(kernel: Any, number: int, *arguments: int | str) -> int:
-    """One of the kernel's calls that the C library may not know."""
+    """A system call that the C library may not wrap."""
     c_arguments = [
         ctypes.c_char_p(os.fsencode(argument))
         if isinstance(argument, str)
@@ -105,7 +105,7 @@ def system_call(kernel: Any, number: int, *arguments: int | str) -> int:
 
 
 def mount_points(pid: int) -> list[str]:
-    """Of the machine, the outer ones first."""
+    """The machine's mount points, outer ones first."""
     points = []
     with open(f"/proc/{pid}/mountinfo", "rb") as file:
         for line in file:
@@ -116,12 +116,12 @@ def mount_points(pid: int) -> list[str]:
 
 
 def escaped(path: str) -> str:
-    """As overlay's options have it, where commas and colons stand between things."""
+    """The path escaped for overlay's mount options, where commas and colons separate values."""
     return re.sub(r"([\\,:])", r"\\\1", path)
 
 
 def main(pid: int, request: dict[str, Any]) -> None:
-    # A neighbor in this folder, where an isolated program does not look by itself.
+    # A module of this folder, which python -I does not search.
     sys.path.insert(0, os.path.dirname(__file__))
     kernel: Any = importlib.import_module("sandbox_view")
     try:

@@ -1,7 +1,7 @@
-"""A network of a machine's own, cut off from the computer's: a part of the program sandbox.py.
+"""A machine's network namespace, isolated from the computer's network: a part of sandbox.py.
 
-Loopback is all there is in it. What leads out or in does so through sockets that are made in here
-and handed to the server, which joins them to the computer's network.
+It has only a loopback interface. Traffic in and out passes through sockets that are created here
+and sent to the server, which forwards them to the computer's network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONNECT_SECONDS = 5.0
 
 
 def bring_up() -> None:
-    """Switch loopback on: a new network has it, but down."""
+    """Bring up loopback: in a new network namespace it is down."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sH14x", b"lo", 0)
         _, flags = struct.unpack("16sH14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))
@@ -33,7 +33,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def connect(address: str, port: int) -> socket.socket:
-    """On loopback this is over at once, one way or the other."""
+    """Connect to a port on loopback; succeeds or fails immediately."""
     connection = socket.create_connection((address, port), CONNECT_SECONDS)
     connection.settimeout(None)
     return connection

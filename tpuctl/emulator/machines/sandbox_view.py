@@ -1,4 +1,4 @@
-"""A machine's namespaces, and what it sees of the file system: a part of the program sandbox.py."""
+"""A machine's namespaces and its view of the file system: a part of the program sandbox.py."""
 
 # Importing pathlib would make the start of a machine noticeably slower.
 # ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH116, PTH120, PTH123, PTH211
@@ -58,7 +58,7 @@ def set_mount(path: str, *, add: int = 0, clear: int = 0, flags: int = 0) -> Non
 
 
 def bind(descriptor: int, target: str, *, writable: bool) -> None:
-    """Mount what the descriptor names at the target, made if it is not there."""
+    """Bind-mount the descriptor's file at the target, which is created if missing."""
     source = f"/proc/self/fd/{descriptor}"
     if not os.path.lexists(target):
         if os.path.isdir(source):
@@ -79,9 +79,9 @@ def same_file(descriptor: int, path: str) -> bool:
 
 
 def enter_user_namespace(ids: list[int], *, own_network: bool) -> None:
-    """Leave the system's namespaces, for some where the user and group have these numbers.
+    """Enter new namespaces in which the user and group have these ids.
 
-    The next child has the new process namespace.
+    The next child enters the new PID namespace.
     """
     user, group = os.getuid(), os.getgid()
     spaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
@@ -97,16 +97,16 @@ def enter_user_namespace(ids: list[int], *, own_network: bool) -> None:
 
 
 def build_view(view: dict[str, Any]) -> None:
-    """Make the machine's own view of the file system, as its first process.
+    """Mount the machine's view of the file system, as its init process.
 
-    Everything is read-only but `writable` and what is mounted afresh; `hidden` folders are
-    empty but for what `readable` and `writable` bring back; `overlaid` maps path to file.
+    Everything is read-only except `writable` and new mounts; `hidden` folders are empty except
+    for what `readable` and `writable` mount back; `overlaid` maps paths to files.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     resolver = os.path.realpath("/etc/resolv.conf")
     readable = [*view["readable"], resolver, "/run/current-system"]
     visible = [(path, False) for path in readable] + [(path, True) for path in view["writable"]]
-    # Opened before anything is covered: a covered folder can still be mounted elsewhere.
+    # Opened before anything is hidden: a hidden folder can still be mounted through a descriptor.
     opened = sorted(
         (path, os.open(path, os.O_PATH | os.O_CLOEXEC), writable)
         for path, writable in visible
@@ -135,8 +135,8 @@ def build_view(view: dict[str, Any]) -> None:
     for path, descriptor in overlaid:
         bind(descriptor, path, writable=False)
     build_devices(devices)
-    # A fresh /proc shows this machine's processes alone; what it can change of the system is
-    # closed, since the kernel checks some of it by user, not by namespace.
+    # A new /proc shows only this machine's processes; its system settings are read-only, since
+    # the kernel checks some of them by user, not by namespace.
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):
         if os.path.exists(path):
@@ -162,22 +162,22 @@ def build_devices(devices: list[tuple[str, int]]) -> None:
 
 
 def drop_privileges() -> None:
-    """Give up what the new user namespace granted, for this process and all it starts."""
+    """Drop all capabilities of the new user namespace, for this process and its children."""
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # past the last one that this kernel knows
+            break  # past the last capability of this kernel
     header = struct.pack("II", 0x20080522, 0)
     check(libc.capset(header, struct.pack("IIIIII", *[0] * 6)), "capset")
 
 
 def die_with_parent() -> None:
-    """End when the process that began this one does, where the system can do that."""
+    """Die when the parent process ends; only on Linux."""
     if LINUX:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parent is gone come to this one, where the system can do that."""
+    """Reparent orphaned descendants to this process; only on Linux."""
     if LINUX:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""One SSH session: a program on the machine, its streams carried as bytes at full speed."""
+"""One SSH session: a program on the machine, with its streams forwarded as raw bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PIPE_BYTES = 1 << 20
 
 
 class ProgramStarter(Protocol):
-    """Starts what a session asks for, as the user who logged in."""
+    """Starts a session's program as the user who logged in."""
 
     async def __call__(
         self,
@@ -43,15 +43,15 @@ class ProgramStarter(Protocol):
         files: tuple[int, int, int] | None,
         terminal: tuple[int, int] | None,
     ) -> tuple[RunningProcess, Callable[[int], None]]:
-        """A shell without a command. The second value signals the program's group."""
+        """Start the command, or a shell if None. The second value signals its process group."""
         ...
 
 
 class Session(SSHServerStreamSession[bytes]):
-    """Serves exec, shell and terminals itself; SFTP goes to asyncssh's own server.
+    """Serves exec, shell and terminals; SFTP is left to asyncssh's server.
 
-    So does the older scp where this computer, and so the machine, has no program of that name:
-    that server takes no modes over.
+    So is the legacy scp protocol if this computer, and so the machine, has no scp program; that
+    server does not preserve file modes.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Session(SSHServerStreamSession[bytes]):
             for name, value in channel.get_environment().items()
             if name == "LANG" or name.startswith("LC_")
         }
-        # As OpenSSH's session.c says it. Debian's bash, and so Ubuntu's, reads ~/.bashrc for a
-        # command too where it finds this (SSH_SOURCE_BASHRC of its config-top.h).
+        # As in OpenSSH's session.c. With these, bash of Debian and Ubuntu reads ~/.bashrc for
+        # commands too (SSH_SOURCE_BASHRC in its config-top.h).
         client, server = (channel.get_extra_info(name)[:2] for name in ("peername", "sockname"))
         extra["SSH_CLIENT"] = f"{client[0]} {client[1]} {server[1]}"
         extra["SSH_CONNECTION"] = " ".join(str(part) for part in (*client, *server))
@@ -142,7 +142,7 @@ class Session(SSHServerStreamSession[bytes]):
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
         self._connect(_InputPump(into, self._require_channel()), [(out, None), (error, STDERR)])
-        # Like sshd: the session lasts until nobody holds its output open any more.
+        # Like sshd: the session lasts until all writers have closed its output.
         await asyncio.gather(*(outlet.ended for outlet in self._outputs))
         return await started.exit
 
@@ -161,7 +161,7 @@ class Session(SSHServerStreamSession[bytes]):
             [(self._terminal, None)],
         )
         result = await started.exit
-        # Background programs may hold the terminal; what was written before the end is sent.
+        # Background programs may keep the terminal open; output written before the exit is sent.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._outputs[0].ended), 0.5)
         self._outputs[0].close()
@@ -185,7 +185,7 @@ class Session(SSHServerStreamSession[bytes]):
             input_pump.end()
 
     def _disconnect(self) -> None:
-        """Let go of the program; a terminal's closing tells its foreground group (SIGHUP)."""
+        """Detach from the program; closing a terminal sends SIGHUP to its foreground group."""
         if self._input is not None:
             self._input.close()
         for outlet in self._outputs:
@@ -210,7 +210,7 @@ class Session(SSHServerStreamSession[bytes]):
         self._buffered_eof = True
         if self._input is not None:
             self._input.end()
-        return True  # the program may still have something to say
+        return True  # the program may still write output
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -240,7 +240,7 @@ class Session(SSHServerStreamSession[bytes]):
 
 
 class _OutputPump:
-    """Carries what a program writes into the channel, no faster than the client takes it."""
+    """Copies a program's output to the channel, with backpressure."""
 
     def __init__(
         self, descriptor: int, channel: asyncssh.SSHServerChannel[bytes], kind: int | None
@@ -259,7 +259,7 @@ class _OutputPump:
             data = os.read(self._descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return
-        except OSError:  # a terminal that nobody has open any more
+        except OSError:  # a terminal that all programs have closed
             data = b""
         if not data:
             self.close()
@@ -287,7 +287,7 @@ class _OutputPump:
 
 
 class _InputPump:
-    """Carries what the client sends into the program, no faster than the program takes it."""
+    """Copies the client's input to the program, with backpressure."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class _InputPump:
                 self._loop.add_writer(self._descriptor, self._on_writable)
 
     def end(self) -> None:
-        """No more will come; a terminal stays open, as with sshd."""
+        """End of input; a terminal stays open, as with sshd."""
         self._is_ending = not self._is_terminal
         if self._is_ending and not self._waiting:
             self.close()
@@ -336,7 +336,7 @@ class _InputPump:
                 written = os.write(self._descriptor, self._waiting[0])
             except BlockingIOError:
                 return
-            except OSError:  # the program does not read any more
+            except OSError:  # the program closed its input
                 self.close()
                 return
             if written < len(self._waiting[0]):
@@ -355,7 +355,7 @@ class _InputPump:
 def _pipe() -> tuple[int, int]:
     ends = os.pipe()
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a user may own only so much of them
+        with contextlib.suppress(OSError):  # pipe memory per user is limited
             fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return ends
 
@@ -365,7 +365,7 @@ def _signal_number(name: str) -> int:
 
 
 def _apply_modes(terminal: int, modes: Mapping[int, int]) -> None:
-    """Set the terminal as the client's own is set, where that matters to programs."""
+    """Apply the client's terminal modes that matter to programs."""
     mode_flags = (
         (36, 0, termios.ICRNL),
         (50, 3, termios.ISIG),

@@ -1,4 +1,4 @@
-"""SFTP and scp on a machine: the same files, writable and not, that its programs see."""
+"""SFTP and scp on a machine, with the same view of the file system as its programs."""
 
 # Paths come as bytes, which pathlib does not take.
 # ruff: noqa: PTH101, PTH110, PTH118, PTH211
@@ -22,11 +22,11 @@ __all__ = ["MachineFiles"]
 
 Channel: TypeAlias = "asyncssh.SSHServerChannel[bytes]"
 
-UMASK = 0o022  # of the machine's users; the server's own keeps its files to itself
+UMASK = 0o022  # of the machine's users; the server's own is stricter
 
 
 class MachineFiles(asyncssh.SFTPServer):
-    """Relative paths begin at the user's home, /tmp is the machine's own, the rest read-only."""
+    """Relative paths start in the user's home, /tmp is the machine's, the rest is read-only."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class MachineFiles(asyncssh.SFTPServer):
         self._own = [self._home, *(os.fsencode(path) for path in writable)]
 
     def map_path(self, path: bytes) -> bytes:
-        """Where the server finds it: on a limited disk, as the machine's programs see it."""
+        """The server's path of a file; on a limited disk in the machine's mount namespace."""
         return os.fsencode(self._disk.root) + self._local(path)
 
     def _local(self, path: bytes) -> bytes:
         absolute = os.path.join(self._home, path)
         for folder in (b"/tmp", b"/var/tmp"):
             inside = absolute == folder or absolute.startswith(folder + b"/")
-            # The machine's own disk may itself lie in the host's temporary folder.
+            # The machine's disk may itself be in the host's temporary folder.
             if inside and not any(
                 _is_within(absolute, machine_folder) for machine_folder in self._own
             ):
@@ -75,10 +75,10 @@ class MachineFiles(asyncssh.SFTPServer):
     def open56(
         self, path: bytes, desired_access: int, flags: int, attrs: asyncssh.SFTPAttrs
     ) -> object:
-        raise asyncssh.SFTPOpUnsupported("this server speaks version 3")
+        raise asyncssh.SFTPOpUnsupported("this server supports SFTP version 3")
 
     def write(self, file_obj: object, offset: int, data: bytes) -> int:
-        """All of it: what a full disk takes less of is refused, not cut short in silence."""
+        """Write all data: a full disk is an error, not a short write."""
         file = cast(io.FileIO, file_obj)
         file.seek(offset)
         left = memoryview(data)
@@ -139,7 +139,7 @@ class MachineFiles(asyncssh.SFTPServer):
 
 
 def _mode(attrs: asyncssh.SFTPAttrs, default: int) -> int:
-    """Of what is created, as OpenSSH's sftp-server.c has it: the client's, less the umask."""
+    """The mode of a created file, as in OpenSSH's sftp-server.c: the client's minus the umask."""
     mode = default if attrs.permissions is None else stat.S_IMODE(attrs.permissions)
     return mode & ~UMASK
 

@@ -1,4 +1,4 @@
-"""SSH on a machine: who may come in, and where connections through it may lead."""
+"""SSH on a machine: authentication and port forwarding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpuctl.emulator.machines.session import Session
 __all__ = ["SshServer", "allowed_keys", "host_key"]
 
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
-# Those that processors have instructions for: a machine must not be slower than its job.
+# Ciphers with hardware support, so that SSH does not slow down jobs.
 CIPHERS = ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr"]
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -28,7 +28,7 @@ Connection: TypeAlias = asyncssh.SSHServerConnection
 
 
 def host_key(file: Path) -> asyncssh.SSHKey:
-    """The machine's key, made on its first boot."""
+    """The machine's host key, generated on its first boot."""
     if not file.exists():
         key = asyncssh.generate_private_key("ssh-ed25519")
         fresh = file.with_name(file.name + ".new")
@@ -42,11 +42,10 @@ def host_key(file: Path) -> asyncssh.SSHKey:
 def allowed_keys(
     metadata: Mapping[str, str], project_metadata: Mapping[str, str]
 ) -> dict[str, list[asyncssh.SSHKey]]:
-    """By user, from `ssh-keys`: lines `user:key`, perhaps with an expiry as gcloud writes it.
+    """Keys by user, from lines `user:key` of `ssh-keys`, optionally with an expiry as of gcloud.
 
-    Lines that are not understood let nobody in, and do not keep the others from it. The project's
-    keys count unless the machine's metadata says otherwise: cloud.google.com/compute/docs/connect/
-    restrict-ssh-keys.
+    Invalid lines are ignored. The project's keys apply unless the machine's metadata blocks them:
+    cloud.google.com/compute/docs/connect/restrict-ssh-keys.
     """
     lines = metadata.get("ssh-keys", "").splitlines()
     if metadata.get("block-project-ssh-keys", "").upper() not in ("TRUE", "1"):
@@ -83,7 +82,7 @@ class SshServer:
         reachable: Collection[str],
         refuses_key: Callable[[], bool],
     ) -> None:
-        """`refuses_key` is asked once for each connection with a key that may come in."""
+        """`refuses_key` is called once per connection with an allowed key."""
         self._endpoint = endpoint
         self._key = key
         self._open_session = open_session
@@ -94,7 +93,7 @@ class SshServer:
         self.allowed_keys: dict[str, list[asyncssh.SSHKey]] = {}
 
     async def open(self) -> None:
-        """Listen; raises MachineError if somebody else does already."""
+        """Listen; raises MachineError if the port is in use."""
         address, port = self._endpoint.address, self._endpoint.ssh_port
         try:
             self._listener = await asyncssh.listen(
@@ -118,10 +117,10 @@ class SshServer:
             ) from problem
 
     async def close(self) -> None:
-        """Stop listening and drop every connection, as a machine does that is switched off."""
+        """Stop listening and drop every connection, like a machine that is powered off."""
         if self._listener is not None:
             self._listener.close()
-        # Before waiting: from Python 3.12 on, a listener is closed when its connections are.
+        # Before waiting: since Python 3.12 a listener is closed only when its connections are.
         for connection in list(self.connections):
             connection.abort()
         if self._listener is not None:
@@ -132,7 +131,7 @@ class SshServer:
         return self._open_session(user)
 
     def destinations(self, host: str) -> tuple[str, ...]:
-        """Where a forwarded connection may go, in order: this machine or its siblings."""
+        """The allowed targets of a forwarded connection, in order: this machine or its siblings."""
         if host.lower() in LOOPBACK:
             # What listens on "localhost" of a machine shares 127.0.0.1 with the host.
             return (self._endpoint.address, "127.0.0.1")
@@ -140,7 +139,7 @@ class SshServer:
 
 
 class _ConnectionHandler(asyncssh.SSHServer):
-    """Decides for one connection."""
+    """Handles authentication, sessions and forwarding of one connection."""
 
     def __init__(self, server: SshServer) -> None:
         self._server = server
@@ -170,7 +169,7 @@ class _ConnectionHandler(asyncssh.SSHServer):
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         if key not in self._server.allowed_keys.get(username, []):
             return False
-        if self._is_refused is None:  # a client asks about a key before it signs with it
+        if self._is_refused is None:  # clients query a key before they sign with it
             self._is_refused = self._server.refuses_key()
         return not self._is_refused
 
@@ -184,7 +183,7 @@ class _ConnectionHandler(asyncssh.SSHServer):
         assert self._connection is not None
         refusal = asyncssh.ChannelOpenError(
             OPEN_ADMINISTRATIVELY_PROHIBITED,
-            f"machines of the local cloud forward to their own node only, not to {dest_host}",
+            f"machines of the local cloud can forward only to their own node, not to {dest_host}",
         )
         for host in self._server.destinations(dest_host):
             try:

@@ -1,15 +1,15 @@
-"""The machines' sudo: without a password, root of the machine and of nothing outside it.
+"""The machines' sudo: passwordless root inside the machine only.
 
-Runs on machines as `python3 -I -S sudo.py SETTINGS ARGUMENT...`, with the standard library alone.
-SETTINGS is a file of one JSON object:
+Runs on machines as `python3 -I -S sudo.py SETTINGS ARGUMENT...`, with only the standard library.
+SETTINGS is a file with a JSON object:
 
-    {"root": whether the machine has namespaces, and so a root of its own,
-     "environment": the variables of root's programs, "passwd": what root sees as /etc/passwd}
+    {"root": whether the machine has namespaces, and so a root user,
+     "environment": the variables of root's programs, "passwd": root's /etc/passwd}
 
-Root is the user, in a user namespace within the machine's: with every capability there, and with
-the machine's view of the file system, where what is read-only stays so (mount_namespaces(7)). That
-is no more than any program of the machine could take itself. Options and environment are those of
-sudo(8) as Ubuntu sets it up, but that the search path stays the machine's.
+Root is the same user in a nested user namespace: with all capabilities there, and with the
+machine's view of the file system, where read-only mounts stay read-only (mount_namespaces(7)). Any
+program of the machine could do the same. Options and environment follow sudo(8) as configured on
+Ubuntu, except that the search path stays the machine's.
 """
 
 # Importing pathlib would make every command noticeably slower.
@@ -58,9 +58,9 @@ def fail(text: str) -> NoReturn:
 
 
 def parse(arguments: list[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Options by their short names, variables to set, and the command with its arguments."""
+    """Options by their short names, variables to set, and the command line."""
     ready = list(arguments)
-    for number, argument in enumerate(ready):  # getopt knows no option with a value or without
+    for number, argument in enumerate(ready):  # getopt supports no optional values
         if not argument.startswith("-") or argument == "--":
             break
         if argument == "--preserve-env":
@@ -78,7 +78,7 @@ def parse(arguments: list[str]) -> tuple[dict[str, str], dict[str, str], list[st
 
 
 def account(name: str) -> pwd.struct_passwd:
-    """A user of the machine, by name or by `#` and a number."""
+    """A user of the machine, by name or by `#UID`."""
     try:
         return pwd.getpwuid(int(name[1:])) if name.startswith("#") else pwd.getpwnam(name)
     except (KeyError, ValueError):
@@ -88,7 +88,7 @@ def account(name: str) -> pwd.struct_passwd:
 def environment(
     options: dict[str, str], base: dict[str, str], user: pwd.struct_passwd
 ) -> dict[str, str]:
-    """Of the command: the machine's variables and little of the caller's, unless -E or such."""
+    """The command's environment: the machine's, and few of the caller's variables without -E."""
     listed = options.get("--preserve-env", "").split(",")
     preserved = {
         name: value
@@ -132,10 +132,10 @@ def become_root(passwd: str) -> None:
 def command_line(
     options: dict[str, str], command: list[str], shell: str, path: str
 ) -> tuple[str, list[str]]:
-    """The program's path and what it is called with."""
+    """The program's path and its argv."""
     if "-i" in options or "-s" in options:
         name = f"-{os.path.basename(shell)}" if "-i" in options else shell  # noqa: PTH119
-        # As sudo does: each character that a shell could take otherwise is escaped.
+        # Like sudo, escape every character that is special to shells.
         text = " ".join(re.sub(r"([^\w$-])", r"\\\1", part) for part in command)
         return shell, [name, "-c", text] if command else [name]
     program = shutil.which(command[0], path=path)
@@ -150,8 +150,8 @@ def main(arguments: list[str]) -> int:
     options, variables, command = parse(arguments[1:])
     if not settings["root"]:
         fail(
-            "machines of this local cloud have no root: user namespaces are not available on "
-            "this computer, and its own sudo is not used"
+            "root is not available on machines of this local cloud: user namespaces are not "
+            "available on this computer"
         )
     is_shell = "-i" in options or "-s" in options
     if not command and not is_shell:
@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
             print("    (ALL) NOPASSWD: ALL")
             return 0
         if "-V" in options:
-            print("Sudo version 1.9 as the local cloud has it")
+            print("Sudo version 1.9 (emulated by the local cloud)")
             return 0
         if NO_OP_OPTIONS & options.keys():
             return 0
@@ -171,13 +171,13 @@ def main(arguments: list[str]) -> int:
     user = account(name)
     is_root = user.pw_name == "root"
     if not is_root and user.pw_uid != os.getuid():
-        fail(f"{name}: programs of the local cloud's machines run as their users and as root alone")
+        fail(f"{name}: on machines of the local cloud, commands run only as yourself or as root")
     child_environment = environment(options, settings["environment"], user)
     try:
         if is_root:
             become_root(settings["passwd"])
     except OSError as problem:
-        fail(f"no user namespace for root: {problem.strerror}")
+        fail(f"failed to create a user namespace for root: {problem.strerror}")
     program, argv = command_line(options, command, user.pw_shell, child_environment["PATH"])
     child_environment["SUDO_COMMAND"] = " ".join([program, *argv[1:]])
     if "-b" in options and os.fork():

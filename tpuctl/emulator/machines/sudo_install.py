@@ -1,4 +1,4 @@
-"""What gives a machine its sudo: the program, and the files that it reads."""
+"""Installs a machine's sudo and its settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuctl.emulator.machines.process_environment import MachineFolder
 
 __all__ = ["HOST_SUDO", "install_sudo", "write_sudo_settings"]
 
-HOST_SUDO = "/usr/bin/sudo"  # this computer's own, where it has one, which would not work there
+HOST_SUDO = "/usr/bin/sudo"  # this computer's, if any, which would not work on machines
 _PROGRAM = Path(__file__).with_name("sudo.py")
 _SCRIPT = """#!/bin/sh
 exec {python} -I -S {program} {settings} "$@"
@@ -20,7 +20,7 @@ exec {python} -I -S {program} {settings} "$@"
 
 
 def install_sudo(folder: MachineFolder) -> None:
-    """Put it among the machine's programs."""
+    """Install it on the machine."""
     program = folder.settings / "sudo.py"
     shutil.copyfile(_PROGRAM, program)
     words = (folder.python / "bin" / "python3", program, folder.settings / "sudo.json")
@@ -34,7 +34,7 @@ def install_sudo(folder: MachineFolder) -> None:
 def write_sudo_settings(
     folder: MachineFolder, environment: Mapping[str, str], *, is_isolated: bool
 ) -> None:
-    """Write what the program reads beside the machine's accounts."""
+    """Write the settings of the program."""
     settings = {
         "root": is_isolated,
         "environment": dict(environment),

@@ -1,4 +1,4 @@
-"""A TPU node's TensorFlow server: started on its machine, watched, started again when it dies."""
+"""Supervises a TPU node's TensorFlow server: starts it on its machine, and restarts it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tpuctl.emulator.machines.processes import RunningProcess
 __all__ = ["PROGRAM", "Gate", "Launch", "TensorflowServer"]
 
 PROGRAM = Path(__file__).with_name("node_server.py")
-READY_SECONDS = 300.0  # TensorFlow's import takes seconds, a minute on a computer that is busy
-RESTART_DELAY_SECONDS = 1.0  # before a server that died is started again
+READY_SECONDS = 300.0  # TensorFlow's import takes seconds, or a minute on a busy computer
+RESTART_DELAY_SECONDS = 1.0
 MAX_LOG_BYTES = 2000
 
 
 class Launch(Protocol):
-    """Starts the program on the machine, on these files; the second value signals it."""
+    """Starts the program on the machine, on these files; the second value sends it a signal."""
 
     def __call__(
         self, files: tuple[int, int, int]
@@ -30,19 +30,19 @@ class Launch(Protocol):
 
 
 class Gate(Protocol):
-    """What clients come through."""
+    """The forwarded port that clients connect to."""
 
     async def open_port(self) -> None: ...
     async def close_port(self) -> None: ...
 
 
 class TensorflowServer:
-    """`start` returns when the server accepts connections; from then on it is kept up."""
+    """`start` returns when the server accepts connections; from then on it is supervised."""
 
     def __init__(
         self, launch: Launch, gate: Gate, console: Path, report: Callable[[str], None]
     ) -> None:
-        """The door is open while the server runs; what that says on stderr goes to `console`."""
+        """The gate is open while the server runs; its stderr goes to `console`."""
         self._launch = launch
         self._gate = gate
         self._console = console
@@ -50,7 +50,7 @@ class TensorflowServer:
         self._supervisor: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises MachineError, with what the server said last, when it does not come up."""
+        """Start it. Raises MachineError, with the end of its output, if it fails to start."""
         offset = self._console.stat().st_size if self._console.exists() else 0
         started = await self._run_until_ready()
         if started is None:
@@ -59,12 +59,12 @@ class TensorflowServer:
                 .decode("utf-8", "replace")
                 .strip()
             )
-            raise MachineError(f"The TensorFlow server of the node did not start:\n{output}")
+            raise MachineError(f"The node's TensorFlow server failed to start:\n{output}")
         await self._gate.open_port()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(started))
 
     async def stop(self) -> None:
-        """Let it go: whoever ends the machine's processes ends it."""
+        """Stop supervising it; it ends with the machine's processes."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -76,18 +76,18 @@ class TensorflowServer:
             if started is not None:
                 result = await asyncio.shield(started.exit)  # not ours to cancel
                 await self._gate.close_port()
-                self._report(f"the TensorFlow server ended with {result.code}")
+                self._report(f"the TensorFlow server exited with {result.code}")
             await asyncio.sleep(RESTART_DELAY_SECONDS)
             try:
                 started = await self._run_until_ready()
                 if started is not None:
                     await self._gate.open_port()
             except (MachineError, OSError) as problem:
-                self._report(f"the TensorFlow server could not be started: {problem}")
+                self._report(f"the TensorFlow server failed to start: {problem}")
                 started = None
 
     async def _run_until_ready(self) -> RunningProcess | None:
-        """The running server once it accepts connections; None when it ended before."""
+        """The running server once it accepts connections; None if it exited before."""
         reading, writing = os.pipe()
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class TensorflowServer:
                             return started
             except TimeoutError:
                 send_signal(signal.SIGKILL)
-                raise MachineError("The TensorFlow server of the node hangs.") from None
+                raise MachineError("The node's TensorFlow server hangs at startup.") from None
         finally:
             transport.close()
         return None

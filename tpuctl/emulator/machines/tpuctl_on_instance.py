@@ -1,7 +1,7 @@
-"""The tpuctl that runs the local cloud, as a program on its instances.
+"""Provides the tpuctl that runs the local cloud as a program on its instances.
 
-Google's images have none. Here there may be no package index to install one from, so that images
-of instances have it beforehand, as an image of the user's own might.
+Google's images have no tpuctl. Here a package index may not be available to install it from, so
+instances have it preinstalled, as with a custom image.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PYTHONPATH={packages} exec {python} -m {program} "$@"
 
 
 def interpreter_folders() -> tuple[Path, ...]:
-    """What the program needs to see, wherever it lies."""
+    """The folders that the program needs."""
     return (Path(sys.prefix), _PACKAGES)
 
 
 def write_program(folder: Path) -> None:
-    """Put it among the machine's programs."""
+    """Install it on the machine."""
     script = folder / PROGRAM
     text = _SCRIPT.format(
         packages=shlex.quote(str(_PACKAGES)),

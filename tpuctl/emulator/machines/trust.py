@@ -1,4 +1,4 @@
-"""What programs trust and reach without a proxy, with a local cloud about."""
+"""Certificates that clients of a local cloud trust, and hosts that bypass its proxy."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import certifi
 
 __all__ = ["CERTIFICATE_VARIABLES", "GCSFS_SETTINGS", "local_hosts", "trusted_certificates"]
 
-# Whose file of certificates each is: curl and TensorFlow, Python and Go, requests, gRPC, Node,
-# httplib2, TensorStore.
+# Certificate files of: curl and TensorFlow, Python and Go, requests, gRPC, Node, httplib2,
+# TensorStore.
 CERTIFICATE_VARIABLES = (
     *("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
     *("NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
 )
-# gcsfs asks Storage Control by gRPC whether buckets have folders (gcsfs/extended_gcsfs.py), and at
-# an address of one's own with TLS. There are no such buckets here.
+# gcsfs queries Storage Control over gRPC for hierarchical buckets (gcsfs/extended_gcsfs.py), even
+# at custom endpoints with TLS. The local cloud has no such buckets.
 GCSFS_SETTINGS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
 
 def local_hosts() -> list[str]:
-    """What no proxy is asked for, as no_proxy names it."""
+    """The hosts for no_proxy."""
     return ["localhost", "127.0.0.1", "::1", "127.0.0.0/8", "metadata.google.internal"]
 
 
 def trusted_certificates(authority: bytes, environ: Mapping[str, str] | None = None) -> bytes:
-    """All that the host's clients trust, with these variables set, and our own authority."""
+    """The certificates that the host's clients trust with this environment, and `authority`."""
     defaults = ssl.get_default_verify_paths()
     variable_names = (
         *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"),

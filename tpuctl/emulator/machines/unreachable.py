@@ -1,4 +1,4 @@
-"""An address at which nobody answers any more, as that of a machine whose host has failed."""
+"""An unresponsive address, like that of a machine whose host has failed."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _PROBE_MILLISECONDS = 50
 
 
 class UnreachableAddress:
-    """Takes the places of those who listened and of those who were connected, and says nothing.
+    """Takes over listeners and connections, and never answers.
 
-    Who connects waits until they give up: Linux drops what comes to a listener whose queue is
-    full, as packets to a dead machine are dropped. Elsewhere they connect and hear nothing.
+    New connections time out: Linux drops packets to a listener whose backlog is full. On other
+    systems they are accepted and never answered.
     """
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
     def hold(self, connections: Iterable[asyncssh.SSHServerConnection]) -> None:
-        """Let connections live on without anybody at this end; their servers are told they ended.
+        """Keep connections open without a server; for their servers they are closed.
 
-        The kernel still takes what is sent to them.
+        The kernel still acknowledges data that is sent to them.
         """
         for connection in list(connections):
             open_socket = connection.get_extra_info("socket")
             if open_socket is not None:
-                with contextlib.suppress(OSError):  # it is closed already
+                with contextlib.suppress(OSError):  # already closed
                     self._sockets.append(open_socket.dup())
             connection.abort()
 
     def occupy(self, address: str, port: int) -> None:
-        """Listen where somebody did, and never answer. OSError if somebody still does."""
+        """Listen on the address and never answer. OSError if it is still in use."""
         listener = socket.socket()
         self._sockets.append(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,14 +54,14 @@ class UnreachableAddress:
                 break
 
     def close(self) -> None:
-        """Give up the places; connections that were kept are reset."""
+        """Release the address; held connections are reset."""
         for held_socket in self._sockets:
             held_socket.close()
         self._sockets.clear()
 
 
 def _is_connected(probe: socket.socket) -> bool:
-    """Whether a place in the queue was left for it: on loopback that shows at once."""
+    """Whether the backlog had room for it: on loopback this is known immediately."""
     poll = select.poll()
     poll.register(probe, select.POLLOUT)
     return bool(poll.poll(_PROBE_MILLISECONDS))
