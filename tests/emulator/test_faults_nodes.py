@@ -126,7 +126,7 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
     assert fault["used"] == 0
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
     faults = cloud.server.world.faults
-    faults.note(faults.get(fault["id"]), due=0)  # as if the day were over
+    faults.update(faults.get(fault["id"]), due=0)  # as if the day were over
     await cloud.server.close()
     again = await make_cloud()
     client = again.tpu()

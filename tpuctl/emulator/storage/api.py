@@ -1,4 +1,4 @@
-"""Cloud Storage, as the core knows it: it answers HTTP itself, so that it has no surfaces."""
+"""The declaration of Cloud Storage: it answers HTTP itself, so it has no surfaces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tpuctl.emulator.wire.google_api import GoogleApi
 
 __all__ = ["API"]
 
-# What metadata and policies say takes the widest scope.
+# Reading and changing policies and metadata requires the widest scope.
 _FULL_CONTROL = (
     "storage.buckets.getIamPolicy",
     "storage.buckets.patch",

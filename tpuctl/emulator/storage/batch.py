@@ -1,4 +1,4 @@
-"""Batches of requests to the JSON API."""
+"""Batch requests of the JSON API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["answer_batch"]
 async def answer_batch(
     request: Request, answer: Callable[[Call], Awaitable[Answer]]
 ) -> web.StreamResponse:
-    """Answer each part by itself; one that fails does not touch the others."""
+    """Answer each part; a failed part does not affect the others."""
 
     async def answer_part(part: batch.Part) -> tuple[int, str]:
         parts = part.path.removeprefix("/storage/v1").strip("/").split("/")

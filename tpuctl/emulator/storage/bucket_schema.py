@@ -1,6 +1,6 @@
-"""What of a bucket a caller may set, and of which type it is, as Google's description has it.
+"""The writable fields of a bucket and their types, from Google's API description.
 
-Fields that nobody knows are passed over, as the older APIs do; what is of another type is refused.
+Unknown fields are ignored, as by Google's older APIs; values of the wrong type are rejected.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tpuctl.emulator.state.errors import invalid
 
 __all__ = ["parse_bucket"]
 
-# storage.v1's discovery document, schema Bucket, without what only the service itself sets. A list
-# has what its items are, a mapping from "*" has any keys; `object` is looked at elsewhere.
+# storage.v1's discovery document, schema Bucket, without output-only fields. A list contains the
+# schema of its items, a mapping with "*" has any keys; `object` is validated elsewhere.
 _CONDITION = {
     **dict.fromkeys(("age", "daysSinceCustomTime", "daysSinceNoncurrentTime"), int),
     "numNewerVersions": int,
@@ -53,7 +53,7 @@ _SCHEMA: Mapping[str, Any] = {
 
 
 def parse_bucket(resource: dict[str, Any]) -> dict[str, Any]:
-    """The resource with the known fields alone; ApiError for what is not of its type."""
+    """The resource with only the known fields; ApiError for a value of the wrong type."""
     bucket: dict[str, Any] = _validate(resource, _SCHEMA, "")
     return bucket
 

@@ -1,6 +1,6 @@
-"""What a bucket may be set to, and what it is set to where nobody said.
+"""Validation and defaults of bucket settings.
 
-Where a rule says "measured", kmoneil/zig-gcp measured it against Cloud Storage in September 2026
+Rules marked "measured" were measured against Cloud Storage by kmoneil/zig-gcp in September 2026
 (its docs/storage/buckets.md and src/storage/fake_buckets.zig).
 """
 
@@ -37,18 +37,18 @@ _CLASSES = (
     "DURABLE_REDUCED_AVAILABILITY",
 )
 _DAY = 24 * 3600
-_DEFAULT_SOFT_DELETE = 7 * _DAY  # the default, and the least that is not off
+_DEFAULT_SOFT_DELETE = 7 * _DAY  # also the minimum unless it is off
 _MAX_SOFT_DELETE = 90 * _DAY
-_MAX_RETENTION = 3_155_760_000  # measured: a hundred years
+_MAX_RETENTION = 3_155_760_000  # measured: 100 years
 
 
 def retention_seconds(bucket: Bucket) -> int:
-    """For how long the bucket keeps every object; 0 where it has no such policy."""
+    """The bucket's retention period; 0 without a retention policy."""
     return int((bucket.get("retentionPolicy") or {}).get("retentionPeriod", 0))
 
 
 def soft_delete_seconds(bucket: Bucket) -> int:
-    """For how long what is deleted can be restored; 0 where soft delete is off."""
+    """How long deleted objects can be restored; 0 if soft delete is off."""
     return int(bucket["softDeletePolicy"]["retentionDurationSeconds"])
 
 
@@ -67,15 +67,15 @@ def merge(target: dict[str, Any], changes: dict[str, Any]) -> None:
 
 
 def apply_changes(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:
-    """The bucket with changes made to `base`: all of it for a patch, what stays for an update."""
+    """`base` with changes applied: the whole bucket for a patch, unchangeable fields for an
+    update."""
     changed = dict(base)
     merge(changed, changes)
-    if changes.get("labels") == {}:  # measured: removes every label, as null does
+    if changes.get("labels") == {}:  # measured: removes all labels, as null does
         changed.pop("labels", None)
     period = (changes.get("retentionPolicy") or {}).get("retentionPeriod")
     if isinstance(changes.get("retentionPolicy"), dict):
-        # Measured: an object without a period changes nothing; locks and times are not the
-        # caller's to set.
+        # Measured: an object without a period changes nothing; locks and times are output-only.
         policy = dict(before.get("retentionPolicy") or {})
         if period is not None:
             policy["retentionPeriod"] = period
@@ -88,7 +88,7 @@ def apply_changes(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> B
 
 
 def _check_lock(before: Bucket, changed: Bucket) -> None:
-    """Measured: a locked policy may grow, and that is all."""
+    """Measured: the period of a locked policy can only be increased."""
     if not (before.get("retentionPolicy") or {}).get("isLocked"):
         return
     name = before["name"]
@@ -107,7 +107,7 @@ def _check_lock(before: Bucket, changed: Bucket) -> None:
 
 
 def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
-    """Check what a client may set and fill in what it left out."""
+    """Validate the writable fields and fill in defaults."""
     location = str(bucket.get("location") or "US").upper()
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
     regions = {catalog.region_of(zone).upper() for zone in catalog.zones()}
@@ -185,7 +185,7 @@ def _fill_retention(bucket: Bucket, before: Any) -> None:
     former = before if isinstance(before, dict) else {}
     bucket["retentionPolicy"] = {
         "retentionPeriod": str(seconds),
-        # Measured: it stays when the period changes.
+        # Measured: it does not change with the period.
         "effectiveTime": former.get("effectiveTime") or now_text(),
         **({"isLocked": True} if former.get("isLocked") else {}),
     }

@@ -29,7 +29,7 @@ __all__ = ["Buckets"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
-# What only the service itself sets.
+# Fields that only the service sets.
 _OUTPUT_ONLY = (
     "kind",
     "id",
@@ -50,7 +50,7 @@ _OUTPUT_ONLY = (
 
 
 class Buckets:
-    """The buckets of every project; their names are one namespace."""
+    """The buckets of all projects, in one global namespace."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -65,7 +65,7 @@ class Buckets:
         return bucket
 
     def require(self, permission: str, name: str, key: str) -> None:
-        """Refuse unless the present caller may do this to an object of a bucket."""
+        """Raise unless the current caller has the permission on an object of a bucket."""
         self._world.guard.require(permission, name, key)
 
     def show(self, bucket: Bucket, base_url: str) -> Bucket:
@@ -89,8 +89,7 @@ class Buckets:
         if existing is not None:
             raise _name_taken(existing["projectNumber"] == str(project["number"]))
         if not project["billing"]:
-            # googleapis/python-storage#1456 has "absent"; that a closed one is told as such,
-            # stanford-futuredata/noscope#48.
+            # "absent": googleapis/python-storage#1456; "closed": stanford-futuredata/noscope#48.
             state = "closed" if project.get("account") else "absent"
             raise ApiError(
                 "PERMISSION_DENIED",
@@ -116,7 +115,7 @@ class Buckets:
         return Answer(self.show(bucket, call.base_url))
 
     def _check_location(self, project: Project, location: str) -> None:
-        """The answer: GoogleCloudDataproc/spark-bigquery-connector#231."""
+        """The error: GoogleCloudDataproc/spark-bigquery-connector#231."""
         constraint = "gcp.resourceLocations"
         if not OrgPolicies(self._store).allows(f"projects/{project['id']}", constraint, location):
             raise ApiError(
@@ -175,7 +174,7 @@ class Buckets:
         return Answer(None, 204)
 
     def lock_retention(self, call: Call) -> Answer:
-        """For ever. kmoneil/zig-gcp measured what is refused (src/storage/fake_buckets.zig)."""
+        """Irreversible. kmoneil/zig-gcp measured the errors (src/storage/fake_buckets.zig)."""
         bucket = self.load(call.parts[1])
         if not call.param("ifMetagenerationMatch"):
             raise invalid("Required parameter: ifMetagenerationMatch", reason="required")
@@ -205,7 +204,7 @@ class Buckets:
         return Answer(self._policy(bucket, policy))
 
     def set_policy(self, call: Call) -> Answer:
-        """The policy's etag is the bucket's: kmoneil/zig-gcp measured it (src/storage/iam.zig)."""
+        """The policy's etag is the bucket's, as measured by kmoneil/zig-gcp (src/storage/iam.zig)."""
         bucket = self.load(call.parts[1])
         new_policy = call.json()
         if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
@@ -233,7 +232,7 @@ class Buckets:
         email = f"service-{project['number']}@gs-project-accounts.iam.gserviceaccount.com"
         return Answer({"kind": "storage#serviceAccount", "email_address": email})
 
-    # What they share.
+    # Helpers.
 
     def _change(self, call: Call, *, replace: bool) -> Answer:
         bucket = self.load(call.parts[1])
@@ -253,7 +252,7 @@ class Buckets:
         return Answer(self.show(changed, call.base_url))
 
     def _project(self, call: Call) -> Project:
-        """The one named in the query; clients in emulator mode name none that exists."""
+        """The project named in the query; clients in emulator mode name a placeholder."""
         name = call.param("project")
         if not name:
             where = ("parameter", "project")
@@ -281,7 +280,7 @@ class Buckets:
 
 
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:
-    """What the bucket's own settings refuse; the words are as zig-gcp measured them."""
+    """Reject bindings that the bucket's settings forbid; messages as measured by zig-gcp."""
     access = bucket["iamConfiguration"]
     listed = [each for each in bindings if isinstance(each, dict)] if bindings else []
     if not access["uniformBucketLevelAccess"]["enabled"] and any(
@@ -299,7 +298,7 @@ def _check_bindings(bucket: Bucket, bindings: Any) -> None:
 
 
 def _with_change_marks(bucket: Bucket) -> Bucket:
-    """The bucket with the marks of a change."""
+    """The bucket with a new metageneration and update time."""
     metageneration = str(int(bucket["metageneration"]) + 1)
     return {**bucket, "metageneration": metageneration, "updated": now_text()}
 

@@ -1,7 +1,7 @@
-"""New objects out of others: copies, moves, restorations and compositions.
+"""New objects from existing ones: rewrite, copy, move, restore and compose.
 
-What carries over and what does not, kmoneil/zig-gcp measured against Cloud Storage in September
-2026 (its docs/storage/writing-objects.md and docs/storage/buckets.md).
+Which metadata is copied was measured against Cloud Storage by kmoneil/zig-gcp in September 2026
+(its docs/storage/writing-objects.md and docs/storage/buckets.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOLDS = ("eventBasedHold", "temporaryHold", RELEASED)
 
 
 class Copies:
-    """The methods of objects that make one out of others."""
+    """The methods that create an object from existing ones."""
 
     def __init__(self, store: Store, buckets: Buckets, objects: Objects) -> None:
         self._store = store
@@ -45,13 +45,13 @@ class Copies:
         self._objects = objects
 
     def copy(self, call: Call) -> Answer:
-        """rewriteTo and copyTo: done in one call, whatever the size."""
+        """rewriteTo and copyTo: complete in one call for any size."""
         bucket, name = call.parts[6], call.parts[8]
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
         body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
         metadata = writable_fields(call.json())
-        if metadata:  # metadata that is given replaces all of the source's, its type too
+        if metadata:  # replaces all of the source's metadata, including its type
             body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
         stored = self._objects.commit(
             bucket, name, call.query, self._link_draft(source), source.size, body
@@ -70,7 +70,7 @@ class Copies:
         )
 
     def move(self, call: Call) -> Answer:
-        """moveTo: another name in the same bucket, in one step."""
+        """moveTo: an atomic rename within a bucket."""
         bucket, name = call.parts[1], call.parts[6]
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
@@ -89,7 +89,7 @@ class Copies:
         return Answer(self._objects.show(stored, call.base_url))
 
     def restore(self, call: Call) -> Answer:
-        """A new version out of a soft-deleted one, which stays where it is."""
+        """A new version from a soft-deleted one, which stays soft-deleted."""
         bucket, name = call.parts[1], call.parts[3]
         self._objects.require_soft_delete(self._buckets.load(bucket))
         if not call.param("generation"):
@@ -112,7 +112,7 @@ class Copies:
         self._objects.check_write(bucket, name, call.query)
         sources = self._sources(bucket, request.get("sourceObjects"))
         draft = self._objects.files.new_draft()
-        # Opened before anything is awaited: the sources stay readable if they are deleted.
+        # Opened before the first await: deleted sources stay readable.
         opened = [self._objects.files.open(source.file) for source in sources]
         try:
             crc32c = await asyncio.to_thread(_concatenate, opened, draft)
@@ -137,7 +137,7 @@ class Copies:
         return Answer(self._objects.show(stored, call.base_url))
 
     def _source(self, call: Call) -> StoredObject:
-        """What a copy is made of, its conditions held against the request."""
+        """The source of a copy, after checking the request's preconditions on it."""
         bucket, name = call.parts[1], call.parts[3]
         self._buckets.load(bucket)
         text = call.param("sourceGeneration")
@@ -149,7 +149,7 @@ class Copies:
         return source
 
     def _link_draft(self, source: StoredObject) -> Path:
-        """The same bytes under the name of a draft."""
+        """A hard link to the source's bytes, as a draft."""
         draft = self._objects.files.new_draft()
         os.link(self._objects.files.path(source.file), draft)
         return draft

@@ -1,4 +1,4 @@
-"""Downloads: the bytes of objects, whole or in ranges, in constant memory."""
+"""Downloads of whole objects or ranges, in constant memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEADER_BY_FIELD = {
 
 
 def media_headers(stored: StoredObject) -> dict[str, str]:
-    """What GET and HEAD tell of an object."""
+    """The response headers of GET and HEAD."""
     hashes = f"crc32c={stored.body['crc32c']}"
     if stored.body.get("md5Hash"):
         hashes += f",md5={stored.body['md5Hash']}"
@@ -61,10 +61,10 @@ def media_headers(stored: StoredObject) -> dict[str, str]:
 
 
 async def send_media(request: Request, stored: StoredObject, file: BinaryIO) -> web.StreamResponse:
-    """Answer with the object's bytes, or the part that a Range header asks for.
+    """Send the object's bytes, or the range of the Range header.
 
-    What is stored compressed is expanded for whoever does not take it so, whole and whatever range
-    was asked for: cloud.google.com/storage/docs/transcoding.
+    Gzipped objects are decompressed for clients that do not accept gzip, ignoring any range:
+    cloud.google.com/storage/docs/transcoding.
     """
     headers = media_headers(stored)
     if _should_decompress(request.raw.headers, stored):
@@ -82,11 +82,11 @@ async def send_media(request: Request, stored: StoredObject, file: BinaryIO) -> 
         status = 206
         headers["Content-Range"] = f"bytes {first}-{last}/{stored.size}"
         if last - first + 1 < stored.size:
-            # kmoneil/zig-gcp measured it: docs/storage/emulator.md.
+            # Measured by kmoneil/zig-gcp: docs/storage/emulator.md.
             del headers["X-Goog-Hash"]
     remaining = last - first + 1
     file.seek(first)
-    if remaining <= CHUNK and request.verb != "HEAD":  # in one piece with its headers
+    if remaining <= CHUNK and request.verb != "HEAD":  # in one write with the headers
         data = file.read(remaining)
         if len(data) < remaining:
             raise ConnectionResetError(_TOO_SHORT)
@@ -113,7 +113,7 @@ async def _send_chunks(
     remaining: int,
     limit: int | None,
 ) -> None:
-    """What a fault may cut after so many bytes."""
+    """Send in chunks, as a fault may cut the response after `limit` bytes."""
     while remaining > 0:
         chunk = file.read(min(CHUNK, remaining, remaining if limit is None else limit))
         if not chunk and limit != 0:
@@ -148,7 +148,7 @@ async def _send_decompressed(
     try:
         chunk = await asyncio.to_thread(decompressed.read, CHUNK)
     except (OSError, EOFError, zlib.error) as error:
-        # That it is refused so, zig-gcp measured (docs/storage/checksums-and-compression.md).
+        # The error as measured by zig-gcp (docs/storage/checksums-and-compression.md).
         raise invalid("Bad Request") from error
     response = web.StreamResponse(status=200, headers=headers)
     await response.prepare(request.raw)
@@ -158,13 +158,13 @@ async def _send_decompressed(
             try:
                 chunk = await asyncio.to_thread(decompressed.read, CHUNK)
             except (OSError, EOFError, zlib.error) as error:
-                raise ConnectionResetError("the object is compressed in part only") from error
+                raise ConnectionResetError("the object is only partly compressed") from error
     await response.write_eof()
     return response
 
 
 def _parse_range(headers: Mapping[str, str], size: int) -> tuple[int, int] | None:
-    """First and last byte; None for the whole; first > last for what cannot be satisfied."""
+    """First and last byte; None for the whole object; first > last if not satisfiable."""
     match = _RANGE.fullmatch(headers.get("Range", "").strip())
     if match is None:
         return None
@@ -174,5 +174,5 @@ def _parse_range(headers: Mapping[str, str], size: int) -> tuple[int, int] | Non
     first = int(match[1])
     last = min(int(match[2]), size - 1) if match[2] else size - 1
     if match[2] and int(match[2]) < first:
-        return None  # not a range at all: ignored, as RFC 9110 has it
+        return None  # invalid, to be ignored by RFC 9110
     return (first, last) if first < size else (1, 0)

@@ -1,4 +1,4 @@
-"""The multipart/related body of an upload: metadata first, then bytes of any number."""
+"""The multipart/related body of an upload: metadata, followed by data of any size."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEAD_END = rb"^\r?\n|(?:\r?\n){2}"  # an empty line, which may be the first
 class MultipartBody:
     """The two parts of a multipart/related body, the second as a stream.
 
-    Senders differ in their line ends: CRLF, or bare LF as those of gcloud, gsutil and gcsfs. The
-    one that ends the first delimiter is the message's: exactly that stands before the last one,
-    and what precedes it is content, be it a CR.
+    Clients use different line ends: CRLF, or LF as gcloud, gsutil and gcsfs do. The line end after
+    the first delimiter is the message's: exactly that precedes the last delimiter, and anything
+    before it, such as a CR, is content.
     """
 
-    _TAIL = 4096  # held back: the closing delimiter and whatever follows it
+    _TAIL = 4096  # held back: may contain the closing delimiter
 
     def __init__(self, chunks: AsyncIterator[bytes], boundary: bytes) -> None:
         self._chunks = chunks
@@ -38,7 +38,7 @@ class MultipartBody:
         return True
 
     async def _read_until(self, pattern: bytes) -> tuple[bytes, bytes]:
-        """Everything before a match, and the match, both of which are dropped."""
+        """Consume everything up to a match; returns the data before it, and the match."""
         compiled = re.compile(pattern)
         while (separator := compiled.search(self._buffer)) is None:
             if len(self._buffer) > MAX_METADATA_BYTES or not await self._read_more():
@@ -68,7 +68,7 @@ class MultipartBody:
                 del self._buffer[:ready]
         end = self._buffer.rfind(self._delimiter + b"--")
         if end < 0:
-            raise invalid("Malformed multipart body: it ends before its closing delimiter.")
+            raise invalid("Malformed multipart body: missing closing delimiter.")
         content = bytes(self._buffer[:end])
         is_own = content.endswith(self._line_end)
         yield content.removesuffix(self._line_end if is_own else b"\n")

@@ -1,4 +1,4 @@
-"""Lists of objects: prefixes, delimiters, offsets, patterns, versions and pages."""
+"""Lists of objects: prefixes, delimiters, offsets, globs, versions and pagination."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Position = tuple[str, int]  # a name and a generation of it
 
 
 class ObjectLists:
-    """objects.list, in order of name as UTF-8 bytes, versions of one name oldest first."""
+    """objects.list: in order of names as UTF-8 bytes, versions of a name oldest first."""
 
     def __init__(self, store: Store, buckets: Buckets, objects: Objects) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class ObjectLists:
     def _source(self, call: Call, bucket: dict[str, Any]) -> tuple[str, bool]:
         versions, soft_deleted = call.flag("versions"), call.flag("softDeleted")
         if soft_deleted:
-            # kmoneil/zig-gcp measured both refusals; the words of the first are a guess.
+            # kmoneil/zig-gcp measured both errors; the first one's message is a guess.
             if versions:
                 raise invalid("Cannot list both versions and soft-deleted objects.")
             self._objects.require_soft_delete(bucket)
@@ -93,7 +93,7 @@ class ObjectLists:
 
 
 class _Rows(Iterator[StoredObject]):
-    """The rows behind a place, read in batches, with a way to leap over many."""
+    """The rows after a position, read in batches; `skip` skips many."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class _Rows(Iterator[StoredObject]):
         position: Position,
         max_results: int,
     ) -> None:
-        """`most` is how many will hardly be wanted in all: a small page reads few rows."""
+        """`max_results` limits the batch size: a small page reads few rows."""
         self._store = store
         self._batch_size = min(max_results, _BATCH)
         self._source = source
         self._bucket = bucket
         self._end = prefix + _LAST_CHARACTER
-        self._position = position  # everything up to it is passed
+        self._position = position  # everything up to it was returned
         self._batch: list[StoredObject] = []
         self._is_over = False
         self.page_token = ""  # the page token of the row before this one
 
     def skip(self, name: str) -> None:
-        """Go on behind this name."""
+        """Continue after this name."""
         self._position = (name, 1 << 62)
         while self._batch and self._batch[-1].name <= name:
             self._batch.pop()

@@ -1,4 +1,4 @@
-"""One version of an object, as the store has it."""
+"""One version of an object, as a row of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoredObject:
     metageneration: int
     size: int
     file: str
-    body: dict[str, Any]  # the resource, but for what the other fields tell; keys in _ are ours
+    body: dict[str, Any]  # the rest of the resource; keys that start with _ are internal
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> StoredObject:

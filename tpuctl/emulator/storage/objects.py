@@ -1,4 +1,4 @@
-"""Objects: how they are found, written, changed and deleted."""
+"""Objects: find, write, change and delete them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Objects:
         buckets.on_delete = self.versions.forget_bucket
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
-        """The live version, or the one of that generation though it is noncurrent."""
+        """The live version, or the version with that generation, live or noncurrent."""
         row = self._store.row("SELECT * FROM objects WHERE bucket=? AND name=?", bucket, name)
         live = StoredObject.of(row) if row else None
         if generation is None or (live is not None and live.generation == generation):
@@ -68,10 +68,10 @@ class Objects:
         return self.versions.find(bucket, name, generation)
 
     def load(self, query: Query, bucket: str, name: str) -> StoredObject:
-        """The version that the query names, its preconditions held against it.
+        """The version that the query names, after checking its preconditions.
 
-        Conditions on the generation are about the live one, though another is named: so the
-        reference of objects.restore says, and storage-testbench has it everywhere.
+        Generation conditions apply to the live version even if another one is named: documented
+        for objects.restore, and implemented everywhere in storage-testbench.
         """
         self._buckets.load(bucket)
         texts = query.get("generation")
@@ -110,7 +110,7 @@ class Objects:
         return resource
 
     def check_write(self, bucket: str, name: str, query: Query) -> None:
-        """Refuse a write before its bytes are read; it is asked again when they are there."""
+        """Check a write before its data is read; `commit` checks it again."""
         self._buckets.load(bucket)
         if not name or len(name.encode()) > _MAX_NAME_BYTES or "\n" in name or "\r" in name:
             raise invalid("Required parameter: name" if not name else "Invalid object name.")
@@ -134,11 +134,11 @@ class Objects:
         *,
         keep_draft: bool = False,
     ) -> StoredObject:
-        """Make a whole draft the object, in one step that a kill cannot split.
+        """Make a complete draft the object, atomically even if the process is killed.
 
-        `also` is part of that step. With `keep_draft`, the draft is the caller's to remove: until
-        the step is done, it is what was acknowledged. Begin no transaction around this: the bytes
-        that the object had before are removed at the end.
+        `on_commit` runs in the same transaction. With `keep_draft` the caller removes the draft:
+        until the commit it holds the acknowledged data. Do not call this inside a transaction: the
+        object's previous bytes are deleted at the end.
         """
         file = self.files.adopt(draft, keep=keep_draft)
         try:
@@ -177,9 +177,9 @@ class Objects:
         return stored
 
     def retire(self, stored: StoredObject, bucket: Bucket, *, for_good: bool = False) -> None:
-        """Take a version away, inside a transaction: it is replaced, or deleted.
+        """Remove a replaced or deleted version, inside a transaction.
 
-        Raises what keeps it. A retained live version may still become a noncurrent one.
+        Raises ApiError if it is retained; a retained live version may still become noncurrent.
         """
         if for_good or not (bucket.get("versioning") or {}).get("enabled"):
             require_deletable(stored.path, stored.body, bucket)
@@ -192,7 +192,7 @@ class Objects:
         self.versions.retire(stored, bucket, for_good=for_good)
 
     def require_soft_delete(self, bucket: Bucket) -> None:
-        if not soft_delete_seconds(bucket):  # the words: kmoneil/zig-gcp, src/storage/restore.zig
+        if not soft_delete_seconds(bucket):  # message: kmoneil/zig-gcp, src/storage/restore.zig
             raise invalid("bucket soft delete policy must be set.")
 
     # Methods.
@@ -215,7 +215,7 @@ class Objects:
         return Answer(None, 204)
 
     def remove(self, query: Query, bucket: str, name: str) -> None:
-        """Delete the live version, or for good the one whose generation is named."""
+        """Delete the live version, or permanently the one with the given generation."""
         stored = self.load(query, bucket, name)
         try:
             with self._store.transaction():
@@ -227,7 +227,7 @@ class Objects:
         self.versions.clean()
 
     def sweep(self) -> None:
-        """Remove files that no version has: of writes and deletions cut short by a kill."""
+        """Delete orphaned files, of writes and deletions interrupted by a kill."""
         self.versions.sweep()
         live = {row[0] for row in self._store.rows("SELECT file FROM objects")}
         live |= self.versions.files()
@@ -264,7 +264,7 @@ class Objects:
 
 
 def writable_fields(resource: Any) -> dict[str, Any]:
-    """Of a resource that a client sent, what it may set."""
+    """The fields of a client's resource that it may set."""
     if not isinstance(resource, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
     fields = {key: value for key, value in resource.items() if key in WRITABLE_FIELDS}
@@ -274,7 +274,7 @@ def writable_fields(resource: Any) -> dict[str, Any]:
         elif key.endswith("Hold"):
             is_valid = value is None or isinstance(value, bool)
         else:
-            # Most of these become headers of downloads: no control characters in them.
+            # Most of these become headers of downloads: control characters are not allowed.
             is_valid = _are_strings([value]) and not _CONTROL.search(value or "")
         if not is_valid:
             raise invalid(f"Invalid argument: {key}")
@@ -286,7 +286,7 @@ def _are_strings(values: Iterable[Any]) -> bool:
 
 
 def object_body(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
-    """The body of a freshly uploaded object."""
+    """The body of a newly uploaded object."""
     body = {key: value for key, value in writable_fields(resource).items() if value is not None}
     body["contentType"] = body.get("contentType") or DEFAULT_TYPE
     return {**body, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}

@@ -1,4 +1,4 @@
-"""Partial answers: what `fields=items(name,size),nextPageToken` leaves of one.
+"""Partial responses: select fields, as `fields=items(name,size),nextPageToken`.
 
 cloud.google.com/storage/docs/json_api#partial-response
 """
@@ -13,11 +13,11 @@ from tpuctl.emulator.state.errors import ApiError
 __all__ = ["select_fields"]
 
 _TOKEN = re.compile(r"[(),/]|[^(),/]+")
-Tree = dict[str, "Tree"]  # an empty one stands for all that is there
+Tree = dict[str, "Tree"]  # an empty one selects everything
 
 
 def select_fields(value: Any, fields: str) -> Any:
-    """The parts of a JSON value that a selector names; all of it for an empty one."""
+    """The fields of a JSON value that a selector names; all of them if it is empty."""
     if not fields:
         return value
     tokens = _TOKEN.findall(fields)

@@ -1,4 +1,4 @@
-"""What the parts of Cloud Storage share: answers, preconditions, checksums, files."""
+"""Shared parts of Cloud Storage: calls, answers, preconditions, checksums, files."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _CONDITIONS = (
 
 @dataclass
 class Call:
-    """One request to the JSON API, however it came: alone or inside a batch."""
+    """One request to the JSON API, alone or in a batch."""
 
     verb: str
     parts: list[str]  # decoded path segments after /storage/v1
     query: Mapping[str, list[str]]
     body: bytes
-    base_url: str  # what links in the answer begin with
+    base_url: str  # the prefix of links in the response
     caller: Caller
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Answer:
 
 
 class NotModified(Exception):
-    """A condition of the kind NotMatch did not hold: 304."""
+    """A NotMatch condition was not met: 304."""
 
 
 def parse_number(key: str, text: str) -> int:
@@ -129,11 +129,11 @@ def check_conditions(
     prefix: str = "if",
     etag: str = "",
 ) -> None:
-    """Hold the request's preconditions against (generation, metageneration), None for absent.
+    """Check the request's preconditions against (generation, metageneration), None if absent.
 
-    A generation of 0 stands for "there is none". Raises the refusal (412), or NotModified where a
-    condition of the kind NotMatch does not hold. That this is so for writes too, kmoneil/zig-gcp
-    measured (docs/storage/writing-objects.md), and storage-testbench has it.
+    Generation 0 means "does not exist". Raises ApiError (412), or NotModified if a NotMatch
+    condition is not met. That applies to writes too, as measured by kmoneil/zig-gcp
+    (docs/storage/writing-objects.md) and implemented in storage-testbench.
     """
     generation, metageneration = current or (0, 0)
     for name in _CONDITIONS:
@@ -152,7 +152,7 @@ def check_conditions(
 
 
 def _check_etags(query: Mapping[str, list[str]], etag: str) -> None:
-    """The headers If-Match and If-None-Match of reading requests, which stand among the query."""
+    """The If-Match and If-None-Match headers of reads, which were added to the query."""
     for header in ("If-Match", "If-None-Match"):
         texts = query.get(header)
         if not texts or not etag:
@@ -166,10 +166,10 @@ def _check_etags(query: Mapping[str, list[str]], etag: str) -> None:
 
 
 def etag_of(*numbers: int) -> str:
-    """As Cloud Storage writes them: CAE= is that of a new bucket.
+    """An etag in Cloud Storage's format; CAE= is that of a new bucket.
 
-    They are protocol buffers: field 1 is an object's generation and 2 its metageneration, or 1 a
-    bucket's metageneration.
+    A serialized protocol buffer: for objects field 1 is the generation and 2 the metageneration,
+    for buckets field 1 is the metageneration.
     """
     data = bytearray()
     for index, number in enumerate(numbers, 1):
@@ -183,7 +183,8 @@ def etag_of(*numbers: int) -> str:
 
 
 def glob_pattern(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a path segment, `**` does not; [a-z], [!a] and {one,two}.
+    """A pattern for a glob: `*` and `?` match within a path segment, `**` across; [a-z], [!a],
+    {one,two}.
 
     cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob
     """
@@ -210,7 +211,7 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class Hasher:
-    """MD5 and CRC32C of what flows past."""
+    """Running MD5 and CRC32C of a stream."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -231,7 +232,7 @@ class Hasher:
         return base64.b64encode(self._crc.digest()).decode()
 
     def check(self, claims: Mapping[str, Any]) -> None:
-        """Refuse when the sender's checksums, in metadata or X-Goog-Hash, are other ones."""
+        """Raise ApiError if the client's checksums, in metadata or X-Goog-Hash, differ."""
         for name, label, actual in (
             ("crc32c", "CRC32C", self.crc32c),
             ("md5Hash", "MD5 hash", self.md5),
@@ -246,7 +247,7 @@ class Hasher:
 
 
 def claimed_checksums(header: str) -> dict[str, str]:
-    """The checksums that an X-Goog-Hash header names."""
+    """The checksums in an X-Goog-Hash header."""
     checksums = {}
     for part in header.split(","):
         key, _, value = part.strip().partition("=")
@@ -256,7 +257,7 @@ def claimed_checksums(header: str) -> dict[str, str]:
 
 
 class ObjectFiles:
-    """Where objects' bytes lie: files of unguessable names, never changed once they are whole."""
+    """The files of objects: with random names, immutable once complete."""
 
     def __init__(self, home: Path) -> None:
         self.objects = home / "objects"
@@ -268,9 +269,9 @@ class ObjectFiles:
         return self.drafts / secrets.token_hex(16)
 
     def adopt(self, draft: Path, *, keep: bool = False) -> str:
-        """Make a finished draft an object's file; returns its name.
+        """Make a complete draft an object's file; returns its name.
 
-        With `keep` the draft stays too, for a session that a kill may leave unfinished.
+        With `keep` the draft stays too, in case a kill interrupts the upload session.
         """
         name = secrets.token_hex(16)
         path = self.path(name)
@@ -286,9 +287,9 @@ class ObjectFiles:
         return self.objects / file[:2] / file
 
     def open(self, file: str) -> BinaryIO:
-        """Its bytes, to be read; they stay readable if the object goes."""
+        """Open a file for reading; it stays readable after the object is deleted."""
         return self.path(file).open("rb")
 
     def remove(self, file: str) -> None:
-        """Readers that have it open read on."""
+        """Delete a file; readers that have it open are not affected."""
         self.path(file).unlink(missing_ok=True)

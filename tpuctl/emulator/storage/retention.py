@@ -1,7 +1,7 @@
-"""What Cloud Storage keeps from being deleted or replaced: retention policies and holds.
+"""Retention policies and holds, which protect objects from deletion and replacement.
 
-All of it, words included, is as kmoneil/zig-gcp measured it against Cloud Storage in September
-2026 (its src/storage/retention.zig). An object's own retention is not imitated.
+Behavior and messages were measured against Cloud Storage by kmoneil/zig-gcp in September 2026 (its
+src/storage/retention.zig). Retention of single objects is not emulated.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from tpuctl.emulator.storage.bucket_settings import Bucket, retention_seconds
 
 __all__ = ["RELEASED", "require_deletable", "retained_until"]
 
-# In an object's body: when its event-based hold was released, which is when its time begins.
+# In an object's body: when its event-based hold was released, which starts the retention period.
 RELEASED = "_released"
 
 
 def retained_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
-    """Until when the bucket's policy keeps the object. None: no policy, or a hold defers it."""
+    """When the object's retention ends. None without a policy, or while a hold defers it."""
     seconds = retention_seconds(bucket)
     if not seconds or body.get("eventBasedHold"):
         return None
     since = datetime.fromisoformat(body.get(RELEASED) or body["timeCreated"])
-    # The longest period leaves the calendar for no object that was made in this century.
+    # Even the longest period does not exceed the range of datetime for objects of this century.
     return datetime.fromtimestamp(since.timestamp() + seconds, UTC)
 
 
 def require_deletable(path: str, body: dict[str, Any], bucket: Bucket) -> None:
-    """Raise the refusal to delete or replace an object, `path` being bucket/name."""
+    """Raise ApiError if an object must not be deleted or replaced; `path` is bucket/name."""
     for field, words in (("temporaryHold", "Temporary"), ("eventBasedHold", "Event-Based")):
         if body.get(field):
             raise ApiError(

@@ -1,4 +1,4 @@
-"""Cloud Storage: which part answers which request of the JSON and XML APIs."""
+"""Cloud Storage: dispatches the requests of the JSON and XML APIs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["StorageService"]
 
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
-# The collections whose methods are known by name but not imitated.
+# Collections whose methods are not emulated, to name them in errors.
 _UNSUPPORTED = {
     "acl": "bucketAccessControls",
     "defaultObjectAcl": "defaultObjectAccessControls",
@@ -44,7 +44,7 @@ _UNSUPPORTED = {
     "restore": "buckets.restore",
     "o": "objects",
 }
-_TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads that are said without JSON around them
+_TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
 _ETAGS = ("If-Match", "If-None-Match")
 
 
@@ -64,7 +64,7 @@ class StorageService:
         xml_buckets = XmlBuckets(buckets, lists)
         self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
         objects = self._objects
-        # By verb and the shape of the path: letters stand, * is any one segment.
+        # By verb and path pattern; * matches one segment.
         self._table: dict[tuple[str, str], tuple[str, Handler]] = {
             ("GET", "b"): ("buckets.list", buckets.list_all),
             ("POST", "b"): ("buckets.insert", buckets.insert),
@@ -102,22 +102,22 @@ class StorageService:
         }
 
     def handler(self, service: str) -> None:
-        """None: what it serves comes by HTTP, to `handle`."""
+        """None: it serves only HTTP, by `handle`."""
 
     def names(self) -> set[str]:
-        """Of all its methods, as `storage.objects.get`."""
+        """The names of all its methods, as `storage.objects.get`."""
         methods = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
         methods.update(method for method, _ in self._table.values())
         return {f"storage.{method}" for method in methods}
 
     def sweep(self) -> None:
-        """Remove what a killed process left lying about."""
+        """Remove leftovers of a killed process."""
         self._uploads.sweep()
         self._parts.sweep()
         self._objects.sweep()
 
     async def handle(self, request: Request) -> web.StreamResponse | None:
-        """Answer, or None where the path is none of Cloud Storage's."""
+        """Answer a request, or return None if the path is not Cloud Storage's."""
         path = request.path
         if request.verb in ("GET", "HEAD"):
             for header in _ETAGS:
@@ -140,7 +140,7 @@ class StorageService:
         except NotModified:
             response = web.Response(status=304)
             if not request.raw.content.is_eof():
-                response.force_close()  # what is left of the body is not worth reading
+                response.force_close()  # do not read the rest of the body
             return response
 
     async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
@@ -163,7 +163,7 @@ class StorageService:
                 with self._objects.files.open(stored.file) as file:
                     return await send_media(request, stored, file)
         except ApiError as error:
-            # Bare text, called HTML: firebase/firebase-tools#3647.
+            # Plain text with an HTML content type: firebase/firebase-tools#3647.
             if error.is_page or error.http not in _TEXT_ERRORS:
                 raise
             text = b"" if request.verb == "HEAD" else error.message.encode()
@@ -181,7 +181,7 @@ class StorageService:
         streams: bool = False,
         uploads: bool = False,
     ) -> AsyncIterator[None]:
-        """One call of the API, by its name there, as `objects.insert`."""
+        """Track one call of a method, as `objects.insert`."""
         async with self._world.traffic.track(f"storage.{method}", caller) as call:
             bucket_record = self._world.store.get_json("bucket", bucket)
             owner = (
@@ -238,7 +238,7 @@ class StorageService:
             return answer
 
     async def _answer_path(self, request: Request) -> web.StreamResponse | None:
-        """`/BUCKET/OBJECT`, at storage's own host or, for known buckets, at any."""
+        """Answer `/BUCKET/OBJECT`, at storage's host or, for existing buckets, at any host."""
         host = request.host.partition(":")[0]
         path = request.path.removeprefix("/")
         if host.endswith(".storage.googleapis.com"):
@@ -273,7 +273,7 @@ def _reject_upload(call: Call) -> Answer:
 
 
 def _split(path: str) -> list[str]:
-    """Decoded segments. An object's name may have come with its slashes bare."""
+    """Decoded path segments. Slashes in an object's name may be unescaped."""
     parts = path.strip("/").split("/") if not path.startswith("b/") else path.split("/")
     while parts and parts[-1] == "" and len(parts) <= 3:
         parts.pop()
@@ -300,7 +300,7 @@ def _split(path: str) -> list[str]:
 
 
 def _shape(parts: list[str]) -> str:
-    """The path with the names in it replaced: every second segment is one."""
+    """The path pattern: names, which are every second segment, are replaced by *."""
     if parts[:1] == ["projects"]:
         return "/".join("*" if index == 1 else part for index, part in enumerate(parts))
     name_positions = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1,)
@@ -308,6 +308,6 @@ def _shape(parts: list[str]) -> str:
 
 
 def _unsupported_method(call: Call, shape: str) -> str:
-    """The name of a method that is not imitated."""
+    """The name of a method that is not emulated."""
     collection: Any = call.parts[2] if len(call.parts) > 2 else call.parts[0]
     return _UNSUPPORTED.get(collection, shape.replace("/*", "").replace("/", "."))

@@ -1,4 +1,4 @@
-"""Bytes of an upload on their way into a file, summed up as they pass."""
+"""Writes an uploaded stream to a file while computing its checksums."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tpuctl.emulator.storage.primitives import Hasher
 __all__ = ["write_stream"]
 
 BATCH_BYTES = 1 << 20
-# Of their own: whoever holds all threads of the loop may be waiting for an upload.
+# A separate pool: all threads of the loop's default one may be waiting for an upload.
 _WRITERS = ThreadPoolExecutor(4, "pour")
 
 
 async def write_stream(
     path: Path, hasher: Hasher, chunks: AsyncIterator[bytes], mode: str = "wb"
 ) -> None:
-    """Write all that comes. When the sender fails, what came before is in the file.
+    """Write a stream to a file. If the sender fails, the data received before is in the file.
 
-    Writing and summing up take as long as receiving: large bodies have a thread for it, which
-    works on one batch while the next one comes.
+    Writing and hashing take as long as receiving, so large bodies are processed by a thread, in
+    batches.
     """
     loop = asyncio.get_running_loop()
     writing: asyncio.Future[None] | None = None

@@ -1,4 +1,4 @@
-"""Uploads: in one request, as multipart, or resumable over many requests."""
+"""Uploads: simple, multipart, and resumable."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["Uploads"]
 
-# `0-*` is all that the request has from there on, as Node's client sends it: with `/*` its end is
-# that of the object.
+# `0-*` is everything in the request from that offset on, as sent by the Node client; with `/*` the
+# request's end is the object's.
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
 _SESSION_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
 _EXPIRY_SECONDS = 3600.0
@@ -40,7 +40,7 @@ _EXPIRY_SECONDS = 3600.0
 
 @dataclass
 class Session:
-    """A resumable upload under way, or ended (then `result` is the object)."""
+    """A resumable upload, in progress or complete (then `result` is the object)."""
 
     id: str
     bucket: str
@@ -53,7 +53,7 @@ class Session:
 
 
 class Uploads:
-    """Bytes on their way to become objects. Bodies are never held in memory."""
+    """Receives uploads. Bodies are never loaded into memory."""
 
     def __init__(self, store: Store, objects: Objects) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class Uploads:
         self._next_expiry = 0.0
 
     async def start(self, request: Request, bucket: str) -> web.StreamResponse:
-        """POST to `/upload/…/o`: a whole upload, or the beginning of a resumable one."""
+        """POST to `/upload/…/o`: a complete upload, or the start of a resumable one."""
         kind = request.param("uploadType")
         if kind == "resumable":
             return await self._begin(request, bucket)
@@ -75,7 +75,7 @@ class Uploads:
         raise invalid(f"Invalid uploadType: {kind}", location=("parameter", "uploadType"))
 
     async def receive_draft(self, request: Request) -> tuple[Path, Hasher]:
-        """The request's body as a draft, its checksums held against those that came with it."""
+        """Store the request's body as a draft, after verifying its checksums."""
         draft, hasher = self._files.new_draft(), Hasher()
         try:
             await write_stream(draft, hasher, _body(request))
@@ -87,11 +87,11 @@ class Uploads:
         return draft, hasher
 
     def resource_of(self, request: Request) -> dict[str, Any]:
-        """What the headers of a request say about an object."""
+        """The object metadata in a request's headers."""
         return _with_headers(_with_encoding({}, request), request)
 
     async def receive_simple(self, request: Request, bucket: str, name: str) -> StoredObject:
-        """The request's body as an object."""
+        """Store the request's body as an object."""
         self._objects.check_write(bucket, name, request.query)
         draft, hasher = await self.receive_draft(request)
         try:
@@ -106,7 +106,7 @@ class Uploads:
 
     async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
         header = request.raw.headers.get("Content-Type", "")
-        # The boundary may stand bare or in either kind of quotes.
+        # The boundary may be unquoted, or in single or double quotes.
         match = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
         if match is None:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
@@ -163,7 +163,7 @@ class Uploads:
         )
 
     async def resume(self, request: Request) -> web.StreamResponse:
-        """PUT to a session's address: more bytes, or a question how many there are."""
+        """PUT to a session's URL: more data, or a status query."""
         session = self._load(request.param("upload_id"))
         if session.result is not None:
             await _drain(request)
@@ -207,7 +207,7 @@ class Uploads:
                     session.draft, hasher, _skip(_body(request), received - first), "ab"
                 )
             except BaseException:
-                # What arrived stays: the sender asks how much that is and goes on from there.
+                # Received data is kept: the client queries its size and resumes from there.
                 self._hashers.pop(session.id, None)
                 raise
             received = session.draft.stat().st_size
@@ -268,7 +268,7 @@ class Uploads:
         return resource
 
     async def _hasher(self, session: Session, size: int) -> Hasher:
-        """The running checksums of what the session holds; anew after an interruption."""
+        """The running checksums of the session's data; recomputed after an interruption."""
         hasher = self._hashers.get(session.id)
         if hasher is None or hasher.size != size:
             hasher = await asyncio.to_thread(_hash_file, session.draft)
@@ -308,7 +308,7 @@ class Uploads:
         )
 
     def sweep(self) -> None:
-        """Forget sessions past their week, and drafts that belong to none. Before any request."""
+        """Delete expired sessions and orphaned drafts. Called before any request."""
         self._expire_sessions()
         rows = self._store.rows("SELECT file, body FROM uploads")
         live = {file for file, body in rows if json.loads(body)["result"] is None}
@@ -317,7 +317,7 @@ class Uploads:
                 path.unlink(missing_ok=True)
 
     def _expire_sessions(self) -> None:
-        """Forget sessions past their week, looking no oftener than each hour."""
+        """Delete expired sessions; checks at most once per hour."""
         now = time.time()
         if now < self._next_expiry:
             return
@@ -364,16 +364,16 @@ def _hash_file(path: Path) -> Hasher:
 
 
 def _with_encoding(resource: dict[str, Any], request: Request) -> dict[str, Any]:
-    """The parameter stands for the field of the same name, and before it."""
+    """Apply the contentEncoding parameter, which overrides the field."""
     if request.param("contentEncoding"):
         resource["contentEncoding"] = request.param("contentEncoding")
     return resource
 
 
 def _set_content_type(resource: dict[str, Any], content_type: str) -> None:
-    """Note the type that came beside the metadata. It may not be another than theirs.
+    """Set the content type of the data, which must not contradict the metadata.
 
-    The words: the same complaint is quoted in many public repositories.
+    The message is quoted in many public repositories.
     """
     declared_type = resource.get("contentType")
     if declared_type and content_type and declared_type != content_type:

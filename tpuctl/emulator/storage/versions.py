@@ -1,7 +1,7 @@
-"""What objects once were: noncurrent versions, and what soft delete keeps for a while.
+"""Noncurrent and soft-deleted versions of objects.
 
-cloud.google.com/storage/docs/object-versioning and /storage/docs/soft-delete. The bytes kept by
-soft delete are bounded here: past that the oldest are gone before their time.
+cloud.google.com/storage/docs/object-versioning and /storage/docs/soft-delete. Soft-deleted data is
+limited in size here: the oldest versions are deleted early.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tpuctl.emulator.storage.primitives import ObjectFiles
 
 __all__ = ["MAX_SOFT_DELETED_BYTES", "Versions"]
 
-MAX_SOFT_DELETED_BYTES = 1 << 30  # that soft delete keeps
+MAX_SOFT_DELETED_BYTES = 1 << 30
 _COLUMNS = "bucket, name, generation, metageneration, size, file, body"
 
 
 class Versions:
-    """Every version of every object but the live ones. Rows with `until` are soft-deleted."""
+    """All versions of objects except the live ones. Rows with `until` are soft-deleted."""
 
     def __init__(self, store: Store, files: ObjectFiles) -> None:
         self._store = store
         self._files = files
-        self._soft_deleted_bytes = self._count()  # by soft delete
-        self._removed_files: list[str] = []  # files whose rows went in this transaction
+        self._soft_deleted_bytes = self._count()
+        self._removed_files: list[str] = []  # files whose rows this transaction deleted
 
     def find(
         self, bucket: str, name: str, generation: int, *, is_soft_deleted: bool = False
@@ -52,9 +52,9 @@ class Versions:
         )
 
     def retire(self, stored: StoredObject, bucket: Bucket, *, for_good: bool) -> None:
-        """Keep what was live until now, or a noncurrent version `for_good` deleted.
+        """Keep a formerly live version, or a noncurrent one that is deleted `for_good`.
 
-        Part of a transaction; `clean` comes after it.
+        Part of a transaction; call `clean` after it.
         """
         self._store.run(
             "DELETE FROM versions WHERE bucket=? AND name=? AND generation=?",
@@ -77,18 +77,18 @@ class Versions:
             pass
 
     def clean(self) -> None:
-        """Remove the files of what went in the transaction that is over now."""
+        """Delete the files of versions that the committed transaction removed."""
         removed, self._removed_files = self._removed_files, []
         for file in removed:
             self._files.remove(file)
 
     def rollback(self) -> None:
-        """The transaction failed: nothing went."""
+        """Reset after a failed transaction."""
         self._removed_files = []
         self._soft_deleted_bytes = self._count()
 
     def forget_bucket(self, bucket: str) -> None:
-        """Drop what soft delete keeps of a bucket that is deleted."""
+        """Delete the soft-deleted versions of a deleted bucket."""
         rows = self._store.rows("SELECT file FROM versions WHERE bucket=?", bucket)
         self._store.run("DELETE FROM versions WHERE bucket=?", bucket)
         self._soft_deleted_bytes = self._count()
@@ -96,7 +96,7 @@ class Versions:
             self._files.remove(file)
 
     def sweep(self) -> None:
-        """Drop what soft delete has kept for long enough."""
+        """Delete expired soft-deleted versions."""
         self._store.run("DELETE FROM versions WHERE until<=?", time.time())
         self._soft_deleted_bytes = self._count()
 

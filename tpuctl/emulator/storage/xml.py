@@ -1,4 +1,4 @@
-"""The XML API, as far as clients without the JSON one need it: objects and buckets by path."""
+"""The XML API's methods for objects and buckets that clients without the JSON API need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONDITIONS = {
     "If-Match": "If-Match",
     "If-None-Match": "If-None-Match",
 }
-# kmoneil/zig-gcp measured these (src/storage/retention.zig).
+# Measured by kmoneil/zig-gcp (src/storage/retention.zig).
 _RETENTION_ERRORS = {
     "retentionPolicyNotMet": (
         "RetentionPolicyNotMet",
@@ -48,15 +48,15 @@ _RETENTION_ERRORS = {
         "Object overwrite or deletion is not allowed due to active hold on the object.",
     ),
 }
-# Refusals whose reason is their code.
+# Errors whose reason is their code.
 _REASON_CODES = frozenset(
     (
         *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "MalformedXML"),
         "NoSuchUpload",
     )
 )
-# Its methods, by what the JSON API calls the same, of an object and of a bucket; those of
-# multipart uploads by the permissions that they need.
+# Its methods for objects and buckets, by their JSON API names; those of multipart uploads by the
+# permissions that they require.
 _OBJECTS = {
     "GET": "objects.get",
     "HEAD": "objects.get",
@@ -75,7 +75,7 @@ _PARTS = {
     "POST": "multipartUploads.create",
     "DELETE": "multipartUploads.abort",
 }
-# Parts of buckets and objects that only the JSON API has here.
+# Subresources that only the JSON API supports here.
 _UNSUPPORTED = frozenset(
     (
         *(
@@ -96,7 +96,7 @@ TrackCall = Callable[..., AbstractAsyncContextManager[None]]
 
 
 class Xml:
-    """`/BUCKET/OBJECT` and `/BUCKET`, and `/` at storage's own host."""
+    """Answers `/BUCKET/OBJECT` and `/BUCKET`, and `/` at storage's host."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Xml:
         parts: MultipartUploads,
         track: TrackCall,
     ) -> None:
-        """`carry` is what every call passes through, by its method, caller and names."""
+        """`track` is entered for every call, with its method, caller and names."""
         self._track = track
         self._objects = objects
         self._uploads = uploads
@@ -114,7 +114,7 @@ class Xml:
         self._parts = parts
 
     async def handle(self, request: Request, bucket: str, rest: str) -> web.StreamResponse:
-        """`rest` is the object's name, percent-encoded; without a bucket it is about them all."""
+        """`rest` is the object's percent-encoded name; without a bucket, buckets are listed."""
         name = unquote(rest)
         for header, key in _CONDITIONS.items():
             if header in request.raw.headers:
@@ -191,7 +191,7 @@ class Xml:
 
 
 def _method_of(request: Request, bucket: str, name: str) -> str:
-    """What a request is about; one whose name begins with `xml.` is not imitated."""
+    """The method of a request; names that start with `xml.` are not emulated."""
     unsupported = f"xml.{request.verb}"
     if not bucket:
         return "buckets.list" if request.verb == "GET" else unsupported

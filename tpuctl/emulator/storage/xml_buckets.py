@@ -1,4 +1,4 @@
-"""Buckets by the XML API: their lists, their making and removal, by the JSON API's handlers."""
+"""The XML API's bucket methods, implemented by the JSON API's handlers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuctl.emulator.wire.http_request import Request
 
 __all__ = ["XmlBuckets"]
 
-# Parameters of a bucket's list of objects, by those of objects.list.
+# Parameters of a bucket's list of objects, and those of objects.list.
 _LIST_PARAMETERS = {
     "prefix": "prefix",
     "delimiter": "delimiter",
@@ -25,7 +25,7 @@ _LIST_PARAMETERS = {
 
 
 class XmlBuckets:
-    """What answers `/` and `/BUCKET`."""
+    """Answers `/` and `/BUCKET`."""
 
     def __init__(self, buckets: Buckets, lists: ObjectLists) -> None:
         self._buckets = buckets
@@ -61,14 +61,14 @@ class XmlBuckets:
         return web.Response(status=200)
 
     def get(self, request: Request, name: str) -> web.Response:
-        """A list of objects, in the form of the second version where that is asked for."""
+        """A list of objects, in the format of version 2 if requested."""
         query = {
             json_name: request.param(xml_name)
             for xml_name, json_name in _LIST_PARAMETERS.items()
             if request.param(xml_name)
         }
         after = request.param("marker") or query.pop("startOffset", "")
-        if after:  # what follows it, where the JSON API's offset is among the answer
+        if after:  # exclusive, while the JSON API's offset is inclusive
             query["startOffset"] = f"{after}\0"
         listed = self._lists.list_all(self._call(request, ["b", name, "o"], query)).value
         items, prefixes = listed.get("items", []), listed.get("prefixes", [])

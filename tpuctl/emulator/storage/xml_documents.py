@@ -12,14 +12,14 @@ from tpuctl.emulator.state.errors import invalid
 
 __all__ = ["NAMESPACE", "document", "parse"]
 
-NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"  # google-cloud-storage looks for this one
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"  # expected by google-cloud-storage
 
-# Elements in order: a name with a text, or with the elements within.
+# Elements in order: a name with a text, or with child elements.
 Elements = Iterable[tuple[str, "str | Elements"]]
 
 
 def document(root: str, elements: Elements) -> web.Response:
-    """An answer with a document in it."""
+    """A response with an XML document."""
     text = f"<?xml version='1.0' encoding='UTF-8'?><{root} xmlns='{NAMESPACE}'>"
     return web.Response(
         body=f"{text}{_inner(elements)}</{root}>".encode(),
@@ -36,15 +36,15 @@ def _inner(elements: Elements) -> str:
 
 
 def parse(body: bytes, root: str) -> ElementTree.Element:
-    """A document that a client sent, its names without their namespace."""
+    """Parse a client's document, with the namespace removed from names."""
     try:
         if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
-            raise ElementTree.ParseError("declarations are not taken")
+            raise ElementTree.ParseError("declarations are not allowed")
         tree = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
         raise invalid(f"The XML is malformed: {error}", reason="MalformedXML") from error
     for element in tree.iter():
         element.tag = element.tag.rpartition("}")[2]
     if tree.tag != root:
-        raise invalid(f"The XML is no {root}.", reason="MalformedXML")
+        raise invalid(f"The XML is not a {root}.", reason="MalformedXML")
     return tree

@@ -1,4 +1,4 @@
-"""Multipart uploads of the XML API: parts in any order, in parallel, then one object of them.
+"""Multipart uploads of the XML API: parts in any order or in parallel, then completed.
 
 cloud.google.com/storage/docs/multipart-uploads and the XML API's reference. The Python client's
 `transfer_manager.upload_chunks_concurrently` sends them.
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 
 
 class MultipartUploads:
-    """Uploads under way. Their parts are files of their own, in a folder for each upload."""
+    """Uploads in progress. Each has a folder, with a file for each part."""
 
     def __init__(self, home: Path, store: Store, objects: Objects, uploads: Uploads) -> None:
         self._folder = home / "parts"
@@ -50,7 +50,7 @@ class MultipartUploads:
         self._uploads = uploads
 
     def sweep(self) -> None:
-        """Forget uploads of more than a week ago, and what a killed process left."""
+        """Delete uploads older than a week, and leftovers of a killed process."""
         for folder in self._folder.iterdir():
             record = self._store.get_json(_KIND, folder.name)
             if record is None or record["started"] < time.time() - _UPLOAD_SECONDS:
@@ -86,7 +86,7 @@ class MultipartUploads:
             raise invalid(text, reason="InvalidArgument")
         draft, hasher = await self._uploads.receive_draft(request)
         try:
-            record = self._load(upload_id, bucket, name)  # it may have ended in between
+            record = self._load(upload_id, bucket, name)  # it may have ended meanwhile
             previous = record["parts"].get(str(int(number)))
             file = f"{int(number)}-{secrets.token_hex(8)}"
             draft.replace(self._folder / upload_id / file)
@@ -127,7 +127,7 @@ class MultipartUploads:
         )
 
     def list_uploads(self, request: Request, bucket: str) -> web.Response:
-        """All of a bucket that have begun, in order of name."""
+        """The bucket's uploads in progress, by name."""
         prefix = request.param("prefix")
         uploads = []
         for upload_id, body in self._store.items(_KIND, ""):
@@ -170,7 +170,7 @@ class MultipartUploads:
             hasher = await asyncio.to_thread(_join, paths, draft)
             self._load(upload_id, bucket, name)
             body = object_body(hasher, record["resource"])
-            del body["md5Hash"]  # "composite" objects and these have none
+            del body["md5Hash"]  # absent, as for composite objects
             query = request.query
             stored = self._objects.commit(
                 bucket,
@@ -223,7 +223,7 @@ def _part_elements(number: int, part: Record) -> list[tuple[str, str]]:
 
 
 def _listed_parts(body: bytes, parts: Record) -> list[Record]:
-    """The parts that the object is to consist of, in order, as the client lists them."""
+    """The parts of the object, in order, as listed by the client."""
     listed: list[Record] = []
     last = 0
     for element in parse(body, "CompleteMultipartUpload").iter("Part"):

@@ -1,4 +1,4 @@
-"""Batches: several requests to one API in one multipart body."""
+"""Batches: several requests to one API in a multipart body."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def answer_batch(
     prefix: str,
     answer: Callable[[Part], Awaitable[tuple[int, str]]],
 ) -> web.StreamResponse:
-    """Answer each part with a status and a text; one that fails does not touch the others.
+    """Answer each part with a status and a text; a failed part does not affect the others.
 
-    `prefix` is what the paths may begin with that is not the API's.
+    `prefix` is a path prefix to remove, if present.
     """
     message = BytesParser().parsebytes(
         b"Content-Type: " + content_type.encode("latin-1") + b"\r\nMIME-Version: 1.0\r\n\r\n" + body

@@ -1,4 +1,4 @@
-"""What only the owner of a local cloud may ask it, under `/_local/`: faults, settings, calls."""
+"""The control API under `/_local/`, for the local cloud's owner: faults, settings, calls."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Answer = Callable[[Request], Awaitable[Any] | Any]
 
 
 class ControlApi:
-    """Answers `/_local/…`. `pace_changed` is told when the pace was changed.
+    """Answers `/_local/…`. `pace_changed` is called when the pace has changed.
 
-    `require_method` refuses what can match no method.
+    `require_method` rejects a pattern that matches no method.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ControlApi:
         elif match is not None and request.verb == "POST" and match[2]:
             value = self._release(match[1], request)
         else:
-            raise ApiError("NOT_FOUND", f"{request.verb} {request.path} is not there.")
+            raise ApiError("NOT_FOUND", f"{request.verb} {request.path} not found.")
         return json_response(await value if inspect.isawaitable(value) else value)
 
     # Faults.
@@ -105,7 +105,7 @@ class ControlApi:
         fault = self._world.faults.get(fault_id)
         act = (await _body(request)).get("act", True)
         if not isinstance(act, bool):
-            raise invalid(f"act is true or false, not {act!r}.")
+            raise invalid(f"act must be true or false, not {act!r}.")
         return {"released": self._world.traffic.release(fault.id, act=act)}
 
     # Settings and calls.
@@ -117,7 +117,7 @@ class ControlApi:
         changes = await _body(request)
         pace = changes.pop("pace", None)
         if pace is not None and pace not in PACES:
-            raise invalid(f"There is no pace {pace!r}. The paces are {', '.join(PACES)}.")
+            raise invalid(f"Unknown pace {pace!r}. Use one of {', '.join(PACES)}.")
         self._world.settings.change(changes)
         if pace is not None:
             self._world.pace.name = pace
@@ -129,14 +129,14 @@ class ControlApi:
         email = email_of(str(body.get("member", "")))
         scopes = body.get("scopes", [])
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
-            raise invalid("scopes is a list of texts.")
+            raise invalid("scopes must be a list of strings.")
         token = self._world.access.token_for(email, scopes)
         return {"member": member_of(email), "token": token}
 
     def _calls(self, request: Request) -> dict[str, Any]:
         since = request.param("since", "0")
         if not since.isascii() or not since.isdigit():
-            raise invalid(f"since is a number, not {since!r}.")
+            raise invalid(f"since must be a number, not {since!r}.")
         return self._world.traffic.calls(int(since))
 
 
@@ -144,7 +144,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         value = parse_json(await request.read())
     except ValueError as error:
-        raise invalid(f"The body is no JSON: {error}") from error
+        raise invalid(f"The body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise invalid("The body must be an object.")
     return value

@@ -1,7 +1,7 @@
-"""Messages and methods of APIs whose official Python clients tpuctl does not depend on.
+"""Messages and methods of APIs whose official Python clients are not a dependency of tpuctl.
 
-They serve JSON. Field numbers are those of Google's public descriptions, where there are any.
-Resource Manager v1 and v2 have none, and no gRPC client either.
+They are served as JSON. Field numbers are those of Google's public protos, where they exist.
+Resource Manager v1 and v2 have no protos, and no gRPC clients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IMPORTS = (
 
 @dataclass(frozen=True)
 class MethodDefinition:
-    """A method: its messages, by name within the API or in full, and how HTTP says it."""
+    """A method: its messages, by name within the API or in full, and its HTTP rule."""
 
     request: str
     response: str
@@ -46,13 +46,13 @@ class MethodDefinition:
 
 @dataclass(frozen=True)
 class Definition:
-    """An API in short.
+    """A concise definition of an API.
 
-    `messages` has fields in words: `name`, `done:bool`, `parent:ResourceId`, `projects:[Project]`,
-    `labels:map` from text to text, `create_time:google.protobuf.Timestamp`; each has the number
-    after that of the one before it, unless it tells its own: `annotations:map=13`; of `done:bool?`
-    it is known whether it was told. `services` has
-    methods by service and attribute, as `create_project`.
+    `messages` lists fields separated by spaces: `name`, `done:bool`, `parent:ResourceId`,
+    `projects:[Project]`, `labels:map` (strings to strings), `done:bool?` (with presence),
+    `create_time:google.protobuf.Timestamp`. Fields are numbered in sequence, unless a number is
+    given: `annotations:map=13`. `services` has methods by service and attribute, as
+    `create_project`.
     """
 
     package: str
@@ -82,7 +82,7 @@ class Definition:
         return methods
 
     def _file(self) -> Any:
-        # What the file imports must be in the pool before it.
+        # The file's imports must be in the pool before it.
         from google.iam.v1 import iam_policy_pb2
         from google.longrunning import operations_pb2
         from google.protobuf import duration_pb2, timestamp_pb2

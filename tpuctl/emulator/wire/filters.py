@@ -20,16 +20,16 @@ _NOT = re.compile(r"\s*(?:NOT\b|-(?=\s*[A-Za-z(]))")
 
 
 class InvalidFilter(ValueError):
-    """The text cannot be read as a filter."""
+    """The text is not a valid filter."""
 
 
 def matches(row: Row, text: str, compare: Compare | None = None, *, any_of: bool = False) -> bool:
-    """Whether a filter takes the row; NoFilter where it is none.
+    """Whether a filter matches the row; raises InvalidFilter.
 
     Terms are `name=x`, `name eq pattern`, `labels.k:*`, in parentheses or not, with NOT or `-`
     before them, joined by AND (or nothing) and OR; AND binds closer
     (cloud.google.com/compute/docs/reference/rest, "filter"); with `any_of` nothing
-    between terms means OR. `compare` decides over the row, a field, an operator and a value.
+    between terms means OR. `compare` compares a row's field by an operator with a value.
     """
     if not text.strip():
         return True
@@ -41,7 +41,7 @@ def matches(row: Row, text: str, compare: Compare | None = None, *, any_of: bool
 
 
 class _Filter:
-    """Reads a filter from left to right and says what each part of it makes of a row."""
+    """A recursive descent parser that evaluates a filter for a row."""
 
     def __init__(self, row: Row, text: str, compare: Compare, any_of: bool) -> None:
         self._row = row

@@ -1,4 +1,4 @@
-"""gRPC, on a socket of its own behind the front; started when the first call arrives."""
+"""The gRPC server, on a Unix socket behind the protocol switch; started by the first call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RpcServer:
         self.calls = 0
 
     async def open(self) -> str:
-        """Listen, if not yet, and return the socket's path."""
+        """Start to listen on the first call; returns the socket's path."""
         async with self._lock:
             if self._server is None:
                 await self._listen()
@@ -45,7 +45,7 @@ class RpcServer:
     async def _listen(self) -> None:
         import grpc
 
-        # A short path of its own: socket paths end at about 100 bytes, state folders may not.
+        # In a temporary folder: socket paths are limited to about 100 bytes.
         self._folder = tempfile.mkdtemp(prefix="tpuctl-")
         owner = self
 
@@ -82,8 +82,7 @@ class RpcServer:
         except ApiError as error:
             error_response = error
         except ConnectionCut:
-            # What a client is told whose connection ended: many calls share one, and the others
-            # on it are to go on.
+            # As for a closed connection, without closing it: other calls share it.
             error_response = ApiError("UNAVAILABLE", "Socket closed")
         except Exception as error:
             log.exception("%s failed", method)

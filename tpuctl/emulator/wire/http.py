@@ -1,4 +1,4 @@
-"""HTTP/1.1: checks the token, then hands a request to storage, an API, or the control page."""
+"""HTTP/1.1: authenticates a request, then dispatches it to storage, an API, or the control API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ControlHandler = Callable[[Request], Awaitable[web.StreamResponse]]
 
 
 class HttpHandler:
-    """Answers every HTTP/1.1 request of the front."""
+    """Answers every HTTP/1.1 request."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class HttpHandler:
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         self.requests += 1
         path, _, query_text = raw.raw_path.partition("?")
-        if "://" in path.partition("?")[0][:8]:  # the absolute form that proxies are sent
+        if "://" in path.partition("?")[0][:8]:  # the absolute form, as sent to proxies
             path = "/" + path.split("://", 1)[1].partition("/")[2]
         request = Request(raw, raw.method, path or "/", {}, "")
         response = await self._respond(request, query_text)
@@ -73,7 +73,7 @@ class HttpHandler:
                 return page
             self._strip_token_prefix(request)
             if self._is_discovery(request):
-                request.is_secret = True  # it is no call of an API
+                request.is_secret = True  # not an API call
                 return json_response(
                     documents.answer(request.path, request.query, request.host, request.base_url)
                 )
@@ -90,7 +90,7 @@ class HttpHandler:
             return _no_such_path(raw, path)
         except (ConnectionError, ConnectionResetError):
             raise
-        except web.RequestPayloadError as error:  # not of the encoding or length that it claims
+        except web.RequestPayloadError as error:  # wrong encoding or length
             return _error_response(raw, invalid(f"Malformed request body: {error}"), family)
         except ValueError as error:
             log.exception("%s %s", raw.method, _without_token(path))
@@ -101,7 +101,7 @@ class HttpHandler:
 
     @staticmethod
     def _strip_token_prefix(request: Request) -> None:
-        while request.path.startswith("/t/"):  # one may stand before a root that has one
+        while request.path.startswith("/t/"):  # a client may add it to a root that has one
             request.token, slash, rest = request.path.removeprefix("/t/").partition("/")
             request.prefix = f"/t/{request.token}"
             request.path = slash + rest if slash else "/"
@@ -119,12 +119,12 @@ class HttpHandler:
     async def _answer(self, request: Request) -> web.StreamResponse:
         if request.path.startswith("/_local/"):
             if request.email != OWNER:
-                raise ApiError("PERMISSION_DENIED", "Only the local cloud's owner may do this.")
+                raise ApiError("PERMISSION_DENIED", "This requires the local cloud's owner.")
             return await self._control(request)
         if request.path.startswith(ROOT):
-            request.is_secret = True  # it is no call with an answer
+            request.is_secret = True  # not a call with a response
             return await self._tunnels.answer(request)
-        # Asked before the body is read: that of an object is not to be held in memory.
+        # Before the body is read: that of an object must not be loaded into memory.
         if not _API_PATHS.match(request.path) or self._is_xml_host(request):
             answer = await self._storage(request)
             if answer is not None:
@@ -134,7 +134,7 @@ class HttpHandler:
         body = await request.read()
         verb = request.raw.headers.get("X-HTTP-Method-Override", request.verb).upper()
         query = request.query
-        if "X-Goog-Api-Client" in request.raw.headers:  # of official clients: nobody reads that
+        if "X-Goog-Api-Client" in request.raw.headers:  # official clients need no indentation
             query = {"prettyPrint": ["false"], **query}
         content = await self._router.call_rest(verb, request.path, query, body, request.caller)
         return web.Response(
@@ -142,7 +142,7 @@ class HttpHandler:
         )
 
     async def _answer_batch(self, request: Request) -> web.StreamResponse:
-        """Several calls of Compute Engine in one: how gcloud asks for more than one instance."""
+        """A batch of Compute Engine calls, as gcloud sends for several instances."""
 
         async def answer(part: Part) -> tuple[int, str]:
             try:
@@ -150,7 +150,7 @@ class HttpHandler:
                     part.verb, part.path, part.query, part.body, request.caller
                 )
             except NoSuchPath:
-                raise ApiError("NOT_FOUND", f"{part.verb} {part.path} is not there.") from None
+                raise ApiError("NOT_FOUND", f"{part.verb} {part.path} not found.") from None
             return 200, content.decode()
 
         header = request.raw.headers.get("Content-Type", "")
@@ -160,7 +160,7 @@ class HttpHandler:
     def _is_discovery(cls, request: Request) -> bool:
         if request.verb != "GET" or not documents.is_discovery(request.path):
             return False
-        # At storage's own host other paths are those of buckets, of which one may be `discovery`.
+        # At storage's own host other paths name buckets, one of which may be `discovery`.
         return request.path.startswith(("/$", "/%24")) or not cls._is_xml_host(request)
 
     @staticmethod
@@ -170,7 +170,7 @@ class HttpHandler:
 
 
 def _truncate(request: Request, response: web.StreamResponse) -> web.StreamResponse:
-    """The answer, or its first bytes alone if a fault wants that. Streams see to it themselves."""
+    """The response, or only its first bytes if a fault cuts it. Streams handle cuts themselves."""
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         limit = request.exchange.limit("answer", len(response.body))
         if limit is not None and request.exchange.trigger("answer"):
@@ -179,7 +179,7 @@ def _truncate(request: Request, response: web.StreamResponse) -> web.StreamRespo
 
 
 class _DroppedResponse(web.StreamResponse):
-    """Ends the connection without a byte."""
+    """Closes the connection without a response."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         if request.transport is not None:
@@ -189,7 +189,7 @@ class _DroppedResponse(web.StreamResponse):
 
 _COMMON_HEADERS = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
 _COMPUTE_BATCH = "/batch/compute/"
-# What no object is taken to be that is asked for by its path alone, as `/BUCKET/OBJECT`.
+# Paths that are never taken for objects, which are requested as `/BUCKET/OBJECT`.
 _API_PATHS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
 _STORAGE_PATHS = (
     "/storage/v1/",
@@ -203,7 +203,7 @@ _STORAGE_PATHS = (
 
 
 def is_storage(request: Request) -> bool:
-    """Whether a path is one of the JSON API of Cloud Storage, in any of its spellings."""
+    """Whether a path belongs to Cloud Storage's JSON API, in any of its forms."""
     return request.path.startswith(_STORAGE_PATHS) or request.path == "/b"
 
 
@@ -219,7 +219,7 @@ def _error_response(raw: web.BaseRequest, error: ApiError, family: str) -> web.R
         headers=headers,
     )
     if not raw.content.is_eof():
-        response.force_close()  # what is left of the body is not worth reading
+        response.force_close()  # do not read the rest of the body
     return response
 
 
@@ -228,7 +228,7 @@ def _error_body(error: ApiError, family: str) -> bytes:
 
 
 def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:
-    """Google's front end answers an unknown path with a page, not with JSON."""
+    """Google's front end answers an unknown path with an HTML page, not with JSON."""
     text = f"The requested URL <code>{escape(_without_token(path))}</code> was not found"
     return web.Response(
         status=404,
@@ -239,7 +239,7 @@ def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:
 
 
 def _page(status: int, text: str) -> bytes:
-    """As Google's front end shows an error: googleapis/google-api-php-client#2421."""
+    """An error page as of Google's front end: googleapis/google-api-php-client#2421."""
     title = {404: "Not Found", 408: "Request Timeout"}.get(status, "Server Error")
     return (
         "<!DOCTYPE html>\n<html lang=en>\n  <meta charset=utf-8>\n"
@@ -248,5 +248,5 @@ def _page(status: int, text: str) -> bytes:
 
 
 def _without_token(path: str) -> str:
-    """Tokens have no place in logs or pages."""
+    """The path with its token removed, for logs and pages."""
     return re.sub(r"^/t/[^/]*", "/t/…", path)

@@ -1,4 +1,4 @@
-"""One HTTP request as handlers see it, whichever API it is for."""
+"""An HTTP request as seen by the handlers of all APIs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _MAX_JSON_BYTES = 32 * 1024 * 1024
 
 @dataclass
 class Request:
-    """One HTTP request, its token prefix taken off."""
+    """One HTTP request, without its token prefix."""
 
     raw: web.BaseRequest
     verb: str
     path: str  # still percent-encoded
     query: dict[str, list[str]]
-    prefix: str  # "" or "/t/TOKEN": links in answers must carry it on
+    prefix: str  # "" or "/t/TOKEN": links in responses must include it
     email: str = ""
-    token: str = ""  # as it was presented
+    token: str = ""
     scopes: frozenset[str] = frozenset()  # of the token
-    is_secret: bool = False  # tokens are handed out: nothing for a transcript
-    content: bytes = b""  # what was read of the body that may be kept: never an object's data
+    is_secret: bool = False  # left out of transcripts, as responses with tokens
+    content: bytes = b""  # the body as read for the transcript: never an object's data
     exchange: Exchange = field(default_factory=Exchange)
 
     def param(self, key: str, default: str = "") -> str:
-        """The last value of a query parameter that stands once."""
+        """The value of a query parameter; the last one if it is repeated."""
         return self.query[key][-1] if self.query.get(key) else default
 
     @property
@@ -52,12 +52,12 @@ class Request:
 
     @property
     def base_url(self) -> str:
-        """What links in the answer begin with, so that they lead the same way back."""
+        """The prefix of links in the response, with the scheme and host of the request."""
         scheme = "https" if self.raw.headers.get("X-Forwarded-Proto") == "https" else "http"
         return f"{scheme}://{self.raw.headers.get('Host', '127.0.0.1')}{self.prefix}"
 
     async def read(self, max_bytes: int = _MAX_JSON_BYTES) -> bytes:
-        """The whole body, of a size that may be held in memory."""
+        """The whole body, limited to `max_bytes`."""
         await self.send_continue()
         data = bytearray()
         async for chunk in self.raw.content.iter_any():
@@ -69,7 +69,7 @@ class Request:
         return self.content
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes, of any size. Raises Cut where a fault ends it."""
+        """The body as a stream, of any size. Raises ConnectionCut where a fault cuts it."""
         await self.send_continue()
         limit = self.exchange.limit("request", self.raw.content_length)
         passed = 0
@@ -85,7 +85,7 @@ class Request:
             passed += len(chunk)
 
     async def send_continue(self) -> None:
-        """Tell a client that waits for it to go on with the body."""
+        """Send 100 Continue if the client expects it."""
         if self.raw.headers.get("Expect", "").lower() == "100-continue":
             writer: Any = self.raw.writer
             await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -93,7 +93,7 @@ class Request:
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
-    """An answer of the control page."""
+    """A JSON response of the control API."""
     return web.Response(
         status=status, body=json.dumps(value).encode(), content_type="application/json"
     )

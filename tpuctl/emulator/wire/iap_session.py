@@ -1,8 +1,8 @@
-"""One tunnel of Identity-Aware Proxy: a connection to a machine's port that outlives those to it.
+"""One tunnel of Identity-Aware Proxy: a connection to a machine's port that survives reconnects.
 
-Frames are messages of a WebSocket (Google Cloud SDK 528, api_lib/compute/iap_tunnel_*.py): a tag of
-two bytes; then for data and the session's name a length of four bytes and so much content, for
-acknowledgements a count of eight. What was sent is kept until the client says that it has it.
+Frames are WebSocket messages (Google Cloud SDK 528, api_lib/compute/iap_tunnel_*.py): a two-byte
+tag; then, for data and the session id, a four-byte length and the content; for acknowledgments, an
+eight-byte count. Sent data is buffered until the client acknowledges it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Close(Exception):
 
 
 class Session:
-    """Joined to a port for as long as both sides want; `line` is the connection in use, if any."""
+    """A connection to a port, with `websocket` as the client's current connection, if any."""
 
     def __init__(
         self,
@@ -63,9 +63,7 @@ class Session:
         self.websocket: web.WebSocketResponse | None = None
         self.is_over = False
         self._writer = writer
-        self._unacknowledged = (
-            bytearray()
-        )  # from the machine; its first byte has the number `_start`
+        self._unacknowledged = bytearray()  # from the machine, starting at offset `_start`
         self._start = 0
         self._received = 0  # from the client
         self._acknowledged = 0
@@ -79,11 +77,11 @@ class Session:
         acknowledged: int | None,
         cut: Callable[[str, int], bool],
     ) -> None:
-        """Use this connection until it ends. Raises Close where the client breaks the protocol.
+        """Serve this connection until it ends. Raises Close if the client violates the protocol.
 
-        `acknowledged` is what the client says it has, None for a new session. `cut` is asked after
-        each frame, with "answer" or "request" and how many bytes of data went that way; it may end
-        the connection, and says so.
+        `acknowledged` is the client's count of received bytes, None for a new session. `cut` is
+        called after each frame, with "answer" or "request" and the bytes sent in that direction; it
+        returns whether it cut the connection.
         """
         if acknowledged is not None:
             async with self._changed:
@@ -107,12 +105,12 @@ class Session:
                 self.is_over = websocket.close_code not in (None, WSCloseCode.ABNORMAL_CLOSURE)
             else:
                 self.is_over = True
-                raise Close(Close.READ_FAILED, "The machine has closed the connection.")
+                raise Close(Close.READ_FAILED, "The machine closed the connection.")
         except Close as close:
-            self.is_over = close.code != Close.REAUTHENTICATE  # after which clients come back
+            self.is_over = close.code != Close.REAUTHENTICATE  # clients reconnect after that one
             raise
         except ConnectionError:
-            pass  # the client, which may come back
+            pass  # the client may reconnect
         finally:
             self.websocket = None
             for task in (sending, receiving):
@@ -151,7 +149,7 @@ class Session:
                 await _wait_forever()
 
     async def _next_chunk(self, position: int) -> bytes:
-        """What the machine sent from there on; nothing once it sends no more."""
+        """The machine's output from that offset on; b"" at its end."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self._has_ended or self._start + len(self._unacknowledged) > position
@@ -165,7 +163,7 @@ class Session:
         passed = 0
         async for message in websocket:
             if message.type is not WSMsgType.BINARY:
-                raise Close(Close.INVALID_OPCODE, "Only binary messages are understood.")
+                raise Close(Close.INVALID_OPCODE, "Only binary messages are supported.")
             data = bytes(message.data)
             tag = data[:2]
             if tag == struct.pack(">H", _ACK) and len(data) >= 10:
@@ -178,7 +176,7 @@ class Session:
                     len(content) != struct.unpack_from(">I", data, 2)[0]
                     or len(content) > _MAX_FRAME_BYTES
                 ):
-                    raise Close(Close.INVALID_DATA, "A frame is not as long as it says.")
+                    raise Close(Close.INVALID_DATA, "Invalid frame length.")
                 await self._forward(content)
                 passed += len(content)
                 if cut("request", passed):
@@ -193,16 +191,16 @@ class Session:
         try:
             await self._writer.drain()
         except OSError:
-            raise Close(Close.WRITE_FAILED, "The machine takes no more.") from None
+            raise Close(Close.WRITE_FAILED, "Failed to write to the machine.") from None
 
     def _acknowledge(self, count: int, code: int) -> None:
-        """The client has so many bytes in all."""
+        """Drop the bytes that the client has received, `count` in total."""
         if not self._start <= count <= self._start + len(self._unacknowledged):
-            raise Close(code, f"{count} bytes cannot be acknowledged.")
+            raise Close(code, f"Invalid acknowledgment of {count} bytes.")
         del self._unacknowledged[: count - self._start]
         self._start = count
 
 
 async def _wait_forever() -> None:
-    """Until the connection that was cut is noticed to be gone."""
+    """Wait to be canceled when the cut connection is closed."""
     await asyncio.Event().wait()

@@ -1,12 +1,11 @@
-"""The relay of Identity-Aware Proxy for TCP: WebSockets that lead to the machines' SSH servers.
+"""The TCP relay of Identity-Aware Proxy: WebSockets that tunnel to the machines' SSH servers.
 
-Whoever presents a token may ask for a tunnel to a machine of a project. It is opened if Identity
-and Access Management grants `iap.tunnelInstances.accessViaIAP` there, the machine runs, and its
-network's firewall lets the relay's addresses in. What Google's own says otherwise, and when, is on
-cloud.google.com/iap/docs/faq ("error codes"): 4033 without the permission, 4047 for an instance
-that is stopped or not there, 4003 where nothing answers or a firewall is in between.
+A tunnel is opened if IAM grants the caller `iap.tunnelInstances.accessViaIAP`, the machine is
+running, and its network's firewall allows the relay's addresses. The close codes are Google's
+(cloud.google.com/iap/docs/faq, "error codes"): 4033 without the permission, 4047 for an instance
+that is stopped or does not exist, 4003 if nothing answers or a firewall denies access.
 
-Port 22 of a machine is its SSH server, whichever port that has here; no other is reached.
+Port 22 is the machine's SSH server, whatever its port is here; no other port is reachable.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ SOURCE = ipaddress.ip_address("35.235.240.1")  # one of the relay's 35.235.240.0
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 SSH = 22
 CONNECT_SECONDS = 10.0
-# How long a session waits for its client to come back: a guess.
+# How long a session waits for its client to reconnect: a guess.
 _SESSION_SECONDS = 300.0
 _MAX_MESSAGE_BYTES = 1 << 20
 Row = Mapping[str, Any]
 
 
 class TunnelRequest(Protocol):
-    """What is needed of a request."""
+    """The parts of a request that tunnels need."""
 
     @property
     def raw(self) -> web.BaseRequest: ...
@@ -72,14 +71,14 @@ class Tunnels:
         self._sessions: dict[str, Session] = {}
 
     async def answer(self, request: TunnelRequest) -> web.StreamResponse:
-        """A request below ROOT. Raises ApiError where it is none for a tunnel."""
+        """Answer a request below ROOT. Raises ApiError if it is not for a tunnel."""
         verb = request.path.removeprefix(ROOT)
         method = f"iap.tunnels.{verb}"
         websocket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
         )
         if method not in METHODS or not websocket.can_prepare(request.raw):
-            raise invalid("A tunnel is asked for by a WebSocket to /v4/connect or /v4/reconnect.")
+            raise invalid("A tunnel requires a WebSocket to /v4/connect or /v4/reconnect.")
         opened: Session | Close
         acknowledged: int | None = None
         async with self._world.traffic.track(method, request.caller) as call:
@@ -106,7 +105,7 @@ class Tunnels:
         return websocket
 
     async def close(self) -> None:
-        """End all of them."""
+        """Close all tunnels."""
         for session in list(self._sessions.values()):
             if session.websocket is not None:
                 with contextlib.suppress(ConnectionError):
@@ -115,7 +114,7 @@ class Tunnels:
         self._sessions.clear()
 
     async def _detach(self, session: Session) -> None:
-        """A connection of the session has ended."""
+        """Handle the end of a session's connection."""
         if session.is_over:
             self._sessions.pop(session.sid, None)
             await session.end()
@@ -162,7 +161,7 @@ class Tunnels:
         return session, int(request.param("ack"))
 
     def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
-        """The running machine of that name; None for none."""
+        """The running machine with that name, if any."""
         for service in self._world.machine_services():
             target = service.tunnel_target(project, zone, host)
             if target is not None:
@@ -177,11 +176,11 @@ class Tunnels:
 
 
 def allows_relay(rules: Iterable[Row], tags: frozenset[str], port: int) -> bool:
-    """Whether firewall rules let the relay in to a machine with these tags.
+    """Whether firewall rules allow the relay to reach a machine with these tags.
 
-    Of the rules that fit, the lowest priority number counts, and of those with the same a denial
-    (cloud.google.com/firewall/docs/firewalls#priority_order_for_firewall_rules). Where none fits,
-    nothing comes in. Rules for accounts are not imitated: they fit nothing.
+    Of the matching rules, the lowest priority number wins, and a deny rule among equals
+    (cloud.google.com/firewall/docs/firewalls#priority_order_for_firewall_rules). Without a matching
+    rule access is denied. Rules for service accounts are not emulated: they match nothing.
     """
     matching = [row for row in rules if _rule_matches(row, tags, port)]
     first = min(matching, key=lambda row: (row["priority"], "denied" not in row), default=None)
@@ -220,7 +219,7 @@ def _request_attributes(request: TunnelRequest) -> dict[str, Any]:
 
 
 def _make_cut(request: TunnelRequest) -> Callable[[str, int], bool]:
-    """Ends the connection where a fault wants that: without a word, or as with an old token."""
+    """A function that applies a fault's cut: an abort, or the close code of an expired token."""
 
     def cut(part: Any, passed: int) -> bool:
         limit, code = request.exchange.limit(part, None), request.exchange.code(part)

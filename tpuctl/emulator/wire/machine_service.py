@@ -1,4 +1,4 @@
-"""What an API answers about its resources that have machines: to the core, and to other APIs."""
+"""The interface of APIs whose resources have machines, for the core and other APIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["MachineService", "TunnelTarget"]
 
 @dataclass(frozen=True)
 class TunnelTarget:
-    """A running machine as a network's firewall and its host know it."""
+    """A running machine, with its network and tags for firewall rules."""
 
     machine: str
     network: str
@@ -18,14 +18,14 @@ class TunnelTarget:
 
 
 class MachineService:
-    """One emulated API whose resources have machines; names of those are full ones."""
+    """An emulated API whose resources have machines. Names are full resource names."""
 
     async def resume(self) -> None:
-        """Boot, in a new process, the machines of what ran when the last one ended."""
+        """Boot the machines that were running when the previous server process ended."""
         raise NotImplementedError
 
     async def preempt(self, name: str) -> None:
-        """Take a resource's machines away, as Google does with spot ones, after a short notice."""
+        """Preempt a resource after a short notice, as Google does with spot capacity."""
         raise NotImplementedError
 
     async def maintain(self, name: str) -> None:
@@ -37,12 +37,12 @@ class MachineService:
         raise NotImplementedError
 
     def users_of_disks(self, project: str) -> Mapping[str, Sequence[str]]:
-        """The resources of a project that have each disk attached, by the name of the disk."""
+        """The resources of a project that use each disk, by disk name."""
         return {}
 
     def reconfigure_all(self, project: str) -> None:
-        """Tell the machines of a project that its metadata has changed."""
+        """Apply changed project metadata to the project's machines."""
 
     def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
-        """The running machine of that name in `projects/P`; None for none."""
+        """The running machine with that name in `projects/P`, if any."""
         return None

@@ -1,6 +1,6 @@
-"""The methods of an API as its official client knows them, and JSON to and from its messages.
+"""The methods of an API as defined by its official client, and JSON conversion of its messages.
 
-Types and paths come at run time from the client's own transports, so the two never drift apart.
+Types and paths are read from the client's transports at run time, so the two never drift apart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIXINS: Mapping[str, str] = {
     "get_location": "google.cloud.location.Locations",
     "list_locations": "google.cloud.location.Locations",
 }
-# Query parameters of Google's own front end, no fields of any request.
+# Query parameters of Google's front end, not fields of requests.
 _SYSTEM_PARAMETERS = frozenset(
     (
         "alt",
@@ -64,7 +64,7 @@ _SYSTEM_PARAMETERS = frozenset(
         "trace",
     )
 )
-# What the APIs take and the messages of the official Python clients lack: gcloud sends it.
+# Fields that gcloud sends and the official Python clients' messages lack.
 _IGNORED_PARAMETERS = frozenset(("returnPartialSuccess",))
 _VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
 _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
@@ -72,7 +72,7 @@ _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to say a method in HTTP."""
+    """One HTTP rule of a method."""
 
     verb: str
     pattern: re.Pattern[str]
@@ -104,7 +104,7 @@ def methods_of(
 ) -> list[Method]:
     """Every method of the service, from the type hints of the client's transport.
 
-    `rest_base` is None for a client that speaks gRPC only: it is then `rest_rules` that hold.
+    `rest_base` is None for a client that supports only gRPC: then `rest_rules` apply.
     """
     methods = []
     for attribute, member in vars(base).items():
@@ -127,7 +127,7 @@ def methods_of(
 
 
 def shared_methods() -> list[Method]:
-    """The methods that every API's host serves beside its own, over gRPC."""
+    """The methods that every API's host serves in addition to its own, over gRPC."""
     from google.cloud.location import locations_pb2
     from google.longrunning import operations_pb2
 
@@ -181,7 +181,7 @@ def decode(
     query: Mapping[str, Sequence[str]],
     body: bytes,
 ) -> Any:
-    """The request message that an HTTP request stands for; ApiError when it is none."""
+    """The request message of an HTTP request; ApiError if it is invalid."""
     message = method.request()
     document: dict[str, Any] = {}
     if rule.body:
@@ -203,7 +203,7 @@ def decode(
     except json_format.ParseError as error:
         raise invalid(_payload_error(str(error))) from error
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-        # What json_format lets through of malformed input.
+        # Errors that json_format does not wrap.
         raise invalid(f"Invalid JSON payload received. {error}") from error
     return message
 
@@ -215,11 +215,10 @@ def encode(
     includes_defaults: bool = False,
     has_explicit_operations: bool = False,
 ) -> bytes:
-    """The JSON of a response: enums as numbers for clients that ask for that, and without line
-    breaks where they want no `prettyPrint`, which takes twice the time.
+    """The JSON of a response, with enums as numbers and without indentation if requested.
 
-    Most APIs leave out what is false or empty; `tells_defaults` is for those that do not, and
-    `has_explicit_operations` for those that do not in long-running operations.
+    Most APIs omit false and empty values; `includes_defaults` is for those that do not, and
+    `has_explicit_operations` for those that include them in long-running operations.
     """
     style = (query.get("$alt") or query.get("alt") or ["json"])[-1]
     document = json_format.MessageToDict(
@@ -239,7 +238,7 @@ def encode(
 
 
 def _explicit_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    """An operation with its flags, in the order in which Google writes them."""
+    """An operation with its flags, in Google's order."""
     metadata = operation.get("metadata")
     if metadata is not None:
         version = {key: metadata[key] for key in ("apiVersion",) if key in metadata}
@@ -262,12 +261,12 @@ def _parse(body: bytes) -> Any:
 
 
 def _insert(document: dict[str, Any], path: str, value: Any) -> None:
-    """Set a possibly nested field; the path's spelling wins over the body's."""
+    """Set a possibly nested field; the path takes precedence over the body."""
     *outer, last = path.split(".")
     for name in outer:
         inner = document.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise invalid(f"Invalid value at '{name}': an object was expected.")
+            raise invalid(f"Invalid value at '{name}': expected an object.")
         document = inner
     document.pop(_json_name(last), None)
     document[last] = value
@@ -298,7 +297,7 @@ def _query_value(descriptor: Any, key: str, values: Sequence[str]) -> Any:
 
 def _scalar(field_descriptor: Any, key: str, value: str) -> Any:
     if field_descriptor.type == field_descriptor.TYPE_BOOL:
-        # Clients in Python send `True`.
+        # Python clients send `True`.
         if value.lower() not in ("true", "false", "1", "0"):
             raise invalid(f"Invalid value at '{key}' (TYPE_BOOL), \"{value}\"")
         return value.lower() in ("true", "1")
@@ -313,7 +312,7 @@ def _scalar(field_descriptor: Any, key: str, value: str) -> Any:
 
 
 def _camel_path(path: str) -> str:
-    """Paths may come as `network_config` or `networkConfig`; JSON knows the second only."""
+    """Paths may be `network_config` or `networkConfig`; JSON supports only the second."""
     return ".".join(_json_name(part) for part in path.strip().split("."))
 
 
@@ -321,8 +320,7 @@ def _payload_error(text: str) -> str:
     unknown = re.search(r'has no field named "([^"]+)"(?: at "([^"]*)")?', text)
     if unknown is None:
         return f"Invalid JSON payload received. {text}"
-    # The place that the parser tells begins with the message's own name; Google spells the rest
-    # as the proto does.
+    # The parser's location starts with the message's name; Google uses the proto's field names.
     place = (unknown[2] or "").partition(".")[2]
     place = re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), place)
     where = f" at '{place}'" if place else ""

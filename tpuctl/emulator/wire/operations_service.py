@@ -1,4 +1,4 @@
-"""google.longrunning.Operations for every API: one table holds the operations of all."""
+"""google.longrunning.Operations for every API, from one shared table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_WAIT_SECONDS = 60.0
 
 
 class OperationsService:
-    """get, list, delete and wait. Cancelling is not imitated: it answers UNIMPLEMENTED."""
+    """get, list, delete and wait. cancel is not emulated and returns UNIMPLEMENTED."""
 
     effects: Mapping[str, Effect] = {}
 

@@ -1,4 +1,4 @@
-"""Pages of a list, with tokens that stay right while the list changes."""
+"""Pagination, with page tokens that stay valid while the list changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def read_token(token: str) -> str:
 def page(
     rows: Sequence[T], size: int, token: str, key: Callable[[T], str], *, max_size: int = 1000
 ) -> tuple[list[T], str]:
-    """The rows after the one that the token names, and the token of the next page or ''.
+    """The rows after the token's row, and the token of the next page or ''.
 
-    `rows` is in its final order. Where the token's row is gone by now, those after it follow all
-    the same, if the order is that of the keys: whoever deletes what is listed misses nothing.
+    `rows` is in its final order. If the token's row was deleted, the page starts with the next
+    greater key, so callers that delete listed rows miss none, provided rows are ordered by key.
     """
     if size < 0:
         raise invalid("page_size must not be negative.")

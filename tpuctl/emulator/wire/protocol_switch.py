@@ -1,4 +1,4 @@
-"""The one port: tells HTTP/2 (gRPC) from HTTP/1.1 by the first bytes of a connection."""
+"""Serves HTTP/2 (gRPC) and HTTP/1.1 on one port, detected by a connection's first bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["ProtocolSwitch"]
 _PREFACE = b"PRI * HTTP/2.0"
 _MAX_HEAD_BYTES = 64 * 1024
 _TLS_HANDSHAKE = b"\x16"
-_NO_TLS = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks without TLS.\n"
+_NO_TLS = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port does not use TLS.\n"
 
 
 class ProtocolSwitch:
-    """Listens on loopback and hands each connection to the server that speaks its language."""
+    """Listens on loopback and passes each connection to the server of its protocol."""
 
     def __init__(self, http: web.Server, open_rpc: Callable[[], Awaitable[str]]) -> None:
-        """`open_rpc` gives the path of the gRPC server's socket, once that listens."""
+        """`open_rpc` starts the gRPC server if needed and returns its socket's path."""
         self._http = http
         self._open_rpc = open_rpc
         self._server: asyncio.Server | None = None
@@ -31,7 +31,7 @@ class ProtocolSwitch:
         self.accepted = weakref.WeakSet[asyncio.BaseTransport]()
 
     async def listen(self, port: int) -> int:
-        """Bind 127.0.0.1; port 0 picks one. Returns the port. OSError if it is taken."""
+        """Listen on 127.0.0.1; port 0 picks a free one. Returns the port; OSError if in use."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _ProtocolDetector(self), "127.0.0.1", port, backlog=1024
@@ -43,7 +43,7 @@ class ProtocolSwitch:
             self._server.close()
         self._http.pre_shutdown()
         await self._http.shutdown(timeout=2.0)
-        # Those too that have not said yet which language they speak.
+        # Including those whose protocol is not detected yet.
         for transport in [*self._open, *self.accepted]:
             transport.close()
 
@@ -51,7 +51,7 @@ class ProtocolSwitch:
         return cast(asyncio.Protocol, self._http())
 
     async def splice(self, near: asyncio.Transport, first: bytes) -> None:
-        """Join a connection to the gRPC server."""
+        """Relay a connection to the gRPC server."""
         try:
             path = await self._open_rpc()
             loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ class ProtocolSwitch:
 
 
 class _ProtocolDetector(asyncio.Protocol):
-    """Collects the first bytes, then steps aside."""
+    """Buffers the first bytes until the protocol is detected, then hands over."""
 
     def __init__(self, switch: ProtocolSwitch) -> None:
         self._switch = switch
@@ -93,8 +93,8 @@ class _ProtocolDetector(asyncio.Protocol):
             self._task = asyncio.ensure_future(self._switch.splice(self._transport, self._head))
             return
         if _PREFACE.startswith(self._head[: len(_PREFACE)]):
-            return  # still could be either
-        if self._head[:1] == _TLS_HANDSHAKE:  # its client would wait for an answer, and for long
+            return  # undecided
+        if self._head[:1] == _TLS_HANDSHAKE:  # its client would wait for a TLS answer
             self._transport.write(_NO_TLS)
             self._transport.close()
             return
@@ -107,7 +107,7 @@ class _ProtocolDetector(asyncio.Protocol):
 
 
 class _Pipe(asyncio.Protocol):
-    """What arrives here leaves there; a full buffer on one side pauses the other."""
+    """Forwards data to the other transport; a full write buffer pauses reading."""
 
     def __init__(
         self,
@@ -143,8 +143,8 @@ class _Pipe(asyncio.Protocol):
 def _drop_content_length(first: bytes) -> bytes:
     """Drop Content-Length from a request that is also chunked.
 
-    TensorFlow's uploads carry both, each on a connection of its own; RFC 9112 section 6.3 lets
-    chunked win, and the HTTP parser behind this port refuses the pair.
+    TensorFlow's uploads have both, each on a separate connection. By RFC 9112 section 6.3 chunked
+    takes precedence, but the HTTP parser behind this port rejects the pair.
     """
     head, separator, rest = first.partition(b"\r\n\r\n")
     if not re.search(rb"\r\ntransfer-encoding:[^\r\n]*chunked", head, re.IGNORECASE):

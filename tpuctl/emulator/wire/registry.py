@@ -1,4 +1,4 @@
-"""What every emulated API is handed: the store, operations, paces, machines, callers, projects."""
+"""The shared state of all emulated APIs: store, operations, pace, machines, projects, faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Caller", "Service", "World"]
 
 
 class Service(Protocol):
-    """One emulated API."""
+    """An emulated API."""
 
     effects: Mapping[str, Effect]  # by name, as "tpu.nodes.create"
 
@@ -38,7 +38,7 @@ class Service(Protocol):
 
 @dataclass
 class World:
-    """One local cloud, as its services see it."""
+    """One local cloud, as seen by its services."""
 
     home: Path
     store: Store
@@ -74,7 +74,7 @@ class World:
         self.operations = Operations(self.store, self._find_effect, self.traffic.shape_operation)
 
     def service(self, key: str) -> Service:
-        """The service of that key, made when first asked for: Google's libraries load slowly."""
+        """The service with that key, created lazily: Google's libraries load slowly."""
         service = self._loaded.get(key)
         if service is None:
             module, _, name = self._services[key].partition(":")
@@ -83,7 +83,7 @@ class World:
         return service
 
     def machine_service(self, name: str) -> MachineService:
-        """The service of a resource with machines; LookupError where there is none of that name."""
+        """The service of a resource with machines; LookupError if it is not found."""
         for kind, key in self._with_machines():
             if self.store.get(kind, name) is not None:
                 return cast(MachineService, self.service(key))
@@ -98,19 +98,19 @@ class World:
             yield from api.with_machines.items()
 
     def machine_services(self) -> Iterator[MachineService]:
-        """Those of which there is any resource with machines."""
+        """The services that have resources with machines."""
         for kind, key in self._with_machines():
             if self.store.count(kind):
                 yield cast(MachineService, self.service(key))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for; it is cancelled when the cloud closes."""
+        """Run a background task; it is canceled when the cloud closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop operations and background work. What is pending stays in the store."""
+        """Stop operations and background tasks. Pending operations stay in the store."""
         await self.operations.close()
         for task in list(self._tasks):
             task.cancel()
@@ -121,7 +121,7 @@ class World:
         return int(record["number"]) if record else None
 
     def _describe(self, method: str) -> Mapping[str, str]:
-        """What texts of faults say of a method."""
+        """A method's values for error messages of faults."""
         api = self.guard.api_of(method)
         service = api.host if api is not None else "unknown"
         if not method.startswith("storage."):

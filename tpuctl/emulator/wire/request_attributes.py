@@ -1,4 +1,4 @@
-"""What a request is about, found in its message whatever API it is of."""
+"""The attributes of a request (project, zone, type, …), extracted from any API's message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCATION = re.compile(r"(?:^|/)(?:locations|zones)/([^/]+)")
 
 
 def request_attributes(request: Any) -> dict[str, Any]:
-    """Its project, zone, region, type, and the names in it, as far as it tells them."""
+    """A request's project, zone, region, type and names, as far as they are set."""
     names: list[str] = []
     zone = region = kind = ""
     for name, value in _text_fields(request):
@@ -42,7 +42,7 @@ def request_attributes(request: Any) -> dict[str, Any]:
 
 
 def _text_fields(message: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Field names and values of all short texts; outer ones first."""
+    """Names and values of all short string fields, outer ones first."""
     inner = []
     for field, value in message.ListFields():
         if field.message_type is not None:

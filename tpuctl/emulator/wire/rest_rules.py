@@ -1,4 +1,4 @@
-"""HTTP rules of methods whose official Python client speaks gRPC only, and so brings none."""
+"""HTTP rules of methods whose official Python client supports only gRPC."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 __all__ = ["Options", "delete", "get", "option", "post"]
 
-# By method: as a client's own `_get_http_options` has them.
+# By method, in the format of a client's `_get_http_options`.
 Options = Mapping[str, Sequence[Mapping[str, str]]]
 
 
 def option(verb: str, uri: str, body: str = "") -> dict[str, str]:
-    """One way to say a method in HTTP, as a client's own transport has it."""
+    """One HTTP rule of a method, in the format of a client's transport."""
     return {"method": verb, "uri": uri, **({"body": body} if body else {})}
 
 

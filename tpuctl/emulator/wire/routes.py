@@ -1,4 +1,4 @@
-"""Which API a request belongs to, and the one way to its handler for REST and gRPC alike."""
+"""Routes REST and gRPC requests to the handlers of their APIs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["NoSuchPath", "Router"]
 
 
 class NoSuchPath(Exception):
-    """No API has this path."""
+    """No API serves this path."""
 
 
 class Router:
-    """Finds and calls handlers. Tables are loaded when the first request needs them."""
+    """Finds and calls handlers. Method tables are loaded lazily."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Router:
         self._surfaces = [surface for api in apis for surface in api.surfaces]
         self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
         self._with_paths = [surface for surface in self._surfaces if surface.paths]
-        # Compute Engine, whose surfaces have none, speaks no gRPC.
+        # Compute Engine's surfaces have no paths; it does not support gRPC.
         self._by_service = {surface.service: surface for surface in self._with_paths}
         self._legacy = [re.compile(api.legacy_paths) for api in apis if api.legacy_paths]
         self._json = [each for api in apis for each in api.json_services.items()]
@@ -53,7 +53,7 @@ class Router:
         ]
 
     def family(self, path: str, style: str = "") -> str:
-        """The error shape of the API that a path belongs to, for requests with `alt` of a style."""
+        """The error format of the API that serves a path, for requests with this `alt`."""
         if any(pattern.match(path) for pattern in self._legacy):
             return "legacy"
         families = [each.family for each in self._candidates(path)] if style == "json" else []
@@ -67,7 +67,7 @@ class Router:
         body: bytes,
         caller: Caller,
     ) -> bytes:
-        """Answer a REST request with JSON; ApiError or NoSuchPath when there is no answer."""
+        """Answer a REST request with JSON, or raise ApiError or NoSuchPath."""
         for service in self._json_services(path):
             if service.method_of(verb, path) is not None:
                 answer: bytes = await service.answer(verb, path, query, caller)
@@ -88,7 +88,7 @@ class Router:
         raise NoSuchPath(path)
 
     def serves(self, verb: str, path: str) -> bool:
-        """Whether a path leads to a method that is imitated."""
+        """Whether a path belongs to an emulated method."""
         for service in self._json_services(path):
             return service.method_of(verb, path) is not None
         path = self._canonical(path)
@@ -112,7 +112,7 @@ class Router:
         self, surface: Surface, verb: str, path: str
     ) -> Iterator[tuple[Method, Rule, Sequence[str]]]:
         if surface.family == "legacy" and not path.startswith("/compute/v1"):
-            path = "/compute/v1" + path  # one origin serves every API at its root
+            path = "/compute/v1" + path  # every API is served at the root
         for method in self._table(surface):
             for rule in method.rules:
                 if rule.verb == verb and (match := rule.pattern.fullmatch(path)):
@@ -133,9 +133,9 @@ class Router:
         return serialized
 
     def tables(self) -> Iterator[tuple[Method, bool]]:
-        """Every method of every API, and whether it is imitated.
+        """Every method of every API, and whether it is emulated. Takes seconds.
 
-        Of Compute Engine those of the collections of which something is. Takes seconds.
+        For Compute Engine only methods of emulated collections.
         """
         for surface in self._all_surfaces():
             for method in self._table(surface):
@@ -143,7 +143,7 @@ class Router:
                     yield method, self._find_handler(surface, method) is not None
 
     def names(self) -> set[str]:
-        """Full names of methods, all of those that are imitated among them. Takes no time."""
+        """Full names of methods, including all emulated ones. Fast: loads no tables."""
         names = set()
         for surface in self._all_surfaces():
             handlers = self._handlers(surface.key, surface.service)
@@ -155,7 +155,7 @@ class Router:
         return names
 
     def imitates(self, full_name: str) -> bool:
-        """Whether there is such a method, and an answer for it."""
+        """Whether the method exists and is emulated."""
         service = full_name.partition("/")[0]
         for surface in self._all_surfaces():
             if surface.service == service:
@@ -203,7 +203,7 @@ class Router:
         return surfaces + [surface for surface in others if surface is not None]
 
     def _canonical(self, path: str) -> str:
-        """The path in the version that is served, for versions that know the same names."""
+        """The path in the served version, for versions that are aliases."""
         for pattern, served in self._aliases:
             path = pattern.sub(served, path)
         return path
@@ -217,14 +217,14 @@ class Router:
             methods = list(importlib.import_module(surface.definition).methods(surface.service))
             self._methods[surface.service] = methods
         if methods is None:
-            self._world.service(surface.key)  # its module may make the client cheap to import
+            self._world.service(surface.key)  # its module may patch the client's imports
             base = importlib.import_module(f"{surface.package}.transports.base")
             rest_base = None
             try:
                 rest = importlib.import_module(f"{surface.package}.transports.rest_base")
                 rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
             except ModuleNotFoundError:
-                pass  # a client that speaks gRPC only
+                pass  # a client that supports only gRPC
             table = getattr(base, f"{surface.client}Transport", None)
             if table is None:
                 return []
@@ -237,6 +237,6 @@ class Router:
 
 
 def _is_handler(handler: Any) -> bool:
-    """Whether this answers requests, and is no other method of the same name."""
+    """Whether this is a request handler, and not another method with the same name."""
     code = getattr(handler, "__code__", None)
     return code is not None and code.co_varnames[1:3] == ("request", "caller")

@@ -1,7 +1,7 @@
-"""A record of what is asked and answered, for whoever judges it: `TPUCTL_LOCAL_TRANSCRIPT=FILE`.
+"""A transcript of requests and responses, for tests: `TPUCTL_LOCAL_TRANSCRIPT=FILE`.
 
-One JSON object a line, `rest` or `rpc` as its `kind`. Any number of servers may write to the same
-file. Neither tokens nor what objects hold are in it.
+One JSON object per line, with `rest` or `rpc` as its `kind`. Several servers may write to the same
+file. It contains neither tokens nor the data of objects.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tpuctl.emulator.wire.http_request import Request
 __all__ = ["VARIABLE", "Transcript"]
 
 VARIABLE = "TPUCTL_LOCAL_TRANSCRIPT"
-_MAX_TEXT_BYTES = 8 << 20  # a longer body is left out
-_OBJECT_HEADER = "X-Goog-Stored-Content-Length"  # a header that the bytes of objects come with
+_MAX_TEXT_BYTES = 8 << 20  # longer bodies are left out
+_OBJECT_HEADER = "X-Goog-Stored-Content-Length"  # present in responses with objects' data
 _SECRET = "SECRET"
 
 
 class Transcript:
-    """Appends to a file, each line in one piece, so that lines of several writers never mix."""
+    """Appends lines to a file atomically, so that lines of several writers never mix."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     @classmethod
     def from_environment(cls) -> Transcript | None:
-        """The one that the environment names, if it does."""
+        """The transcript that the environment names, if any."""
         path = os.environ.get(VARIABLE)
         return cls(Path(path)) if path else None
 
     def add_rest(self, request: Request, query: str, response: web.StreamResponse) -> None:
-        """`query` is the text after the question mark. Status 0 stands for no answer at all."""
+        """`query` is the text after the question mark. Status 0 means no response."""
         answer = None
         if isinstance(response, web.Response) and _OBJECT_HEADER not in response.headers:
             body = b"" if request.verb == "HEAD" else response.body
@@ -58,7 +58,7 @@ class Transcript:
         )
 
     def add_rpc(self, token: str, method: str, data: bytes, status: int, answer: bytes) -> None:
-        """Messages as they were on the wire; `status` is the number of a google.rpc.Code."""
+        """Serialized messages; `status` is the number of a google.rpc.Code."""
         self._write(
             token,
             kind="rpc",
@@ -79,7 +79,7 @@ class Transcript:
 
 
 def _text(data: bytes) -> str | None:
-    """What is not text is not written down."""
+    """The data as text; None if it is too long or not UTF-8."""
     if len(data) > _MAX_TEXT_BYTES:
         return None
     try:

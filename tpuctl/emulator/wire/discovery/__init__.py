@@ -1,3 +1,3 @@
-"""The descriptions of the APIs that Google serves to anyone, with the methods offered here."""
+"""Google's public API descriptions, reduced to the emulated methods."""
 
 __all__: list[str] = []

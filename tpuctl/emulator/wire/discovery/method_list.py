@@ -1,7 +1,7 @@
-"""The methods of Google's APIs by their paths, so that one that is not imitated says its name.
+"""The methods of Google's APIs by path, to name an unsupported method in the error.
 
-`methods.txt` is made from Google's discovery documents by `make docs`: verb, path with * for a
-name, and the method's own name.
+`methods.txt` is generated from Google's discovery documents by `make docs`: verb, path with * for a
+name, and the method's name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIST = Path(__file__).with_name("methods.txt")
 
 
 def list_methods() -> Iterator[tuple[str, str, str]]:
-    """Verb, path as `/v2/projects/*/locations` and name of every method, its API before it."""
+    """Verb, path as `/v2/projects/*/locations`, and name of every method, prefixed by its API."""
     for line in LIST.read_text("utf-8").splitlines():
         if not line.startswith("#"):
             verb, path, name = line.split(" ")  # the name as `tpu.v2:tpu.projects.locations.get`
@@ -25,7 +25,7 @@ def list_methods() -> Iterator[tuple[str, str, str]]:
 
 
 def method_name(verb: str, path: str) -> str | None:
-    """The method that a request is of; None if Google has none with this path."""
+    """The name of a request's method; None if Google has no method with this path."""
     for pattern, name in _by_shape().get((verb, path.count("/")), ()):
         if pattern.fullmatch(path):
             return name
