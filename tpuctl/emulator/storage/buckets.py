@@ -204,7 +204,7 @@ class Buckets:
         return Answer(self._policy(bucket, policy))
 
     def set_policy(self, call: Call) -> Answer:
-        """The policy's etag is the bucket's, as measured by kmoneil/zig-gcp (src/storage/iam.zig)."""
+        """The policy's etag is the bucket's: measured by kmoneil/zig-gcp (src/storage/iam.zig)."""
         bucket = self.load(call.parts[1])
         new_policy = call.json()
         if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
