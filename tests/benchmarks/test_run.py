@@ -41,7 +41,7 @@ def test_section_has_figures_in_its_smallest_form(name: str) -> None:
     absent = [lock for lock in LOCKED.get(name, ()) if not is_made(LOCKS / f"{lock}.lock")]
     if name == "memory":
         compilers = (LOWERING, COMPILER)
-        absent += [kind.name for kind in compilers if not Environments().is_made(kind)]
+        absent += [kind.name for kind in compilers if not Environments().is_installed(kind)]
     if absent:
         pytest.skip(f"needs environments that are not made: make bench ONLY={name} makes them")
     done = subprocess.run(

@@ -32,7 +32,7 @@ class Checked:
         for name, text in files.items():
             (self.folder / name).write_text(text, "utf-8")
         project = load(script)
-        assert not project.broken, project.broken
+        assert not project.unreadable, project.unreadable
         found = findings_of(project, target, *self.codes)
         return sorted(found, key=lambda one: (str(one.path), one.line, one.column))
 

@@ -49,12 +49,12 @@ def test_both_have_what_they_are_named_after() -> None:
 @pytest.mark.soak
 async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
-    assert not store.is_made(kind)
+    assert not store.is_installed(kind)
     told: list[str] = []
     both = await asyncio.gather(
         store.ensure(kind, told.append), Environments(store.cache).ensure(kind, told.append)
     )
-    assert both[0] == both[1] and store.is_made(kind)
+    assert both[0] == both[1] and store.is_installed(kind)
     assert sum("on disk" in line for line in told) == 1
     assert any("waiting" in line for line in told)
     subprocess.run([both[0], "-c", "pass"], check=True)
@@ -65,7 +65,7 @@ async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     kind, store = empty(tmp_path, NOWHERE), Environments(tmp_path / "cache")
     with pytest.raises(OperationFailed, match="nowhere"):
         await store.ensure(kind, unheard)
-    assert not store.is_made(kind)
+    assert not store.is_installed(kind)
     assert not store.home(kind).exists()
 
 

@@ -9,13 +9,13 @@ from tpuctl.preflight.compile.compile_report import (
     Answer,
     CompileReport,
     Obstacle,
-    Place,
     Refusal,
     Sizes,
+    SourceLine,
 )
 from tpuctl.view.compilation import compiled_lines
 
-LINE = Place("/home/u/train.py", 15, 'tf.print("loss", loss)')
+LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')
 FITS = Answer(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)
 TOO_MUCH = Answer(64, None, "18.24G of 15.48G", "RESOURCE_EXHAUSTED: …", 20.0)
 REPORT = CompileReport("train.py", "v3-8", "v3", 8, "2.18.0", "2.18.0", function="step")

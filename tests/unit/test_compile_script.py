@@ -18,12 +18,12 @@ from tests.support.waiting import async_until
 from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event
-from tpuctl.preflight.compile.compilation import Wanted, compile_step, settings_of
+from tpuctl.preflight.compile.compilation import CompileRequest, compile_step, settings_of
 from tpuctl.preflight.compile.compile_report import CompileReport
-from tpuctl.preflight.compile.protocol import Compiler, HungUp
+from tpuctl.preflight.compile.protocol import Compiler, Disconnected
 from tpuctl.preflight.rehearsal.script_process import Command
 
-WANTED = Wanted("train.py", "v3-8", "v3", 8, "2.18.0")
+WANTED = CompileRequest("train.py", "v3-8", "v3", 8, "2.18.0")
 # Says what the shim says of a script without a step.
 NOTHING = """
 import json, os, socket
@@ -102,18 +102,18 @@ time.sleep(600)
 async def test_a_compiler_that_is_killed_is_told_by_its_signal(folder: Path) -> None:
     program = "import os, signal; input(); os.kill(os.getpid(), signal.SIGKILL)"
     tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
-    with pytest.raises(HungUp, match="signal 9"):
-        await tpu.ask(generation="v3")
+    with pytest.raises(Disconnected, match="signal 9"):
+        await tpu.query(generation="v3")
 
 
 async def test_a_compiler_answers_one_question_after_another(folder: Path) -> None:
     program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
     tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
     try:
-        assert await tpu.ask(generation="v3") == {"generation": "v3"}
-        assert await tpu.ask(generation="v2", batch=8) == {"generation": "v2", "batch": 8}
+        assert await tpu.query(generation="v3") == {"generation": "v3"}
+        assert await tpu.query(generation="v2", batch=8) == {"generation": "v2", "batch": 8}
     finally:
-        await tpu.end()
+        await tpu.stop()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.preflight.compile.batch_search import (
-    MOST,
-    guess,
+    MAX_BATCH,
+    excess_text,
+    first_batch,
     largest,
+    memory_limit,
     power_of_two,
-    room_of,
-    too_much,
 )
 from tpuctl.preflight.compile.compile_report import Answer, Sizes
 
@@ -50,8 +50,8 @@ async def test_nobody_asks_for_a_batch_without_an_end() -> None:
         asked.append(batch)
         return True
 
-    assert await largest(fits, 1 << 14) == MOST
-    assert max(asked) == MOST
+    assert await largest(fits, 1 << 14) == MAX_BATCH
+    assert max(asked) == MAX_BATCH
 
 
 def test_guesses_are_powers_that_are_not_above() -> None:
@@ -61,14 +61,14 @@ def test_guesses_are_powers_that_are_not_above() -> None:
 def test_a_guess_is_where_what_grows_with_the_batch_would_fill_the_room() -> None:
     # 8 examples take 80 beside 20 that are there whatever the batch: 98 more than fit into 1,000.
     sizes = Sizes(arguments=15, results=15, shared=12, temporary=80, code=2)
-    assert guess(Answer(8, sizes, "", "", 1.0), 1000) == 64
-    assert guess(Answer(8, sizes, "", "", 1.0), 19) == 1
-    assert guess(Answer(8, sizes, "", "", 1.0), None) == 8
+    assert first_batch(Answer(8, sizes, "", "", 1.0), 1000) == 64
+    assert first_batch(Answer(8, sizes, "", "", 1.0), 19) == 1
+    assert first_batch(Answer(8, sizes, "", "", 1.0), None) == 8
 
 
 def test_a_refusal_says_how_much_smaller_a_batch_would_fit() -> None:
     words = "Used 40.00G of 10.00G hbm"
-    assert guess(Answer(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128  # below 250
+    assert first_batch(Answer(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128  # below 250
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_a_refusal_says_how_much_smaller_a_batch_would_fit() -> None:
     ],
 )
 def test_a_refusal_is_told_in_the_compilers_numbers(words: str, said: str) -> None:
-    assert too_much(words) == said
+    assert excess_text(words) == said
 
 
 def test_the_room_is_what_the_compiler_says_in_units_of_1024() -> None:
-    assert room_of("Used 256.00G of 0.50G hbm") == 1 << 29
-    assert room_of(ONE_PART) == 1 << 30
-    assert room_of(OLD) == int(7.48 * 1024**3)
-    assert room_of("INTERNAL: something else") is None
+    assert memory_limit("Used 256.00G of 0.50G hbm") == 1 << 29
+    assert memory_limit(ONE_PART) == 1 << 30
+    assert memory_limit(OLD) == int(7.48 * 1024**3)
+    assert memory_limit("INTERNAL: something else") is None
 
 
 def test_the_peak_counts_new_values_that_take_the_old_ones_place_once() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.constants import Constants, Known, is_bucket, is_local
+from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_bucket, is_local
 from tpuctl.preflight.analysis.source import load
 
 IMPORTS = """
@@ -21,14 +21,14 @@ import tensorflow as tf
 """
 
 
-def found(folder: Path, source: str, **others: str) -> list[Known]:
+def found(folder: Path, source: str, **others: str) -> list[ConstantValue]:
     """What is known of the argument of `ask(…)`, all of it."""
     script = folder / "train.py"
     script.write_text(IMPORTS + source, "utf-8")
     for name, text in others.items():
         (folder / f"{name}.py").write_text(IMPORTS + text, "utf-8")
     project = load(script)
-    assert not project.broken
+    assert not project.unreadable
     for module in project:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ask":
@@ -36,8 +36,8 @@ def found(folder: Path, source: str, **others: str) -> list[Known]:
     raise AssertionError("nothing asks")
 
 
-def whole(*values: str | int | float | None) -> list[Known]:
-    return [Known(value) for value in values]
+def whole(*values: str | int | float | None) -> list[ConstantValue]:
+    return [ConstantValue(value) for value in values]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_values_known_for_sure(
     ],
 )
 def test_how_a_text_begins(tmp_path: Path, source: str, begins: str) -> None:
-    assert found(tmp_path, source) == [Known(begins, is_whole=False)]
+    assert found(tmp_path, source) == [ConstantValue(begins, is_complete=False)]
 
 
 PARSER = "p = argparse.ArgumentParser()\n"
@@ -186,7 +186,7 @@ PARSER = "p = argparse.ArgumentParser()\n"
 def test_values_that_may_be_others(
     tmp_path: Path, source: str, value: str | int, option: str
 ) -> None:
-    assert found(tmp_path, source) == [Known(value, is_sure=False, option=option)]
+    assert found(tmp_path, source) == [ConstantValue(value, is_certain=False, option=option)]
 
 
 @pytest.mark.parametrize(
@@ -229,24 +229,24 @@ def test_arguments_from_other_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("known", "local", "bucket"),
     [
-        (Known("data.txt"), True, False),
-        (Known("data"), True, False),
-        (Known("./data/*.txt"), True, False),
-        (Known("/data/x"), True, False),
-        (Known("file:///data/x"), True, False),
-        (Known("~/data"), True, False),
-        (Known("data/", is_whole=False), True, False),
-        (Known("/", is_whole=False), True, False),
-        (Known("gs://b/x"), False, True),
-        (Known("gs://", is_whole=False), False, True),
-        (Known("s3://b/x"), False, False),
-        (Known("hdfs://b/x"), False, False),
-        (Known("g", is_whole=False), False, False),
-        (Known("", is_whole=False), False, False),
-        (Known(""), False, False),
-        (Known(7), False, False),
-        (Known(None), False, False),
+        (ConstantValue("data.txt"), True, False),
+        (ConstantValue("data"), True, False),
+        (ConstantValue("./data/*.txt"), True, False),
+        (ConstantValue("/data/x"), True, False),
+        (ConstantValue("file:///data/x"), True, False),
+        (ConstantValue("~/data"), True, False),
+        (ConstantValue("data/", is_complete=False), True, False),
+        (ConstantValue("/", is_complete=False), True, False),
+        (ConstantValue("gs://b/x"), False, True),
+        (ConstantValue("gs://", is_complete=False), False, True),
+        (ConstantValue("s3://b/x"), False, False),
+        (ConstantValue("hdfs://b/x"), False, False),
+        (ConstantValue("g", is_complete=False), False, False),
+        (ConstantValue("", is_complete=False), False, False),
+        (ConstantValue(""), False, False),
+        (ConstantValue(7), False, False),
+        (ConstantValue(None), False, False),
     ],
 )
-def test_places_of_paths(known: Known, *, local: bool, bucket: bool) -> None:
+def test_places_of_paths(known: ConstantValue, *, local: bool, bucket: bool) -> None:
     assert (is_local(known), is_bucket(known)) == (local, bucket)

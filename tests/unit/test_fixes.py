@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tpuctl.preflight.findings import Edit, Finding, Severity
-from tpuctl.preflight.fixes import difference, propose, write
+from tpuctl.preflight.fixes import diff, propose, write
 
 
 def finding(path: Path, *edits: tuple[int, int, int, int, str], code: str = "TPU201") -> Finding:
@@ -76,7 +76,7 @@ def test_what_the_encoding_has_not_is_left_alone(script: Path) -> None:
     before = b"# coding: latin-1\nx = '\xe9'\n"
     script.write_bytes(before)
     fixes = propose([finding(script, (2, 5, 2, 6, "한"))])
-    assert (fixes.rewrites, len(fixes.left)) == ((), 1)
+    assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
 
 
 def test_what_would_not_parse_is_left_alone(script: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_would_not_parse_is_left_alone(script: Path) -> None:
     breaking = finding(script, (1, 7, 1, 8, ""))
     good = finding(script, (2, 6, 2, 7, "3"))
     fixes = propose([breaking, good])
-    assert [one.finding for one in fixes.left] == [breaking]
+    assert [one.finding for one in fixes.skipped] == [breaking]
     assert fixes.findings == (good,)
     assert fixed(script, breaking, good) == "x = f(1)\ny = g(3)\n"
 
@@ -94,7 +94,7 @@ def test_of_two_that_meet_the_first_is_made(script: Path) -> None:
     first = finding(script, (1, 4, 1, 11, "g(1)"))
     second = finding(script, (1, 6, 1, 7, "9"))
     fixes = propose([first, second])
-    assert [one.finding for one in fixes.left] == [second]
+    assert [one.finding for one in fixes.skipped] == [second]
     assert fixed(script, first, second) == "x = g(1)\n"
 
 
@@ -119,13 +119,13 @@ def test_all_edits_of_a_finding_or_none(tmp_path: Path) -> None:
     edits = (Edit(here, 1, 6, 1, 7, "2"), Edit(there, 1, 4, 1, 5, ""))  # the second breaks it
     one = Finding("TPU201", Severity.cost, here, 1, 0, "something", "", edits)
     fixes = propose([one])
-    assert (fixes.rewrites, len(fixes.left)) == ((), 1)
+    assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
 
 
 def test_places_that_are_not_there(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     fixes = propose([finding(script, (9, 0, 9, 1, "")), finding(script, (1, 50, 1, 51, ""))])
-    assert (fixes.rewrites, len(fixes.left)) == ((), 2)
+    assert (fixes.rewrites, len(fixes.skipped)) == ((), 2)
 
 
 def test_mode_and_link_stay(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone(script: Path) -> None:
     script.unlink()
     assert write(rewrite)
     assert not script.exists()
-    assert len(propose([finding(script, (1, 6, 1, 7, "2"))]).left) == 1
+    assert len(propose([finding(script, (1, 6, 1, 7, "2"))]).skipped) == 1
 
 
 def test_requirements_need_not_parse_as_python(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_requirements_need_not_parse_as_python(tmp_path: Path) -> None:
 def test_the_difference_shows_what_changes(script: Path) -> None:
     script.write_bytes(b"a = 1\r\nx = f(1)\r\n")
     (rewrite,) = propose([finding(script, (2, 6, 2, 7, "2"))]).rewrites
-    shown = difference(rewrite, "train.py")
+    shown = diff(rewrite, "train.py")
     assert [line for line in shown if line[0] in "+-"][2:] == ["-x = f(1)", "+x = f(2)"]
 
 
@@ -186,7 +186,7 @@ def test_whatever_is_proposed_parses(
     script.write_text("x = f(1, (2, 3), [4])\n", "utf-8")
     several = [finding(script, (1, at, 1, min(at + size, 21), text)) for at, size, text in pieces]
     fixes = propose(several)
-    assert len(fixes.findings) + len(fixes.left) == len(several)
+    assert len(fixes.findings) + len(fixes.skipped) == len(several)
     for rewrite in fixes.rewrites:
         ast.parse(rewrite.after)
 

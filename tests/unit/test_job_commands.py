@@ -167,10 +167,10 @@ def test_the_home_is_not_shipped_for_a_module_or_command(
 
 
 def test_a_setup_command_is_refused_where_machines_are_not_kept_apart() -> None:
-    check_setup(Installation(), are_apart=False)
-    check_setup(Installation(setup="true"), are_apart=True)
+    check_setup(Installation(), are_isolated=False)
+    check_setup(Installation(setup="true"), are_isolated=True)
     with pytest.raises(TpuctlError) as caught:
-        check_setup(Installation(setup="true"), are_apart=False)
+        check_setup(Installation(setup="true"), are_isolated=False)
     assert (caught.value.exit_code, caught.value.diagnostics[0].where) == (65, "job.setup")
 
 

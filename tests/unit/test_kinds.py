@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.inference import inferred
+from tpuctl.preflight.analysis.inference import infer
 from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Target
 
@@ -50,7 +50,7 @@ def value_of(folder: Path, expression: str) -> Value:
     source = HEAD.format(expression=expression)
     script.write_text(source, "utf-8")
     project = load(script)
-    known = inferred(project, Target(tensorflow="2.18.0"))
+    known = infer(project, Target(tensorflow="2.18.0"))
     (node,) = [
         one.value
         for one in ast.walk(project.script.tree)
@@ -139,7 +139,7 @@ def test_what_calls_a_function_says_what_its_arguments_are(tmp_path: Path) -> No
         "utf-8",
     )
     project = load(script)
-    known = inferred(project, Target())
+    known = infer(project, Target())
     names = [
         one
         for one in ast.walk(project.script.tree)

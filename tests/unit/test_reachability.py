@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.check import check_project, check_wanted
+from tpuctl.preflight.check import check_program, check_project
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.submit_gate import runnable
 
@@ -220,7 +220,7 @@ def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path:
     files = PACKAGE | ({"pkg/__init__": "", "pkg/sub/__init__": ""} if has_init else {})
     write(tmp_path, files)
     wanted = runnable("pkg.mod", "module", tmp_path)
-    report = check_wanted(wanted, VM)
+    report = check_program(wanted, VM)
     assert {path.relative_to(tmp_path.absolute()).as_posix() for path in report.files} == {
         f"{name}.py" for name in files
     }
@@ -230,7 +230,7 @@ def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path:
 def test_a_package_is_checked_with_its_relative_imports(tmp_path: Path) -> None:
     write(tmp_path, PACKAGE | {"src/own/__main__": "from .mod import step\n\nstep(8)\n"})
     write(tmp_path, {f"src/own/{name[4:]}": text for name, text in PACKAGE.items()})
-    report = check_wanted(runnable("own", "module", tmp_path), VM)
+    report = check_program(runnable("own", "module", tmp_path), VM)
     assert {(one.path.stem, one.line) for one in report.errors} == {("losses", 4), ("deep", 4)}
 
 
@@ -248,4 +248,4 @@ def test_nothing_is_claimed_of_programs_of_jax(tmp_path: Path) -> None:
         "    Net()(data.map(step))\n\nmain(None, None)\n"
     )
     write(tmp_path, {"prog/main": program, "prog/steps": steps, "prog/__init__": ""})
-    assert check_wanted(runnable("prog.main", "module", tmp_path), VM).findings == ()
+    assert check_program(runnable("prog.main", "module", tmp_path), VM).findings == ()

@@ -44,11 +44,11 @@ def test_its_texts_are_whole(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)*", rule.name), rule.name
     assert len({one.name for one in RULES.values()}) == len(RULES)
     assert "\n" not in rule.summary
-    for text in (rule.summary, rule.why):
+    for text in (rule.summary, rule.rationale):
         assert text[0].isupper() or text.startswith(("`", "tf.")), text
-    assert rule.why.endswith(".")
+    assert rule.rationale.endswith(".")
     assert len(rule.summary) <= 100
-    assert len(rule.why) > len(rule.summary)
+    assert len(rule.rationale) > len(rule.summary)
     assert rule.severity in Severity
     assert rule.bad != rule.good
     for text in (rule.bad, rule.good):

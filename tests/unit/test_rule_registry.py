@@ -37,7 +37,7 @@ def test_a_file_is_a_rule_of_its_name(file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_all_is_said_of_it(file: str) -> None:
     rule = rule_of(file)
-    for part in ("summary", "why", "bad", "good"):
+    for part in ("summary", "rationale", "bad", "good"):
         assert getattr(rule, part).strip(), f"{PLACE}/{file}.py: RULE says nothing as {part}"
     section = rf"^## {rule.code} {rule.name}$"
     page = (ROOT / PAGE).read_text("utf-8")

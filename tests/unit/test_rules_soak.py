@@ -79,7 +79,7 @@ def as_traced(text: str) -> str:
 def test_odd_constructions(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(ODD, "utf-8")
-    assert not load(script).broken
+    assert not load(script).unreadable
     look(script, Target("vm", "2.18.0"))
 
 

@@ -9,12 +9,12 @@ import pytest
 from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
-from tpuctl.preflight.suppressions import Silence
+from tpuctl.preflight.suppressions import Suppressions
 
 
-def silence_of(folder: Path, text: str) -> Silence:
+def silence_of(folder: Path, text: str) -> Suppressions:
     (folder / "train.py").write_text(text, "utf-8")
-    return Silence.of_module(load(folder / "train.py").script)
+    return Suppressions.from_module(load(folder / "train.py").script)
 
 
 def finding(line: int, code: str = "TPU000") -> Finding:

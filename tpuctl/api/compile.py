@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
     from tpuctl.model.events import Emit
     from tpuctl.model.stack import Stack
-    from tpuctl.preflight.compile.compilation import Wanted
+    from tpuctl.preflight.compile.compilation import CompileRequest
     from tpuctl.preflight.compile.compile_report import CompileReport
     from tpuctl.preflight.compile.environments import Environments, Kind
     from tpuctl.preflight.rehearsal.job_packages import Packages
@@ -86,8 +86,8 @@ async def compile_script(
 
 def _compile_request(
     script: Path, stack: Stack | None, type_name: str | None, batch: int | None
-) -> Wanted:
-    from tpuctl.preflight.compile.compilation import LOWERED_WITH, Wanted
+) -> CompileRequest:
+    from tpuctl.preflight.compile.compilation import LOWERED_WITH, CompileRequest
 
     if type_name is None and stack is None:
         raise Usage(
@@ -128,7 +128,7 @@ def _compile_request(
         )
     if stack is not None and stack.file.job.setup:
         notes.append("job.setup was not run: it changes the machine")
-    return Wanted(
+    return CompileRequest(
         script=script.name,
         type=name,
         generation=accelerator.generation,
@@ -140,9 +140,9 @@ def _compile_request(
 
 
 async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:
-    if environments.is_made(kind):
+    if environments.is_installed(kind):
         return environments.python(kind)
-    with step(emit, f"environment/{kind.name}", "make", f"{kind.what}, once") as progress:
+    with step(emit, f"environment/{kind.name}", "make", f"{kind.title}, once") as progress:
         return await environments.ensure(kind, progress.report)
 
 
@@ -222,7 +222,7 @@ async def _local_cloud(
 
 
 def _job_variables(
-    stack: Stack | None, request: Wanted, variables: Mapping[str, str]
+    stack: Stack | None, request: CompileRequest, variables: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of the first worker, as far as a stack defines them."""
     job = {

@@ -181,17 +181,17 @@ class _Checked:
         module: str | None,
         codes: frozenset[str],
     ) -> _Checked:
-        from tpuctl.preflight.check import described, target_of, usual_target
+        from tpuctl.preflight.check import default_target, describe_target, target_of
 
-        target = target_of(stack) if stack is not None else usual_target()
+        target = target_of(stack) if stack is not None else default_target()
         name = stack.accelerator.name if stack is not None else ""
-        what = described(target, name)
+        what = describe_target(target, name)
         if stack is None:
             what += f", as there is no {state.stack_file}"
         words = ["-m", module] if module is not None else [str(one) for one in scripts]
 
         def look() -> Report:
-            return _look(scripts, module, target).of(codes)
+            return _look(scripts, module, target).only(codes)
 
         facts = _facts(stack) if stack is not None else {}
         return cls(state, facts, what, words, look, look())
@@ -238,11 +238,11 @@ class _Checked:
 
 
 def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
-    from tpuctl.preflight.check import check_path, check_wanted
+    from tpuctl.preflight.check import check_path, check_program
     from tpuctl.preflight.findings import Report
 
     if module is None:
-        report = Report.joined(check_path(one, target) for one in scripts)
+        report = Report.merge(check_path(one, target) for one in scripts)
         if not report.files:
             detail = f"no file of Python is in {shlex.join(map(str, scripts))}"
             raise Usage(
@@ -263,7 +263,7 @@ def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report
             hint="Go to the folder that it is in.",
             where="-m",
         )
-    return check_wanted(wanted, target)
+    return check_program(wanted, target)
 
 
 def _require_script(path: Path) -> None:
@@ -307,13 +307,13 @@ def _fix_once(state: State, report: Report) -> bool:
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import Note, WarningIssued
     from tpuctl.preflight.fixes import propose, write
-    from tpuctl.preflight.submit_gate import shown_path
+    from tpuctl.preflight.submit_gate import display_path
 
     fixes = propose(report.findings)
     if not fixes.rewrites:
-        for left in fixes.left:
-            where = f"{shown_path(left.finding.path)}:{left.finding.line}"
-            detail = f"{left.finding.code}: {left.why}"
+        for left in fixes.skipped:
+            where = f"{display_path(left.finding.path)}:{left.finding.line}"
+            detail = f"{left.finding.code}: {left.reason}"
             state.view.on(
                 WarningIssued(
                     Diagnostic(
@@ -334,7 +334,7 @@ def _fix_once(state: State, report: Report) -> bool:
         state.confirm(f"Change {count} file{'s' * (count != 1)}?")
     has_changed = False
     for rewrite in fixes.rewrites:
-        name = shown_path(rewrite.path)
+        name = display_path(rewrite.path)
         why = write(rewrite)
         if why:
             state.view.on(
@@ -356,13 +356,13 @@ def _fix_once(state: State, report: Report) -> bool:
 
 
 def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
-    from tpuctl.preflight.fixes import difference
-    from tpuctl.preflight.submit_gate import shown_path
+    from tpuctl.preflight.fixes import diff
+    from tpuctl.preflight.submit_gate import display_path
     from tpuctl.view.text_wrapping import plain
 
     colors = {"+": "32", "-": "31", "@": "36"}
     for rewrite in fixes.rewrites:
-        for line in difference(rewrite, shown_path(rewrite.path)):
+        for line in diff(rewrite, display_path(rewrite.path)):
             color = colors.get(line[:1], "")
             yield paper.colored(plain(line), color) if color else plain(line)
 
@@ -385,14 +385,14 @@ def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozen
 
 
 def _meant(words: Sequence[str], option: str) -> frozenset[str]:
-    from tpuctl.preflight.rules import codes_of
+    from tpuctl.preflight.rules import matching_codes
 
     several = [one.strip() for word in words for one in word.split(",") if one.strip()]
     if not several:
         raise Usage("No code", f"{option} names none", hint=_LIST, where=option)
     meant: frozenset[str] = frozenset()
     for one in several:
-        codes = codes_of(one)
+        codes = matching_codes(one)
         if not codes:
             raise _no_rule(one, option)
         meant |= codes
@@ -414,11 +414,11 @@ _LIST += "    tpuctl check --explain TPU101"
 
 
 def _explain(state: State, word: str) -> None:
-    from tpuctl.preflight.rules import RULES, codes_of
+    from tpuctl.preflight.rules import RULES, matching_codes
     from tpuctl.view.findings import Paper
     from tpuctl.view.rules import rule_data, rule_text
 
-    codes = sorted(codes_of(word))
+    codes = sorted(matching_codes(word))
     if not codes:
         raise _no_rule(word, "--explain")
     rules = [RULES[code] for code in codes]

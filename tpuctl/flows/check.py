@@ -8,9 +8,9 @@ from pathlib import Path
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
-from tpuctl.preflight.check import check_wanted, target_of
+from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report
-from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_of
+from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_for
 
 __all__ = ["check", "refuse_errors"]
 
@@ -18,15 +18,15 @@ __all__ = ["check", "refuse_errors"]
 def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
     """Check a script or module statically for the stack's TPU. Runs no code."""
     stack.require_valid()
-    return check_wanted(runnable(str(script), form, folder), target_of(stack))
+    return check_program(runnable(str(script), form, folder), target_of(stack))
 
 
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
     """Raise Refused for errors; emit a summary of the other findings."""
-    report = check_wanted(program, target_of(stack))
+    report = check_program(program, target_of(stack))
     require_no_errors(report)
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
-    warning = warning_of(report, f"tpuctl check {shlex.join(words)}")
+    warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
     if warning is not None:
         emit(WarningIssued(warning))

@@ -330,7 +330,7 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     """Upload a submission and start it on the workers."""
     stack, cloud, emit = context.stack, context.cloud, context.emit
     with step(emit, "job/stack", "find") as progress:
-        check_setup(submission.installation, are_apart=cloud.endpoint.runs_startup_scripts)
+        check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await nodes_of(stack, cloud)
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}"

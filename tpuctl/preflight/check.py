@@ -17,7 +17,7 @@ from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
-from tpuctl.preflight.suppressions import Silence
+from tpuctl.preflight.suppressions import Suppressions
 
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = [
     "check_folder",
     "check_path",
+    "check_program",
     "check_project",
-    "check_wanted",
-    "described",
+    "default_target",
+    "describe_target",
     "target_of",
-    "usual_target",
 ]
 
 CALLED = ("TPU3", "TPU4")  # rules about what plain Python does
@@ -41,12 +41,14 @@ def target_of(stack: Stack) -> Target:
     return Target(stack.file.tpu.kind, stack.runtime.tensorflow, stack.accelerator.devices)
 
 
-def usual_target() -> Target:
+def default_target() -> Target:
     """Where nobody says: a TPU VM with the newest TensorFlow that there is a runtime of."""
-    return Target("vm", next((one.tensorflow for one in runtimes() if one.tensorflow), None))
+    return Target(
+        "vm", next((runtime.tensorflow for runtime in runtimes() if runtime.tensorflow), None)
+    )
 
 
-def described(target: Target, name: str = "") -> str:
+def describe_target(target: Target, name: str = "") -> str:
     """A target in words; `name` is the TPU's type."""
     kind = "TPU node" if target.kind == "node" else "TPU VM"
     parts = [f"a {kind}", *([name] if name else [])]
@@ -64,12 +66,12 @@ def check_path(path: Path, target: Target) -> Report:
     return check_project(path, target)
 
 
-def check_wanted(wanted: Runnable, target: Target) -> Report:
+def check_program(runnable: Runnable, target: Target) -> Report:
     """Check what a job is to run, as far as it is Python of the folder that is shipped."""
-    if wanted.file is None or wanted.form == "shell":
+    if runnable.file is None or runnable.form == "shell":
         return Report((), ())
-    module = wanted.program if wanted.form == "module" else ""
-    return check_project(wanted.file, target, wanted.folder, module)
+    module = runnable.program if runnable.form == "module" else ""
+    return check_project(runnable.file, target, runnable.folder, module)
 
 
 def check_project(
@@ -81,20 +83,25 @@ def check_project(
     Raises nothing for what stands in the files.
     """
     project = load(script, root, module)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     remarks = []
     is_readable = "__main__" in project.modules
     for find in FINDERS.values() if is_readable else [FINDERS[NOT_PYTHON]]:
         try:
-            found += find(project, target)
+            findings += find(project, target)
         except RecursionError:
             text = "nested too deeply for all rules: some did not look at it"
             remarks.append(Remark(project.script.path, 1, text))
-    kept, silences = _heard(project, _weighed(project, target, found))
-    remarks += [one for silence in silences for one in silence.remarks]
-    files = (*(module.path for module in project), *(one.path for one in project.broken))
-    report = Report(tuple(kept), files, len(found) - len(kept), tuple(remarks))
-    return Report.joined([report])
+    remaining, suppressions = _apply_suppressions(
+        project, _adjust_severities(project, target, findings)
+    )
+    remarks += [remark for suppression in suppressions for remark in suppression.remarks]
+    files = (
+        *(module.path for module in project),
+        *(unreadable.path for unreadable in project.unreadable),
+    )
+    report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(remarks))
+    return Report.merge([report])
 
 
 def check_folder(folder: Path, target: Target) -> Report:
@@ -108,10 +115,12 @@ def check_folder(folder: Path, target: Target) -> Report:
         if script.absolute() not in seen:
             reports.append(check_project(script, target, folder))
             seen.update(reports[-1].files)
-    return Report.joined(reports)
+    return Report.merge(reports)
 
 
-def _weighed(project: Project, target: Target, found: Iterable[Finding]) -> list[Finding]:
+def _adjust_severities(
+    project: Project, target: Target, findings: Iterable[Finding]
+) -> list[Finding]:
     """Errors in functions that nothing is seen to call as risks. The rules about what is compiled
     know that already, and better: from steps on."""
     modules = {module.path: module for module in project}
@@ -128,7 +137,7 @@ def _weighed(project: Project, target: Target, found: Iterable[Finding]) -> list
         text = f"{finding.message}; nothing is seen to call {title(function)}"
         return replace(finding, severity=Severity.risk, message=text)
 
-    return [weighed(finding) for finding in found]
+    return [weighed(finding) for finding in findings]
 
 
 def _function_at(module: Module, line: int) -> Function | None:
@@ -143,18 +152,20 @@ def _function_at(module: Module, line: int) -> Function | None:
     return max(around, key=lambda function: function.lineno, default=None)
 
 
-def _heard(project: Project, found: Iterable[Finding]) -> tuple[list[Finding], list[Silence]]:
+def _apply_suppressions(
+    project: Project, findings: Iterable[Finding]
+) -> tuple[list[Finding], list[Suppressions]]:
     """What no comment silences, and the comments of all files."""
-    silences = {module.path: Silence.of_module(module) for module in project}
-    broken = {one.path for one in project.broken}
-    kept = []
-    for one in found:
-        if one.path not in silences and one.path not in broken:
-            silences[one.path] = Silence.of_file(one.path)
-        silence = silences.get(one.path)
-        if silence is None or not silence.covers(one):
-            kept.append(one)
-    return kept, list(silences.values())
+    suppressions = {module.path: Suppressions.from_module(module) for module in project}
+    broken = {unreadable.path for unreadable in project.unreadable}
+    remaining = []
+    for finding in findings:
+        if finding.path not in suppressions and finding.path not in broken:
+            suppressions[finding.path] = Suppressions.from_file(finding.path)
+        suppression = suppressions.get(finding.path)
+        if suppression is None or not suppression.covers(finding):
+            remaining.append(finding)
+    return remaining, list(suppressions.values())
 
 
 def _scripts(folder: Path) -> Iterator[Path]:
@@ -162,9 +173,9 @@ def _scripts(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         here = Path(place)
         folders[:] = sorted(name for name in folders if not _is_foreign(here / name))
-        named = [here / name for name in sorted(files) if name.endswith(".py")]
+        scripts = [here / name for name in sorted(files) if name.endswith(".py")]
         # Broken links are reported; pipes and the like are no programs.
-        yield from (path for path in named if path.is_file() or not path.exists())
+        yield from (path for path in scripts if path.is_file() or not path.exists())
 
 
 def _is_foreign(folder: Path) -> bool:

@@ -64,7 +64,7 @@ class Finding:
     hint: str = ""  # what to write instead
     edits: tuple[Edit, ...] = ()  # the safe rewrite, if there is one: all of them or none
 
-    def moved(self, severity: Severity) -> Finding:
+    def with_severity(self, severity: Severity) -> Finding:
         """The same with another severity."""
         return replace(self, severity=severity)
 
@@ -77,7 +77,7 @@ class Rule:
     name: str  # some words with hyphens, as linters name rules
     severity: Severity
     summary: str  # one line
-    why: str  # sentences
+    rationale: str  # sentences
     bad: str  # Python
     good: str  # Python
     target: Target = field(default_factory=Target)  # for which `bad` is bad
@@ -102,26 +102,28 @@ class Report:
     remarks: tuple[Remark, ...] = ()
 
     @classmethod
-    def joined(cls, reports: Iterable[Report]) -> Report:
+    def merge(cls, reports: Iterable[Report]) -> Report:
         """Of several scripts, each finding once."""
-        several = list(reports)
+        merged = list(reports)
         return cls(
-            tuple(sorted({one for each in several for one in each.findings}, key=_place)),
-            tuple(dict.fromkeys(path for each in several for path in each.files)),
-            sum(each.silenced for each in several),
-            tuple(dict.fromkeys(one for each in several for one in each.remarks)),
+            tuple(sorted({finding for each in merged for finding in each.findings}, key=_place)),
+            tuple(dict.fromkeys(path for each in merged for path in each.files)),
+            sum(each.silenced for each in merged),
+            tuple(dict.fromkeys(remark for each in merged for remark in each.remarks)),
         )
 
-    def of(self, codes: Collection[str]) -> Report:
+    def only(self, codes: Collection[str]) -> Report:
         """With the findings of these codes alone."""
-        return replace(self, findings=tuple(one for one in self.findings if one.code in codes))
+        return replace(
+            self, findings=tuple(finding for finding in self.findings if finding.code in codes)
+        )
 
-    def counted(self, severity: Severity) -> int:
-        return sum(one.severity is severity for one in self.findings)
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.severity is Severity.error)
+        return tuple(finding for finding in self.findings if finding.severity is Severity.error)
 
     def as_dict(self) -> dict[str, Any]:
         """As the envelope of `--json` has it."""
@@ -129,23 +131,24 @@ class Report:
             "files": [str(path) for path in self.files],
             "findings": [
                 {
-                    "code": one.code,
-                    "severity": one.severity.value,
-                    "file": str(one.path),
-                    "line": one.line,
-                    "column": one.column + 1,
-                    "message": one.message,
-                    "hint": one.hint,
-                    "fixable": bool(one.edits),
+                    "code": finding.code,
+                    "severity": finding.severity.value,
+                    "file": str(finding.path),
+                    "line": finding.line,
+                    "column": finding.column + 1,
+                    "message": finding.message,
+                    "hint": finding.hint,
+                    "fixable": bool(finding.edits),
                 }
-                for one in self.findings
+                for finding in self.findings
             ],
             "suppressed": self.silenced,
             "remarks": [
-                {"file": str(one.path), "line": one.line, "text": one.text} for one in self.remarks
+                {"file": str(remark.path), "line": remark.line, "text": remark.text}
+                for remark in self.remarks
             ],
         }
 
 
-def _place(one: Finding) -> tuple[str, int, int, str, str]:
-    return str(one.path), one.line, one.column, one.code, one.message
+def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+    return str(finding.path), finding.line, finding.column, finding.code, finding.message

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tpuctl.preflight.findings import Edit, Finding
 
-__all__ = ["Fixes", "Left", "Rewrite", "difference", "propose", "write"]
+__all__ = ["Fixes", "Rewrite", "SkippedFix", "diff", "propose", "write"]
 
 LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 BREAK = re.compile(r"\r\n|\r|\n")
@@ -25,11 +25,11 @@ BREAK_AT_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 
 @dataclass(frozen=True)
-class Left:
+class SkippedFix:
     """A finding whose rewrite is not made, and why not."""
 
     finding: Finding
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Fixes:
 
     rewrites: tuple[Rewrite, ...] = ()
     findings: tuple[Finding, ...] = ()
-    left: tuple[Left, ...] = ()
+    skipped: tuple[SkippedFix, ...] = ()
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _File:
         """
         text = self.before.decode(self.encoding)
         lines = LINES.findall(text)
-        newline = next((found[0] for found in BREAK.finditer(text)), "\n")
+        newline = next((match[0] for match in BREAK.finditer(text)), "\n")
         starts = [0]
         for line in lines:
             starts.append(starts[-1] + len(line))
@@ -97,17 +97,17 @@ def propose(findings: Iterable[Finding]) -> Fixes:
     earlier one, and not where Python could not parse what comes of it.
     """
     files: dict[Path, _File] = {}
-    taken: list[Finding] = []
-    left: list[Left] = []
-    for one in findings:
-        if not one.edits:
+    applied: list[Finding] = []
+    skipped: list[SkippedFix] = []
+    for finding in findings:
+        if not finding.edits:
             continue
-        why = _refusal(one, files)
-        if why:
-            left.append(Left(one, why))
+        reason = _refusal(finding, files)
+        if reason:
+            skipped.append(SkippedFix(finding, reason))
             continue
-        taken.append(one)
-        for edit in one.edits:
+        applied.append(finding)
+        for edit in finding.edits:
             if edit not in files[edit.path].edits:
                 files[edit.path].edits.append(edit)
     rewrites = [
@@ -115,7 +115,7 @@ def propose(findings: Iterable[Finding]) -> Fixes:
         for file in files.values()
         if (after := file.after()) != file.before
     ]
-    return Fixes(tuple(rewrites), tuple(taken), tuple(left))
+    return Fixes(tuple(rewrites), tuple(applied), tuple(skipped))
 
 
 def write(rewrite: Rewrite) -> str:
@@ -146,24 +146,24 @@ def write(rewrite: Rewrite) -> str:
     return ""
 
 
-def difference(rewrite: Rewrite, name: str) -> list[str]:
+def diff(rewrite: Rewrite, name: str) -> list[str]:
     """As `diff -u` shows it, a line each, without line ends."""
     before, after = (
         BREAK.split(BREAK_AT_END.sub("", data.decode(rewrite.encoding)))
         for data in (rewrite.before, rewrite.after)
     )
-    found = difflib.unified_diff(before, after, name, f"{name} (fixed)", lineterm="")
-    return list(found)
+    lines = difflib.unified_diff(before, after, name, f"{name} (fixed)", lineterm="")
+    return list(lines)
 
 
-def _refusal(one: Finding, files: dict[Path, _File]) -> str:
+def _refusal(finding: Finding, files: dict[Path, _File]) -> str:
     """Why the edits of a finding cannot be made; empty where they can."""
     try:
-        for path in {edit.path for edit in one.edits}:
+        for path in {edit.path for edit in finding.edits}:
             if path not in files:
                 files[path] = _File.read(path)
             file = files[path]
-            fresh = [edit for edit in one.edits if edit.path == path and edit not in file.edits]
+            fresh = [edit for edit in finding.edits if edit.path == path and edit not in file.edits]
             if any(_meet(edit, other) for edit in fresh for other in file.edits):
                 return "another one changes the same place"
             after = file.after(fresh)
@@ -181,14 +181,14 @@ def _require_python(after: bytes, before: bytes) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ast.parse(after)
-    encodings = {tokenize.detect_encoding(io.BytesIO(one).readline)[0] for one in (after, before)}
+    encodings = {tokenize.detect_encoding(io.BytesIO(data).readline)[0] for data in (after, before)}
     if len(encodings) > 1:
         raise SyntaxError("another encoding")
 
 
-def _meet(one: Edit, other: Edit) -> bool:
+def _meet(edit: Edit, other: Edit) -> bool:
     """Whether two edits touch the same characters, or put something at the same place."""
-    (begin, end), (first, last) = _span(one), _span(other)
+    (begin, end), (first, last) = _span(edit), _span(other)
     if begin == first:
         return True
     return begin < last and first < end

@@ -26,15 +26,15 @@ __all__ = [
     "check_runnable",
     "check_script",
     "check_setup",
-    "counted",
+    "count_text",
     "diagnostic_of",
+    "display_path",
     "other_interpreter",
     "refuse_home",
     "require_no_errors",
     "require_python",
     "runnable",
-    "shown_path",
-    "warning_of",
+    "warning_for",
 ]
 
 SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
@@ -70,27 +70,27 @@ def runnable(program: str, form: JobKind = "script", folder: Path | None = None)
     return Runnable("shell", program, folder, path if _is_path(program) else None)
 
 
-def check_runnable(wanted: Runnable, installation: Installation) -> None:
+def check_runnable(runnable: Runnable, installation: Installation) -> None:
     """Raise Usage where there is no such thing, Refused where it cannot run or ought not be sent.
 
     What is installed for the job may bring a module; what the image brings, nobody knows here.
     """
-    if wanted.form == "script":
-        assert wanted.file is not None
-        check_script(wanted.file)
+    if runnable.form == "script":
+        assert runnable.file is not None
+        check_script(runnable.file)
         return
-    refuse_home(wanted.folder, wanted.program)
-    if wanted.form == "shell":
-        _check_command(wanted)
-    elif wanted.file is not None:
-        require_python(wanted.file)
+    refuse_home(runnable.folder, runnable.program)
+    if runnable.form == "shell":
+        _check_command(runnable)
+    elif runnable.file is not None:
+        require_python(runnable.file)
     else:
-        _find_module(wanted.program, wanted.folder, installation)
+        _find_module(runnable.program, runnable.folder, installation)
 
 
-def check_setup(installation: Installation, *, are_apart: bool) -> None:
+def check_setup(installation: Installation, *, are_isolated: bool) -> None:
     """Raise Refused for a setup command where machines are not kept apart from this computer."""
-    if installation.setup is not None and not are_apart:
+    if installation.setup is not None and not are_isolated:
         raise Refused(
             "Setup commands are refused here",
             "this computer has no user namespaces: the local cloud's machines could not be kept "
@@ -155,7 +155,7 @@ def require_python(script: Path) -> None:
         ) from None
 
 
-def refuse_home(folder: Path, what: str) -> None:
+def refuse_home(folder: Path, where: str) -> None:
     """Raise Refused where the folder to ship is the user's home, or around it."""
     folder = folder.resolve()
     try:
@@ -167,7 +167,7 @@ def refuse_home(folder: Path, what: str) -> None:
             "Script lies in your home folder",
             f"all of {folder} would be shipped with it",
             hint="Give the script a folder of its own. --no-check ships it nevertheless.",
-            where=what,
+            where=where,
         )
 
 
@@ -212,7 +212,7 @@ def _find_module(name: str, folder: Path, installation: Installation) -> None:
         return
     raise Usage(
         "No such module",
-        f"{parts[0]} is neither in {_shown(folder)} nor among what is installed for the job",
+        f"{parts[0]} is neither in {_folder_text(folder)} nor among what is installed for the job",
         hint="Go to the folder that it is in. --no-check is for what the image brings.",
         where="-m",
     )
@@ -226,10 +226,10 @@ def _no_module(root: Path, parts: list[str]) -> Usage:
     package = place.parent
     hint = ""
     if package.is_dir():
-        names = sorted(one.stem for one in package.glob("*.py") if one.stem != "__init__")
+        names = sorted(file.stem for file in package.glob("*.py") if file.stem != "__init__")
         like = nearest(parts[-1], names)
         before = ".".join(parts[:-1])
-        hint = f"Did you mean {', '.join(f'{before}.{one}' for one in like)}?" if like else ""
+        hint = f"Did you mean {', '.join(f'{before}.{name}' for name in like)}?" if like else ""
     return Usage("No such module", f"there is no {place}.py", hint=hint, where="-m")
 
 
@@ -267,22 +267,22 @@ def _is_path(program: str) -> bool:
     return "/" in program and not Path(program).is_absolute()
 
 
-def _check_command(wanted: Runnable) -> None:
-    program, folder = wanted.program, wanted.folder
+def _check_command(runnable: Runnable) -> None:
+    program, folder = runnable.program, runnable.folder
     if not program.strip():
         raise Usage("Nothing to run", "the command is empty", hint=_COMMANDS)
-    if wanted.file is None:
+    if runnable.file is None:
         if (folder / program).is_file() and shutil.which(program) is None:
             raise Usage(
                 "No such program",
-                f"{program} is a file of {_shown(folder)}, and no program is looked for there",
-                hint=f"Say where it is:\n    tpuctl run -- ./{program}",
+                f"{program} is in {_folder_text(folder)}, which is not on PATH",
+                hint=f"Give its path:\n    tpuctl run -- ./{program}",
             )
         if " " in program:
             detail = f"{program!r} is one word, and no program has such a name"
             raise Usage("No such program", detail, hint=_COMMANDS)
         return
-    _check_program(wanted.file, program, folder)
+    _check_program(runnable.file, program, folder)
 
 
 def _check_program(file: Path, program: str, folder: Path) -> None:
@@ -291,7 +291,7 @@ def _check_program(file: Path, program: str, folder: Path) -> None:
         if file.exists():
             kind = "is a folder" if file.is_dir() else "is not a file"
         hint = _COMMANDS if " " in program else ""
-        raise Usage("No such program", f"{program} {kind} (in {_shown(folder)})", hint=hint)
+        raise Usage("No such program", f"{program} {kind} (in {_folder_text(folder)})", hint=hint)
     if not file.resolve().is_relative_to(folder.resolve()) and not file.is_symlink():
         detail = f"{program} is not below {folder.resolve()}"
         raise Usage("Program is outside of the folder to ship", detail, hint="Go to its folder.")
@@ -324,7 +324,7 @@ _COMMANDS = (
 )
 
 
-def _shown(folder: Path) -> str:
+def _folder_text(folder: Path) -> str:
     return "the current folder" if folder == Path() else str(folder)
 
 
@@ -339,7 +339,7 @@ def require_no_errors(report: Report) -> None:
     code = report.errors[0].code
     last = Diagnostic(
         "Not sent",
-        f"{counted(report)} in {len(report.files)} file{'s' * (len(report.files) != 1)}",
+        f"{count_text(report)} in {len(report.files)} file{'s' * (len(report.files) != 1)}",
         f"Mend it, or end a line that is right with\n    # tpuctl: ignore[{code}]\n"
         "--no-check sends it as it is.",
     )
@@ -347,12 +347,12 @@ def require_no_errors(report: Report) -> None:
     raise refused
 
 
-def warning_of(report: Report, command: str) -> Diagnostic | None:
+def warning_for(report: Report, command: str) -> Diagnostic | None:
     """In short what is no error; `command` shows it at length. None where there is nothing."""
     if not report.findings:
         return None
     hint = f"See where, and what to write instead:\n    {command}"
-    return Diagnostic("Costs and risks on a TPU", counted(report), hint)
+    return Diagnostic("Costs and risks on a TPU", count_text(report), hint)
 
 
 def diagnostic_of(finding: Finding) -> Diagnostic:
@@ -361,18 +361,18 @@ def diagnostic_of(finding: Finding) -> Diagnostic:
 
     rule = RULES.get(finding.code)
     summary = rule.summary.rstrip(".") if rule is not None else SUMMARY
-    where = f"{shown_path(finding.path)}:{finding.line}:{finding.column + 1}"
+    where = f"{display_path(finding.path)}:{finding.line}:{finding.column + 1}"
     return Diagnostic(f"{finding.code} {summary}", finding.message, finding.hint, where)
 
 
-def counted(report: Report) -> str:
+def count_text(report: Report) -> str:
     """`2 errors, 1 cost`, without what there is none of."""
-    numbers = [(report.counted(severity), severity.value) for severity in Severity]
+    numbers = [(report.count(severity), severity.value) for severity in Severity]
     return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in numbers if count)
 
 
-def shown_path(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Relative to the current folder, where that is shorter; without what is no text."""
     whole = os.path.abspath(path)  # noqa: PTH100 - links are not followed
-    shown = min((os.path.relpath(whole), whole), key=len)
-    return shown.encode("utf-8", "backslashreplace").decode()
+    display = min((os.path.relpath(whole), whole), key=len)
+    return display.encode("utf-8", "backslashreplace").decode()

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.findings import Finding, Remark
-from tpuctl.preflight.rules import RULES, codes_of
+from tpuctl.preflight.rules import RULES, matching_codes
 from tpuctl.spelling import nearest
 
-__all__ = ["Silence"]
+__all__ = ["Suppressions"]
 
 MARK = "tpuctl:"
 COMMENT = re.compile(r"#\s*tpuctl:\s*(?P<word>[A-Za-z][\w-]*)?\s*(?P<rest>\[[^\]#]*\]?)?")
@@ -27,37 +27,37 @@ WORDS = ("ignore", "ignore-file")
 
 
 @dataclass
-class Silence:
+class Suppressions:
     """What the comments of one file silence, and what is wrong with them."""
 
-    whole: set[str] = field(default_factory=set)
+    whole_file: set[str] = field(default_factory=set)
     by_line: dict[int, set[str]] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
     module: Module | None = None
 
     @classmethod
-    def of_module(cls, module: Module) -> Silence:
+    def from_module(cls, module: Module) -> Suppressions:
         """Of a file of Python, where text in strings is no comment."""
-        made = cls(module=module)
+        suppressions = cls(module=module)
         if MARK in module.text:
-            made._read(module.path, _comments(module.text), _first_statement(module.tree))
-        return made
+            suppressions._read(module.path, _comments(module.text), _first_statement(module.tree))
+        return suppressions
 
     @classmethod
-    def of_file(cls, path: Path) -> Silence:
+    def from_file(cls, path: Path) -> Suppressions:
         """Of another file whose comments begin with `#`, such as requirements."""
-        made = cls()
+        suppressions = cls()
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
-            return made
+            return suppressions
         lines = enumerate(text.splitlines(), 1)
-        marked = ((number, one[one.find("#") :], False) for number, one in lines if MARK in one)
-        made._read(path, marked, 0)
-        return made
+        marked = ((number, line[line.find("#") :], False) for number, line in lines if MARK in line)
+        suppressions._read(path, marked, 0)
+        return suppressions
 
     def covers(self, finding: Finding) -> bool:
-        if finding.code in self.whole:
+        if finding.code in self.whole_file:
             return True
         if not self.by_line:
             return False
@@ -67,9 +67,9 @@ class Silence:
     def _read(self, path: Path, comments: Iterator[tuple[int, str, bool]], first: int) -> None:
         """`first` is the line of the first statement, 0 where there is none."""
         for line, comment, is_alone in comments:
-            for found in COMMENT.finditer(comment):
-                word, rest = found["word"] or "", found["rest"]
-                codes, problem = _meant(word, rest)
+            for match in COMMENT.finditer(comment):
+                word, rest = match["word"] or "", match["rest"]
+                codes, problem = _parse(word, rest)
                 if word == "ignore-file" and line > first > 0:
                     codes, problem = set(), problem or f"{MARK} {word} belongs above all code"
                 elif word == "ignore" and is_alone:
@@ -79,7 +79,7 @@ class Silence:
                     ending = "" if codes else ": nothing is silenced"
                     self.remarks.append(Remark(path, line, problem + ending))
                 if word == "ignore-file":
-                    self.whole |= codes
+                    self.whole_file |= codes
                 elif codes:
                     self.by_line.setdefault(line, set()).update(codes)
 
@@ -88,10 +88,10 @@ class Silence:
         if self.module is None:
             return ()
         spans = _spans(self.module)
-        return max((one for one in spans if one[0] <= line <= one[1]), default=())
+        return max((span for span in spans if span[0] <= line <= span[1]), default=())
 
 
-def _meant(word: str, rest: str | None) -> tuple[set[str], str]:
+def _parse(word: str, rest: str | None) -> tuple[set[str], str]:
     """The codes that are silenced, and what is wrong with the comment, if something is."""
     if word not in WORDS:
         is_meant = rest is not None or bool(nearest(word, WORDS, 1))
@@ -100,17 +100,17 @@ def _meant(word: str, rest: str | None) -> tuple[set[str], str]:
         return set(RULES), ""
     if not rest.endswith("]"):
         return set(), f"a ] is missing in {MARK} {word}"
-    words = [one for one in re.split(r"[\s,]+", rest[1:-1]) if one]
+    words = [selector for selector in re.split(r"[\s,]+", rest[1:-1]) if selector]
     if not words:
         return set(), f"{MARK} {word}[] names no rule"
     codes: set[str] = set()
     unknown = []
-    for one in words:
-        meant = codes_of(one)
-        codes |= meant
-        if not meant:
-            like = nearest(one, (rule.name for rule in RULES.values()), 1)
-            unknown.append(f"{one} (did you mean {like[0]}?)" if like else one)
+    for selector in words:
+        matched = matching_codes(selector)
+        codes |= matched
+        if not matched:
+            like = nearest(selector, (rule.name for rule in RULES.values()), 1)
+            unknown.append(f"{selector} (did you mean {like[0]}?)" if like else selector)
     return codes, f"no such rule as {' and '.join(unknown)}" if unknown else ""
 
 
@@ -127,27 +127,27 @@ def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
 def _first_statement(tree: ast.Module) -> int:
     """The line of the first statement that is no docstring; 0 where there is none."""
     body = tree.body[1:] if ast.get_docstring(tree, clean=False) is not None else tree.body
-    return min((_first_line(one) for one in body), default=0)
+    return min((_first_line(statement) for statement in body), default=0)
 
 
 def _spans(module: Module) -> Iterator[tuple[int, int]]:
     """First and last lines of all statements; of one with statements in it, of what is before."""
-    for one in ast.walk(module.tree):
-        if isinstance(one, ast.stmt):
-            inner = getattr(one, "body", None) or getattr(one, "cases", None)
-            last = one.end_lineno or one.lineno
+    for statement in ast.walk(module.tree):
+        if isinstance(statement, ast.stmt):
+            inner = getattr(statement, "body", None) or getattr(statement, "cases", None)
+            last = statement.end_lineno or statement.lineno
             if inner:
                 first = inner[0].pattern if isinstance(inner[0], ast.match_case) else inner[0]
-                last = max(_first_line(first) - 1, one.lineno)
-                while last > one.lineno and not _has_code(module.lines[last - 1]):
+                last = max(_first_line(first) - 1, statement.lineno)
+                while last > statement.lineno and not _has_code(module.lines[last - 1]):
                     last -= 1
-            yield _first_line(one), last
+            yield _first_line(statement), last
 
 
 def _has_code(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _first_line(one: ast.AST) -> int:
-    lines: list[int] = [each.lineno for each in getattr(one, "decorator_list", [])]
-    return min([getattr(one, "lineno", 1), *lines])
+def _first_line(statement: ast.AST) -> int:
+    lines: list[int] = [each.lineno for each in getattr(statement, "decorator_list", [])]
+    return min([getattr(statement, "lineno", 1), *lines])

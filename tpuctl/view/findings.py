@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from tpuctl.preflight.findings import Finding, Report, Severity
-from tpuctl.preflight.submit_gate import counted, shown_path
+from tpuctl.preflight.submit_gate import count_text, display_path
 from tpuctl.view.source_lines import Sources
 from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
 
@@ -50,7 +50,7 @@ def report_lines(report: Report, what: str, paper: Paper, fix: str = "") -> Iter
         if paper.is_terminal:
             yield ""
     for remark in report.remarks:
-        head = f"{plain(shown_path(remark.path))}:{remark.line} note  "
+        head = f"{plain(display_path(remark.path))}:{remark.line} note  "
         yield head + _fitted(remark.text, paper, columns(head))
     yield from _summary(report, what, paper, fix)
 
@@ -58,7 +58,7 @@ def report_lines(report: Report, what: str, paper: Paper, fix: str = "") -> Iter
 def _summary(report: Report, what: str, paper: Paper, fix: str) -> Iterator[str]:
     files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
     silenced = f", {report.silenced} silenced" if report.silenced else ""
-    text = f"{counted(report) or 'Nothing found'} in {files}{silenced}, checked for {what}."
+    text = f"{count_text(report) or 'Nothing found'} in {files}{silenced}, checked for {what}."
     yield _fitted(text, paper, 0, indent="")
     fixable = sum(bool(one.edits) for one in report.findings)
     if fixable and fix:
@@ -66,7 +66,7 @@ def _summary(report: Report, what: str, paper: Paper, fix: str) -> Iterator[str]
 
 
 def _finding_lines(one: Finding, sources: Sources, paper: Paper) -> Iterator[str]:
-    where = f"{plain(shown_path(one.path))}:{one.line}:{one.column + 1}"
+    where = f"{plain(display_path(one.path))}:{one.line}:{one.column + 1}"
     word = f"{one.severity.value:<5}"
     used = columns(f"{where} {one.code} {word} ")
     head = f"{paper.colored(where, '1')} {one.code} {paper.colored(word, COLORS[one.severity])} "

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.preflight.findings import Severity
-from tpuctl.preflight.submit_gate import shown_path
+from tpuctl.preflight.submit_gate import display_path
 from tpuctl.view.findings import COLORS, INDENT, Paper
 from tpuctl.view.tables import money
 from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
@@ -110,7 +110,7 @@ def rehearsal_lines(done: Rehearsal, paper: Paper, command: Callable[[str], str]
 def _problem_lines(one: Finding, paper: Paper) -> Iterator[str]:
     word, head, used = f"{one.severity:<5}", "", 0
     if one.where is not None:
-        where = f"{plain(shown_path(one.where.file))}:{one.where.line}"
+        where = f"{plain(display_path(one.where.file))}:{one.where.line}"
         head, used = f"{paper.colored(where, '1')} ", columns(where) + 1
     head += f"{paper.colored(word, COLORS[Severity(one.severity)])} "
     used += len(word) + 1

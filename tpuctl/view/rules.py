@@ -24,7 +24,7 @@ def rule_data(rule: Rule) -> dict[str, str]:
         "name": rule.name,
         "severity": rule.severity.value,
         "summary": rule.summary,
-        "why": rule.why,
+        "why": rule.rationale,
         "bad": rule.bad,
         "good": rule.good,
     }
@@ -35,7 +35,7 @@ def rule_text(rule: Rule, width: int) -> str:
     parts = [
         f"{rule.code} {rule.name} ({_severity(rule)})",
         wrapped(sentence(rule.summary), width),
-        wrapped(f"{_about(rule.target)}{rule.why}", width),
+        wrapped(f"{_about(rule.target)}{rule.rationale}", width),
         f"Bad:\n{_indented(rule.bad)}",
         f"Good:\n{_indented(rule.good)}",
         f"To silence it, end the line with\n    {_comment(rule)}\nor, for a whole file, begin it "
@@ -50,7 +50,8 @@ def rule_markdown(rule: Rule) -> str:
     return "\n\n".join(
         [
             sentence(rule.summary),
-            f"**{severity.capitalize()}**: {MEANING[severity]}. {_about(rule.target)}{rule.why}",
+            f"**{severity.capitalize()}**: {MEANING[severity]}. "
+            f"{_about(rule.target)}{rule.rationale}",
             f"Bad:\n\n```python\n{rule.bad.strip()}\n```",
             f"Good:\n\n```python\n{rule.good.strip()}\n```",
             f"To silence it, end the line with `{_comment(rule)}`.",

@@ -59,7 +59,7 @@ def _driver() -> dict[str, Any]:
                 "id": rule.code,
                 "name": "".join(part[:1].upper() + part[1:] for part in rule.name.split("-")),
                 "shortDescription": {"text": sentence(rule.summary)},
-                "fullDescription": {"text": rule.why},
+                "fullDescription": {"text": rule.rationale},
                 "help": {"text": rule_text(rule, WIDTH), "markdown": rule_markdown(rule)},
                 "defaultConfiguration": {"level": LEVELS[rule.severity]},
                 "properties": {"tags": ["tpu", rule.severity.value]},

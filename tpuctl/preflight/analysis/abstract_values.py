@@ -21,7 +21,7 @@ __all__ = [
     "Scope",
     "Value",
     "container",
-    "joined",
+    "join",
 ]
 
 
@@ -82,7 +82,7 @@ class Value:
     def inner(self) -> Value:
         """What iterating over it gives."""
         if self.items:
-            return joined(*self.items)
+            return join(*self.items)
         if self.element is not None:
             return self.element
         if self.kind is Kind.KNOWN:
@@ -111,13 +111,13 @@ class Scope:
     module: Module
     node: ast.AST
     names: dict[str, Value] = field(default_factory=dict)
-    around: Scope | None = None
+    enclosing: Scope | None = None
     owner: Owner | None = None  # the class whose method it is
 
     def find(self, name: str) -> Value | None:
         if name in self.names:
             return self.names[name]
-        return None if self.around is None else self.around.find(name)
+        return None if self.enclosing is None else self.enclosing.find(name)
 
 
 @dataclass(frozen=True)
@@ -131,26 +131,26 @@ class Closure:
     bound: tuple[Value, ...] = ()  # the first arguments, where they are given already
 
 
-def joined(*values: Value) -> Value:
+def join(*values: Value) -> Value:
     """What holds for a value that is one of several."""
     if not values:
         return UNKNOWN
     first = values[0]
-    for one in values[1:]:
-        if one is not first and one != first:
-            first = _joined(first, one)
+    for value in values[1:]:
+        if value is not first and value != first:
+            first = _join_two(first, value)
     return first
 
 
-def _joined(one: Value, other: Value) -> Value:
-    strong, weak = (one, other) if one.kind >= other.kind else (other, one)
-    if strong.kind == weak.kind == Kind.STATIC and one.is_container and other.is_container:
-        return container([joined(one.inner, other.inner)])
+def _join_two(left: Value, other: Value) -> Value:
+    strong, weak = (left, other) if left.kind >= other.kind else (other, left)
+    if strong.kind == weak.kind == Kind.STATIC and left.is_container and other.is_container:
+        return container([join(left.inner, other.inner)])
     if strong.kind is Kind.UNKNOWN and weak.kind is Kind.OBJECT:
         strong = weak  # most is made under a condition, or is None before
     return replace(
         strong,
-        is_boolean=one.is_boolean or other.is_boolean,
+        is_boolean=left.is_boolean or other.is_boolean,
         is_structure=strong.is_structure,
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
         closure=strong.closure or weak.closure,
@@ -159,4 +159,4 @@ def _joined(one: Value, other: Value) -> Value:
 
 def container(values: list[Value]) -> Value:
     """A list or dictionary of some of these."""
-    return Value(Kind.STATIC, element=joined(*values) if values else STATIC)
+    return Value(Kind.STATIC, element=join(*values) if values else STATIC)

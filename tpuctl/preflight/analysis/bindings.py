@@ -29,37 +29,37 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
 
     Attributes that a class gives itself stand under the class, as `self.name`.
     """
-    found: dict[Key, list[Binding]] = defaultdict(list)
+    bindings: dict[Key, list[Binding]] = defaultdict(list)
     shared: set[Key] = set()
     for node in module.nodes:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             scope = _scope_of(module, node)
             shared.update((scope, name) for name in node.names)
     for node in module.nodes:
-        for target, binding in _given(node):
+        for target, binding in _bindings_in(node):
             for key in _keys(module, target):
-                found[(module.tree, key[1]) if key in shared else key].append(binding)
+                bindings[(module.tree, key[1]) if key in shared else key].append(binding)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             for parameter in parameters_of(node):
-                found[node, parameter.arg].append(Binding(None, parameter))
-    return found
+                bindings[node, parameter.arg].append(Binding(None, parameter))
+    return bindings
 
 
 def _scope_of(module: Module, node: ast.AST) -> ast.AST:
     """The function, class or file that a part stands in."""
-    return next(one for one in module.around(node) if isinstance(one, SCOPES))
+    return next(ancestor for ancestor in module.ancestors(node) if isinstance(ancestor, SCOPES))
 
 
 def _keys(module: Module, target: ast.expr) -> Iterator[Key]:
     if isinstance(target, ast.Name):
         yield _scope_of(module, target), target.id
     elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-        around = module.class_around(target)
+        around = module.enclosing_class(target)
         if target.value.id in ("self", "cls") and around is not None:
             yield around, f"self.{target.attr}"
 
 
-def _given(node: ast.AST) -> Iterator[tuple[ast.expr, Binding]]:
+def _bindings_in(node: ast.AST) -> Iterator[tuple[ast.expr, Binding]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -87,64 +87,64 @@ def _unpacked(
     parts: list[ast.expr | None] = [None] * len(target.elts)
     if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts):
         parts = list(value.elts)
-    for one, part in zip(target.elts, parts, strict=True):
-        yield from _unpacked(one, part)
+    for element, part in zip(target.elts, parts, strict=True):
+        yield from _unpacked(element, part)
 
 
 def assignments_of(scope: ast.AST) -> dict[str, list[ast.AST]]:
     """What a scope's names are assigned, without those of functions in it."""
-    found: dict[str, list[ast.AST]] = defaultdict(list)
+    assignments: dict[str, list[ast.AST]] = defaultdict(list)
     body = getattr(scope, "body", [])
     waiting: list[ast.AST] = list(body) if isinstance(body, list) else []
     while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found[one.name].append(one)
+        node = waiting.pop(0)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            assignments[node.name].append(node)
             continue
-        if isinstance(one, ast.Assign):
-            for target in one.targets:
-                _note(found, target, one.value)
-        elif isinstance(one, (ast.AnnAssign, ast.AugAssign)) and one.value is not None:
-            _note(found, one.target, one.value)
-        elif isinstance(one, ast.For):
-            for part in ast.walk(one.target):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                _record(assignments, target, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and node.value is not None:
+            _record(assignments, node.target, node.value)
+        elif isinstance(node, ast.For):
+            for part in ast.walk(node.target):
                 if isinstance(part, ast.Name):
-                    found[part.id].append(one)
-        elif isinstance(one, ast.With):
-            for item in one.items:
+                    assignments[part.id].append(node)
+        elif isinstance(node, ast.With):
+            for item in node.items:
                 if isinstance(item.optional_vars, ast.Name):
-                    found[item.optional_vars.id].append(item.context_expr)
-        waiting.extend(part for part in ast.iter_child_nodes(one) if isinstance(part, ast.stmt))
-        waiting.extend(part for part in getattr(one, "handlers", []))
-    return found
+                    assignments[item.optional_vars.id].append(item.context_expr)
+        waiting.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt))
+        waiting.extend(part for part in getattr(node, "handlers", []))
+    return assignments
 
 
-def _note(found: dict[str, list[ast.AST]], target: ast.expr, value: ast.expr) -> None:
+def _record(assignments: dict[str, list[ast.AST]], target: ast.expr, value: ast.expr) -> None:
     if isinstance(target, ast.Name):
-        found[target.id].append(value)
+        assignments[target.id].append(value)
     elif isinstance(target, (ast.Tuple, ast.List)):
         parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-        for place, one in enumerate(target.elts):
-            if isinstance(one, ast.Name):
+        for place, element in enumerate(target.elts):
+            if isinstance(element, ast.Name):
                 same = len(parts) == len(target.elts)
-                found[one.id].append(parts[place] if same else ast.Pass())
+                assignments[element.id].append(parts[place] if same else ast.Pass())
 
 
 def members_of(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
     """What the methods of a class assign to `self`, and in which one."""
-    found: dict[str, list[tuple[ast.expr, ast.AST]]] = defaultdict(list)
+    members: dict[str, list[tuple[ast.expr, ast.AST]]] = defaultdict(list)
     for method in owner.body:
         if isinstance(method, ast.Assign):
             for target in method.targets:
                 if isinstance(target, ast.Name):
-                    found[target.id].append((method.value, owner))
+                    members[target.id].append((method.value, owner))
         if not isinstance(method, ast.FunctionDef):
             continue
         waiting: list[ast.AST] = [method]
-        for one in waiting:  # it grows
-            waiting += parts_of(one)
-            if isinstance(one, ast.Assign):
-                for target in one.targets:
+        for node in waiting:  # it grows
+            waiting += parts_of(node)
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
                     if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-                        found[target.attr].append((one.value, method))
-    return found
+                        members[target.attr].append((node.value, method))
+    return members

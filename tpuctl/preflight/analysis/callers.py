@@ -29,28 +29,28 @@ class Callers:
         name = function.name
         if name == "__init__" and isinstance(around, ast.ClassDef):
             name = around.name
-        found, is_all = [], True
+        calls, is_all = [], True
         for where, node in self.mentions.get(name, ()):
             parent = where.parents.get(node)
             if isinstance(parent, ast.Call) and parent.func is node:
                 if isinstance(around, ast.ClassDef) or self._is(where, node, function):
-                    found.append((where, parent))
+                    calls.append((where, parent))
             elif self._is(where, node, function):
                 is_all = False
-        return found, is_all
+        return calls, is_all
 
     def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
-        told = function_of(self.project, where, node)
-        return told is not None and told[1] is function
+        definition = function_of(self.project, where, node)
+        return definition is not None and definition[1] is function
 
     @cached_property
     def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
         """Where each name is read, as a name or as an attribute."""
-        found: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
+        mentions: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
         for module in self.project:
             for node in module.nodes:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    found[node.id].append((module, node))
+                    mentions[node.id].append((module, node))
                 elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    found[node.attr].append((module, node))
-        return found
+                    mentions[node.attr].append((module, node))
+        return mentions

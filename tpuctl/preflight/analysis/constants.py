@@ -21,26 +21,26 @@ from tpuctl.preflight.analysis.script_options import Option, declared, function_
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.string_values import (
     UNKNOWN,
-    Known,
+    ConstantValue,
+    arithmetic,
     as_text,
-    begun,
-    below,
-    calculated,
     cast,
     is_bucket,
     is_local,
-    joined_paths,
-    joined_texts,
+    join_paths,
+    join_texts,
+    path_below,
+    truncated_at,
 )
 from tpuctl.preflight.analysis.syntax import SCOPES, argument_of, default_of, dotted, returns_of
 
-__all__ = ["Constants", "Known", "is_bucket", "is_local"]
+__all__ = ["ConstantValue", "Constants", "is_bucket", "is_local"]
 
-DEPTH = 24  # of what is followed
+MAX_DEPTH = 24  # of what is followed
 # Variables that the machine sets, and how their values begin.
 ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
 # Functions that return a path like one of theirs: the first argument, or the object itself.
-LIKE_ARGUMENT = {
+RETURNS_ARGUMENT = {
     *("str", "os.fspath", "os.fsencode", "list", "sorted", "tuple", "set", "iter", "next", "repr"),
     *("os.path.expanduser", "os.path.expandvars", "os.path.normpath", "reversed", "random.choice"),
     *("tensorflow.constant", "tensorflow.convert_to_tensor", "tensorflow.io.gfile.glob"),
@@ -57,12 +57,12 @@ WHOLE = {
     "as_posix",
     "encode",
 }
-LIKE_OBJECT = {
+RETURNS_OBJECT = {
     *("as_posix", "resolve", "absolute", "expanduser", "with_suffix", "with_name", "rstrip"),
     *("strip", "lstrip", "format", "glob", "rglob", "iterdir", "encode", "as_uri", "with_stem"),
 }
 # What only ever names files of this machine.
-HERE = {
+LOCAL_PATHS = {
     **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd", "pathlib.Path.home"), "/"),
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "glob.glob", "glob.iglob"), "/"),
     **dict.fromkeys(("tempfile.mkdtemp", "tempfile.gettempdir", "tempfile.mkstemp"), "/tmp/"),
@@ -80,10 +80,10 @@ class Constants:
     @classmethod
     def of(cls, project: Project) -> Constants:
         """The one of a project, for all rules that ask."""
-        found = project.known.get(cls)
-        if not isinstance(found, Constants):
-            found = project.known[cls] = cls(project)
-        return found
+        constants = project.cache.get(cls)
+        if not isinstance(constants, Constants):
+            constants = project.cache[cls] = cls(project)
+        return constants
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -91,55 +91,57 @@ class Constants:
         self._bound: dict[Module, dict[tuple[ast.AST, str], list[Binding]]] = {}
         self._busy: set[tuple[ast.AST, ast.AST | None]] = set()
 
-    def values(self, module: Module, node: ast.AST | None) -> tuple[Known, ...]:
+    def values(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
         """All that an expression may be; empty where nobody can tell."""
-        if node is None or len(self._busy) > DEPTH or (node, None) in self._busy:
+        if node is None or len(self._busy) > MAX_DEPTH or (node, None) in self._busy:
             return ()
         self._busy.add((node, None))
         try:
-            found = dict.fromkeys(self._values(module, node))
+            values = dict.fromkeys(self._values(module, node))
         finally:
             self._busy.discard((node, None))
-        return tuple(found) if len(found) <= 16 else ()
+        return tuple(values) if len(values) <= 16 else ()
 
-    def numbers(self, module: Module, node: ast.AST | None) -> tuple[Known, ...]:
+    def numbers(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
         """Those of its values that are whole numbers; empty where another is possible."""
-        found = self.values(module, node)
-        if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in found):
-            return found
+        values = self.values(module, node)
+        if all(
+            isinstance(value.value, int) and not isinstance(value.value, bool) for value in values
+        ):
+            return values
         return ()
 
     def bindings(self, module: Module, node: ast.Name) -> list[Binding]:
         """What a name was given, in the nearest scope that gives it something."""
         bound = self._bindings(module)
         for scope in self._scopes(module, node):
-            found = bound.get((scope, node.id))
-            if found:
-                return found
+            bindings = bound.get((scope, node.id))
+            if bindings:
+                return bindings
         return []
 
-    def given(self, module: Module, node: ast.AST) -> list[ast.expr | None]:
+    def assigned_values(self, module: Module, node: ast.AST) -> list[ast.expr | None]:
         """The expressions that a name or an attribute of `self` was given."""
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         if isinstance(node, ast.Name):
-            found = self.bindings(module, node)
+            bindings = self.bindings(module, node)
         elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
-            around = module.class_around(node)
+            around = module.enclosing_class(node)
             if around is not None:
-                found = self._bindings(module).get((around, f"self.{node.attr}"), [])
-        return [None if one.is_element else one.value for one in found]
+                bindings = self._bindings(module).get((around, f"self.{node.attr}"), [])
+        return [None if binding.is_element else binding.value for binding in bindings]
 
     # How values come about ---------------------------------------------------------------------
 
-    def _values(self, module: Module, node: ast.AST) -> Iterable[Known]:
+    def _values(self, module: Module, node: ast.AST) -> Iterable[ConstantValue]:
         """Of a literal; of others by their own method."""
         match node:
             case ast.Constant(value=bytes(raw)):
-                return (Known(raw.decode("utf-8", "replace")),)
+                return (ConstantValue(raw.decode("utf-8", "replace")),)
             case ast.Constant(value=str() | int() | float() | None as value):
-                return (Known(value),)
+                return (ConstantValue(value),)
             case ast.List(elts=several) | ast.Tuple(elts=several) | ast.Set(elts=several):
-                return self._either(module, several)
+                return self._any_of(module, several)
             case ast.Starred(value=value) | ast.NamedExpr(value=value) | ast.Await(value=value):
                 return self.values(module, value)
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
@@ -147,47 +149,50 @@ class Constants:
         kind = KINDS.get(type(node))
         return () if kind is None else kind(self, module, node)
 
-    def _formatted(self, module: Module, node: ast.FormattedValue) -> list[Known]:
+    def _formatted(self, module: Module, node: ast.FormattedValue) -> list[ConstantValue]:
         is_plain = node.format_spec is None and node.conversion == -1
-        return [as_text(one) for one in self.values(module, node.value)] if is_plain else []
+        return [as_text(value) for value in self.values(module, node.value)] if is_plain else []
 
-    def _negative(self, module: Module, node: ast.UnaryOp) -> list[Known]:
-        found = self.values(module, node.operand)
+    def _negative(self, module: Module, node: ast.UnaryOp) -> list[ConstantValue]:
+        values = self.values(module, node.operand)
         return [
-            replace(one, value=-one.value)
-            for one in found
-            if isinstance(node.op, ast.USub) and isinstance(one.value, (int, float))
+            replace(value, value=-value.value)
+            for value in values
+            if isinstance(node.op, ast.USub) and isinstance(value.value, (int, float))
         ]
 
-    def _either(self, module: Module, several: list[ast.expr]) -> list[Known]:
-        found = [self.values(module, one) for one in several]
-        flat = [one for values in found for one in values]
-        return flat if all(found) else [replace(one, is_sure=False) for one in flat]
+    def _any_of(self, module: Module, nodes: list[ast.expr]) -> list[ConstantValue]:
+        alternatives = [self.values(module, node) for node in nodes]
+        flat = [value for values in alternatives for value in values]
+        return flat if all(alternatives) else [replace(value, is_certain=False) for value in flat]
 
-    def _first_true(self, module: Module, node: ast.BoolOp) -> list[Known]:
-        several = node.values if isinstance(node.op, ast.Or) else []
-        found: list[Known] = []
-        for number, one in enumerate(several):
-            values = self.values(module, one)
+    def _first_true(self, module: Module, node: ast.BoolOp) -> list[ConstantValue]:
+        operands = node.values if isinstance(node.op, ast.Or) else []
+        results: list[ConstantValue] = []
+        for number, operand in enumerate(operands):
+            values = self.values(module, operand)
             if not values:
-                rest = self._either(module, several[number + 1 :])
-                return [replace(other, is_sure=False) for other in [*found, *rest]]
-            found += [value for value in values if value.value or not value.is_whole]
-            if all(value.value for value in values) and all(value.is_sure for value in values):
+                rest = self._any_of(module, operands[number + 1 :])
+                return [replace(other, is_certain=False) for other in [*results, *rest]]
+            results += [value for value in values if value.value or not value.is_complete]
+            if all(value.value for value in values) and all(value.is_certain for value in values):
                 break
-            if number == len(several) - 1:
-                found += [value for value in values if not value.value]
-        return found
+            if number == len(operands) - 1:
+                results += [value for value in values if not value.value]
+        return results
 
-    def _joined(self, module: Module, node: ast.JoinedStr) -> list[Known]:
-        found = [Known("")]
+    def _joined(self, module: Module, node: ast.JoinedStr) -> list[ConstantValue]:
+        values = [ConstantValue("")]
         for part in node.values:
-            found = self._pairs(found, list(self.values(module, part)), joined_texts)
-        return [one for one in found if one.text]
+            values = self._pairs(values, list(self.values(module, part)), join_texts)
+        return [value for value in values if value.text]
 
     def _pairs(
-        self, some: list[Known], others: list[Known], join: Callable[[Known, Known], Known | None]
-    ) -> list[Known]:
+        self,
+        some: list[ConstantValue],
+        others: list[ConstantValue],
+        join: Callable[[ConstantValue, ConstantValue], ConstantValue | None],
+    ) -> list[ConstantValue]:
         """Each with each; where the second is unknown, how the first begins."""
         if not some:
             return []
@@ -195,63 +200,63 @@ class Constants:
             others = [UNKNOWN]
         if len(some) * len(others) > 16:
             return []
-        found = [join(one, other) for one in some for other in others]
-        return [one for one in found if one is not None]
+        pairs = [join(first, other) for first in some for other in others]
+        return [value for value in pairs if value is not None]
 
-    def _operation(self, module: Module, node: ast.BinOp) -> list[Known]:
+    def _operation(self, module: Module, node: ast.BinOp) -> list[ConstantValue]:
         left, right = list(self.values(module, node.left)), list(self.values(module, node.right))
-        if left and all(isinstance(one.value, str) for one in left):
+        if left and all(isinstance(value.value, str) for value in left):
             if isinstance(node.op, ast.Add):
-                return self._pairs(left, right, joined_texts)
+                return self._pairs(left, right, join_texts)
             if isinstance(node.op, ast.Div):
-                return self._pairs(left, right, joined_paths)
+                return self._pairs(left, right, join_paths)
             if isinstance(node.op, ast.Mod):
-                return [begun(one, "%") for one in left]
+                return [truncated_at(value, "%") for value in left]
             return []
-        return self._pairs(left, right, calculated(node.op)) if left and right else []
+        return self._pairs(left, right, arithmetic(node.op)) if left and right else []
 
     # Names ------------------------------------------------------------------------------------
 
     def _scopes(self, module: Module, node: ast.AST) -> Iterator[ast.AST]:
         nearest = True
-        for one in module.around(node):
-            if isinstance(one, SCOPES):
-                if not isinstance(one, ast.ClassDef) or nearest:
-                    yield one
+        for ancestor in module.ancestors(node):
+            if isinstance(ancestor, SCOPES):
+                if not isinstance(ancestor, ast.ClassDef) or nearest:
+                    yield ancestor
                 nearest = False
 
-    def _named(self, module: Module, node: ast.Name) -> list[Known]:
+    def _named_value(self, module: Module, node: ast.Name) -> list[ConstantValue]:
         if node.id == "__file__":
-            return [Known("/", is_whole=False)]
-        found = self.bindings(module, node)
-        if found:
-            return self._bound_values(module, found)
+            return [ConstantValue("/", is_complete=False)]
+        bindings = self.bindings(module, node)
+        if bindings:
+            return self._bound_values(module, bindings)
         name = module.names.of(node)
         return self._constant(name) if name is not None else []
 
-    def _bound_values(self, module: Module, found: list[Binding]) -> list[Known]:
-        values = [self._binding(module, one) for one in found]
-        flat = [one for several in values for one in several]
-        return flat if all(values) else [replace(one, is_sure=False) for one in flat]
+    def _bound_values(self, module: Module, bindings: list[Binding]) -> list[ConstantValue]:
+        values = [self._binding(module, binding) for binding in bindings]
+        flat = [value for group in values for value in group]
+        return flat if all(values) else [replace(value, is_certain=False) for value in flat]
 
-    def _binding(self, module: Module, one: Binding) -> list[Known]:
-        if one.parameter is not None:
-            return self._parameter(module, one.parameter)
-        return list(self.values(module, one.value)) if one.value is not None else []
+    def _binding(self, module: Module, binding: Binding) -> list[ConstantValue]:
+        if binding.parameter is not None:
+            return self._parameter(module, binding.parameter)
+        return list(self.values(module, binding.value)) if binding.value is not None else []
 
-    def _constant(self, name: str) -> list[Known]:
+    def _constant(self, name: str) -> list[ConstantValue]:
         """A constant of another file of the project."""
         place, _, last = name.rpartition(".")
         module = self.project.modules.get(place)
         if module is None:
             return []
-        found = self._bindings(module).get((module.tree, last))
-        if found:
-            return self._bound_values(module, found)
-        told = module.names.known.get(last)
-        return self._constant(told) if told is not None and told != name else []
+        bindings = self._bindings(module).get((module.tree, last))
+        if bindings:
+            return self._bound_values(module, bindings)
+        imported = module.names.imports.get(last)
+        return self._constant(imported) if imported is not None and imported != name else []
 
-    def _parameter(self, module: Module, node: ast.arg) -> list[Known]:
+    def _parameter(self, module: Module, node: ast.arg) -> list[ConstantValue]:
         function = module.parents[module.parents[node]]
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return []
@@ -259,143 +264,157 @@ class Constants:
         if option is not None:
             return self._option(option)
         default = default_of(function, node.arg)
-        found: list[Known] = []
+        results: list[ConstantValue] = []
         calls, is_all = self.callers.calls_of(module, function)
         is_method = isinstance(module.parents.get(function), ast.ClassDef)
         for where, call in calls:
-            given = argument_of(function, call, node.arg, is_method)
-            if given is not None:
-                values = list(self.values(where, given))
+            value = argument_of(function, call, node.arg, is_method)
+            if value is not None:
+                values = list(self.values(where, value))
             else:
                 values = list(self.values(module, default))
             if not values:
                 is_all = False
-            found += values
+            results += values
         if not calls:
-            is_all, found = False, list(self.values(module, default))
-        return found if is_all else [replace(one, is_sure=False) for one in found]
+            is_all, results = False, list(self.values(module, default))
+        return results if is_all else [replace(value, is_certain=False) for value in results]
 
     # Attributes, items, options ---------------------------------------------------------------
 
     @cached_property
     def _options(self) -> dict[str, list[Option]]:
-        found: dict[str, list[Option]] = defaultdict(list)
+        options: dict[str, list[Option]] = defaultdict(list)
         for module in self.project:
             for name, option in declared(module).items():
-                found[name].append(option)
-        return found
+                options[name].append(option)
+        return options
 
-    def _option(self, option: Option) -> list[Known]:
+    def _option(self, option: Option) -> list[ConstantValue]:
         values = self.values(option.module, option.default)
-        return [replace(one, is_sure=False, option=option.title) for one in values]
+        return [replace(value, is_certain=False, option=option.title) for value in values]
 
-    def _attribute(self, module: Module, node: ast.Attribute) -> list[Known]:
+    def _attribute(self, module: Module, node: ast.Attribute) -> list[ConstantValue]:
         name = module.names.of(node)
-        if name is not None and (found := self._constant(name)):
-            return found
+        if name is not None and (values := self._constant(name)):
+            return values
         owner = node.value
         if dotted(owner) in ("self", "cls"):
-            around = module.class_around(node)
+            around = module.enclosing_class(node)
             return [] if around is None else self._member(module, around, node.attr)
-        if isinstance(owner, ast.Name) and (found := self._of_object(module, owner, node.attr)):
-            return found
+        if isinstance(owner, ast.Name) and (values := self._of_object(module, owner, node.attr)):
+            return values
         base = dotted(owner.func if isinstance(owner, ast.Call) else owner)
         is_flag = name is None or name.startswith(("absl.", "tensorflow.compat.v1."))
         if base is not None and is_flag and node.attr in self._options:
             options = self._options[node.attr]
-            return [one for option in options for one in self._option(option)]
+            return [value for option in options for value in self._option(option)]
         if node.attr in ("parent", "name", "path"):
-            return [replace(one, is_whole=False) for one in self.values(module, owner)]
+            return _incomplete(self.values(module, owner))
         return []
 
-    def _of_object(self, module: Module, owner: ast.Name, name: str) -> list[Known]:
+    def _of_object(self, module: Module, owner: ast.Name, name: str) -> list[ConstantValue]:
         """An attribute of a class of the project's own, or of a plain namespace."""
-        found = self.bindings(module, owner)
-        if len(found) == 1 and isinstance(found[0].value, ast.Call):
-            call = found[0].value
-            given = next((one.value for one in call.keywords if one.arg == name), None)
-            if given is not None:
-                return list(self.values(module, given))
+        bindings = self.bindings(module, owner)
+        if len(bindings) == 1 and isinstance(bindings[0].value, ast.Call):
+            call = bindings[0].value
+            value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+            if value is not None:
+                return list(self.values(module, value))
             owner_class = class_of(self.project, module, call.func)
         else:
-            owner_class = None if found else class_of(self.project, module, owner)
+            owner_class = None if bindings else class_of(self.project, module, owner)
         return [] if owner_class is None else self._member(*owner_class, name)
 
-    def _member(self, module: Module, owner: ast.ClassDef, name: str) -> list[Known]:
-        found = [*self._bindings(module).get((owner, f"self.{name}"), ())]
-        found += self._bindings(module).get((owner, name), ())
-        return self._bound_values(module, found)
+    def _member(self, module: Module, owner: ast.ClassDef, name: str) -> list[ConstantValue]:
+        bindings = [*self._bindings(module).get((owner, f"self.{name}"), ())]
+        bindings += self._bindings(module).get((owner, name), ())
+        return self._bound_values(module, bindings)
 
-    def _item(self, module: Module, node: ast.Subscript) -> list[Known]:
+    def _item(self, module: Module, node: ast.Subscript) -> list[ConstantValue]:
         if module.names.of(node.value) == "os.environ":
             return self._environment(module, node.slice, None)
         owner = node.value
-        found = self.bindings(module, owner) if isinstance(owner, ast.Name) else []
-        values = [one.value for one in found] if found else [owner]
+        bindings = self.bindings(module, owner) if isinstance(owner, ast.Name) else []
+        values = [binding.value for binding in bindings] if bindings else [owner]
         if len(values) == 1 and isinstance(values[0], ast.Dict):
             for key, value in zip(values[0].keys, values[0].values, strict=True):
                 if key is not None and ast.dump(key) == ast.dump(node.slice):
                     return list(self.values(module, value))
             return []
-        known = self.values(module, owner)
-        return [one for one in known if isinstance(one.value, str)] if len(values) == 1 else []
+        results = self.values(module, owner)
+        return (
+            [value for value in results if isinstance(value.value, str)] if len(values) == 1 else []
+        )
 
-    def _environment(self, module: Module, name: ast.expr, default: ast.expr | None) -> list[Known]:
-        text = next((one.text for one in self.values(module, name)), "")
+    def _environment(
+        self, module: Module, name: ast.expr, default: ast.expr | None
+    ) -> list[ConstantValue]:
+        text = next((value.text for value in self.values(module, name)), "")
         if text in ENVIRONMENT:
-            return [Known(ENVIRONMENT[text], is_whole=False)]
+            return [ConstantValue(ENVIRONMENT[text], is_complete=False)]
         values = self.values(module, default)
-        return [replace(one, is_sure=False, option=text) for one in values]
+        return [replace(value, is_certain=False, option=text) for value in values]
 
     # Calls ------------------------------------------------------------------------------------
 
-    def _call(self, module: Module, node: ast.Call) -> Iterable[Known]:
+    def _call(self, module: Module, node: ast.Call) -> Iterable[ConstantValue]:
         name = module.names.of(node.func)
         if name is None and isinstance(node.func, ast.Name):
             name = node.func.id
         first = node.args[0] if node.args else None
-        if name in HERE:
-            return (Known(HERE[name], is_whole=False),)
+        if name in LOCAL_PATHS:
+            return (ConstantValue(LOCAL_PATHS[name], is_complete=False),)
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault") and first is not None:
             default = node.args[1] if len(node.args) > 1 else None
             return self._environment(module, first, default)
         if name in JOINS:
             return self._path(module, node.args)
-        if name in LIKE_ARGUMENT and first is not None:
-            found = self.values(module, first)
-            return found if name in WHOLE else [replace(one, is_whole=False) for one in found]
+        if name in RETURNS_ARGUMENT and first is not None:
+            values = self.values(module, first)
+            return values if name in WHOLE else _incomplete(values)
         if name in ("int", "float") and first is not None:
             kind = int if name == "int" else float
-            return [one for one in (cast(one, kind) for one in self.values(module, first)) if one]
+            return [
+                value
+                for value in (cast(value, kind) for value in self.values(module, first))
+                if value
+            ]
         if name == "os.path.dirname" and first is not None:
-            return [replace(one, is_whole=False) for one in self.values(module, first)]
+            return _incomplete(self.values(module, first))
         if isinstance(node.func, ast.Attribute):
             if node.func.attr == "joinpath":
                 return self._path(module, [node.func.value, *node.args])
             if node.func.attr == "get" and first is not None:
                 item = ast.Subscript(node.func.value, first, ast.Load())
                 return self._item(module, item)
-            if node.func.attr in LIKE_OBJECT:
-                found = self.values(module, node.func.value)
+            if node.func.attr in RETURNS_OBJECT:
+                values = self.values(module, node.func.value)
                 if node.func.attr in WHOLE:
-                    return found
+                    return values
                 is_below = node.func.attr in BELOW
-                return [below(one) if is_below else begun(one, "{") for one in found]
+                return [
+                    path_below(value) if is_below else truncated_at(value, "{") for value in values
+                ]
         return self._returned(module, node)
 
-    def _path(self, module: Module, parts: list[ast.expr]) -> list[Known]:
-        found = list(self.values(module, parts[0])) if parts else [Known(".")]
+    def _path(self, module: Module, parts: list[ast.expr]) -> list[ConstantValue]:
+        values = list(self.values(module, parts[0])) if parts else [ConstantValue(".")]
         for part in parts[1:]:
-            found = self._pairs(found, list(self.values(module, part)), joined_paths)
-        return found
+            values = self._pairs(values, list(self.values(module, part)), join_paths)
+        return values
 
-    def _returned(self, module: Module, node: ast.Call) -> list[Known]:
+    def _returned(self, module: Module, node: ast.Call) -> list[ConstantValue]:
         """What a function of the project's own returns."""
-        told = function_of(self.project, module, node.func)
-        if told is None or isinstance(told[1], ast.Lambda):
+        definition = function_of(self.project, module, node.func)
+        if definition is None or isinstance(definition[1], ast.Lambda):
             return []
-        returned = [one.value for one in returns_of(told[1]) if one.value is not None]
-        return self._either(told[0], returned)
+        returned = [
+            statement.value
+            for statement in returns_of(definition[1])
+            if statement.value is not None
+        ]
+        return self._any_of(definition[0], returned)
 
     # What names are given ---------------------------------------------------------------------
 
@@ -405,14 +424,18 @@ class Constants:
         return self._bound[module]
 
 
-KINDS: dict[type[ast.AST], Callable[[Constants, Module, Any], Iterable[Known]]] = {
+def _incomplete(values: Iterable[ConstantValue]) -> list[ConstantValue]:
+    return [replace(value, is_complete=False) for value in values]
+
+
+KINDS: dict[type[ast.AST], Callable[[Constants, Module, Any], Iterable[ConstantValue]]] = {
     ast.JoinedStr: Constants._joined,
     ast.FormattedValue: Constants._formatted,
-    ast.Name: Constants._named,
+    ast.Name: Constants._named_value,
     ast.Attribute: Constants._attribute,
     ast.BinOp: Constants._operation,
     ast.UnaryOp: Constants._negative,
-    ast.IfExp: lambda self, module, node: self._either(module, [node.body, node.orelse]),
+    ast.IfExp: lambda self, module, node: self._any_of(module, [node.body, node.orelse]),
     ast.BoolOp: Constants._first_true,
     ast.Subscript: Constants._item,
     ast.Call: Constants._call,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import method_part
+from tpuctl.preflight.analysis.source_findings import method_node
 from tpuctl.preflight.analysis.syntax import Function, argument
 
-__all__ = ["assigned", "divides", "stays_on_host"]
+__all__ = ["assigned_values", "divides_evenly", "stays_on_host"]
 
 # What keeps the number of examples.
 KEEPS = {"shuffle", "map", "cache", "prefetch", "with_options", "enumerate", "filter_by_shard"}
@@ -20,24 +20,24 @@ BUILTINS = {"print", "len", "enumerate", "str", "repr", "list", "tuple", "zip"}
 ON_HOST = {"as_numpy_iterator", "unbatch", "save", "cardinality"}
 
 
-def divides(module: Module, node: ast.Call, before: list[ast.Call]) -> bool:
+def divides_evenly(module: Module, node: ast.Call, before: list[ast.Call]) -> bool:
     """Whether the number of examples is known, and divides evenly."""
     size = _number(module, argument(node, 0, "batch_size"))
     if not size:
         return False
     factor = 1
-    for one in before:
-        last = getattr(one.func, "attr", "")
+    for call in before:
+        last = getattr(call.func, "attr", "")
         if last == "repeat":
-            factor *= _number(module, argument(one, 0, "count")) or 1
+            factor *= _number(module, argument(call, 0, "count")) or 1
         elif last in ("take",):
-            count = _number(module, argument(one, 0, "count"))
+            count = _number(module, argument(call, 0, "count"))
             return count is not None and count * factor % size == 0
-        elif last == "range" and len(one.args) == 1:
-            count = _number(module, one.args[0])
+        elif last == "range" and len(call.args) == 1:
+            count = _number(module, call.args[0])
             return count is not None and count * factor % size == 0
         elif last in ("from_tensor_slices", "from_tensors"):
-            count = _length(module, one.args[0]) if one.args else None
+            count = _length(module, call.args[0]) if call.args else None
             return count is not None and count * factor % size == 0
         elif last not in KEEPS:
             return False
@@ -58,12 +58,12 @@ def _only_value(module: Module, node: ast.expr | None) -> ast.expr | None:
     """What a name is given, where that is one thing only."""
     if not isinstance(node, ast.Name):
         return None
-    for around in (module.function_around(node), module.tree):
+    for around in (module.enclosing_function(node), module.tree):
         if around is None:
             continue
-        found = list(assigned(module, around, node.id, 1 << 30))
-        if found:
-            return found[0] if len(found) == 1 else None
+        values = list(assigned_values(module, around, node.id, 1 << 30))
+        if values:
+            return values[0] if len(values) == 1 else None
     return None
 
 
@@ -71,17 +71,17 @@ def _length(module: Module, node: ast.expr, depth: int = 0) -> int | None:
     """The first dimension of an array or a structure of them."""
     if isinstance(node, (ast.Tuple, ast.Dict)) and depth < 5:
         parts = node.elts if isinstance(node, ast.Tuple) else node.values
-        found = (_length(module, part, depth + 1) for part in parts)
-        return next((one for one in found if one is not None), None)
+        lengths = (_length(module, part, depth + 1) for part in parts)
+        return next((length for length in lengths if length is not None), None)
     if isinstance(node, ast.List):
         return len(node.elts)
     if isinstance(node, ast.Call):
-        return _made_length(module, node, depth)
+        return _array_length(module, node, depth)
     value = _only_value(module, node)
     return None if value is None or depth > 5 else _length(module, value, depth + 1)
 
 
-def _made_length(module: Module, node: ast.Call, depth: int) -> int | None:
+def _array_length(module: Module, node: ast.Call, depth: int) -> int | None:
     last = getattr(node.func, "attr", "")
     if last in ("astype", "reshape") and isinstance(node.func, ast.Attribute) and depth < 5:
         return _length(module, node.func.value, depth + 1) if last == "astype" else None
@@ -103,7 +103,7 @@ def _made_length(module: Module, node: ast.Call, depth: int) -> int | None:
     return _number(module, shape)
 
 
-def assigned(module: Module, around: ast.AST, name: str, line: int) -> Iterator[ast.expr]:
+def assigned_values(module: Module, around: ast.AST, name: str, line: int) -> Iterator[ast.expr]:
     """What a name is given in a function before a line."""
     for node in ast.walk(around):
         if isinstance(node, ast.Assign) and node.lineno <= line:
@@ -121,41 +121,43 @@ def stays_on_host(project: Project, module: Module, node: ast.Call) -> bool:
 
 
 def _is_unbatched(project: Project, module: Module, node: ast.Call) -> bool:
-    around = module.function_around(node)
-    outer = None if around is None else module.function_around(around)
+    around = module.enclosing_function(node)
+    outer = None if around is None else module.enclosing_function(around)
     names = _names_of(module, node)
     for where, call in _unbatches(project):
         if where is module and _place(call) > _place(node):
-            if outer is not None and outer in where.around(call):
+            if outer is not None and outer in where.ancestors(call):
                 return True  # what a function within makes, the one around takes apart
             root = _root(call)
             if isinstance(root, ast.Name) and root.id in names:
-                return where.function_around(call) is around
+                return where.enclosing_function(call) is around
         if around is not None and _returns(module, around, node):
             root = _root(call)
-            made = function_of(project, where, root.func) if isinstance(root, ast.Call) else None
-            if made is not None and made[1] is around:
+            definition = (
+                function_of(project, where, root.func) if isinstance(root, ast.Call) else None
+            )
+            if definition is not None and definition[1] is around:
                 return True
     return False
 
 
 def _unbatches(project: Project) -> list[tuple[Module, ast.Call]]:
-    if "unbatches" not in project.known:
-        project.known["unbatches"] = [
+    if "unbatches" not in project.cache:
+        project.cache["unbatches"] = [
             (module, call)
             for module in project
             for call in module.calls
             if isinstance(call.func, ast.Attribute) and call.func.attr == "unbatch"
         ]
-    found: list[tuple[Module, ast.Call]] = project.known["unbatches"]
-    return found
+    calls: list[tuple[Module, ast.Call]] = project.cache["unbatches"]
+    return calls
 
 
 def _is_read(module: Module, node: ast.Call) -> bool:
     """Whether all who take the batches are loops of Python's that hand them to no step."""
     names = _names_of(module, node)
     ends = [_end(module, node)]
-    around = module.function_around(node) or module.tree
+    around = module.enclosing_function(node) or module.tree
     if isinstance(module.parents.get(ends[0]), ast.Assign):
         if len(names) != 1:
             return False
@@ -164,7 +166,7 @@ def _is_read(module: Module, node: ast.Call) -> bool:
             for part in ast.walk(around)
             if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load)
         ]
-    return bool(ends) and all(_is_host_end(module, one) for one in ends)
+    return bool(ends) and all(_is_host_end(module, end) for end in ends)
 
 
 def _is_host_end(module: Module, node: ast.AST) -> bool:
@@ -175,15 +177,21 @@ def _is_host_end(module: Module, node: ast.AST) -> bool:
         node, parent = parent, module.parents.get(parent)
     if not isinstance(parent, ast.For) or parent.iter is not node:
         return False
-    taken = {one.id for one in ast.walk(parent.target) if isinstance(one, ast.Name)}
-    return not any(_hands_on(module, call, taken) for one in parent.body for call in _calls(one))
+    names = {part.id for part in ast.walk(parent.target) if isinstance(part, ast.Name)}
+    return not any(
+        _passes_to_step(module, call, names)
+        for statement in parent.body
+        for call in _calls(statement)
+    )
 
 
-def _hands_on(module: Module, call: ast.Call, taken: set[str]) -> bool:
+def _passes_to_step(module: Module, call: ast.Call, names: set[str]) -> bool:
     """Whether a call takes one of the names to where a TPU may be."""
-    given = [*call.args, *(key.value for key in call.keywords)]
+    arguments = [*call.args, *(key.value for key in call.keywords)]
     if not any(
-        isinstance(part, ast.Name) and part.id in taken for one in given for part in ast.walk(one)
+        isinstance(part, ast.Name) and part.id in names
+        for value in arguments
+        for part in ast.walk(value)
     ):
         return False
     name = module.names.of(call.func)
@@ -193,7 +201,7 @@ def _hands_on(module: Module, call: ast.Call, taken: set[str]) -> bool:
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return (part for part in ast.walk(node) if isinstance(part, ast.Call))
 
 
 def _end(module: Module, node: ast.AST) -> ast.AST:
@@ -219,14 +227,14 @@ def _root(call: ast.Call) -> ast.AST:
 def _names_of(module: Module, node: ast.Call) -> set[str]:
     parent = module.parents.get(_end(module, node))
     targets = parent.targets if isinstance(parent, ast.Assign) else []
-    return {one.id for one in targets if isinstance(one, ast.Name)}
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _returns(module: Module, function: Function, node: ast.Call) -> bool:
     parent = module.parents.get(_end(module, node))
-    return isinstance(parent, ast.Return) and module.function_around(parent) is function
+    return isinstance(parent, ast.Return) and module.enclosing_function(parent) is function
 
 
 def _place(call: ast.Call) -> tuple[int, int]:
-    part = method_part(call)
+    part = method_node(call)
     return getattr(part, "lineno", 0), getattr(part, "col_offset", 0)

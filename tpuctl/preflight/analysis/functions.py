@@ -32,18 +32,20 @@ def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module
                 return None
             node = node.args[0]
         elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
-            around = module.class_around(node)
+            around = module.enclosing_class(node)
             return None if around is None else method_of(project, module, around, node.attr)
-        elif isinstance(node, ast.Name) and (one := _bound(project, module, node)) is not None:
-            if not isinstance(one, ast.Assign):
-                return (module, one)
-            node = one.value
+        elif isinstance(node, ast.Name) and (bound := _bound(project, module, node)) is not None:
+            if not isinstance(bound, ast.Assign):
+                return (module, bound)
+            node = bound.value
         else:
             break
     name = module.names.of(node)
-    told = project.find(name) if name is not None else None
-    if told is not None and isinstance(told[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return told[0], told[1]
+    definition = project.find(name) if name is not None else None
+    if definition is not None and isinstance(
+        definition[1], (ast.FunctionDef, ast.AsyncFunctionDef)
+    ):
+        return definition[0], definition[1]
     return None
 
 
@@ -53,16 +55,20 @@ def class_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, a
     if name is None:
         local = module.classes.get(node.id) if isinstance(node, ast.Name) else None
         return None if local is None else (module, local)
-    told = project.find(name)
-    return (told[0], told[1]) if told is not None and isinstance(told[1], ast.ClassDef) else None
+    definition = project.find(name)
+    return (
+        (definition[0], definition[1])
+        if definition is not None and isinstance(definition[1], ast.ClassDef)
+        else None
+    )
 
 
 def method_of(
     project: Project, module: Module, around: ast.ClassDef, name: str
 ) -> tuple[Module, Function] | None:
     """A method of a class, its own or one that it has from another of the project."""
-    for where, one in _family(project, module, around):
-        for part in one.body:
+    for where, cls in _family(project, module, around):
+        for part in cls.body:
             if isinstance(part, ast.FunctionDef) and part.name == name:
                 return where, part
     return None
@@ -74,8 +80,8 @@ def keras_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterato
     Classes of the project's own in between are seen through. What Hugging Face's TensorFlow models
     derive from counts as "tf_keras.Model".
     """
-    for where, one in _family(project, module, node):
-        for base in one.bases:
+    for where, cls in _family(project, module, node):
+        for base in cls.bases:
             name = where.names.of(base)
             if name is None:
                 continue
@@ -92,13 +98,13 @@ def _family(
     seen: set[ast.AST] = set()
     waiting = [(module, node)]
     while waiting:
-        where, one = waiting.pop(0)
-        if one in seen:
+        where, cls = waiting.pop(0)
+        if cls in seen:
             continue
-        seen.add(one)
-        yield where, one
-        found = (class_of(project, where, base) for base in one.bases)
-        waiting.extend(told for told in found if told is not None)
+        seen.add(cls)
+        yield where, cls
+        bases = (class_of(project, where, base) for base in cls.bases)
+        waiting.extend(base for base in bases if base is not None)
 
 
 def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
@@ -110,23 +116,23 @@ def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
     version = target.version
     if version is not None and version < (2, 16):
         return True
-    if OLD_KERAS not in project.known:
-        project.known[OLD_KERAS] = any(OLD_KERAS in module.text for module in project)
-    return bool(project.known[OLD_KERAS])
+    if OLD_KERAS not in project.cache:
+        project.cache[OLD_KERAS] = any(OLD_KERAS in module.text for module in project)
+    return bool(project.cache[OLD_KERAS])
 
 
 def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:
     """The last definition of a name in the scopes around it, or assignment of what may be one."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
-    for scope in module.around(node):
+    for scope in module.ancestors(node):
         if not isinstance(scope, scopes):
             continue
         key = ("scope", scope)
-        if key not in project.known:
-            project.known[key] = dict(reversed(list(_definitions(scope))))
-        found: Scoped | None = project.known[key].get(node.id)
-        if found is not None:
-            return found
+        if key not in project.cache:
+            project.cache[key] = dict(reversed(list(_definitions(scope))))
+        definition: Scoped | None = project.cache[key].get(node.id)
+        if definition is not None:
+            return definition
     return None
 
 
@@ -134,11 +140,13 @@ def _definitions(scope: ast.AST) -> Iterator[tuple[str, Scoped]]:
     """The functions of a scope and the assignments that could name one, the last first."""
     waiting = list(getattr(scope, "body", []))
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield one.name, one
-        elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            if isinstance(one.value, (ast.Lambda, ast.Call, ast.Name)):
-                yield one.targets[0].id, one
-        elif not isinstance(one, ast.ClassDef):
-            waiting.extend(part for part in ast.iter_child_nodes(one) if isinstance(part, ast.stmt))
+        value = waiting.pop()
+        if isinstance(value, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield value.name, value
+        elif isinstance(value, ast.Assign) and isinstance(value.targets[0], ast.Name):
+            if isinstance(value.value, (ast.Lambda, ast.Call, ast.Name)):
+                yield value.targets[0].id, value
+        elif not isinstance(value, ast.ClassDef):
+            waiting.extend(
+                part for part in ast.iter_child_nodes(value) if isinstance(part, ast.stmt)
+            )

@@ -19,19 +19,19 @@ from tpuctl.preflight.analysis.abstract_values import (
     Scope,
     Value,
     container,
-    joined,
+    join,
 )
-from tpuctl.preflight.analysis.expressions import Expressions, carried
+from tpuctl.preflight.analysis.expressions import Expressions, loop_carried
 from tpuctl.preflight.analysis.library import array_function, is_boolean_name
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.syntax import Function, default_of, own_nodes
 from tpuctl.preflight.analysis.traced import Traced, find_traced
 from tpuctl.preflight.findings import Target
 
-__all__ = ["Inference", "inferred"]
+__all__ = ["Inference", "infer"]
 
-CONTEXTS = 6  # kinds of arguments for which a function is looked through
-DEPTH = 25
+MAX_CONTEXTS = 6  # kinds of arguments for which a function is looked through
+MAX_DEPTH = 25
 PLAIN_TYPES = {"int", "bool", "str", "float", "Callable", "Optional[int]", "list[int]"}
 CONTAINERS = {"list", "tuple", "dict", "Mapping", "Sequence"}
 NUMBERS = {"int", "float", "bool", "str"}
@@ -44,13 +44,13 @@ OBJECTS = {"model", "optimizer", "network", "strategy", "tape", "net", "generato
 OPTIONAL = re.compile(r"mask|weight|label|target|ids|inputs?$|lengths|^x$|^y$")
 
 
-def inferred(project: Project, target: Target) -> Inference:
+def infer(project: Project, target: Target) -> Inference:
     """What is known of a project's traced functions; found out once."""
     key = ("inference", target)
-    if key not in project.known:
-        project.known[key] = Inference(project, target)
-    found: Inference = project.known[key]
-    return found
+    if key not in project.cache:
+        project.cache[key] = Inference(project, target)
+    inference: Inference = project.cache[key]
+    return inference
 
 
 class Inference(Expressions):
@@ -65,40 +65,40 @@ class Inference(Expressions):
         self.current: list[Traced] = []
         self.returned: list[list[Value]] = []
         self.certain: set[ast.AST] = set()  # of which all arguments are known
-        roots = [one for one in self.traced.values() if one.is_root]
+        roots = [traced for traced in self.traced.values() if traced.is_root]
         # What is reached first: so are all that it calls. Of those, steps before layers, and those
         # before what they are made of: what calls says most.
-        layers = sorted(filter(_is_layer, roots), key=lambda one: one.node.lineno)
-        ordered = [one for one in roots if not _is_layer(one)] + layers[::-1]
-        for one in sorted(ordered, key=lambda one: not one.is_reached):
-            if one.node not in self.certain:
-                self._root(one)
-        for one in sorted(self.traced.values(), key=lambda one: not one.is_reached):
-            if one.node not in self.contexts:
-                self._root(one)
+        layers = sorted(filter(_is_layer, roots), key=lambda traced: traced.node.lineno)
+        ordered = [traced for traced in roots if not _is_layer(traced)] + layers[::-1]
+        for function in sorted(ordered, key=lambda function: not function.is_reached):
+            if function.node not in self.certain:
+                self._root(function)
+        for function in sorted(self.traced.values(), key=lambda function: not function.is_reached):
+            if function.node not in self.contexts:
+                self._root(function)
 
     def functions(self) -> Iterator[Traced]:
         """All that is compiled, what is defined within others and called there too."""
-        for node, one in self.traced.items():
+        for node, traced in self.traced.items():
             if node in self.contexts:
-                yield one
+                yield traced
 
     @cached_property
     def sites(self) -> list[tuple[Traced, ast.AST]]:
         """Every part of what is compiled, with the function that it belongs to."""
-        return [(one, node) for one in self.functions() for node in own_nodes(one.node)]
+        return [(traced, node) for traced in self.functions() for node in own_nodes(traced.node)]
 
     @cached_property
     def array_calls(self) -> list[tuple[Traced, ast.Call, str]]:
         """The calls of TensorFlow's and Keras' operations in what is compiled, with the name of
         the operation, such as "boolean_mask"."""
-        found = []
-        for one, node in self.sites:
+        calls = []
+        for traced, node in self.sites:
             if isinstance(node, ast.Call):
-                function = array_function(one.module.names.of(node.func))
+                function = array_function(traced.module.names.of(node.func))
                 if function is not None:
-                    found.append((one, node, function))
-        return found
+                    calls.append((traced, node, function))
+        return calls
 
     def mask_of(self, node: ast.Subscript) -> ast.expr | None:
         """The part of an index that is a boolean tensor, where a tensor is indexed by one."""
@@ -120,27 +120,29 @@ class Inference(Expressions):
 
     # Functions --------------------------------------------------------------------------------
 
-    def _root(self, one: Traced) -> None:
-        module, node = one.module, one.node
-        owner = module.class_around(node)
+    def _root(self, traced: Traced) -> None:
+        module, node = traced.module, traced.node
+        owner = module.enclosing_class(node)
         is_method = isinstance(module.parents.get(node), ast.ClassDef)
         scope = self.host_scope(module, node)
         parameters = _parameters(node)
-        given: dict[str, Value] = {}
+        arguments: dict[str, Value] = {}
         for place, parameter in enumerate(parameters):
             if place == 0 and is_method and parameter.arg in ("self", "cls"):
-                given[parameter.arg] = OBJECT
+                arguments[parameter.arg] = OBJECT
             else:
-                given[parameter.arg] = self._guess(one, parameter, place - is_method)
+                arguments[parameter.arg] = self._parameter_value(
+                    traced, parameter, place - is_method
+                )
         owners: list[Owner | None] = []
         if owner is not None:
-            owners += [(module, owner), *self.derived(owner)]
-        for who in owners[:CONTEXTS] or [None]:
-            self._run(Closure(module, node, scope, who), one, given)
+            owners += [(module, owner), *self.subclasses_of(owner)]
+        for who in owners[:MAX_CONTEXTS] or [None]:
+            self._run(Closure(module, node, scope, who), traced, arguments)
 
-    def _guess(self, one: Traced, parameter: ast.arg, place: int) -> Value:
+    def _parameter_value(self, traced: Traced, parameter: ast.arg, place: int) -> Value:
         """What a parameter is of a function with which tracing begins."""
-        default = default_of(one.node, parameter.arg)
+        default = default_of(traced.node, parameter.arg)
         if default is not None and not (
             isinstance(default, ast.Constant) and default.value is None
         ):
@@ -153,43 +155,45 @@ class Inference(Expressions):
             return UNKNOWN
         if name in OBJECTS or annotation.endswith(("Model", "Optimizer", "Layer")):
             return OBJECT
-        if not one.is_root:
+        if not traced.is_root:
             return UNKNOWN
-        told = self._given_by_callers(one, name, place)
-        if told is not None:
-            return told
+        value = self._passed_by_callers(traced, name, place)
+        if value is not None:
+            return value
         is_one = annotation in ("tf.Tensor", "tensorflow.Tensor") or name in ("y_true", "y_pred")
         return replace(TENSOR, is_structure=not is_one, is_boolean=is_boolean_name(name))
 
-    def _given_by_callers(self, one: Traced, name: str, place: int) -> Value | None:
+    def _passed_by_callers(self, traced: Traced, name: str, place: int) -> Value | None:
         """What plain Python hands to a function, where all who call it say so."""
-        told: list[Value] = []
-        for module, call in self.callers(one.node):
-            given = next((key.value for key in call.keywords if key.arg == name), None)
-            if given is None and len(call.args) > place >= 0:
-                given = call.args[place]
-            if given is None or isinstance(given, ast.Starred):
+        values: list[Value] = []
+        for module, call in self.callers(traced.node):
+            passed = next((key.value for key in call.keywords if key.arg == name), None)
+            if passed is None and len(call.args) > place >= 0:
+                passed = call.args[place]
+            if passed is None or isinstance(passed, ast.Starred):
                 return None
-            told.append(self.host_value(module, given))
-        for module, call in one.calls:
+            values.append(self.host_value(module, passed))
+        for module, call in traced.calls:
             everything = next((key.value for key in call.keywords if key.arg == "args"), None)
             everything = everything or (call.args[1] if len(call.args) > 1 else None)
             if not isinstance(everything, ast.Tuple) or len(everything.elts) <= place:
                 return None
-            told.append(self.host_value(module, everything.elts[place]))
-        if not told or any(value.kind is Kind.UNKNOWN for value in told):
+            values.append(self.host_value(module, everything.elts[place]))
+        if not values or any(value.kind is Kind.UNKNOWN for value in values):
             return None
-        made = joined(*told)
-        if not made.is_symbolic:
-            return made
-        return replace(made, kind=Kind.TENSOR, is_boolean=made.is_boolean or is_boolean_name(name))
+        merged = join(*values)
+        if not merged.is_symbolic:
+            return merged
+        return replace(
+            merged, kind=Kind.TENSOR, is_boolean=merged.is_boolean or is_boolean_name(name)
+        )
 
-    def call(self, closure: Closure, given: list[Value], named: dict[str, Value]) -> Value:
+    def call(self, closure: Closure, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """What a function of the project's own returns for these arguments."""
         node = closure.node
         if self.hosting or not self.current:
             return self.host_result(closure)
-        if node in self.active or len(self.active) > DEPTH:
+        if node in self.active or len(self.active) > MAX_DEPTH:
             return UNKNOWN
         caller = self.current[-1]
         traced = self.traced.get(node)
@@ -199,47 +203,47 @@ class Inference(Expressions):
         self.traced[node] = traced = replace(
             traced, is_reached=traced.is_reached or caller.is_reached
         )
-        given = [*closure.bound, *given]
+        arguments = [*closure.bound, *arguments]
         bound: dict[str, Value] = {}
         for place, parameter in enumerate(_parameters(node)):
-            if parameter.arg in named:
-                bound[parameter.arg] = named[parameter.arg]
-            elif place < len(given):
-                bound[parameter.arg] = given[place]
+            if parameter.arg in keywords:
+                bound[parameter.arg] = keywords[parameter.arg]
+            elif place < len(arguments):
+                bound[parameter.arg] = arguments[place]
             else:
                 default = default_of(node, parameter.arg)
                 bound[parameter.arg] = STATIC if default is not None else UNKNOWN
         key = (node, tuple(bound.values()))
         if key in self.results:
             return self.results[key]
-        if self.contexts.get(node, 0) >= CONTEXTS:
-            return joined(*(value for (one, _), value in self.results.items() if one is node))
+        if self.contexts.get(node, 0) >= MAX_CONTEXTS:
+            return join(*(value for (other, _), value in self.results.items() if other is node))
         if all(value.kind is not Kind.UNKNOWN for value in bound.values()):
             self.certain.add(node)
         result = self._run(closure, traced, bound)
         self.results[key] = result
         return result
 
-    def _run(self, closure: Closure, one: Traced, given: dict[str, Value]) -> Value:
+    def _run(self, closure: Closure, traced: Traced, bound: dict[str, Value]) -> Value:
         node = closure.node
         self.contexts[node] = self.contexts.get(node, 0) + 1
-        scope = Scope(closure.module, node, dict(given), closure.scope, closure.owner)
+        scope = Scope(closure.module, node, dict(bound), closure.scope, closure.owner)
         arguments = node.args
         if arguments.vararg is not None:
-            extra = TENSOR if one.is_root else UNKNOWN
+            extra = TENSOR if traced.is_root else UNKNOWN
             scope.names[arguments.vararg.arg] = container([replace(extra, is_structure=True)])
         if arguments.kwarg is not None:
             scope.names[arguments.kwarg.arg] = container([UNKNOWN])
         self.active.append(node)
-        self.current.append(one)
-        self.is_converted = one.autograph
+        self.current.append(traced)
+        self.is_converted = traced.autograph
         self.returned.append([])
         try:
             if isinstance(node, ast.Lambda):
                 return self.value(node.body, scope)
             self.run_body(node.body, scope)
             results = self.returned[-1]
-            return joined(*results) if results else STATIC
+            return join(*results) if results else STATIC
         finally:
             self.active.pop()
             self.current.pop()
@@ -250,39 +254,41 @@ class Inference(Expressions):
 
     def run_body(self, body: list[ast.stmt], scope: Scope) -> bool:
         """Go through statements; whether what follows them is reached."""
-        return all(self._statement(one, scope) for one in body)
+        return all(self._statement(statement, scope) for statement in body)
 
-    def _statement(self, one: ast.stmt, scope: Scope) -> bool:
-        method = getattr(self, f"_on_{type(one).__name__.lower()}", None)
+    def _statement(self, statement: ast.stmt, scope: Scope) -> bool:
+        method = getattr(self, f"_on_{type(statement).__name__.lower()}", None)
         if method is None:
-            self._expressions(one, scope)
+            self._expressions(statement, scope)
             return True
-        is_reached: bool = method(one, scope)
+        is_reached: bool = method(statement, scope)
         return is_reached
 
-    def _on_assign(self, one: ast.Assign, scope: Scope) -> bool:
-        value = self.value(one.value, scope)
-        for target in one.targets:
+    def _on_assign(self, statement: ast.Assign, scope: Scope) -> bool:
+        value = self.value(statement.value, scope)
+        for target in statement.targets:
             self.assign(target, value, scope)
         return True
 
-    def _on_annassign(self, one: ast.AnnAssign, scope: Scope) -> bool:
-        if one.value is not None:
-            self.assign(one.target, self.value(one.value, scope), scope)
+    def _on_annassign(self, statement: ast.AnnAssign, scope: Scope) -> bool:
+        if statement.value is not None:
+            self.assign(statement.target, self.value(statement.value, scope), scope)
         return True
 
-    def _on_augassign(self, one: ast.AugAssign, scope: Scope) -> bool:
-        value = self.combined(self.value(one.target, scope), self.value(one.value, scope))
-        self.assign(one.target, value, scope)
+    def _on_augassign(self, statement: ast.AugAssign, scope: Scope) -> bool:
+        value = self.combined(
+            self.value(statement.target, scope), self.value(statement.value, scope)
+        )
+        self.assign(statement.target, value, scope)
         return True
 
-    def _on_return(self, one: ast.Return, scope: Scope) -> bool:
-        if one.value is not None:
-            self.returned[-1].append(self.value(one.value, scope))
+    def _on_return(self, statement: ast.Return, scope: Scope) -> bool:
+        if statement.value is not None:
+            self.returned[-1].append(self.value(statement.value, scope))
         return False
 
-    def _on_raise(self, one: ast.Raise, scope: Scope) -> bool:
-        self._expressions(one, scope)
+    def _on_raise(self, statement: ast.Raise, scope: Scope) -> bool:
+        self._expressions(statement, scope)
         return False
 
     def _on_continue(self, _: ast.stmt, __: Scope) -> bool:
@@ -290,55 +296,57 @@ class Inference(Expressions):
 
     _on_break = _on_continue
 
-    def _on_with(self, one: ast.With | ast.AsyncWith, scope: Scope) -> bool:
-        for item in one.items:
+    def _on_with(self, statement: ast.With | ast.AsyncWith, scope: Scope) -> bool:
+        for item in statement.items:
             value = self.value(item.context_expr, scope)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value, scope)
-        return self.run_body(one.body, scope)
+        return self.run_body(statement.body, scope)
 
     _on_asyncwith = _on_with
 
-    def _on_functiondef(self, one: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> bool:
-        made = Closure(scope.module, one, scope, scope.owner)
-        scope.names[one.name] = Value(Kind.OBJECT, closure=made)
+    def _on_functiondef(
+        self, statement: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope
+    ) -> bool:
+        closure = Closure(scope.module, statement, scope, scope.owner)
+        scope.names[statement.name] = Value(Kind.OBJECT, closure=closure)
         return True
 
     _on_asyncfunctiondef = _on_functiondef
 
-    def _on_try(self, one: ast.Try | ast.TryStar, scope: Scope) -> bool:
-        self.run_body(one.body, scope)
-        for handler in one.handlers:
+    def _on_try(self, statement: ast.Try | ast.TryStar, scope: Scope) -> bool:
+        self.run_body(statement.body, scope)
+        for handler in statement.handlers:
             self.run_body(handler.body, scope)
-        self.run_body(one.orelse, scope)
-        self.run_body(one.finalbody, scope)
+        self.run_body(statement.orelse, scope)
+        self.run_body(statement.finalbody, scope)
         return True
 
     _on_trystar = _on_try
 
-    def _on_match(self, one: ast.Match, scope: Scope) -> bool:
-        self.value(one.subject, scope)
-        for case in one.cases:
+    def _on_match(self, statement: ast.Match, scope: Scope) -> bool:
+        self.value(statement.subject, scope)
+        for case in statement.cases:
             self.run_body(case.body, scope)
         return True
 
-    def _expressions(self, one: ast.stmt, scope: Scope) -> None:
-        for part in ast.iter_child_nodes(one):
+    def _expressions(self, statement: ast.stmt, scope: Scope) -> None:
+        for part in ast.iter_child_nodes(statement):
             if isinstance(part, ast.expr):
                 self.value(part, scope)
 
-    def _on_if(self, one: ast.If, scope: Scope) -> bool:
-        self.value(one.test, scope)
+    def _on_if(self, statement: ast.If, scope: Scope) -> bool:
+        self.value(statement.test, scope)
         before = dict(scope.names)
-        self._narrow(one.test, scope)
-        is_reached = self.run_body(one.body, scope)
+        self._narrow(statement.test, scope)
+        is_reached = self.run_body(statement.body, scope)
         after = scope.names
         scope.names = dict(before)
-        is_other_reached = self.run_body(one.orelse, scope)
+        is_other_reached = self.run_body(statement.orelse, scope)
         if is_reached and is_other_reached:
             for name, value in after.items():
-                known = scope.names.get(name)
-                scope.names[name] = value if known is None else joined(known, value)
+                previous = scope.names.get(name)
+                scope.names[name] = value if previous is None else join(previous, value)
         elif is_reached:
             scope.names = after
         return is_reached or is_other_reached
@@ -356,48 +364,50 @@ class Inference(Expressions):
         plain = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
         if isinstance(name, ast.Name) and name.id in scope.names:
             value = scope.names[name.id]
-            words = {getattr(one, "id", getattr(one, "attr", "")) for one in plain}
+            words = {
+                getattr(type_name, "id", getattr(type_name, "attr", "")) for type_name in plain
+            }
             if words & CONTAINERS and not value.is_container:
                 scope.names[name.id] = container([value])
             elif words <= NUMBERS:
                 scope.names[name.id] = STATIC
 
-    def _on_for(self, one: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
+    def _on_for(self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         before = dict(scope.names)
         for _ in range(2):  # what the first round changes, the second one sees
-            if isinstance(one, ast.While):
-                is_symbolic = self.value(one.test, scope).is_tensor
+            if isinstance(loop, ast.While):
+                is_symbolic = self.value(loop.test, scope).is_tensor
             else:
-                over = self.value(one.iter, scope)
+                over = self.value(loop.iter, scope)
                 is_symbolic = over.is_tensor
-                self.assign(one.target, over.inner, scope)
-            self.run_body(one.body, scope)
+                self.assign(loop.target, over.inner, scope)
+            self.run_body(loop.body, scope)
             for name, value in before.items():
                 after = scope.names.get(name, value)
                 if is_symbolic and after is not value and not after.is_container:
-                    after = carried(after)
-                scope.names[name] = joined(value, after)
+                    after = loop_carried(after)
+                scope.names[name] = join(value, after)
             if is_symbolic:
-                self._carry_counters(one, scope)
-        self.run_body(one.orelse, scope)
+                self._carry_counters(loop, scope)
+        self.run_body(loop.orelse, scope)
         return True
 
     _on_asyncfor = _on_for
     _on_while = _on_for
 
-    def _carry_counters(self, one: ast.AST, scope: Scope) -> None:
+    def _carry_counters(self, loop: ast.AST, scope: Scope) -> None:
         """What a loop of XLA's counts is no Python number any more."""
-        for part in ast.walk(one):
+        for part in ast.walk(loop):
             if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
-                known = scope.names.get(part.target.id)
-                if known is not None and not known.is_container:
-                    scope.names[part.target.id] = carried(known)
+                value = scope.names.get(part.target.id)
+                if value is not None and not value.is_container:
+                    scope.names[part.target.id] = loop_carried(value)
 
 
-def _is_layer(one: Traced) -> bool:
-    return getattr(one.node, "name", "") in ("call", "__call__")
+def _is_layer(traced: Traced) -> bool:
+    return getattr(traced.node, "name", "") in ("call", "__call__")
 
 
 def _parameters(node: Function) -> list[ast.arg]:
-    one = node.args
-    return [*one.posonlyargs, *one.args, *one.kwonlyargs]
+    arguments = node.args
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

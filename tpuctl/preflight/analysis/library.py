@@ -128,37 +128,39 @@ def is_boolean_name(name: str) -> bool:
 
 
 def result_of(
-    name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+    name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
     """What a library's function returns for these arguments."""
     inside = short(name)
     if inside is not None:
-        return _tensorflow(inside, given, named, node)
+        return _tensorflow(inside, arguments, keywords, node)
     keras = keras_name(name)
     if keras is not None:
-        return _keras(keras, name, given, named, node)
-    everything = [*given, *named.values()]
+        return _keras(keras, name, arguments, keywords, node)
+    everything = [*arguments, *keywords.values()]
     if name.startswith("numpy."):
         return STATIC
     if name.endswith("shape_list"):
         return container([STATIC])  # numbers, but for what nobody knows
-    if name.startswith(PYTHON_TENSORS) and any(one.is_symbolic for one in everything):
+    if name.startswith(PYTHON_TENSORS) and any(value.is_symbolic for value in everything):
         return STRUCTURE
     last = name.rpartition(".")[2]
     return Value(Kind.OBJECT, name=name) if last[:1].isupper() else UNKNOWN
 
 
 def _tensorflow(
-    name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+    name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
-    first = given[0] if given else next(iter(named.values()), STATIC)
+    first = arguments[0] if arguments else next(iter(keywords.values()), STATIC)
     last = name.rpartition(".")[2]
     if name in PLAIN or name.startswith(PLAIN_MODULES):
         return STATIC
     if name in SPARSES:
         return SPARSE
     if name in RAGGED_FUNCTIONS or name.startswith(RAGGEDS):
-        is_known = all(_flat(one).kind is Kind.STATIC for one in given[1:]) and len(given) > 1
+        is_known = (
+            all(_flat(value).kind is Kind.STATIC for value in arguments[1:]) and len(arguments) > 1
+        )
         return replace(RAGGED, name=CONSTANT_ROWS if is_known else "")
     if name in LISTS:
         return container([TENSOR])
@@ -169,31 +171,35 @@ def _tensorflow(
     if last[:1].isupper():
         return Value(Kind.OBJECT, name=f"tensorflow.{name}")
     if first.kind is Kind.RAGGED and last not in SHAPES:
-        return RAGGED if not last.startswith("reduce_") or len(given) + len(named) > 1 else TENSOR
+        return (
+            RAGGED
+            if not last.startswith("reduce_") or len(arguments) + len(keywords) > 1
+            else TENSOR
+        )
     if last in SHAPES:
         return KNOWN
     if name in ("nest.map_structure", "map_fn", "vectorized_map", "scan", "foldl", "foldr"):
         return STRUCTURE
     if name in ("cond", "case", "switch_case"):
         return STRUCTURE
-    return _of_arguments(name, last, given, named, node)
+    return _of_arguments(name, last, arguments, keywords, node)
 
 
 def _of_arguments(
-    name: str, last: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+    name: str, last: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
     is_boolean = last in BOOLEANS and not _has_other_type(node)
     if last in KEEPS:
-        is_boolean = any(one.is_boolean for one in given[:1]) or any(
-            one.is_boolean for one in (given[0].items or () if given else ())
+        is_boolean = any(value.is_boolean for value in arguments[:1]) or any(
+            value.is_boolean for value in (arguments[0].items or () if arguments else ())
         )
-    if last == "where" and len(given) + len(named) >= 3:
-        is_boolean = any(one.is_boolean for one in given[1:])
+    if last == "where" and len(arguments) + len(keywords) >= 3:
+        is_boolean = any(value.is_boolean for value in arguments[1:])
     is_boolean = is_boolean or _is_cast(node)
-    everything = [*given, *named.values()]
+    everything = [*arguments, *keywords.values()]
     is_random = name.startswith("random.") or last.startswith(("random_", "sample_"))
-    symbolic = [_flat(one) for one in everything]
-    if not is_random and all(one.kind <= Kind.KNOWN for one in symbolic):
+    symbolic = [_flat(value) for value in everything]
+    if not is_random and all(value.kind <= Kind.KNOWN for value in symbolic):
         return replace(KNOWN, is_boolean=is_boolean)
     return replace(TENSOR, is_boolean=is_boolean)
 
@@ -205,21 +211,21 @@ def _flat(value: Value) -> Value:
 
 def _is_cast(node: ast.Call) -> bool:
     """Whether the type asked for is boolean."""
-    asked = [one.value for one in node.keywords if one.arg == "dtype"] + node.args[1:2]
+    dtypes = [keyword.value for keyword in node.keywords if keyword.arg == "dtype"] + node.args[1:2]
     return any(
-        (isinstance(one, ast.Attribute) and one.attr in ("bool", "bool_"))
-        or (isinstance(one, ast.Name) and one.id == "bool")
-        or (isinstance(one, ast.Constant) and one.value == "bool")
-        for one in asked
+        (isinstance(dtype, ast.Attribute) and dtype.attr in ("bool", "bool_"))
+        or (isinstance(dtype, ast.Name) and dtype.id == "bool")
+        or (isinstance(dtype, ast.Constant) and dtype.value == "bool")
+        for dtype in dtypes
     )
 
 
 def _has_other_type(node: ast.Call) -> bool:
-    return any(one.arg == "dtype" for one in node.keywords) and not _is_cast(node)
+    return any(keyword.arg == "dtype" for keyword in node.keywords) and not _is_cast(node)
 
 
 def _keras(
-    keras: str, name: str, given: Sequence[Value], named: Mapping[str, Value], node: ast.Call
+    keras: str, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
     if keras in KERAS_PLAIN:
         return STATIC
@@ -227,12 +233,12 @@ def _keras(
     if keras in ("ops.shape", "backend.shape"):
         return container([KNOWN])
     if module in ("ops", "backend", "ops.numpy", "ops.nn"):
-        return _tensorflow(last, given, named, node)
+        return _tensorflow(last, arguments, keywords, node)
     if keras == "Input":
         return Value(Kind.OBJECT, name=name)
     if last[:1].islower():
         if module.startswith(("losses", "metrics", "activations")) and last not in ("get",):
-            return TENSOR if any(one.is_symbolic for one in given) else STATIC
+            return TENSOR if any(value.is_symbolic for value in arguments) else STATIC
         if module.startswith("random"):
             return TENSOR
     return Value(Kind.OBJECT, name=name)
@@ -263,7 +269,7 @@ def attribute_of(value: Value, name: str) -> Value:
     return STATIC if value.kind is Kind.STATIC else UNKNOWN
 
 
-def method_result(value: Value, name: str, given: Sequence[Value]) -> Value:
+def method_result(value: Value, name: str, arguments: Sequence[Value]) -> Value:
     """What a method of a value returns."""
     if name in STATIC_METHODS:
         return STATIC
@@ -280,13 +286,13 @@ def method_result(value: Value, name: str, given: Sequence[Value]) -> Value:
             return container([Value(Kind.STATIC, items=(STATIC, value))])
         return replace(value, is_boolean=value.is_boolean and name != "sum")
     if value.kind is Kind.OBJECT:
-        return _object_method(value, name, given)
+        return _object_method(value, name, arguments)
     if value.kind is Kind.STATIC:
         return STATIC
     return UNKNOWN
 
 
-def _object_method(value: Value, name: str, given: Sequence[Value]) -> Value:
+def _object_method(value: Value, name: str, arguments: Sequence[Value]) -> Value:
     kind = value.name
     if kind.startswith("tensorflow.TensorArray"):
         return value if name in ("write", "scatter", "unstack", "split") else TENSOR
@@ -306,6 +312,6 @@ def _object_method(value: Value, name: str, given: Sequence[Value]) -> Value:
         return TENSOR
     if name == "get_unscaled_gradients":
         return container([STRUCTURE])
-    if any(one.is_symbolic for one in given) and name not in ("apply_gradients", "watch"):
+    if any(value.is_symbolic for value in arguments) and name not in ("apply_gradients", "watch"):
         return STRUCTURE
     return UNKNOWN

@@ -26,16 +26,16 @@ def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.C
     where the script makes records and trains nothing."""
     if target.kind != "node" or only_writes(project):
         return []
-    if "calls for a node" not in project.known:
+    if "calls for a node" not in project.cache:
         constants = Constants.of(project)
-        project.known["calls for a node"] = [
+        project.cache["calls for a node"] = [
             (module, call)
             for module in project
             for call in module.calls
             if not _is_here(constants, module, call)
         ]
-    found: list[tuple[Module, ast.Call]] = project.known["calls for a node"]
-    return found
+    calls: list[tuple[Module, ast.Call]] = project.cache["calls for a node"]
+    return calls
 
 
 def is_step(call: ast.Call) -> bool:
@@ -55,21 +55,21 @@ def calls_reached(
         if function in seen:
             continue
         seen.add(function)
-        for one in own_nodes(function):
-            if isinstance(one, ast.Call):
-                yield where, one
-                told = function_of(project, where, one.func)
-                waiting += [told] if told is not None else []
+        for part in own_nodes(function):
+            if isinstance(part, ast.Call):
+                yield where, part
+                definition = function_of(project, where, part.func)
+                waiting += [definition] if definition is not None else []
 
 
 def _is_here(constants: Constants, module: Module, node: ast.AST) -> bool:
     """Whether it is put on the machine that the script runs on."""
-    for one in module.around(node):
-        for item in one.items if isinstance(one, ast.With) else ():
+    for ancestor in module.ancestors(node):
+        for item in ancestor.items if isinstance(ancestor, ast.With) else ():
             device = item.context_expr
             if module.names.called(device) == "tensorflow.device" and isinstance(device, ast.Call):
-                known = constants.values(module, argument(device, 0, "device_name"))
-                if any("localhost" in name.text for name in known):
+                values = constants.values(module, argument(device, 0, "device_name"))
+                if any("localhost" in name.text for name in values):
                     return True
     return False
 

@@ -11,7 +11,7 @@ from tpuctl.preflight.analysis.syntax import dotted
 __all__ = ["KERAS", "Names", "keras_name"]
 
 # The same things under other names.
-_SAME = (
+_ALIASES = (
     ("tensorflow.compat.v2.", "tensorflow."),
     ("tensorflow._api.v2.", "tensorflow."),
     ("tensorflow.python.keras.", "tensorflow.keras."),
@@ -28,10 +28,10 @@ class Names:
     """
 
     def __init__(self, nodes: Iterable[ast.AST], package: str = "") -> None:
-        self.known: dict[str, str] = {}
+        self.imports: dict[str, str] = {}
         self.imported: list[str] = []  # modules, as dotted names
         self.stars: list[str] = []  # modules from which all names are taken
-        self._told: dict[ast.AST, str | None] = {}  # what `of` is asked again and again
+        self._cache: dict[ast.AST, str | None] = {}  # what `of` is asked again and again
         aliases: list[ast.Assign] = []
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -46,8 +46,8 @@ class Names:
             target = node.targets[0]
             name = self.of(node.value)
             if len(node.targets) == 1 and isinstance(target, ast.Name) and name is not None:
-                self.known.setdefault(target.id, name)
-        self._told.clear()
+                self.imports.setdefault(target.id, name)
+        self._cache.clear()
 
     def of(self, node: ast.AST) -> str | None:
         """The dotted name that an expression stands for, from its import on; None for others.
@@ -57,46 +57,46 @@ class Names:
         """
         if not isinstance(node, ast.Name | ast.Attribute):
             return None
-        if node not in self._told:
-            self._told[node] = self._of(node)
-        return self._told[node]
+        if node not in self._cache:
+            self._cache[node] = self._of(node)
+        return self._cache[node]
 
     def _of(self, node: ast.AST) -> str | None:
         path = dotted(node)
         if path is None:
             return None
         first, _, rest = path.partition(".")
-        if first not in self.known:
+        if first not in self.imports:
             return None
-        return _canonical(f"{self.known[first]}.{rest}" if rest else self.known[first])
+        return _canonical(f"{self.imports[first]}.{rest}" if rest else self.imports[first])
 
     def called(self, node: ast.AST) -> str | None:
         """Like `of`, of what a call calls; None where it is no call."""
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
     def _import(self, node: ast.Import) -> None:
-        for one in node.names:
-            self.imported.append(one.name)
-            if one.asname:
-                self.known[one.asname] = _canonical(one.name)
+        for alias in node.names:
+            self.imported.append(alias.name)
+            if alias.asname:
+                self.imports[alias.asname] = _canonical(alias.name)
             else:
-                top = one.name.partition(".")[0]
-                self.known[top] = top
+                top = alias.name.partition(".")[0]
+                self.imports[top] = top
 
     def _import_from(self, node: ast.ImportFrom, package: str) -> None:
         base = node.module or ""
         if node.level:
             parts = package.split(".") if package else []
-            kept = parts[: len(parts) - (node.level - 1)]
-            base = ".".join([*kept, *([base] if base else [])])
-        for one in node.names:
-            if one.name == "*":
+            parents = parts[: len(parts) - (node.level - 1)]
+            base = ".".join([*parents, *([base] if base else [])])
+        for alias in node.names:
+            if alias.name == "*":
                 self.stars.append(base)
                 self.imported.append(base)
                 continue
-            whole = f"{base}.{one.name}" if base else one.name
+            whole = f"{base}.{alias.name}" if base else alias.name
             self.imported.append(whole)
-            self.known[one.asname or one.name] = _canonical(whole)
+            self.imports[alias.asname or alias.name] = _canonical(whole)
 
     def _import_by_call(self, node: ast.Call) -> None:
         if dotted(node.func) in ("importlib.import_module", "import_module", "__import__"):
@@ -115,9 +115,9 @@ def keras_name(name: str | None) -> str | None:
 
 @cache
 def _canonical(name: str) -> str:
-    for other, one in _SAME:
+    for other, canonical in _ALIASES:
         if name == other[:-1]:
-            return one[:-1]
+            return canonical[:-1]
         if name.startswith(other):
-            return one + name.removeprefix(other)
+            return canonical + name.removeprefix(other)
     return name

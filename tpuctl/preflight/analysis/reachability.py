@@ -27,17 +27,17 @@ PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "en
 class Caller(Flag):
     """From where something is called."""
 
-    NOBODY = 0
+    NONE = 0
     SCRIPT = auto()
     PIPELINE = auto()
 
 
 def reachability_of(project: Project) -> Reachability:
     """What is known of a project; found out once."""
-    if "reachability" not in project.known:
-        project.known["reachability"] = Reachability(project)
-    found: Reachability = project.known["reachability"]
-    return found
+    if "reachability" not in project.cache:
+        project.cache["reachability"] = Reachability(project)
+    reachability: Reachability = project.cache["reachability"]
+    return reachability
 
 
 class Reachability:
@@ -47,11 +47,11 @@ class Reachability:
         self.project = project
         self.definitions = Definitions(project)
         self.flow = ValueFlow(self.definitions)
-        self.callers: dict[ast.AST, Caller] = defaultdict(lambda: Caller.NOBODY)
-        self.made: dict[str, set[Function]] = defaultdict(set)  # methods of instantiated classes
+        self.callers: dict[ast.AST, Caller] = defaultdict(lambda: Caller.NONE)
+        self.methods: dict[str, set[Function]] = defaultdict(set)  # methods of instantiated classes
         self.drivers: dict[ast.ClassDef, tuple[bool, bool]] = {}
         self.instantiated: set[ast.ClassDef] = set()
-        self.mentioned: dict[str, Caller] = defaultdict(lambda: Caller.NOBODY)
+        self.mentioned: dict[str, Caller] = defaultdict(lambda: Caller.NONE)
         self.waiting: list[tuple[Module, list[ast.AST], Caller]] = []
         self._begin()
 
@@ -66,18 +66,25 @@ class Reachability:
     def _begin(self) -> None:
         script = self.project.modules.get("__main__")
         for module in self.project:
-            body = [one for one in module.tree.body if module is script or not _is_guard(one)]
+            body = [
+                statement
+                for statement in module.tree.body
+                if module is script or not _is_guard(statement)
+            ]
             self.waiting.append((module, list(body), Caller.SCRIPT))
         if script is not None:
             for function in self._functions(script):  # commands of typer, click, hydra
-                if any(_decorated(script, one) not in WRAPPERS for one in _decorators(function)):
+                if any(
+                    _decorated(script, decorator) not in WRAPPERS
+                    for decorator in _decorators(function)
+                ):
                     self._call(function, Caller.SCRIPT)
         self._run()
 
     def enter(self) -> None:
         """Take the script for a library of steps: what it never calls is called by others."""
         script = self.project.script
-        for key, items in list(self.flow.held.items()):
+        for key, items in list(self.flow.items.items()):
             if key[0] is script.tree and not self.flow.loads[key]:
                 for definition, is_object in items:
                     if not is_object and not isinstance(definition, ast.ClassDef):
@@ -85,9 +92,9 @@ class Reachability:
         self._run()
 
     def _functions(self, module: Module) -> Iterator[Function]:
-        for (scope, _), one in self.definitions.defined.items():
-            if scope is module.tree and isinstance(one, FUNCTIONS):
-                yield one
+        for (scope, _), definition in self.definitions.defined.items():
+            if scope is module.tree and isinstance(definition, FUNCTIONS):
+                yield definition
 
     def _run(self) -> None:
         while self.waiting:
@@ -102,7 +109,10 @@ class Reachability:
         if isinstance(node, ast.Lambda):
             return ()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            heads = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+            heads = [
+                decorator.func if isinstance(decorator, ast.Call) else decorator
+                for decorator in node.decorator_list
+            ]
             return [*heads, *node.args.defaults, *filter(None, node.args.kw_defaults)]
         if isinstance(node, ast.ClassDef):
             return list(node.body)
@@ -114,7 +124,7 @@ class Reachability:
             elif not _is_exported(module, node):
                 self._mention(node.attr, caller)
         elif isinstance(node, ast.Call) and is_host(module, node):
-            parts = [*node.args, *(one.value for one in node.keywords)]
+            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             self.waiting.append((module, list(parts), Caller.PIPELINE))
             return [node.func]
         return parts_of(node)
@@ -146,18 +156,18 @@ class Reachability:
         self.instantiated.add(owner)
         for method in self.definitions.methods_of(owner):
             if not self._is_driven(owner, method.name):
-                self.made[method.name].add(method)
+                self.methods[method.name].add(method)
                 self._call(method, self.mentioned[method.name])
 
     def _mention(self, name: str, caller: Caller) -> None:
         new = caller & ~self.mentioned[name]
         if new:
             self.mentioned[name] |= new
-            for method in list(self.made[name]):
+            for method in list(self.methods[name]):
                 self._call(method, new)
 
     def _inherited(self, module: Module, node: ast.Attribute, caller: Caller) -> None:
-        owner = module.class_around(node)
+        owner = module.enclosing_class(node)
         for base in self.definitions.family_of(owner)[1:] if owner is not None else ():
             for method in self.definitions.methods_of(base):
                 if method.name == node.attr:
@@ -168,12 +178,12 @@ class Reachability:
         others what the project itself never names."""
         if owner not in self.drivers:
             family = [
-                (self.definitions.module_of[one], one) for one in self.definitions.family_of(owner)
+                (self.definitions.module_of[cls], cls) for cls in self.definitions.family_of(owner)
             ]
             is_foreign = any(
                 self.definitions.class_of(module, base) is None and dotted(base) not in PLAIN_BASES
-                for module, one in family
-                for base in one.bases
+                for module, cls in family
+                for base in cls.bases
             )
             is_keras = next(keras_bases(self.project, *family[0]), None) is not None
             self.drivers[owner] = is_keras, is_foreign
@@ -191,7 +201,7 @@ def _is_exported(module: Module, node: ast.AST) -> bool:
 def _is_guard(node: ast.AST) -> bool:
     """Whether it runs only in the file that is started."""
     return isinstance(node, ast.If) and "__name__" in (
-        one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)
+        part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)
     )
 
 

@@ -46,20 +46,20 @@ class Installed:
 
 def allows(clauses: str, version: str) -> bool:
     """Whether a requirement's clauses, such as `>=2.12,<2.16`, are met; those nobody knows are."""
-    have = _numbers(version)
-    return all(_meets(clause, have) for clause in clauses.split(",") if clause.strip())
+    actual = _numbers(version)
+    return all(_meets(clause, actual) for clause in clauses.split(",") if clause.strip())
 
 
-def _meets(clause: str, have: tuple[int, ...]) -> bool:
-    found = CLAUSE.fullmatch(clause)
-    if found is None:
+def _meets(clause: str, actual: tuple[int, ...]) -> bool:
+    match = CLAUSE.fullmatch(clause)
+    if match is None:
         return True
-    sign, wanted, is_open = found[1], _numbers(found[2]), found[3] is not None
-    length = max(len(have), len(wanted))
-    a, b = _padded(have, length), _padded(wanted, length)
-    begins = have[: len(wanted)] == wanted
+    sign, expected, is_open = match[1], _numbers(match[2]), match[3] is not None
+    length = max(len(actual), len(expected))
+    a, b = _padded(actual, length), _padded(expected, length)
+    begins = actual[: len(expected)] == expected
     is_equal = begins if is_open else a == b
-    compatible = a >= b and have[: len(wanted) - 1] == wanted[:-1]
+    compatible = a >= b and actual[: len(expected) - 1] == expected[:-1]
     answers = {"==": is_equal, "===": is_equal, "!=": not is_equal, "~=": compatible}
     return {**answers, ">=": a >= b, "<=": a <= b, ">": a > b, "<": a < b}[sign]
 
@@ -83,38 +83,38 @@ def required(root: Path) -> list[Requirement]:
     return list(_dependencies(root / "pyproject.toml"))
 
 
-def _lines(file: Path, root: Path, seen: set[Path]) -> Iterator[Requirement]:
-    if file in seen or not file.resolve().is_relative_to(root.resolve()):
+def _lines(file: Path, root: Path, visited: set[Path]) -> Iterator[Requirement]:
+    if file in visited or not file.resolve().is_relative_to(root.resolve()):
         return
-    seen.add(file)
+    visited.add(file)
     for number, text in enumerate(_read(file).split("\n"), 1):
         other = re.match(r"\s*(?:-r|--requirement)[\s=]+(\S+)", text)
         if other is not None:
-            yield from _lines(file.parent / other[1], root, seen)
+            yield from _lines(file.parent / other[1], root, visited)
             continue
         yield from _parsed(file, number, text)
 
 
 def _parsed(file: Path, number: int, text: str) -> Iterator[Requirement]:
-    found = REQUIREMENT.match(text)
-    if found is not None and found[3] is None and "@" not in found[2]:
+    match = REQUIREMENT.match(text)
+    if match is not None and match[3] is None and "@" not in match[2]:
         column = len(text) - len(text.lstrip())
-        yield Requirement(file, number, _normal(found[1]), found[2].partition(" --")[0], column)
+        yield Requirement(file, number, _normal(match[1]), match[2].partition(" --")[0], column)
 
 
 def _dependencies(file: Path) -> Iterator[Requirement]:
     text = _read(file)
     try:
         project = tomllib.loads(text).get("project", {})
-        asked = project.get("dependencies", []) if isinstance(project, dict) else []
+        dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
     except tomllib.TOMLDecodeError:
         return
     lines = text.split("\n")
-    for one in asked if isinstance(asked, list) else []:
-        number = next((n for n, line in enumerate(lines, 1) if str(one) in line), 1)
-        for wanted in _parsed(file, number, str(one)):
-            column = max(lines[number - 1].find(str(one)), 0)
-            yield Requirement(file, number, wanted.name, wanted.clauses, column)
+    for dependency in dependencies if isinstance(dependencies, list) else []:
+        number = next((n for n, line in enumerate(lines, 1) if str(dependency) in line), 1)
+        for requirement in _parsed(file, number, str(dependency)):
+            column = max(lines[number - 1].find(str(dependency)), 0)
+            yield Requirement(file, number, requirement.name, requirement.clauses, column)
 
 
 def _read(file: Path) -> str:
@@ -143,21 +143,21 @@ def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Ins
     words = _words(project, module, call.args[0])
     if "install" not in words or not any(word.startswith("pip") for word in words):
         return
-    asked = words[words.index("install") + 1 :]
-    is_upgrade = bool(UPGRADES & set(asked))
-    for word in asked:
-        for one in _parsed(module.path, call.lineno, word):
-            yield Installed(module, call, word, one, is_upgrade)
+    arguments = words[words.index("install") + 1 :]
+    is_upgrade = bool(UPGRADES & set(arguments))
+    for word in arguments:
+        for requirement in _parsed(module.path, call.lineno, word):
+            yield Installed(module, call, word, requirement, is_upgrade)
 
 
 def _words(project: Project, module: Module, command: ast.expr) -> list[str]:
     if isinstance(command, (ast.List, ast.Tuple)):
-        several = [Constants.of(project).values(module, one) for one in command.elts]
-        return [one[0].text for one in several if one]
-    found = Constants.of(project).values(module, command)
-    if len(found) != 1:
+        groups = [Constants.of(project).values(module, element) for element in command.elts]
+        return [values[0].text for values in groups if values]
+    literals = Constants.of(project).values(module, command)
+    if len(literals) != 1:
         return []
     try:
-        return shlex.split(found[0].text)
+        return shlex.split(literals[0].text)
     except ValueError:
-        return found[0].text.split()
+        return literals[0].text.split()

@@ -28,7 +28,7 @@ class Definitions:
         self.scopes: dict[ast.AST, ast.AST] = {}  # the function or file around each part
         self.bound: set[Key] = set()
         self.defined: dict[Key, Definition] = {}  # the last one of a name
-        self.every: list[tuple[Key, Definition]] = []
+        self.all: list[tuple[Key, Definition]] = []
         self.loads: dict[str, list[tuple[Module, ast.Name]]] = defaultdict(list)
         self.attribute_loads: dict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
         self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by their attributes' names
@@ -46,9 +46,9 @@ class Definitions:
             scopes[node] = scope = parent if parent.__class__ in SCOPES else scopes[parent]
             kind = node.__class__
             if kind is ast.Name:
-                self._note_name(module, node, scope)  # type: ignore[arg-type]
+                self._record_name(module, node, scope)  # type: ignore[arg-type]
             elif kind is ast.Attribute:
-                self._note_attribute(module, node)  # type: ignore[arg-type]
+                self._record_attribute(module, node)  # type: ignore[arg-type]
             elif kind is ast.arg:
                 assert isinstance(node, ast.arg)
                 self.bound.add((scope, node.arg))
@@ -61,22 +61,22 @@ class Definitions:
             elif isinstance(node, DEFINITIONS):
                 self._define(module, node, scope)
         self.bound.difference_update(elsewhere)
-        for alias, name in module.names.known.items():
+        for alias, name in module.names.imports.items():
             last = name.rpartition(".")[2]
             if alias != last:
                 self.aliases[last].add(alias)
 
-    def _note_name(self, module: Module, node: ast.Name, scope: ast.AST) -> None:
+    def _record_name(self, module: Module, node: ast.Name, scope: ast.AST) -> None:
         if isinstance(node.ctx, ast.Load):
             self.loads[node.id].append((module, node))
         else:
             self.bound.add((scope, node.id))
             self._assign(module.parents[module.parents[node]], node.id)
 
-    def _note_attribute(self, module: Module, node: ast.Attribute) -> None:
+    def _record_attribute(self, module: Module, node: ast.Attribute) -> None:
         if not isinstance(node.ctx, ast.Load):
             if dotted(node.value) == "self":
-                self._assign(module.class_around(node), node.attr)
+                self._assign(module.enclosing_class(node), node.attr)
         elif not is_super(node.value):
             self.attribute_loads[node.attr].append((module, node))
 
@@ -89,7 +89,7 @@ class Definitions:
             self._assign(parent, node.name)
         else:
             self.defined[scope, node.name] = node
-            self.every.append(((scope, node.name), node))
+            self.all.append(((scope, node.name), node))
             self.bound.add((scope, node.name))
 
     def _assign(self, owner: ast.AST | None, name: str) -> None:
@@ -98,13 +98,13 @@ class Definitions:
 
     def loads_of(self, key: Key) -> list[tuple[Module, ast.AST]]:
         """Where what is bound is read, as a name or as an attribute of a module."""
-        names, found = [key[1]], []
+        names, loads = [key[1]], []
         for name in names:  # it grows
             names += [alias for alias in self.aliases.get(name, ()) if alias not in names]
             for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
                 if self.key_of(module, node) == key:
-                    found.append((module, node))
-        return found
+                    loads.append((module, node))
+        return loads
 
     def key_of(self, module: Module, node: ast.AST) -> Key | None:
         """Where the name is bound that an expression stands for."""
@@ -114,23 +114,23 @@ class Definitions:
                 if (scope, node.id) in self.bound:
                     return scope, node.id
                 scope = self.scopes[scope]
-            own = (module.tree, node.id)
-            if own in self.defined:
-                return own
+            key = (module.tree, node.id)
+            if key in self.defined:
+                return key
             imported = self._imported(module, node.id)
-            return imported or (own if own in self.bound else None)
+            return imported or (key if key in self.bound else None)
         if isinstance(node, ast.Attribute) and (name := module.names.of(node)) is not None:
-            return self._named(name)
+            return self._named_key(name)
         return None
 
     def _imported(self, module: Module, name: str) -> Key | None:
-        known = module.names.known.get(name)
-        found = self._named(known) if known is not None else None
-        for star in module.names.stars if found is None else ():
-            found = found or self._named(f"{star}.{name}")
-        return found
+        imported = module.names.imports.get(name)
+        key = self._named_key(imported) if imported is not None else None
+        for star in module.names.stars if key is None else ():
+            key = key or self._named_key(f"{star}.{name}")
+        return key
 
-    def _named(self, name: str) -> Key | None:
+    def _named_key(self, name: str) -> Key | None:
         """Where a dotted name is bound in the project, seen through modules that import it."""
         cache = self._named_keys
         if name not in cache:
@@ -138,12 +138,12 @@ class Definitions:
             where, _, last = name.rpartition(".")
             module = self.project.modules.get(where)
             if module is not None:
-                own = (module.tree, last)
-                known = module.names.known.get(last)
-                if own in self.defined or (own in self.bound and known is None):
-                    cache[name] = own
-                elif known is not None and known != name:
-                    cache[name] = self._named(known)
+                key = (module.tree, last)
+                imported = module.names.imports.get(last)
+                if key in self.defined or (key in self.bound and imported is None):
+                    cache[name] = key
+                elif imported is not None and imported != name:
+                    cache[name] = self._named_key(imported)
                 else:
                     cache[name] = self._imported(module, last)
         return cache[name]
@@ -157,17 +157,17 @@ class Definitions:
     def family_of(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
         """A class and those of the project that it derives from."""
         if owner not in self._families:
-            found = [owner]
-            for one in found:  # it grows
-                bases = (self.class_of(self.module_of[one], base) for base in one.bases)
-                found += [base for base in bases if base is not None and base not in found]
-            self._families[owner] = found
+            family = [owner]
+            for cls in family:  # it grows
+                bases = (self.class_of(self.module_of[cls], base) for base in cls.bases)
+                family += [base for base in bases if base is not None and base not in family]
+            self._families[owner] = family
         return self._families[owner]
 
     def class_of(self, module: Module, node: ast.AST) -> ast.ClassDef | None:
         key = self.key_of(module, node)
-        found = self.defined.get(key) if key is not None else None
-        return found if isinstance(found, ast.ClassDef) else None
+        definition = self.defined.get(key) if key is not None else None
+        return definition if isinstance(definition, ast.ClassDef) else None
 
 
 def is_super(node: ast.AST) -> bool:

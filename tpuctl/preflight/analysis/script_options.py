@@ -25,7 +25,7 @@ class Option:
 
 def declared(module: Module) -> dict[str, Option]:
     """Those of argparse and absl, by the attribute that has them."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for node in module.calls:
         if not node.args:
             continue
@@ -34,38 +34,38 @@ def declared(module: Module) -> dict[str, Option]:
             called = node.func.attr
         if called == "add_argument":
             names = _texts(node.args)
-            given = _keyword(node, "dest")
+            dest = _keyword(node, "dest")
             longest = next(
-                (one for one in names if one.startswith("--")), names[0] if names else ""
+                (name for name in names if name.startswith("--")), names[0] if names else ""
             )
             name = longest.lstrip("-").replace("-", "_")
-            if isinstance(given, ast.Constant):
-                name = str(given.value)
-            found[name] = Option(module, longest, _keyword(node, "default"))
+            if isinstance(dest, ast.Constant):
+                name = str(dest.value)
+            options[name] = Option(module, longest, _keyword(node, "default"))
         elif called.startswith("DEFINE_"):
             names = _texts(node.args[:1])
             default = node.args[1] if len(node.args) > 1 else _keyword(node, "default")
             if names:
-                found[names[0]] = Option(module, f"--{names[0]}", default)
-    found.pop("", None)
-    return found
+                options[names[0]] = Option(module, f"--{names[0]}", default)
+    options.pop("", None)
+    return options
 
 
 def function_options(module: Module, function: Function) -> dict[str, Option]:
     """Those of click and Typer, by the parameter that gets them."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for decorator in getattr(function, "decorator_list", []):
         name = module.names.called(decorator)
         if name in ("click.option", "click.argument"):
             names = _texts(decorator.args)
-            plain = [one for one in names if not one.startswith("-")]
-            longest = next((one for one in names if one.startswith("--")), "")
+            plain = [name for name in names if not name.startswith("-")]
+            longest = next((name for name in names if name.startswith("--")), "")
             parameter = plain[0] if plain else longest.lstrip("-")
             default = _keyword(decorator, "default")
-            found[parameter.replace("-", "_")] = Option(module, longest or parameter, default)
+            options[parameter.replace("-", "_")] = Option(module, longest or parameter, default)
         elif isinstance(decorator, ast.Call) and _is_command(decorator):
-            found = _typed(module, function) | found
-    return found
+            options = _typed(module, function) | options
+    return options
 
 
 def _is_command(decorator: ast.Call) -> bool:
@@ -73,20 +73,22 @@ def _is_command(decorator: ast.Call) -> bool:
 
 
 def _typed(module: Module, function: Function) -> dict[str, Option]:
-    found = {}
-    for one in parameters_of(function):
-        default = default_of(function, one.arg)
+    options = {}
+    for parameter in parameters_of(function):
+        default = default_of(function, parameter.arg)
         if isinstance(default, ast.Call) and module.names.of(default.func) in TYPER:
             default = default.args[0] if default.args else _keyword(default, "default")
-        found[one.arg] = Option(module, f"--{one.arg.replace('_', '-')}", default)
-    return found
+        options[parameter.arg] = Option(module, f"--{parameter.arg.replace('_', '-')}", default)
+    return options
 
 
 def _texts(nodes: list[ast.expr]) -> list[str]:
     return [
-        one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)

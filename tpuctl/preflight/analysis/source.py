@@ -14,13 +14,13 @@ from typing import Any
 from tpuctl.preflight.analysis.qualified_names import Names
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
 
-__all__ = ["Broken", "Module", "Project", "load"]
+__all__ = ["Module", "Project", "UnreadableFile", "load"]
 
 SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
 
 
 @dataclass(frozen=True)
-class Broken:
+class UnreadableFile:
     """A file that cannot be read as Python, and why not."""
 
     path: Path
@@ -55,37 +55,42 @@ class Module:
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        return [one for one in self.nodes if isinstance(one, ast.Call)]
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
         """Its classes by their plain names, wherever they stand; the last one of a name."""
-        return {one.name: one for one in self.nodes if isinstance(one, ast.ClassDef)}
+        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Around what each part of the tree stands."""
-        found: dict[ast.AST, ast.AST] = {}
+        parents: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
         for node in waiting:  # it grows
             below = parts_of(node)
-            found.update(dict.fromkeys(below, node))
+            parents.update(dict.fromkeys(below, node))
             waiting += below
-        return found
+        return parents
 
-    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a part stands in, the nearest first."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
-    def function_around(self, node: ast.AST) -> Function | None:
+    def enclosing_function(self, node: ast.AST) -> Function | None:
         """The nearest function or lambda that a part stands in."""
-        return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
+        return next(
+            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, FUNCTIONS)), None
+        )
 
-    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose method this is, or stands in."""
-        return next((one for one in self.around(node) if isinstance(one, ast.ClassDef)), None)
+        return next(
+            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)),
+            None,
+        )
 
     def column(self, line: int, offset: int) -> int:
         """The column in characters of an offset in bytes, as `ast` has them."""
@@ -109,9 +114,9 @@ class Project:
 
     root: Path
     modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
-    broken: list[Broken] = field(default_factory=list)
+    unreadable: list[UnreadableFile] = field(default_factory=list)
     # What was found out about it once, for all families that ask the same.
-    known: dict[Any, Any] = field(default_factory=dict)
+    cache: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def uses_tensorflow(self) -> bool:
@@ -119,7 +124,7 @@ class Project:
         return any(
             name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
             for module in self
-            for name in module.names.known.values()
+            for name in module.names.imports.values()
         )
 
     @property
@@ -135,13 +140,15 @@ class Project:
         while module_name:
             module = self.modules.get(module_name)
             if module is not None:
-                found = _definition(module.tree, rest.split("."))
-                if found is not None:
-                    return module, found
-                told = module.names.known.get(rest.split(".")[0])  # it is imported from elsewhere
-                if told is None or told == f"{module_name}.{rest}":
+                definition = _definition(module.tree, rest.split("."))
+                if definition is not None:
+                    return module, definition
+                imported = module.names.imports.get(
+                    rest.split(".")[0]
+                )  # it is imported from elsewhere
+                if imported is None or imported == f"{module_name}.{rest}":
                     return None
-                return self.find(".".join([told, *rest.split(".")[1:]]))
+                return self.find(".".join([imported, *rest.split(".")[1:]]))
             module_name, _, last = module_name.rpartition(".")
             rest = f"{last}.{rest}"
         return None
@@ -156,19 +163,19 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
     """
     script = script.absolute()
     project = Project((root or script.parent).absolute())
-    roots = [project.root.joinpath(one) for one in SOURCES]
+    roots = [project.root.joinpath(source) for source in SOURCES]
     if module:
         package = module if script.name == "__main__.py" else module.rpartition(".")[0]
     else:
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
     waiting = [("__main__", script)]
-    seen = {script}
+    visited = {script}
 
     def note(name: str) -> None:
         for module_name, file in _files(name, roots):
-            if file not in seen:
-                seen.add(file)
+            if file not in visited:
+                visited.add(file)
                 waiting.append((module_name, file))
 
     if package:
@@ -204,17 +211,19 @@ def _parse(path: Path, name: str, package: str, project: Project) -> Module | No
             tree = ast.parse(text, filename=str(path))
             return Module(path, name, text, tree, package)
     except SyntaxError as error:
-        project.broken.append(Broken(path, error.lineno or 1, error.msg))
+        project.unreadable.append(UnreadableFile(path, error.lineno or 1, error.msg))
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         byte = error.object[error.start]
-        project.broken.append(Broken(path, line, f"byte {byte:#x} is no {error.encoding.upper()}"))
+        project.unreadable.append(
+            UnreadableFile(path, line, f"byte {byte:#x} is no {error.encoding.upper()}")
+        )
     except OSError as error:
-        project.broken.append(Broken(path, 1, error.strerror or str(error)))
+        project.unreadable.append(UnreadableFile(path, 1, error.strerror or str(error)))
     except (RecursionError, MemoryError):  # the parser's own limits
-        project.broken.append(Broken(path, 1, "nested too deeply to be read"))
+        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to be read"))
     except ValueError as error:
-        project.broken.append(Broken(path, 1, str(error)))
+        project.unreadable.append(UnreadableFile(path, 1, str(error)))
     return None
 
 
@@ -241,20 +250,24 @@ def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
     for part in parts:
         bodies = list(_statements(getattr(tree, "body", [])))
         # The last definition of a name is the one that holds.
-        found = [one for one in bodies if isinstance(one, kinds) and one.name == part]
-        if not found:
+        definitions = [
+            statement
+            for statement in bodies
+            if isinstance(statement, kinds) and statement.name == part
+        ]
+        if not definitions:
             return None
-        tree = found[-1]
+        tree = definitions[-1]
     return tree
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of a scope, those in its conditionals too."""
-    for one in body:
-        yield one
+    for statement in body:
+        yield statement
         for name in ("body", "orelse", "finalbody"):
-            if isinstance(one, (ast.If, ast.Try, ast.With)):
-                yield from _statements(getattr(one, name, []))
-        if isinstance(one, ast.Try):
-            for handler in one.handlers:
+            if isinstance(statement, (ast.If, ast.Try, ast.With)):
+                yield from _statements(getattr(statement, name, []))
+        if isinstance(statement, ast.Try):
+            for handler in statement.handlers:
                 yield from _statements(handler.body)

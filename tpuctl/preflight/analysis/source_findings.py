@@ -10,21 +10,21 @@ from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
 __all__ = [
-    "at",
-    "called_as",
+    "callee_text",
     "edit_of",
-    "is_excused",
+    "finding_at",
+    "is_conditional_on",
     "keyword_edit",
-    "method_part",
-    "shown",
+    "method_node",
+    "quoted",
 ]
 
 Placed = ast.expr | ast.stmt | ast.keyword
-LONGEST = 60
+MAX_QUOTED_CHARS = 60
 UNREACHED = "; an error if a step runs it, and none is known to"
 
 
-def at(
+def finding_at(
     rule: Rule,
     where: Module | Traced,
     node: ast.AST,
@@ -52,26 +52,30 @@ def at(
     return Finding(rule.code, severity, module.path, line, column, message, hint, tuple(edits))
 
 
-def shown(module: Module, node: ast.AST) -> str:
+def quoted(module: Module, node: ast.AST) -> str:
     """A part's source between backticks, cut where it is long."""
     text = module.segment(node)
-    return f"`{text}`" if len(text) <= LONGEST else f"`{text[: LONGEST - 1].rstrip()}…`"
+    return (
+        f"`{text}`"
+        if len(text) <= MAX_QUOTED_CHARS
+        else f"`{text[: MAX_QUOTED_CHARS - 1].rstrip()}…`"
+    )
 
 
-def called_as(module: Module, call: ast.Call) -> str:
+def callee_text(module: Module, call: ast.Call) -> str:
     """What is called, without the calls before it in its chain."""
-    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-LONGEST:]
+    return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-MAX_QUOTED_CHARS:]
 
 
-def method_part(node: ast.Call) -> ast.AST:
+def method_node(node: ast.Call) -> ast.AST:
     """Where the method stands, not where its chain of calls begins."""
     func = node.func
     assert isinstance(func, ast.Attribute)
-    made = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
-    made.lineno = func.end_lineno or node.lineno
-    made.col_offset = (func.end_col_offset or 0) - len(func.attr)
-    made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
-    return made
+    part = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
+    part.lineno = func.end_lineno or node.lineno
+    part.col_offset = (func.end_col_offset or 0) - len(func.attr)
+    part.end_lineno, part.end_col_offset = node.end_lineno, node.end_col_offset
+    return part
 
 
 def edit_of(module: Module, node: Placed, text: str) -> Edit:
@@ -89,8 +93,8 @@ def edit_of(module: Module, node: Placed, text: str) -> Edit:
 
 def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit | None:
     """Take a keyword out of a call, with its comma; None where comments stand between."""
-    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    parts = sorted(given, key=lambda one: (one.lineno, one.col_offset))
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    parts = sorted(arguments, key=lambda part: (part.lineno, part.col_offset))
     number = parts.index(keyword)
     if number:  # from the end of what is before it, to its own end
         before = parts[number - 1]
@@ -108,11 +112,11 @@ def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit |
     return Edit(module.path, line, start, end_line, end, "")
 
 
-def is_excused(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
+def is_conditional_on(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
     """Whether it stands in a conditional whose question has one of the words in it."""
-    for one in module.around(node):
-        if isinstance(one, (ast.If, ast.IfExp)):
-            question = module.segment(one.test).lower()
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, (ast.If, ast.IfExp)):
+            question = module.segment(ancestor.test).lower()
             if any(word in question for word in words):
                 return True
     return False

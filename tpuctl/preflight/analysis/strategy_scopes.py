@@ -14,7 +14,7 @@ from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
 
-__all__ = ["Kind", "Made", "Scopes", "tpu_strategies"]
+__all__ = ["Creation", "Kind", "Scopes", "tpu_strategies"]
 
 Kind = Literal["model", "optimizer", "metric", "variable"]
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.clone_model")
@@ -24,13 +24,13 @@ RUNS = ("run", "experimental_run_v2")
 
 
 @dataclass(frozen=True)
-class Made:
+class Creation:
     """Something that has variables, and where it is made."""
 
     module: Module
     node: ast.Call  # as the code that needs it made it: `create_model()`
     name: str  # what makes it, such as "tensorflow.keras.Sequential"
-    inside: bool | None  # of a scope; None where nobody can tell
+    is_inside: bool | None  # of a scope; None where nobody can tell
 
 
 def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
@@ -52,7 +52,7 @@ class Scopes:
         self.callers: Callers = self.constants.callers
         self._busy: set[ast.AST] = set()
 
-    def is_entered_otherwise(self) -> bool:
+    def is_entered_elsewhere(self) -> bool:
         """Whether a scope is entered in a way that no block shows."""
         for module in self.project:
             for call in module.calls:
@@ -64,13 +64,15 @@ class Scopes:
 
     def is_inside(self, module: Module, node: ast.AST) -> bool | None:
         """Whether a part runs within a scope; None where nobody can tell."""
-        for one in module.around(node):
-            if isinstance(one, ast.With) and any(self._enters(module, it) for it in one.items):
+        for ancestor in module.ancestors(node):
+            if isinstance(ancestor, ast.With) and any(
+                self._enters(module, item) for item in ancestor.items
+            ):
                 return True
-            if isinstance(one, ast.Lambda):
+            if isinstance(ancestor, ast.Lambda):
                 return None
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                return self._is_called_inside(module, one)
+            if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return self._is_called_inside(module, ancestor)
         return False
 
     def _is_called_inside(self, module: Module, function: Function) -> bool | None:
@@ -119,74 +121,87 @@ class Scopes:
             return True
         if isinstance(item.context_expr, ast.Call):
             called = item.context_expr.func
-            told = function_of(self.project, module, called) or class_of(
+            definition = function_of(self.project, module, called) or class_of(
                 self.project, module, called
             )
-            if told is not None and ".scope()" in told[0].segment(told[1]):
+            if definition is not None and ".scope()" in definition[0].segment(definition[1]):
                 return True
         if isinstance(item.context_expr, ast.Name):
-            found = self.constants.bindings(module, item.context_expr)
-            return any(one.value is not None and _is_scope(one.value) for one in found)
+            bindings = self.constants.bindings(module, item.context_expr)
+            return any(
+                binding.value is not None and _is_scope(binding.value) for binding in bindings
+            )
         return False
 
     def _is_of_block(self, module: Module, call: ast.Call) -> bool:
         """Whether `strategy.scope()` is what a block is entered with, or is given a name first."""
-        for one in module.around(call):
-            if isinstance(one, (ast.withitem, ast.Assign)):
+        for ancestor in module.ancestors(call):
+            if isinstance(ancestor, (ast.withitem, ast.Assign)):
                 return True
-            if isinstance(one, ast.Return):
+            if isinstance(ancestor, ast.Return):
                 return True
-            if isinstance(one, ast.stmt) or (isinstance(one, ast.Call) and one is not call):
+            if isinstance(ancestor, ast.stmt) or (
+                isinstance(ancestor, ast.Call) and ancestor is not call
+            ):
                 return False
         return False
 
     # What is made -----------------------------------------------------------------------------
 
-    def made(self, module: Module, node: ast.AST | None, kind: Kind) -> list[Made]:
+    def creations(self, module: Module, node: ast.AST | None, kind: Kind) -> list[Creation]:
         """All that an expression may stand for; empty where one of it is not seen."""
         if node is None or node in self._busy:
             return []
         self._busy.add(node)
         try:
             if isinstance(node, ast.Call):
-                return self._made_by_call(module, node, kind)
-            given = self.constants.given(module, node)
-            found = [self.made(module, one, kind) for one in given]
+                return self._creations_by_call(module, node, kind)
+            values = self.constants.assigned_values(module, node)
+            creations = [self.creations(module, value, kind) for value in values]
         finally:
             self._busy.discard(node)
-        return [one for several in found for one in several] if all(found) else []
+        return [creation for group in creations for creation in group] if all(creations) else []
 
-    def _made_by_call(self, module: Module, call: ast.Call, kind: Kind) -> list[Made]:
-        name = self.maker(module, call, kind)
+    def _creations_by_call(self, module: Module, call: ast.Call, kind: Kind) -> list[Creation]:
+        name = self.constructor(module, call, kind)
         if name is not None:
-            return [Made(module, call, name, self.is_inside(module, call))]
-        told = function_of(self.project, module, call.func)
-        if told is None or isinstance(told[1], ast.Lambda) or self._is_wrapped(*told):
+            return [Creation(module, call, name, self.is_inside(module, call))]
+        definition = function_of(self.project, module, call.func)
+        if (
+            definition is None
+            or isinstance(definition[1], ast.Lambda)
+            or self._is_wrapped(*definition)
+        ):
             return []
-        where, function = told[0], told[1]
-        inner: list[Made] = []
-        for one in returns_of(function):
-            found = self.made(where, one.value, kind)
-            if not found:
+        where, function = definition[0], definition[1]
+        inner: list[Creation] = []
+        for statement in returns_of(function):
+            creations = self.creations(where, statement.value, kind)
+            if not creations:
                 return []
-            inner += found
+            inner += creations
         outside = self.is_inside(module, call)
         return [
-            Made(module, call, one.name, True if self._is_within(one, function) else outside)
-            for one in inner
+            Creation(
+                module,
+                call,
+                creation.name,
+                True if self._is_within(creation, function) else outside,
+            )
+            for creation in inner
         ]
 
-    def _is_within(self, made: Made, function: Function) -> bool:
+    def _is_within(self, creation: Creation, function: Function) -> bool:
         """Whether the function itself enters a scope for what it makes."""
-        for one in made.module.around(made.node):
-            if one is function:
+        for ancestor in creation.module.ancestors(creation.node):
+            if ancestor is function:
                 return False
-            items = one.items if isinstance(one, ast.With) else []
-            if any(self._enters(made.module, item) for item in items):
+            items = ancestor.items if isinstance(ancestor, ast.With) else []
+            if any(self._enters(creation.module, item) for item in items):
                 return True
-        return bool(made.inside)
+        return bool(creation.is_inside)
 
-    def maker(self, module: Module, call: ast.Call, kind: Kind) -> str | None:
+    def constructor(self, module: Module, call: ast.Call, kind: Kind) -> str | None:
         """The name of what makes such a thing, if that is what is called."""
         name = module.names.of(call.func) or ""
         keras = keras_name(name) or ""
@@ -224,17 +239,17 @@ class Scopes:
                     waiting.append(function_of(self.project, module, call.args[0]))
         seen: set[Function] = set()
         while waiting:
-            told = waiting.pop()
-            if told is None or told[1] in seen:
+            definition = waiting.pop()
+            if definition is None or definition[1] in seen:
                 continue
-            seen.add(told[1])
-            yield told
-            module = told[0]
-            for one in own_nodes(told[1]):
-                if isinstance(one, ast.Call):
-                    waiting.append(function_of(self.project, module, one.func))
-                elif isinstance(one, FUNCTIONS):
-                    waiting.append((module, one))
+            seen.add(definition[1])
+            yield definition
+            module = definition[0]
+            for part in own_nodes(definition[1]):
+                if isinstance(part, ast.Call):
+                    waiting.append(function_of(self.project, module, part.func))
+                elif isinstance(part, FUNCTIONS):
+                    waiting.append((module, part))
 
 
 def _is_scope(node: ast.AST) -> bool:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 __all__ = [
     "UNKNOWN",
-    "Known",
+    "ConstantValue",
+    "arithmetic",
     "as_text",
-    "begun",
-    "below",
-    "calculated",
     "cast",
     "is_bucket",
     "is_local",
-    "joined_paths",
-    "joined_texts",
+    "join_paths",
+    "join_texts",
+    "path_below",
+    "truncated_at",
 ]
 
 Value = str | int | float | bool | None
@@ -27,12 +27,12 @@ SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 
 
 @dataclass(frozen=True)
-class Known:
+class ConstantValue:
     """One value that an expression may have."""
 
     value: Value
-    is_whole: bool = True  # False: only the beginning of a text is known
-    is_sure: bool = True  # False: who starts the script, or code that is not seen, may change it
+    is_complete: bool = True  # False: only the beginning of a text is known
+    is_certain: bool = True  # False: who starts the script, or code that is not seen, may change it
     option: str = ""  # what changes it, such as "--data-dir"
 
     @property
@@ -40,85 +40,93 @@ class Known:
         return self.value if isinstance(self.value, str) else ""
 
 
-UNKNOWN = Known(None, is_whole=False)  # nobody can tell what it is
+UNKNOWN = ConstantValue(None, is_complete=False)  # nobody can tell what it is
 
 
-def is_bucket(known: Known) -> bool:
+def is_bucket(constant: ConstantValue) -> bool:
     """Whether a path is in Cloud Storage."""
-    return known.text.startswith("gs://")
+    return constant.text.startswith("gs://")
 
 
-def is_local(known: Known) -> bool:
+def is_local(constant: ConstantValue) -> bool:
     """Whether a text, taken as a path, surely names a file of the machine that the script runs on.
 
     A text that is known in part counts by its beginning, if that cannot become `gs://`.
     """
-    if not isinstance(known.value, str) or not known.value:
+    if not isinstance(constant.value, str) or not constant.value:
         return False
-    if known.value.startswith("file://"):
+    if constant.value.startswith("file://"):
         return True
-    if SCHEME.match(known.value):
+    if SCHEME.match(constant.value):
         return False
     # "g" may go on as a bucket's name; "s3" as that of another store.
-    return known.is_whole or "/" in known.value or not known.value.isalnum()
+    return constant.is_complete or "/" in constant.value or not constant.value.isalnum()
 
 
-def as_text(one: Known) -> Known:
+def as_text(constant: ConstantValue) -> ConstantValue:
     """As it stands in a text that is put together."""
-    return one if isinstance(one.value, str) else replace(one, value=str(one.value))
+    return (
+        constant
+        if isinstance(constant.value, str)
+        else replace(constant, value=str(constant.value))
+    )
 
 
-def _both(one: Known, other: Known, value: Value, is_whole: bool = True) -> Known:
+def _combined(
+    left: ConstantValue, right: ConstantValue, value: Value, is_whole: bool = True
+) -> ConstantValue:
     """A value that was made from two."""
-    is_sure = one.is_sure and other.is_sure
-    return Known(value, is_whole, is_sure, one.option or other.option)
+    is_sure = left.is_certain and right.is_certain
+    return ConstantValue(value, is_whole, is_sure, left.option or right.option)
 
 
-def joined_texts(one: Known, other: Known) -> Known | None:
+def join_texts(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
     """A text, and another behind it."""
-    if not one.is_whole:
-        return one
-    if not isinstance(other.value, str) or not isinstance(one.value, str):
-        return replace(one, is_whole=False) if isinstance(one.value, str) else None
-    return _both(one, other, one.text + other.text, other.is_whole)
+    if not left.is_complete:
+        return left
+    if not isinstance(right.value, str) or not isinstance(left.value, str):
+        return replace(left, is_complete=False) if isinstance(left.value, str) else None
+    return _combined(left, right, left.text + right.text, right.is_complete)
 
 
-def joined_paths(one: Known, other: Known) -> Known | None:
+def join_paths(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
     """A path, and another below it; where that is not relative, that one."""
-    if not isinstance(one.value, str):
+    if not isinstance(left.value, str):
         return None
-    if other.text.startswith("/") or SCHEME.match(other.text):
-        return other
-    if not one.is_whole:
-        return one
-    if not isinstance(other.value, str):
-        return below(one)
-    middle = "" if not one.text or one.text.endswith("/") else "/"
-    return _both(one, other, one.text + middle + other.text, other.is_whole)
+    if right.text.startswith("/") or SCHEME.match(right.text):
+        return right
+    if not left.is_complete:
+        return left
+    if not isinstance(right.value, str):
+        return path_below(left)
+    middle = "" if not left.text or left.text.endswith("/") else "/"
+    return _combined(left, right, left.text + middle + right.text, right.is_complete)
 
 
-def below(one: Known) -> Known:
+def path_below(constant: ConstantValue) -> ConstantValue:
     """A path below another."""
-    if not one.is_whole or not one.text or one.text.endswith("/"):
-        return replace(one, is_whole=False)
-    return replace(one, value=f"{one.text}/", is_whole=False)
+    if not constant.is_complete or not constant.text or constant.text.endswith("/"):
+        return replace(constant, is_complete=False)
+    return replace(constant, value=f"{constant.text}/", is_complete=False)
 
 
-def begun(one: Known, mark: str) -> Known:
+def truncated_at(constant: ConstantValue, mark: str) -> ConstantValue:
     """How a text begins that is filled in where the mark stands."""
-    return replace(one, value=one.text.partition(mark)[0], is_whole=False)
+    return replace(constant, value=constant.text.partition(mark)[0], is_complete=False)
 
 
-def calculated(sign: ast.operator) -> Callable[[Known, Known], Known | None]:
+def arithmetic(
+    sign: ast.operator,
+) -> Callable[[ConstantValue, ConstantValue], ConstantValue | None]:
     """What makes a number of two; nothing where they are none."""
 
-    def make(one: Known, other: Known) -> Known | None:
+    def make(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
         kind = NUMBERS.get(type(sign))
-        a, b = one.value, other.value
+        a, b = left.value, right.value
         if kind is None or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             return None
         try:
-            return _both(one, other, kind(a, b))
+            return _combined(left, right, kind(a, b))
         except (ArithmeticError, ValueError):
             return None
 
@@ -144,11 +152,13 @@ NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 
 
-def cast(one: Known, kind: Callable[[str | int | float], int | float]) -> Known | None:
+def cast(
+    constant: ConstantValue, kind: Callable[[str | int | float], int | float]
+) -> ConstantValue | None:
     """The same as a number; nothing where that fails."""
-    if one.value is None or not one.is_whole:
+    if constant.value is None or not constant.is_complete:
         return None
     try:
-        return replace(one, value=kind(one.value))
+        return replace(constant, value=kind(constant.value))
     except (ValueError, OverflowError):
         return None

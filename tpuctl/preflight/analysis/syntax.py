@@ -13,11 +13,11 @@ __all__ = [
     "argument_of",
     "default_of",
     "dotted",
+    "elements_of",
     "own_nodes",
     "parameters_of",
     "parts_of",
     "returns_of",
-    "several",
     "title",
 ]
 
@@ -44,54 +44,56 @@ def parts_of(node: ast.AST) -> list[ast.AST]:
 
     Twice as quick as `ast.iter_child_nodes`, which counts where every node is looked at.
     """
-    found: list[ast.AST] = []
+    children: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list) and name != "ops":
-            found += [one for one in value if isinstance(one, ast.AST)]
+            children += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST) and not isinstance(value, BARE):
-            found.append(value)
-    return found
+            children.append(value)
+    return children
 
 
 def own_nodes(node: Function) -> Iterator[ast.AST]:
     """The parts of a function's body, without those of functions and classes defined in it."""
     body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
     while body:
-        one = body.pop()
-        if not isinstance(one, INNER):
-            yield one
-            body += parts_of(one)
+        child = body.pop()
+        if not isinstance(child, INNER):
+            yield child
+            body += parts_of(child)
 
 
 def returns_of(function: Function) -> Iterator[ast.Return]:
     """What it returns, without what functions defined in it return."""
     waiting: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
     while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, ast.Return):
-            yield one
-        if not isinstance(one, SCOPES):
-            waiting.extend(ast.iter_child_nodes(one))
+        node = waiting.pop(0)
+        if isinstance(node, ast.Return):
+            yield node
+        if not isinstance(node, SCOPES):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def parameters_of(function: Function) -> list[ast.arg]:
     """All of its parameters that have a name."""
-    taken = function.args
-    found = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs]
-    return found + [one for one in (taken.vararg, taken.kwarg) if one is not None]
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return parameters + [
+        parameter for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None
+    ]
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:
     """What a parameter is where nobody gives it."""
-    taken = function.args
-    positional = [*taken.posonlyargs, *taken.args]
-    defaults = [None] * (len(positional) - len(taken.defaults)) + list(taken.defaults)
-    for one, default in zip(positional, defaults, strict=True):
-        if one.arg == name:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    for parameter, default in zip(positional, defaults, strict=True):
+        if parameter.arg == name:
             return default
-    for one, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
-        if one.arg == name:
+    for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if parameter.arg == name:
             return default
     return None
 
@@ -100,32 +102,34 @@ def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
     """What a call gives for a parameter, by its place or its name."""
     if 0 <= number < len(call.args):
         return call.args[number]
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def argument_of(
     function: Function, call: ast.Call, name: str, is_method: bool = False
 ) -> ast.expr | None:
     """What a call gives for a parameter; a method's first is not among what is given."""
-    for one in call.keywords:
-        if one.arg == name:
-            return one.value
-    taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    parameter_names = [
+        parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)
+    ]
     if is_method:
-        taken = taken[1:]
-    number = taken.index(name) if name in taken else len(call.args)
-    given = call.args[: number + 1]
-    if number >= len(call.args) or any(isinstance(one, ast.Starred) for one in given):
+        parameter_names = parameter_names[1:]
+    number = parameter_names.index(name) if name in parameter_names else len(call.args)
+    positional = call.args[: number + 1]
+    if number >= len(call.args) or any(isinstance(arg, ast.Starred) for arg in positional):
         return None
     return call.args[number]
 
 
-def several(node: ast.expr | None) -> list[ast.expr]:
+def elements_of(node: ast.expr | None) -> list[ast.expr]:
     """A value, or those of a list or dictionary of them."""
     if node is None:
         return []
     if isinstance(node, (ast.List, ast.Tuple)):
-        return [inner for one in node.elts for inner in several(one)]
+        return [inner for element in node.elts for inner in elements_of(element)]
     return list(node.values) if isinstance(node, ast.Dict) else [node]
 
 

@@ -22,10 +22,10 @@ __all__ = [
     "Naming",
     "Use",
     "VersionedName",
+    "find_uses",
     "is_guarded",
-    "lack_of",
-    "listed",
-    "uses",
+    "missing_message",
+    "table_entry",
 ]
 
 STRATEGY = "tensorflow.distribute.Strategy."
@@ -68,15 +68,15 @@ def _table() -> dict[str, VersionedName]:
     """By name, as `Names.of` has them."""
     text = Path(__file__).with_name("tensorflow_names.toml").read_text("utf-8")
     return {
-        one["name"]: VersionedName(
-            one["name"],
-            _version(one.get("since")),
-            _version(one.get("until")),
-            one.get("method", False),
-            one.get("legacy", False),
-            one.get("instead", ""),
+        entry["name"]: VersionedName(
+            entry["name"],
+            _version(entry.get("since")),
+            _version(entry.get("until")),
+            entry.get("method", False),
+            entry.get("legacy", False),
+            entry.get("instead", ""),
         )
-        for one in tomllib.loads(text)["name"]
+        for entry in tomllib.loads(text)["name"]
     }
 
 
@@ -87,15 +87,15 @@ class Use:
     module: Module
     node: Naming
     name: str  # as the table may have it
-    shown: str  # as it is written
+    text: str  # as it is written
 
 
-def uses(project: Project) -> list[Use]:
+def find_uses(project: Project) -> list[Use]:
     """Where names of TensorFlow's are used that the table may have; found out once."""
-    if "tensorflow names" not in project.known:
-        project.known["tensorflow names"] = list(_uses(project))
-    found: list[Use] = project.known["tensorflow names"]
-    return found
+    if "tensorflow names" not in project.cache:
+        project.cache["tensorflow names"] = list(_uses(project))
+    uses: list[Use] = project.cache["tensorflow names"]
+    return uses
 
 
 def _uses(project: Project) -> Iterator[Use]:
@@ -105,23 +105,23 @@ def _uses(project: Project) -> Iterator[Use]:
         private = _private(module)
         for node in module.nodes:
             if isinstance(node, (ast.Attribute, ast.Import, ast.ImportFrom)):
-                for name, shown in _named(project, module, node):
-                    if shown.partition(".")[0] not in private:
-                        yield Use(module, node, name, shown)
+                for name, text in _names_at(project, module, node):
+                    if text.partition(".")[0] not in private:
+                        yield Use(module, node, name, text)
 
 
-def listed(use: Use, target: Target) -> VersionedName | None:
+def table_entry(use: Use, target: Target) -> VersionedName | None:
     """The table's line of a name, or of what it is a part of: the first that the target lacks.
 
     None where that is told of at its import, or the script is prepared for it to be missing.
     """
-    found = _known(use.name, target.version)
-    if found is None or _is_told_at_import(use.module, use.node, found):
+    entry = _entry_of(use.name, target.version)
+    if entry is None or _is_reported_at_import(use.module, use.node, entry):
         return None
-    return None if is_guarded(use.module, use.node) else found
+    return None if is_guarded(use.module, use.node) else entry
 
 
-def lack_of(project: Project, use: Use, entry: VersionedName, target: Target) -> str:
+def missing_message(project: Project, use: Use, entry: VersionedName, target: Target) -> str:
     """In words, that the target's TensorFlow has no such name; empty where it has, or Keras 2 does,
     which the project asks for."""
     version = target.version
@@ -134,11 +134,11 @@ def lack_of(project: Project, use: Use, entry: VersionedName, target: Target) ->
         story = "only TensorFlow 1 has it" if entry.until == (2, 0) else f"it was gone with {ended}"
     else:
         story = f"it came with {'.'.join(str(part) for part in entry.since or ())}"
-    return f"TensorFlow {target.tensorflow} has no `{use.shown}`: {story}"
+    return f"TensorFlow {target.tensorflow} has no `{use.text}`: {story}"
 
 
 def _is_of_tensorflow(module: Module) -> bool:
-    return any(name.startswith(("tensorflow", "keras")) for name in module.names.known.values())
+    return any(name.startswith(("tensorflow", "keras")) for name in module.names.imports.values())
 
 
 def _private(module: Module) -> set[str]:
@@ -153,13 +153,13 @@ def _private(module: Module) -> set[str]:
     }
 
 
-def _named(project: Project, module: Module, node: Naming) -> Iterator[tuple[str, str]]:
+def _names_at(project: Project, module: Module, node: Naming) -> Iterator[tuple[str, str]]:
     """Names that the table may have, and how they are written."""
     if isinstance(node, ast.Import):
-        yield from ((one.name, one.name) for one in node.names)
+        yield from ((alias.name, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         if not node.level and (node.module or "").startswith("tensorflow"):
-            yield from ((f"{node.module}.{one.name}", one.name) for one in node.names)
+            yield from ((f"{node.module}.{alias.name}", alias.name) for alias in node.names)
     elif not isinstance(module.parents.get(node), ast.Attribute) and isinstance(node.ctx, ast.Load):
         name, written = module.names.of(node), dotted(node) or ""
         if name is not None:
@@ -187,29 +187,29 @@ def _is_defined(project: Project, name: str) -> bool:
 
 
 def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
-    given = Constants.of(project).given(module, node)
-    called = (module.names.called(one) or "" for one in given if one is not None)
+    values = Constants.of(project).assigned_values(module, node)
+    called = (module.names.called(value) or "" for value in values if value is not None)
     return (dotted(node) or "").endswith("strategy") or any(
         name.startswith("tensorflow.distribute.") and name.endswith("Strategy") for name in called
     )
 
 
-def _known(name: str, version: Version | None) -> VersionedName | None:
+def _entry_of(name: str, version: Version | None) -> VersionedName | None:
     """The table's line of a name, or of what it is a part of: the first that a version lacks."""
     parts = name.split(".")
-    several = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
-    found = [_table()[one] for one in several if one in _table()]
-    missing = (one for one in found if version is not None and not one.is_in(version))
-    return next(missing, found[-1] if found else None)
+    prefixes = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
+    entries = [_table()[prefix] for prefix in prefixes if prefix in _table()]
+    missing = (entry for entry in entries if version is not None and not entry.is_in(version))
+    return next(missing, entries[-1] if entries else None)
 
 
-def _is_told_at_import(module: Module, node: Naming, one: VersionedName) -> bool:
+def _is_reported_at_import(module: Module, node: Naming, entry: VersionedName) -> bool:
     """Whether what is missing is what was imported already."""
     if not isinstance(node, ast.Attribute):
         return False
     first = (dotted(node) or "").partition(".")[0]
-    imported = module.names.known.get(first, "")
-    return f"{imported}.".startswith(f"{one.name}.")
+    imported = module.names.imports.get(first, "")
+    return f"{imported}.".startswith(f"{entry.name}.")
 
 
 def _version(text: str | None) -> Version | None:
@@ -226,26 +226,26 @@ def is_guarded(module: Module, node: ast.AST) -> bool:
     a version or about whether there is such a name.
     """
     before = node
-    for one in module.around(node):
-        if isinstance(one, ast.Try) and before in one.body and _catches(one):
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, ast.Try) and before in ancestor.body and _catches(ancestor):
             return True
         if (
-            isinstance(one, ast.Call)
-            and isinstance(one.func, ast.Name)
-            and one.func.id == "getattr"
+            isinstance(ancestor, ast.Call)
+            and isinstance(ancestor.func, ast.Name)
+            and ancestor.func.id == "getattr"
         ):
             return True
-        if isinstance(one, ast.ExceptHandler) and _names(one) & CATCHES:
+        if isinstance(ancestor, ast.ExceptHandler) and _names(ancestor) & CATCHES:
             return True
-        if isinstance(one, (ast.If, ast.IfExp)) and _asks(module, one.test):
-            return before is not one.test or "hasattr" in module.segment(one.test)
-        if isinstance(one, ast.BoolOp) and _asks(module, one.values[0]):
-            return before is not one.values[0]
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and _returns_early(
-            module, one, node
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and _asks(module, ancestor.test):
+            return before is not ancestor.test or "hasattr" in module.segment(ancestor.test)
+        if isinstance(ancestor, ast.BoolOp) and _asks(module, ancestor.values[0]):
+            return before is not ancestor.values[0]
+        if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)) and _returns_early(
+            module, ancestor, node
         ):
             return True
-        before = one
+        before = ancestor
     return False
 
 
@@ -257,7 +257,7 @@ def _names(handler: ast.ExceptHandler) -> set[str]:
     if handler.type is None:
         return CATCHES
     parts = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return {one.id for one in parts if isinstance(one, ast.Name)}
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _asks(module: Module, question: ast.expr) -> bool:
@@ -266,27 +266,27 @@ def _asks(module: Module, question: ast.expr) -> bool:
     if any(word in text.lower() for word in WORDS):
         return True
     # A name for such an answer: `HAS_RUN = hasattr(strategy, "run")`.
-    for one in ast.walk(question):
-        if isinstance(one, ast.Name):
+    for part in ast.walk(question):
+        if isinstance(part, ast.Name):
             for other in module.nodes:
-                if isinstance(other, ast.Assign) and _gives(other, one.id):
-                    given = module.segment(other.value).lower()
-                    if any(word in given for word in WORDS):
+                if isinstance(other, ast.Assign) and _gives(other, part.id):
+                    source = module.segment(other.value).lower()
+                    if any(word in source for word in WORDS):
                         return True
     return False
 
 
 def _gives(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
 def _returns_early(module: Module, function: ast.AST, node: ast.AST) -> bool:
     """Whether a question before has already led away: `if hasattr(…): return …`."""
     line = getattr(node, "lineno", 0)
     return any(
-        isinstance(one, ast.If)
-        and one.lineno < line
-        and isinstance(one.body[-1], (ast.Return, ast.Raise))
-        and _asks(module, one.test)
-        for one in getattr(function, "body", [])
+        isinstance(statement, ast.If)
+        and statement.lineno < line
+        and isinstance(statement.body[-1], (ast.Return, ast.Raise))
+        and _asks(module, statement.test)
+        for statement in getattr(function, "body", [])
     )

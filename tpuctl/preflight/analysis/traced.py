@@ -15,7 +15,7 @@ from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, ke
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes, several, title
+from tpuctl.preflight.analysis.syntax import Function, argument, elements_of, own_nodes, title
 from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS, is_host
 from tpuctl.preflight.findings import Target
 
@@ -67,18 +67,20 @@ class Traced:
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
     """All of them, by their part of the tree."""
     key = ("traced", target)
-    if key not in project.known:
-        project.known[key] = _Search(project, target).found
-    found: dict[ast.AST, Traced] = project.known[key]
-    return found
+    if key not in project.cache:
+        project.cache[key] = _Search(project, target).traced
+    traced: dict[ast.AST, Traced] = project.cache[key]
+    return traced
 
 
 def is_taped(module: Module, node: ast.AST) -> bool:
     """Whether it stands under a gradient tape."""
     return any(
-        isinstance(one, ast.With)
-        and any(module.names.called(item.context_expr) in TAKES_GRADIENTS for item in one.items)
-        for one in module.around(node)
+        isinstance(ancestor, ast.With)
+        and any(
+            module.names.called(item.context_expr) in TAKES_GRADIENTS for item in ancestor.items
+        )
+        for ancestor in module.ancestors(node)
     )
 
 
@@ -96,12 +98,14 @@ def root_of(module: Module, node: Function) -> Traced | None:
 
 def _program(module: Module, node: Function, call: ast.Call | None) -> Traced:
     off = call is not None and any(
-        one.arg == "autograph" and isinstance(one.value, ast.Constant) and one.value.value is False
-        for one in call.keywords
+        keyword.arg == "autograph"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is False
+        for keyword in call.keywords
     )
-    why = "autograph is switched off for it" if off else _is_unconverted(module, node)
+    reason = "autograph is switched off for it" if off else _is_unconverted(module, node)
     text = f"{title(node)} is a tf.function"
-    return Traced(module, node, text, not why, no_autograph=why, is_own_program=True)
+    return Traced(module, node, text, not reason, no_autograph=reason, is_own_program=True)
 
 
 class _Search:
@@ -109,31 +113,35 @@ class _Search:
 
     def __init__(self, project: Project, target: Target) -> None:
         self.project, self.target = project, target
-        self.found: dict[ast.AST, Traced] = {}
+        self.traced: dict[ast.AST, Traced] = {}
         self.host: set[ast.AST] = set()
         # Of JAX and of other libraries nothing is known: their `run` is no strategy's.
         self.has_tensorflow = any(_keras_of(module) for module in project)
         for module in project:
-            self._note_host(module)
+            self._record_host(module)
         self.reachability = reachability_of(project)
-        roots = [one for module in project for one in self._roots(module)]
+        roots = [root for module in project for root in self._roots(module)]
         waiting = list(self._with_callers(roots))
-        if not any(one.is_reached for one in waiting):
+        if not any(traced.is_reached for traced in waiting):
             self.reachability.enter()
             waiting = list(self._with_callers(roots))
         while waiting:
-            one = waiting.pop()
-            if one.node in self.host and not one.is_own_program and not self._is_reached(one):
+            current = waiting.pop()
+            if (
+                current.node in self.host
+                and not current.is_own_program
+                and not self._is_reached(current)
+            ):
                 continue
-            known = self.found.get(one.node)
-            merged = one if known is None else _merged(known, one)
-            if merged == known:
+            previous = self.traced.get(current.node)
+            merged = current if previous is None else _merged(previous, current)
+            if merged == previous:
                 continue
-            self.found[one.node] = merged
+            self.traced[current.node] = merged
             waiting.extend(self._called(merged))
 
-    def _is_reached(self, one: Traced) -> bool:
-        return Caller.SCRIPT in self.reachability.of(one.module, one.node)
+    def _is_reached(self, traced: Traced) -> bool:
+        return Caller.SCRIPT in self.reachability.of(traced.module, traced.node)
 
     def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
         """The roots with what is known of who calls them; without what only pipelines call.
@@ -141,153 +149,155 @@ class _Search:
         Where a strategy runs steps, the host runs other functions of `tf.function`, as far as
         those steps do not call them.
         """
-        steps = any(one.calls and self._is_reached(one) for one in roots)
-        for one in roots:
-            if self.reachability.of(one.module, one.node) is not Caller.PIPELINE:
-                is_step = bool(one.calls) or not (steps and one.is_own_program)
-                yield replace(one, is_reached=is_step and self._is_reached(one))
+        steps = any(traced.calls and self._is_reached(traced) for traced in roots)
+        for root in roots:
+            if self.reachability.of(root.module, root.node) is not Caller.PIPELINE:
+                is_step = bool(root.calls) or not (steps and root.is_own_program)
+                yield replace(root, is_reached=is_step and self._is_reached(root))
 
     # Where tracing begins ---------------------------------------------------------------------
 
-    def _note_host(self, module: Module) -> None:
+    def _record_host(self, module: Module) -> None:
         """What `tf.data` and Python run, not XLA."""
         for node in module.calls:
             if is_host(module, node):
-                for given in [*node.args, *(one.value for one in node.keywords)]:
-                    found = function_of(self.project, module, given)
-                    if found is not None:
-                        self.host.add(found[1])
+                for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                    definition = function_of(self.project, module, value)
+                    if definition is not None:
+                        self.host.add(definition[1])
 
     def _roots(self, module: Module) -> Iterator[Traced]:
         for node in module.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                made = root_of(module, node)
-                if made is not None and not _is_host_loop(module, node):
-                    yield made
+                program = root_of(module, node)
+                if program is not None and not _is_host_loop(module, node):
+                    yield program
             elif isinstance(node, ast.Call):
-                yield from self._given(module, node)
+                yield from self._roots_of_call(module, node)
             elif isinstance(node, ast.ClassDef):
                 yield from self._keras_methods(module, node)
 
-    def _given(self, module: Module, node: ast.Call) -> Iterator[Traced]:
+    def _roots_of_call(self, module: Module, node: ast.Call) -> Iterator[Traced]:
         name = module.names.of(node.func)
         if name == FUNCTION and node.args:
-            found = function_of(self.project, module, node.args[0])
-            if found is not None and not _is_host_loop(*found):
-                yield _program(*found, node)
+            definition = function_of(self.project, module, node.args[0])
+            if definition is not None and not _is_host_loop(*definition):
+                yield _program(*definition, node)
         is_run = isinstance(node.func, ast.Attribute) and node.func.attr in RUNS
         if is_run and name is None and self.has_tensorflow:
             yield from self._replicated(module, node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
-            for one in several(argument(node, 1, "loss")):
-                yield from self._handed(module, one, "the loss of a model", "loss")
-            for one in several(argument(node, 2, "metrics")):
-                yield from self._handed(module, one, "a metric of a model", "metric")
+            for loss in elements_of(argument(node, 1, "loss")):
+                yield from self._keras_function(module, loss, "the loss of a model", "loss")
+            for loss in elements_of(argument(node, 2, "metrics")):
+                yield from self._keras_function(module, loss, "a metric of a model", "metric")
         if keras_name(name) is not None and name is not None:
             if keras_name(name) == "layers.Lambda" and node.args:
-                yield from self._handed(module, node.args[0], "a layer", "", name)
+                yield from self._keras_function(module, node.args[0], "a layer", "", name)
             for keyword in node.keywords:
                 if keyword.arg in LAYER_FUNCTIONS:
                     text = f"the {keyword.arg} of a layer"
-                    yield from self._handed(module, keyword.value, text, "", name)
+                    yield from self._keras_function(module, keyword.value, text, "", name)
 
     def _replicated(self, module: Module, node: ast.Call) -> Iterator[Traced]:
-        given = argument(node, 0, "fn")
-        found = None if given is None else function_of(self.project, module, given)
-        if found is None:
+        value = argument(node, 0, "fn")
+        definition = None if value is None else function_of(self.project, module, value)
+        if definition is None:
             return
-        own = root_of(*found)
-        text = f"{title(found[1])} is given to {module.segment(node.func)}"
-        if own is None:
-            around = module.function_around(node)
-            made = None if around is None else root_of(module, around)
-            why = _is_unconverted(*found) or ("" if made is None else made.no_autograph)
-            own = Traced(*found, text, not why, no_autograph=why)
-        yield replace(own, because=text, calls=((module, node),))
+        program = root_of(*definition)
+        text = f"{title(definition[1])} is given to {module.segment(node.func)}"
+        if program is None:
+            around = module.enclosing_function(node)
+            enclosing = None if around is None else root_of(module, around)
+            reason = _is_unconverted(*definition) or (
+                "" if enclosing is None else enclosing.no_autograph
+            )
+            program = Traced(*definition, text, not reason, no_autograph=reason)
+        yield replace(program, because=text, calls=((module, node),))
 
-    def _handed(
+    def _keras_function(
         self, module: Module, node: ast.expr, role: str, part: str, name: str = ""
     ) -> Iterator[Traced]:
         """A function that Keras takes, and what it does with it."""
-        found = function_of(self.project, module, node)
-        if found is None:
+        definition = function_of(self.project, module, node)
+        if definition is None:
             return
-        made = root_of(*found)
-        text = f"{title(found[1])} is {role}"
-        if made is None:
-            made = self._keras(Traced(*found, text), name or _keras_of(module), bool(part))
-        yield replace(made, because=text, is_differentiated=part != "metric")
+        traced = root_of(*definition)
+        text = f"{title(definition[1])} is {role}"
+        if traced is None:
+            traced = self._keras(Traced(*definition, text), name or _keras_of(module), bool(part))
+        yield replace(traced, because=text, is_differentiated=part != "metric")
 
     def _keras_methods(self, module: Module, node: ast.ClassDef) -> Iterator[Traced]:
         bases = list(keras_bases(self.project, module, node))
         if not any(_is_traced_base(name) for name in bases):
             return
         is_layer = any((keras_name(name) or "").startswith(("layers.", "Layer")) for name in bases)
-        for one in node.body:
-            if not isinstance(one, ast.FunctionDef) or one.name not in KERAS_METHODS:
+        for method in node.body:
+            if not isinstance(method, ast.FunctionDef) or method.name not in KERAS_METHODS:
                 continue
-            if one.name == "__call__" and is_layer:
+            if method.name == "__call__" and is_layer:
                 continue
-            made = root_of(module, one)
-            if made is None:
-                text = f"Keras traces `{node.name}.{one.name}`"
-                made = Traced(module, one, text, is_differentiated=KERAS_METHODS[one.name])
-                made = self._keras(made, bases[0], one.name in CONVERTED)
-            yield replace(made, is_differentiated=KERAS_METHODS[one.name])
+            traced = root_of(module, method)
+            if traced is None:
+                text = f"Keras traces `{node.name}.{method.name}`"
+                traced = Traced(module, method, text, is_differentiated=KERAS_METHODS[method.name])
+                traced = self._keras(traced, bases[0], method.name in CONVERTED)
+            yield replace(traced, is_differentiated=KERAS_METHODS[method.name])
 
-    def _keras(self, one: Traced, name: str, is_converted: bool) -> Traced:
+    def _keras(self, traced: Traced, name: str, is_converted: bool) -> Traced:
         if not name:
-            return one
-        why = _is_unconverted(one.module, one.node)
+            return traced
+        reason = _is_unconverted(traced.module, traced.node)
         if not is_legacy_keras(self.project, name, self.target):
-            why = "Keras 3 traces it without autograph"
+            reason = "Keras 3 traces it without autograph"
         elif not is_converted:
-            why = "Keras traces it without autograph"
-        return replace(one, autograph=not why, no_autograph=why)
+            reason = "Keras traces it without autograph"
+        return replace(traced, autograph=not reason, no_autograph=reason)
 
     # What they call ---------------------------------------------------------------------------
 
-    def _called(self, one: Traced) -> Iterator[Traced]:
-        for node in own_nodes(one.node):
+    def _called(self, traced: Traced) -> Iterator[Traced]:
+        for node in own_nodes(traced.node):
             if not isinstance(node, ast.Call):
                 continue
-            for module, function in self._reached(one, node):
-                if function is not one.node:
-                    is_differentiated = one.is_differentiated or is_taped(one.module, node)
-                    told = _callee(one, module, function)
-                    yield replace(told, is_differentiated=is_differentiated)
+            for module, function in self._reached(traced, node):
+                if function is not traced.node:
+                    is_differentiated = traced.is_differentiated or is_taped(traced.module, node)
+                    callee = _callee(traced, module, function)
+                    yield replace(callee, is_differentiated=is_differentiated)
 
-    def _reached(self, one: Traced, node: ast.Call) -> Iterator[tuple[Module, Function]]:
-        found = function_of(self.project, one.module, node.func)
-        if found is not None:
-            yield found
-        name = one.module.names.of(node.func)
+    def _reached(self, traced: Traced, node: ast.Call) -> Iterator[tuple[Module, Function]]:
+        definition = function_of(self.project, traced.module, node.func)
+        if definition is not None:
+            yield definition
+        name = traced.module.names.of(node.func)
         for number in TRACE_ARGUMENTS.get(name or "", ()):
-            for given in several(argument(node, number, "")):
-                told = function_of(self.project, one.module, given)
-                if told is not None:
-                    yield told
+            for value in elements_of(argument(node, number, "")):
+                function = function_of(self.project, traced.module, value)
+                if function is not None:
+                    yield function
 
 
-def _merged(known: Traced, one: Traced) -> Traced:
+def _merged(previous: Traced, traced: Traced) -> Traced:
     return replace(
-        known,
-        autograph=known.autograph and one.autograph,
-        no_autograph=known.no_autograph or one.no_autograph,
-        is_differentiated=known.is_differentiated or one.is_differentiated,
-        is_root=known.is_root or one.is_root,
-        is_own_program=known.is_own_program or one.is_own_program,
-        is_reached=known.is_reached or one.is_reached,
-        calls=known.calls + tuple(call for call in one.calls if call not in known.calls),
+        previous,
+        autograph=previous.autograph and traced.autograph,
+        no_autograph=previous.no_autograph or traced.no_autograph,
+        is_differentiated=previous.is_differentiated or traced.is_differentiated,
+        is_root=previous.is_root or traced.is_root,
+        is_own_program=previous.is_own_program or traced.is_own_program,
+        is_reached=previous.is_reached or traced.is_reached,
+        calls=previous.calls + tuple(call for call in traced.calls if call not in previous.calls),
     )
 
 
 def _callee(caller: Traced, module: Module, function: Function) -> Traced:
     """A function that a traced one calls: converted with it, unless it is a program of its own."""
-    own = root_of(module, function)
-    if own is not None:
-        return replace(own, is_reached=caller.is_reached)
-    why = caller.no_autograph or _is_unconverted(module, function)
+    program = root_of(module, function)
+    if program is not None:
+        return replace(program, is_reached=caller.is_reached)
+    reason = caller.no_autograph or _is_unconverted(module, function)
     text = caller.because
     if " calls " not in text:
         text = f"{title(caller.node)} calls {title(function)}, and {text}"
@@ -295,8 +305,8 @@ def _callee(caller: Traced, module: Module, function: Function) -> Traced:
         module,
         function,
         text,
-        not why,
-        no_autograph=why,
+        not reason,
+        no_autograph=reason,
         is_root=False,
         is_reached=caller.is_reached,
     )
@@ -324,13 +334,13 @@ def _is_unconverted(module: Module, node: Function) -> str:
 
 def _keras_of(module: Module) -> str:
     """A name of the Keras that a file imports."""
-    known = set(module.names.known.values())
+    imports = set(module.names.imports.values())
     for name in ("tf_keras", "keras", "tensorflow.keras"):
-        if any(one == name or one.startswith(f"{name}.") for one in known):
+        if any(imported == name or imported.startswith(f"{name}.") for imported in imports):
             return f"{name}."
-    return "tensorflow.keras." if "tensorflow" in known else ""
+    return "tensorflow.keras." if "tensorflow" in imports else ""
 
 
 def _is_traced_base(name: str) -> bool:
-    told = keras_name(name) or ""
-    return told in PARENT_NAMES or told.startswith(PARENTS)
+    keras = keras_name(name) or ""
+    return keras in PARENT_NAMES or keras.startswith(PARENTS)

@@ -63,7 +63,7 @@ class ValueFlow:
     def __init__(self, definitions: Definitions) -> None:
         self.definitions = definitions
         self.uses: dict[ast.AST, set[Item]] = defaultdict(set)  # by the expression that is used
-        self.held: dict[Key, set[Item]] = defaultdict(set)
+        self.items: dict[Key, set[Item]] = defaultdict(set)
         # By the name of an attribute: what objects of a class hold, and who reads it from them.
         self.attributes: dict[str, dict[ast.ClassDef, set[Item]]] = {}
         self.readers: dict[str, dict[ast.ClassDef, list[tuple[Module, ast.AST]]]] = {}
@@ -77,14 +77,14 @@ class ValueFlow:
             self._follow(*self.waiting.pop())
 
     def _begin(self) -> None:
-        known = self.definitions
-        for key, named in known.every:
-            self._hold(key, (named, False))
-        for name, attributes in known.attribute_loads.items():
+        definitions = self.definitions
+        for key, definition in definitions.all:
+            self._hold(key, (definition, False))
+        for name, attributes in definitions.attribute_loads.items():
             for module, node in attributes:
                 for owner in self._owners(module, node):
                     self._read_attribute(owner, name, module, node)
-        for definition, module in known.module_of.items():
+        for definition, module in definitions.module_of.items():
             around = module.parents[definition]
             if isinstance(definition, ast.Lambda):
                 self._carry(module, definition, (definition, False))
@@ -101,17 +101,17 @@ class ValueFlow:
                     self._carry(module, node, returned)
 
     def _hold(self, key: Key, item: Item) -> None:
-        if item not in self.held[key]:
-            self.held[key].add(item)
+        if item not in self.items[key]:
+            self.items[key].add(item)
             if key not in self.loads:
                 self.loads[key] = self.definitions.loads_of(key)
             for module, node in self.loads[key]:
                 self._carry(module, node, item)
 
     def _hold_attribute(self, owner: ast.ClassDef, name: str, item: Item) -> None:
-        held = self.attributes.setdefault(name, {}).setdefault(owner, set())
-        if item not in held:
-            held.add(item)
+        items = self.attributes.setdefault(name, {}).setdefault(owner, set())
+        if item not in items:
+            items.add(item)
             for reader, loads in self.readers.get(name, {}).items():
                 if self._is_kin(owner, reader):
                     for module, node in loads:
@@ -128,9 +128,9 @@ class ValueFlow:
                     for item in list(items):
                         self._carry(module, node, item)
 
-    def _is_kin(self, one: ast.ClassDef, other: ast.ClassDef) -> bool:
+    def _is_kin(self, cls: ast.ClassDef, other: ast.ClassDef) -> bool:
         family_of = self.definitions.family_of
-        return one is other or one in family_of(other) or other in family_of(one)
+        return cls is other or cls in family_of(other) or other in family_of(cls)
 
     def _follow(self, module: Module, node: ast.AST, item: Item) -> None:
         """Where an expression's value goes from where it stands."""
@@ -202,14 +202,14 @@ class ValueFlow:
         elif isinstance(target, (ast.Subscript, ast.Starred)):
             self._assign(module, target.value, item)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for one in target.elts:
-                self._assign(module, one, item)
+            for element in target.elts:
+                self._assign(module, element, item)
 
     def _owners(self, module: Module, node: ast.Attribute) -> Iterable[ast.ClassDef]:
         """The classes whose objects an attribute is of: that around for `self`, for others those
         that assign such an attribute, where no more than one does."""
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-            owner = module.class_around(node)
+            owner = module.enclosing_class(node)
             return () if owner is None else (owner,)
         owners = self.definitions.assigned.get(node.attr, ())
         return owners if len(owners) == 1 else ()
@@ -245,30 +245,34 @@ class ValueFlow:
 
     def _parameters(self, module: Module, node: ast.AST, call: ast.Call) -> Iterator[Key]:
         """The parameters of the project's own functions that an argument is given for."""
-        known = self.definitions
-        key = known.key_of(module, call.func)
-        definition = known.defined.get(key) if key is not None else None
+        definitions = self.definitions
+        key = definitions.key_of(module, call.func)
+        definition = definitions.defined.get(key) if key is not None else None
         skipped = 0
         function: ast.AST | None = definition
         if isinstance(definition, ast.ClassDef):
             skipped = 1
-            methods = (one for one in known.methods_of(definition) if one.name == "__init__")
+            methods = (
+                method for method in definitions.methods_of(definition) if method.name == "__init__"
+            )
             function = next(methods, None)
         if not isinstance(function, FUNCTIONS):
             return
         plain = [*function.args.posonlyargs, *function.args.args]
         if isinstance(node, ast.keyword):
-            names = {one.arg for one in (*plain, *function.args.kwonlyargs)}
+            names = {parameter.arg for parameter in (*plain, *function.args.kwonlyargs)}
             if node.arg in names and node.arg is not None:
                 yield function, node.arg
         elif node in call.args:
             place = call.args.index(node) + skipped
             before = call.args[: call.args.index(node)]
-            is_plain = not any(isinstance(one, ast.Starred) for one in before)
+            is_plain = not any(isinstance(value, ast.Starred) for value in before)
             if is_plain and place < len(plain) and not isinstance(node, ast.Starred):
                 yield function, plain[place].arg
 
 
 def _is_property(node: Definition) -> bool:
     decorators = getattr(node, "decorator_list", [])
-    return any(dotted(one) in ("property", "functools.cached_property") for one in decorators)
+    return any(
+        dotted(decorator) in ("property", "functools.cached_property") for decorator in decorators
+    )

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from tpuctl.preflight.compile.compile_report import Answer
 
-__all__ = ["MOST", "guess", "largest", "power_of_two", "room_of", "too_much"]
+__all__ = ["MAX_BATCH", "excess_text", "first_batch", "largest", "memory_limit", "power_of_two"]
 
-MOST = 1 << 16  # a core's batch; beyond, nobody asks
+MAX_BATCH = 1 << 16  # a core's batch; beyond, nobody asks
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # The compiler's words for too much: as they are now, of old, and where one part alone is too large.
 REFUSED = re.compile(
@@ -25,7 +25,7 @@ async def largest(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
     """
     batch = first
     if await fits(batch):
-        while 2 * batch <= MOST and await fits(2 * batch):
+        while 2 * batch <= MAX_BATCH and await fits(2 * batch):
             batch *= 2
         return batch
     while batch > 1:
@@ -40,7 +40,7 @@ def power_of_two(number: float) -> int:
     return 1 << max(0, int(number).bit_length() - 1)
 
 
-def guess(answer: Answer, room: int | None) -> int:
+def first_batch(answer: Answer, room: int | None) -> int:
     """Where to begin, by what was said of one batch, if what lies between grew with it."""
     batch = answer.batch or 1
     amounts = _amounts(answer.compiler_message)
@@ -48,23 +48,25 @@ def guess(answer: Answer, room: int | None) -> int:
         used, there = map(_bytes, amounts)
         return power_of_two(batch * there / used)
     if room is None or answer.sizes is None or answer.sizes.temporary <= 0:
-        return min(power_of_two(batch), MOST)
+        return min(power_of_two(batch), MAX_BATCH)
     left = room - (answer.sizes.peak - answer.sizes.temporary)
     if left <= 0:
         return 1
-    return min(power_of_two(left / (answer.sizes.temporary / batch)), MOST)
+    return min(power_of_two(left / (answer.sizes.temporary / batch)), MAX_BATCH)
 
 
-def too_much(words: str) -> str:
+def excess_text(words: str) -> str:
     """The compiler's numbers: `16.59G of 15.48G`; without any, its first line."""
     amounts = _amounts(words)
     if amounts is None:
         return words.strip().splitlines()[0][:120]
-    used, room = (one if one[-1] in UNITS else f"{int(one) / UNITS['G']:.2f}G" for one in amounts)
+    used, room = (
+        amount if amount[-1] in UNITS else f"{int(amount) / UNITS['G']:.2f}G" for amount in amounts
+    )
     return f"{used} of {room}"
 
 
-def room_of(words: str) -> int | None:
+def memory_limit(words: str) -> int | None:
     """How many bytes a program can have, by the compiler's refusal of one that is too large."""
     amounts = _amounts(words)
     return None if amounts is None else _bytes(amounts[1])
@@ -74,7 +76,7 @@ def _amounts(words: str) -> tuple[str, str] | None:
     match = REFUSED.search(words)
     if match is None:
         return None
-    used, room = (one for one in match.groups() if one)
+    used, room = (amount for amount in match.groups() if amount)
     return used, room
 
 

@@ -11,31 +11,37 @@ from typing import Any
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Emit
-from tpuctl.preflight.compile.batch_search import MOST, guess, largest, room_of, too_much
+from tpuctl.preflight.compile.batch_search import (
+    MAX_BATCH,
+    excess_text,
+    first_batch,
+    largest,
+    memory_limit,
+)
 from tpuctl.preflight.compile.compile_report import (
     Answer,
     CompileReport,
     Obstacle,
     Refusal,
     Sizes,
-    place,
+    source_line,
 )
-from tpuctl.preflight.compile.protocol import Compiler, Door, HungUp
+from tpuctl.preflight.compile.protocol import Compiler, Disconnected, ScriptSocket
 from tpuctl.preflight.rehearsal.observations import ShimFailed, read
 from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 
-__all__ = ["LOWERED_WITH", "Wanted", "compile_step", "settings_of"]
+__all__ = ["LOWERED_WITH", "CompileRequest", "compile_step", "settings_of"]
 
 LOWERED_WITH = "2.18.0"
 BEFORE_STEP_SECONDS = 1800.0  # until the step is there: data may have to be read
 TICK_SECONDS = 1.0
-TOLD_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 OBSERVATIONS = "observations.jsonl"
-UNKNOWN = 32  # a core's batch, where the script does not say one
+DEFAULT_BATCH = 32  # a core's batch, where the script does not say one
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CompileRequest:
     """What to compile, and for what. `batch` is over all replicas; None asks for the script's
     own and then for the largest."""
 
@@ -49,14 +55,14 @@ class Wanted:
 
 
 def settings_of(
-    wanted: Wanted, folder: Path, script: Path, root: Path, kind: str
+    request: CompileRequest, folder: Path, script: Path, root: Path, kind: str
 ) -> dict[str, Any]:
     """What the shim in the script's process is told."""
     return {
         "observations": str(folder / OBSERVATIONS),
         "mode": "compile",
         "steps": 1,
-        "replicas": wanted.replicas,
+        "replicas": request.replicas,
         "script": str(script),
         "root": str(root),
         "kind": kind,
@@ -65,14 +71,14 @@ def settings_of(
 
 
 async def compile_step(
-    wanted: Wanted, command: Command, compiler: Sequence[str], folder: Path, emit: Emit
+    request: CompileRequest, command: Command, compiler: Sequence[str], folder: Path, emit: Emit
 ) -> CompileReport:
     """Run the script up to its first step, lower that, and compile it for one core.
 
     `folder` is the one of the settings. Whatever ends this ends both processes. Raises
     OperationFailed where the script ends before its step, Refused where it has none.
     """
-    door = Door(folder)
+    door = ScriptSocket(folder)
     await door.open()
     environment = {"PATH": command.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     tpu = Compiler(compiler, environment, folder / "compiler.log")
@@ -80,12 +86,12 @@ async def compile_step(
         run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, look=lambda: None)
     )
     try:
-        with step(emit, f"script/{wanted.script}", "run", "up to its first step") as taking:
-            told = await _first(door, running, folder / "script" / "log", taking.report)
-            if told["kind"] == "captured":
-                taking.result = f"{told['function']} taken"
-        return await _Compilation(wanted, door, tpu, emit).report(told)
-    except HungUp as error:
+        with step(emit, f"script/{request.script}", "run", "up to its first step") as taking:
+            captured = await _first(door, running, folder / "script" / "log", taking.report)
+            if captured["kind"] == "captured":
+                taking.result = f"{captured['function']} taken"
+        return await _Compilation(request, door, tpu, emit).report(captured)
+    except Disconnected as error:
         raise OperationFailed(
             "Compiling ended early",
             str(error) or _tail(folder / "script" / "log", "the script's process went away"),
@@ -93,16 +99,16 @@ async def compile_step(
         ) from None
     finally:
         await door.close()
-        await tpu.end()
+        await tpu.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
 async def _first(
-    door: Door, running: asyncio.Future[Exit], log: Path, report: Any
+    door: ScriptSocket, running: asyncio.Future[Exit], log: Path, report: Any
 ) -> dict[str, Any]:
     """What the script's process says at its first step. Raises where it never comes there."""
-    coming = asyncio.ensure_future(door.first())
+    coming = asyncio.ensure_future(door.first_message())
     try:
         while not coming.done():
             both: set[asyncio.Future[Any]] = {coming, running}
@@ -110,35 +116,35 @@ async def _first(
             if running.done() and not coming.done():
                 await asyncio.wait({coming}, timeout=TICK_SECONDS)
                 if not coming.done():
-                    raise _ended(running.result(), log, log.parents[1] / OBSERVATIONS)
+                    raise _early_exit(running.result(), log, log.parents[1] / OBSERVATIONS)
             lines = last_lines(log, 1)
             if lines:
                 report(lines[0][:100])
-        told = coming.result()
+        captured = coming.result()
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
-    if told["kind"] == "nothing":
+    if captured["kind"] == "nothing":
         raise Refused(
             "No training step was found",
-            "the script came to its end; looked for: " + "; ".join(told["looked_for"]),
+            "the script came to its end; looked for: " + "; ".join(captured["looked_for"]),
             hint="Train with Keras' fit, with strategy.run, or with a tf.function that takes a "
             "batch and has the gradients in it.",
         )
-    if told["kind"] == "failed":
+    if captured["kind"] == "failed":
         raise OperationFailed(
             "Step cannot be taken",
-            told["traceback"].strip(),
+            captured["traceback"].strip(),
             hint=(
                 "Mend what the traceback tells, or see what the step does without compiling it:\n"
                 "    tpuctl rehearse SCRIPT"
             ),
         )
-    return told
+    return captured
 
 
-def _ended(ended: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
-    failed = [one for one in read(observations) if isinstance(one, ShimFailed)]
+def _early_exit(ended: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
+    failed = [failure for failure in read(observations) if isinstance(failure, ShimFailed)]
     if failed:
         words = f"{failed[-1].what}\n{failed[-1].traceback.strip()}"
         return OperationFailed("Step cannot be taken", words, hint="This is an error of tpuctl.")
@@ -162,118 +168,124 @@ def _tail(log: Path, before: str) -> str:
 class _Compilation:
     """What was taken, and the compiler that is asked about it."""
 
-    def __init__(self, wanted: Wanted, door: Door, tpu: Compiler, emit: Emit) -> None:
-        self.wanted, self.door, self.tpu, self.emit = wanted, door, tpu, emit
+    def __init__(
+        self, request: CompileRequest, door: ScriptSocket, tpu: Compiler, emit: Emit
+    ) -> None:
+        self.request, self.door, self.tpu, self.emit = request, door, tpu, emit
         self.answers: dict[int | None, Answer] = {}
         self.refusals: dict[int | None, Refusal] = {}
         self.lowered: dict[str, Any] = {}
 
-    async def report(self, told: dict[str, Any]) -> CompileReport:
-        wanted = self.wanted
-        found = CompileReport(
-            script=wanted.script,
-            type=wanted.type,
-            generation=wanted.generation,
-            replicas=wanted.replicas,
-            tensorflow=str(told.get("tensorflow", LOWERED_WITH)),
-            runtime=wanted.runtime,
-            notes=wanted.notes,
+    async def report(self, captured: dict[str, Any]) -> CompileReport:
+        request = self.request
+        report = CompileReport(
+            script=request.script,
+            type=request.type,
+            generation=request.generation,
+            replicas=request.replicas,
+            tensorflow=str(captured.get("tensorflow", LOWERED_WITH)),
+            runtime=request.runtime,
+            notes=request.notes,
         )
-        if told["kind"] == "refused":
-            return replace(found, refusal=_refusal(told))
-        found = replace(
-            found,
-            function=told["function"],
-            where=place(told["where"]),
-            inputs=tuple((kind, tuple(shape)) for kind, shape in told["inputs"]),
+        if captured["kind"] == "refused":
+            return replace(report, refusal=_refusal(captured))
+        report = replace(
+            report,
+            function=captured["function"],
+            where=source_line(captured["where"]),
+            inputs=tuple((kind, tuple(shape)) for kind, shape in captured["inputs"]),
         )
-        batch = told["batch"] if wanted.batch is None else wanted.batch // wanted.replicas
-        if told["has_batch"] and batch is None:
-            batch = UNKNOWN
+        batch = captured["batch"] if request.batch is None else request.batch // request.replicas
+        if captured["has_batch"] and batch is None:
+            batch = DEFAULT_BATCH
             note = f"the script's batches are not all of one size: {batch} a core was asked about"
-            found = replace(found, notes=(*found.notes, note))
-        if not told["has_batch"] and wanted.batch is not None:
+            report = replace(report, notes=(*report.notes, note))
+        if not captured["has_batch"] and request.batch is not None:
             raise Usage(
                 "The step has no batch",
                 "none of its arguments is a tensor",
                 where="--batch",
                 hint="Leave --batch out, or have the step take its data as arguments.",
             )
-        asked = await self.ask(batch)
-        if asked is None:
-            return replace(found, refusal=self.refusals[batch])
-        found = replace(
-            found,
-            requested=asked,
+        answer = await self.compile_batch(batch)
+        if answer is None:
+            return replace(report, refusal=self.refusals[batch])
+        report = replace(
+            report,
+            requested=answer,
             available_bytes=await self._room(),
             dynamic_dimensions=self.lowered["dynamic"],
             has_bfloat16=self.lowered["has_bfloat16"],
             variable_bytes=self.lowered["held"],
         )
-        if wanted.batch is not None or batch is None:
-            return found
-        return await self._search(found, asked)
+        if request.batch is not None or batch is None:
+            return report
+        return await self._search(report, answer)
 
-    async def _search(self, found: CompileReport, asked: Answer) -> CompileReport:
+    async def _search(self, report: CompileReport, first_answer: Answer) -> CompileReport:
         async def fits(batch: int) -> bool:
-            answer = await self.ask(batch)
+            answer = await self.compile_batch(batch)
             return answer is not None and answer.sizes is not None
 
-        most = await largest(fits, guess(asked, found.available_bytes))
+        most = await largest(fits, first_batch(first_answer, report.available_bytes))
         following = max(1, 2 * most)
-        notes = found.notes
+        notes = report.notes
         if following in self.refusals:
-            why = self.refusals[following]
-            notes += (f"{following} a core was refused: {why.message.splitlines()[0][:300]}",)
+            reason = self.refusals[following]
+            notes += (f"{following} a core was refused: {reason.message.splitlines()[0][:300]}",)
         return replace(
-            found,
+            report,
             largest_batch=most,
-            largest_is_exact=following in self.answers and 2 * most <= MOST,
-            alternatives=tuple(one for one in self.answers.values() if one is not asked),
+            largest_is_exact=following in self.answers and 2 * most <= MAX_BATCH,
+            alternatives=tuple(
+                other for other in self.answers.values() if other is not first_answer
+            ),
             notes=notes,
         )
 
     async def _room(self) -> int | None:
-        answer = await self.tpu.ask(generation=self.wanted.generation)
-        return room_of(answer.get("refused", ""))
+        answer = await self.tpu.query(generation=self.request.generation)
+        return memory_limit(answer.get("refused", ""))
 
-    async def ask(self, batch: int | None) -> Answer | None:
+    async def compile_batch(self, batch: int | None) -> Answer | None:
         """What the compiler says of a batch; None, with a refusal kept, where it is not lowered."""
         if batch in self.answers or batch in self.refusals:
             return self.answers.get(batch)
-        shown = "as it is" if batch is None else str(batch)
-        with step(self.emit, f"batch/{shown}", "compile", self._where()) as asking:
-            told = await _timed("lowering", self.door.ask(batch), asking)
-            if told["kind"] == "refused":
-                self.refusals[batch] = _refusal(told)
+        label = "as it is" if batch is None else str(batch)
+        with step(self.emit, f"batch/{label}", "compile", self._where()) as asking:
+            lowered = await _timed("lowering", self.door.lower(batch), asking)
+            if lowered["kind"] == "refused":
+                self.refusals[batch] = _refusal(lowered)
                 asking.result = "cannot be lowered"
                 return None
-            if told["kind"] != "lowered":
+            if lowered["kind"] != "lowered":
                 raise OperationFailed(
                     "Step cannot be lowered",
-                    str(told.get("traceback", told)),
+                    str(lowered.get("traceback", lowered)),
                     hint="What XLA cannot compile is mostly found, with what helps, by\n"
                     "    tpuctl check SCRIPT",
                 )
-            self.lowered = told
-            program = Path(told["program"])
-            compiling = self.tpu.ask(
-                generation=self.wanted.generation,
+            self.lowered = lowered
+            program = Path(lowered["program"])
+            compiling = self.tpu.query(
+                generation=self.request.generation,
                 program=str(program),
-                results=told["results"],
-                changed=told["changed"],
+                results=lowered["results"],
+                changed=lowered["changed"],
             )
-            said = await _timed("compiling", compiling, asking)
+            compiled = await _timed("compiling", compiling, asking)
             program.unlink(missing_ok=True)
-            if "failed" in said:
-                self.refusals[batch] = Refusal(said["failed"], "compiler")
+            if "failed" in compiled:
+                self.refusals[batch] = Refusal(compiled["failed"], "compiler")
                 asking.result = "refused"
                 return None
-            words = said.get("refused", "")
+            words = compiled.get("refused", "")
             sizes = None
             if not words:
-                sizes = Sizes(*(said[name] for name in Sizes.__dataclass_fields__))
-            answer = Answer(batch, sizes, too_much(words) if words else "", words, said["seconds"])
+                sizes = Sizes(*(compiled[name] for name in Sizes.__dataclass_fields__))
+            answer = Answer(
+                batch, sizes, excess_text(words) if words else "", words, compiled["seconds"]
+            )
             asking.result = (
                 f"{sizes.peak / 1e9:.1f} GB" if sizes else f"refused: {answer.shortfall}"
             )
@@ -281,34 +293,37 @@ class _Compilation:
         return answer
 
     def _where(self) -> str:
-        return f"one core of {self.wanted.type}"
+        return f"one core of {self.request.type}"
 
 
 async def _timed(
-    what: str, answering: Coroutine[Any, Any, dict[str, Any]], asking: Step
+    activity: str, answering: Coroutine[Any, Any, dict[str, Any]], asking: Step
 ) -> dict[str, Any]:
     """Tell now and then how long it has been at it."""
     answer = asyncio.ensure_future(answering)
     try:
-        asking.report(what)
+        asking.report(activity)
         began = asking.seconds
         while not answer.done():
-            await asyncio.wait({answer}, timeout=TOLD_SECONDS)
+            await asyncio.wait({answer}, timeout=REPORT_SECONDS)
             if not answer.done():
-                asking.report(f"{what} for {asking.seconds - began:.0f} s")
+                asking.report(f"{activity} for {asking.seconds - began:.0f} s")
         return answer.result()
     finally:
         answer.cancel()
         await asyncio.gather(answer, return_exceptions=True)
 
 
-def _refusal(told: dict[str, Any]) -> Refusal:
-    obstacles = [Obstacle(one["operation"], place(one["where"])) for one in told["operations"]]
+def _refusal(answer: dict[str, Any]) -> Refusal:
+    obstacles = [
+        Obstacle(operation["operation"], source_line(operation["where"]))
+        for operation in answer["operations"]
+    ]
     obstacles.sort(
-        key=lambda one: (
-            one.where is None,
-            one.where and (one.where.file, one.where.line),
-            one.operation,
+        key=lambda obstacle: (
+            obstacle.where is None,
+            obstacle.where and (obstacle.where.file, obstacle.where.line),
+            obstacle.operation,
         )
     )
-    return Refusal(told["message"], told["by"], place(told["where"]), tuple(obstacles))
+    return Refusal(answer["message"], answer["by"], source_line(answer["where"]), tuple(obstacles))

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Answer", "CompileReport", "Obstacle", "Place", "Refusal", "Sizes", "place"]
+__all__ = ["Answer", "CompileReport", "Obstacle", "Refusal", "Sizes", "SourceLine", "source_line"]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of the user's own code."""
 
     file: str
@@ -26,7 +26,7 @@ class Obstacle:
     """An operation that stands in the way, and the user's line that made it, where known."""
 
     operation: str
-    where: Place | None
+    where: SourceLine | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Refusal:
 
     message: str
     origin: Literal["script", "compiler", "tpuctl"]
-    where: Place | None = None
+    where: SourceLine | None = None
     obstacles: tuple[Obstacle, ...] = ()
 
 
@@ -78,7 +78,7 @@ class CompileReport:
     tensorflow: str  # that it was lowered with
     runtime: str | None  # that the type's runtime has
     function: str = ""
-    where: Place | None = None
+    where: SourceLine | None = None
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
     available_bytes: int | None = None  # of a core, for one program
     requested: Answer | None = None  # of the script's batch, or the one of --batch
@@ -117,8 +117,8 @@ class CompileReport:
         return plain
 
 
-def place(plain: Mapping[str, Any] | None) -> Place | None:
+def source_line(plain: Mapping[str, Any] | None) -> SourceLine | None:
     """What the shim wrote of a line."""
     if plain is None:
         return None
-    return Place(str(plain["file"]), int(plain["line"]), str(plain.get("text", "")))
+    return SourceLine(str(plain["file"]), int(plain["line"]), str(plain.get("text", "")))

@@ -42,7 +42,7 @@ TOPOLOGIES = {
 }
 # More than any core has, in parts that each can be addressed; its refusal tells how much there is.
 PART = "tensor<17179869184xf32>"
-TOO_MUCH = f"""
+OVERSIZED_PROGRAM = f"""
 module @room {{
   func.func @main(%one: {PART}, %two: {PART}, %three: {PART}, %four: {PART}) -> {PART} {{
     %five = stablehlo.add %one, %two : {PART}
@@ -59,7 +59,11 @@ def compile_for(generation: str, text: bytes | str, results: int, changed: list[
     device = topologies.get_topology_desc(platform="tpu", **TOPOLOGIES[generation]).devices[0]
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
-        main = next(one for one in module.body if one.attributes["sym_name"].value == "main")
+        main = next(
+            statement
+            for statement in module.body
+            if statement.attributes["sym_name"].value == "main"
+        )
         share(main, dict(zip(changed, count(results), strict=False)))
         options = xla_client.CompileOptions()
         options.num_replicas = options.num_partitions = 1
@@ -76,28 +80,30 @@ def share(main: Any, results: dict[int, int]) -> None:
     attributes: list[dict[str, Any]] = [{} for _ in ir.FunctionType(main.type).inputs]
     if "arg_attrs" in main.attributes:
         attributes = [
-            {one.name: one.attr for one in ir.DictAttr(each)}
+            {attribute.name: attribute.attr for attribute in ir.DictAttr(each)}
             for each in main.attributes["arg_attrs"]
         ]
     for argument, result in results.items():
         attributes[argument]["tf.aliasing_output"] = ir.IntegerAttr.get(number, result)
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in attributes])
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+        [ir.DictAttr.get(attribute) for attribute in attributes]
+    )
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     generation, program = question["generation"], question.get("program")
     try:
         if program is None:
-            made = compile_for(generation, TOO_MUCH, 1, [])
+            executable = compile_for(generation, OVERSIZED_PROGRAM, 1, [])
         else:
             text = _jax.mlir.hlo_to_stablehlo(Path(program).read_bytes())
-            made = compile_for(generation, text, question["results"], question["changed"])
+            executable = compile_for(generation, text, question["results"], question["changed"])
     except jax.errors.JaxRuntimeError as error:
         kind = "refused" if "RESOURCE_EXHAUSTED" in str(error) else "failed"
         return {kind: str(error)}
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}
-    sizes = made.get_compiled_memory_stats()
+    sizes = executable.get_compiled_memory_stats()
     return {
         "arguments": sizes.argument_size_in_bytes,
         "results": sizes.output_size_in_bytes,
@@ -113,9 +119,9 @@ def main() -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         began = time.monotonic()
-        told = answer(json.loads(line))
+        result = answer(json.loads(line))
         seconds = round(time.monotonic() - began, 3)
-        print(json.dumps({**told, "seconds": seconds}), file=answers, flush=True)
+        print(json.dumps({**result, "seconds": seconds}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Kind:
     """An environment: the list of packages it has, and what making it takes."""
 
     name: str
-    what: str
+    title: str
     download: int  # bytes
     disk: int
     lock: Path
@@ -48,11 +48,11 @@ COMPILER = Kind(
 
 def require_machine() -> None:
     """Raise Refused where neither environment can be: TPU packages are for one platform alone."""
-    found = f"{platform.system()} on {platform.machine()}"
+    platform_name = f"{platform.system()} on {platform.machine()}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise Refused(
             "The TPU's compiler does not run here",
-            f"it is offered for Linux on x86_64, and this is {found}",
+            f"it is offered for Linux on x86_64, and this is {platform_name}",
             hint="Compile on such a machine, or run it on the TPU.",
             where="--compile",
         )
@@ -82,9 +82,9 @@ class Environments:
     """
 
     def __init__(self, cache: Path | None = None) -> None:
-        chosen = os.environ.get("TPUCTL_IMAGE_CACHE")
+        folder = os.environ.get("TPUCTL_IMAGE_CACHE")
         if cache is None:
-            cache = Path(chosen) if chosen else user_cache_path("tpuctl") / "images"
+            cache = Path(folder) if folder else user_cache_path("tpuctl") / "images"
         self.cache = cache.expanduser().absolute()
 
     def home(self, kind: Kind) -> Path:
@@ -93,7 +93,7 @@ class Environments:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return self.cache / "compile" / f"{kind.name}-{digest}"
 
-    def is_made(self, kind: Kind) -> bool:
+    def is_installed(self, kind: Kind) -> bool:
         return (self.home(kind) / MARKER).exists()
 
     def python(self, kind: Kind) -> Path:
@@ -107,15 +107,17 @@ class Environments:
         words, Refused where the disk has no room.
         """
         home = self.home(kind)
-        if not self.is_made(kind):
+        if not self.is_installed(kind):
             private_folder(home.parent)
             waiting = "another process is making it: waiting"
             async with exclusive(home.with_suffix(".lock"), report, waiting=waiting) as lock:
-                if not self.is_made(kind):
-                    await self._make(kind, home, report, lock)
+                if not self.is_installed(kind):
+                    await self._create(kind, home, report, lock)
         return self.python(kind)
 
-    async def _make(self, kind: Kind, home: Path, report: Callable[[str], None], lock: int) -> None:
+    async def _create(
+        self, kind: Kind, home: Path, report: Callable[[str], None], lock: int
+    ) -> None:
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
         free = shutil.disk_usage(home.parent).free
         if free < kind.disk * SPARE:
@@ -145,10 +147,10 @@ class Environments:
         variables = {"PIP_CACHE_DIR": str(self.cache / "pip")}
         status, tail = await run_installer(command, report, lock=lock, variables=variables)
         if status:
-            said = "\n".join(tail) or "(it printed nothing)"
+            output = "\n".join(tail) or "(it printed nothing)"
             raise OperationFailed(
                 "Environment cannot be made",
-                f"{kind.what}: `{' '.join(command[1:4])} …` ended with {status}:\n{said}",
+                f"{kind.title}: `{' '.join(command[1:4])} …` ended with {status}:\n{output}",
                 hint=(
                     "See whether there is room on the disk and a way to the package "
                     "index, then repeat\n"

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SOCKET", "Compiler", "Door", "HungUp"]
+__all__ = ["SOCKET", "Compiler", "Disconnected", "ScriptSocket"]
 
 SOCKET = "conversation"
-LONGEST = 1 << 24  # a line; TensorFlow's words can be long
+MAX_LINE_BYTES = 1 << 24  # a line; TensorFlow's words can be long
 
 
-class HungUp(Exception):
+class Disconnected(Exception):
     """The other side went away before it answered; what it said at last."""
 
 
-class Door:
+class ScriptSocket:
     """Where the script's process comes with its step: a socket in `folder`, whose path is short."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,17 +31,17 @@ class Door:
         self._heard: asyncio.StreamReader | None = None
 
     async def open(self) -> None:
-        async def come(heard: asyncio.StreamReader, speaking: asyncio.StreamWriter) -> None:
-            await self._came.put((heard, speaking))
+        async def come(reader: asyncio.StreamReader, speaking: asyncio.StreamWriter) -> None:
+            await self._came.put((reader, speaking))
 
-        self._server = await asyncio.start_unix_server(come, self.path, limit=LONGEST)
+        self._server = await asyncio.start_unix_server(come, self.path, limit=MAX_LINE_BYTES)
 
-    async def first(self) -> dict[str, Any]:
+    async def first_message(self) -> dict[str, Any]:
         """What the first that comes says."""
         self._heard, self._speaking = await self._came.get()
         return await self._line()
 
-    async def ask(self, batch: int | None) -> dict[str, Any]:
+    async def lower(self, batch: int | None) -> dict[str, Any]:
         assert self._speaking is not None
         self._speaking.write(json.dumps({"batch": batch}).encode() + b"\n")
         return await self._line()
@@ -60,7 +60,7 @@ class Door:
         except (ConnectionError, ValueError):
             line = b""
         if not line.endswith(b"\n"):
-            raise HungUp
+            raise Disconnected
         return dict(json.loads(line))
 
 
@@ -71,8 +71,8 @@ class Compiler:
         self._argv, self._environment, self._log = argv, environment, log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def ask(self, **question: Any) -> dict[str, Any]:
-        """Raises HungUp where it ended instead, as it does where the memory here is too small."""
+    async def query(self, **question: Any) -> dict[str, Any]:
+        """Raise Disconnected if the compiler exits, for example for lack of memory."""
         if self._process is None:
             with self._log.open("wb") as log:  # libtpu complains of the TPU that is not there
                 self._process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ class Compiler:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,
-                    limit=LONGEST,
+                    limit=MAX_LINE_BYTES,
                     start_new_session=True,  # Ctrl-C is not its own
                 )
         process = self._process
@@ -95,10 +95,12 @@ class Compiler:
         if not line:
             code = await process.wait()
             self._process = None
-            raise HungUp(f"it was ended by signal {-code}" if code < 0 else f"it ended with {code}")
+            raise Disconnected(
+                f"it was ended by signal {-code}" if code < 0 else f"it ended with {code}"
+            )
         return dict(json.loads(line))
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

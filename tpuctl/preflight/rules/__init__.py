@@ -14,24 +14,24 @@ from importlib import import_module
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Target
 
-__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "codes_of"]
+__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "matching_codes"]
 
 NOT_PYTHON = "TPU000"  # the one rule for files that cannot be read
-BEGINNING = re.compile(r"TPU\d*")
+CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 
 _MODULES = [
-    import_module(f"{__name__}.{one.name}")
-    for one in sorted(pkgutil.iter_modules(__path__))
-    if not one.name.startswith("_")
+    import_module(f"{__name__}.{module.name}")
+    for module in sorted(pkgutil.iter_modules(__path__))
+    if not module.name.startswith("_")
 ]
-RULES: dict[str, Rule] = {one.RULE.code: one.RULE for one in _MODULES}
-FINDERS: dict[str, Find] = {one.RULE.code: one.find for one in _MODULES}
+RULES: dict[str, Rule] = {module.RULE.code: module.RULE for module in _MODULES}
+FINDERS: dict[str, Find] = {module.RULE.code: module.find for module in _MODULES}
 
 
-def codes_of(word: str) -> frozenset[str]:
+def matching_codes(word: str) -> frozenset[str]:
     """The codes that `TPU101`, `TPU1` or `boolean-mask` stands for; none of an unknown word."""
-    wanted = word.strip()
-    if BEGINNING.fullmatch(wanted.upper()):
-        return frozenset(code for code in RULES if code.startswith(wanted.upper()))
-    return frozenset(code for code, rule in RULES.items() if rule.name == wanted.lower())
+    selector = word.strip()
+    if CODE_PREFIX.fullmatch(selector.upper()):
+        return frozenset(code for code in RULES if code.startswith(selector.upper()))
+    return frozenset(code for code, rule in RULES.items() if rule.name == selector.lower())

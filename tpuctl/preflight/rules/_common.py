@@ -6,7 +6,7 @@ import ast
 
 from tpuctl.preflight.analysis.traced import Traced
 
-__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "by_weights"]
+__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "weighting_hint"]
 
 # Beginnings of why a rule is.
 UNKNOWN_SIZE = (
@@ -25,16 +25,16 @@ strategy = tf.distribute.TPUStrategy(resolver)
 """
 
 
-def by_weights(one: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:
+def weighting_hint(traced: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:
     """The same by weights, in the words of the source."""
-    values, chosen = one.module.segment(data), one.module.segment(mask)
+    values, condition = traced.module.segment(data), traced.module.segment(mask)
     dtype = f"{values}.dtype" if isinstance(data, (ast.Name, ast.Attribute)) else "tf.float32"
-    around = one.module.parents.get(node)
+    around = traced.module.parents.get(node)
     reduced = ""
     if isinstance(around, ast.Call) and around.args and around.args[0] is node:
-        reduced = (one.module.names.of(around.func) or "").rpartition(".")[2]
+        reduced = (traced.module.names.of(around.func) or "").rpartition(".")[2]
     name = "loss"
-    holder = one.module.parents.get(around) if around is not None else None
+    holder = traced.module.parents.get(around) if around is not None else None
     target = holder if reduced else around
     if isinstance(target, ast.Assign) and isinstance(target.targets[0], ast.Name):
         name = target.targets[0].id
@@ -45,5 +45,5 @@ def by_weights(one: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> s
         total += " / tf.reduce_sum(weights)"
     return (
         "Keep the whole shape and weigh what is masked with 0:\n"
-        f"    weights = tf.cast({chosen}, {dtype})\n    {total}"
+        f"    weights = tf.cast({condition}, {dtype})\n    {total}"
     )

@@ -14,7 +14,7 @@ RULE = Rule(
     name="not-python",
     severity=Severity.error,
     summary="A file is not Python, or cannot be read.",
-    why=(
+    rationale=(
         "Python would end with a SyntaxError on the worker, after the machines were made. "
         "Nothing else is found in such a file. It is read as the Python that tpuctl runs on "
         "reads it: with the encoding that its first lines name, else UTF-8."
@@ -35,6 +35,6 @@ if tf.executing_eagerly():
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    for one in project.broken:
-        message = f"not Python: {one.message}"
-        yield Finding(RULE.code, RULE.severity, one.path, one.line, 0, message)
+    for unreadable in project.unreadable:
+        message = f"not Python: {unreadable.message}"
+        yield Finding(RULE.code, RULE.severity, unreadable.path, unreadable.line, 0, message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import own_nodes
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -19,7 +19,7 @@ RULE = Rule(
     name="conditional-on-tensor",
     severity=Severity.error,
     summary="A condition on a tensor in code that autograph does not convert",
-    why=(
+    rationale=(
         "While a program is traced a tensor has no value, so Python cannot choose a branch by it. "
         "Autograph rewrites such conditionals in a `tf.function`, but not where it is switched "
         "off, not in what Keras 3 traces, and nowhere in `assert` or in the condition of a "
@@ -57,90 +57,94 @@ model.predict(tf.ones([8, 8]))
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, (ast.If, ast.IfExp)):
-            yield from _condition(known, one, node, node.test)
-            if isinstance(node, ast.If) and one.autograph and known.of(node.test).is_tensor:
-                yield from _uneven(one, node)
+            yield from _condition(inference, traced, node, node.test)
+            if isinstance(node, ast.If) and traced.autograph and inference.of(node.test).is_tensor:
+                yield from _uneven(traced, node)
         elif isinstance(node, ast.BoolOp):
             for part in node.values[:-1]:
-                yield from _logical(known, one, node, part)
+                yield from _logical(inference, traced, node, part)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield from _logical(known, one, node, node.operand)
+            yield from _logical(inference, traced, node, node.operand)
         elif isinstance(node, ast.Assert):
-            yield from _assertion(known, one, node)
+            yield from _assertion(inference, traced, node)
         elif isinstance(node, ast.comprehension):
             for test in node.ifs:
-                if known.of(test).is_tensor:
-                    text = f"`if` in a comprehension on the tensor {shown(one.module, test)}"
-                    yield at(RULE, one, test, text, _choice(one, test))
+                if inference.of(test).is_tensor:
+                    text = f"`if` in a comprehension on the tensor {quoted(traced.module, test)}"
+                    yield finding_at(RULE, traced, test, text, _choice(traced, test))
 
 
 def _condition(
-    known: Inference, one: Traced, node: ast.If | ast.IfExp, test: ast.expr
+    inference: Inference, traced: Traced, node: ast.If | ast.IfExp, test: ast.expr
 ) -> Iterator[Finding]:
-    if one.autograph or not known.of(test).is_tensor or isinstance(test, ast.BoolOp):
+    if traced.autograph or not inference.of(test).is_tensor or isinstance(test, ast.BoolOp):
         return
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return  # told of the `not`
-    message = f"`if` on the tensor {shown(one.module, test)}, and {one.no_autograph}"
-    yield at(RULE, one, node, message, _choice(one, test))
+    message = f"`if` on the tensor {quoted(traced.module, test)}, and {traced.no_autograph}"
+    yield finding_at(RULE, traced, node, message, _choice(traced, test))
 
 
-def _choice(one: Traced, test: ast.expr) -> str:
-    text = one.module.segment(test)
+def _choice(traced: Traced, test: ast.expr) -> str:
+    text = traced.module.segment(test)
     return (
         f"Choose by value: tf.where({text}, a, b), or by branch:\n    tf.cond({text}, lambda: a, "
         "lambda: b)"
     )
 
 
-def _logical(known: Inference, one: Traced, node: ast.expr, part: ast.expr) -> Iterator[Finding]:
-    if one.autograph or not known.of(part).is_tensor:
+def _logical(
+    inference: Inference, traced: Traced, node: ast.expr, part: ast.expr
+) -> Iterator[Finding]:
+    if traced.autograph or not inference.of(part).is_tensor:
         return
     if isinstance(part, ast.BoolOp):
         return  # told of its own parts
     word = "not" if isinstance(node, ast.UnaryOp) else "and"
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         word = "or"
-    message = f"`{word}` on the tensor {shown(one.module, part)}, and {one.no_autograph}"
-    yield at(RULE, one, node, message, f"Use tf.logical_{word}.")
+    message = f"`{word}` on the tensor {quoted(traced.module, part)}, and {traced.no_autograph}"
+    yield finding_at(RULE, traced, node, message, f"Use tf.logical_{word}.")
 
 
-def _assertion(known: Inference, one: Traced, node: ast.Assert) -> Iterator[Finding]:
-    if known.of(node.test).is_tensor:
-        text = f"`assert` on the tensor {shown(one.module, node.test)} while it is traced"
+def _assertion(inference: Inference, traced: Traced, node: ast.Assert) -> Iterator[Finding]:
+    if inference.of(node.test).is_tensor:
+        text = f"`assert` on the tensor {quoted(traced.module, node.test)} while it is traced"
         hint = "Check it on the host, before the step or with what the step returns."
-        yield at(RULE, one, node, text, hint)
+        yield finding_at(RULE, traced, node, text, hint)
 
 
 # What autograph converts, and XLA's form of which has no such freedom ---------------------------
 
 
-def _uneven(one: Traced, node: ast.If) -> Iterator[Finding]:
+def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
     """A conditional whose branches do not both give what is used afterwards."""
-    if isinstance(one.node, ast.Lambda):
+    if isinstance(traced.node, ast.Lambda):
         return
-    is_last = one.node.body[-1] is node
+    is_last = traced.node.body[-1] is node
     if is_last and _returns(node.body) != _returns(node.orelse):
-        message = f"only one branch of `if` on the tensor {shown(one.module, node.test)} returns"
+        message = (
+            f"only one branch of `if` on the tensor {quoted(traced.module, node.test)} returns"
+        )
         hint = "Return from both: a program of XLA's has one kind of result."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
         return
     if _leaves(node.body) or _leaves(node.orelse):
         return
     branches = [_stored(node.body), _stored(node.orelse)]
     only = branches[0] ^ branches[1]
     for name in sorted(only):
-        if _is_set_before(one, node, name) or not _is_read_after(one, node, name):
+        if _is_set_before(traced, node, name) or not _is_read_after(traced, node, name):
             continue
         message = (
             f"`{name}` is set in one branch only of `if` on the tensor "
-            f"{shown(one.module, node.test)}, and used after it"
+            f"{quoted(traced.module, node.test)}, and used after it"
         )
         hint = f"Set `{name}` before the conditional, or in both branches."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
 
 
 def _returns(body: list[ast.stmt]) -> bool:
@@ -158,30 +162,30 @@ def _returns(body: list[ast.stmt]) -> bool:
 
 def _leaves(body: list[ast.stmt]) -> bool:
     kinds = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-    return any(isinstance(part, kinds) for one in body for part in ast.walk(one))
+    return any(isinstance(part, kinds) for statement in body for part in ast.walk(statement))
 
 
 def _stored(body: list[ast.stmt]) -> set[str]:
     """The names that statements surely set, whatever else they do."""
-    found: set[str] = set()
-    for one in body:
-        if isinstance(one, (ast.Assign, ast.AnnAssign)):
-            found |= {
+    names: set[str] = set()
+    for statement in body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            names |= {
                 part.id
-                for part in ast.walk(one)
+                for part in ast.walk(statement)
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
             }
-    return found
+    return names
 
 
-def _is_set_before(one: Traced, node: ast.If, name: str) -> bool:
-    arguments = one.node.args
+def _is_set_before(traced: Traced, node: ast.If, name: str) -> bool:
+    arguments = traced.node.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     if name in {part.arg for part in parameters}:
         return True
     others = (
         part
-        for part in own_nodes(one.node)
+        for part in own_nodes(traced.node)
         if isinstance(part, ast.Name)
         and part.id == name
         and isinstance(part.ctx, (ast.Store, ast.Del))
@@ -190,12 +194,12 @@ def _is_set_before(one: Traced, node: ast.If, name: str) -> bool:
     return any(not node.lineno <= part.lineno <= end for part in others)
 
 
-def _is_read_after(one: Traced, node: ast.If, name: str) -> bool:
+def _is_read_after(traced: Traced, node: ast.If, name: str) -> bool:
     end = node.end_lineno or node.lineno
     return any(
         isinstance(part, ast.Name)
         and part.id == name
         and isinstance(part.ctx, ast.Load)
         and part.lineno > end
-        for part in own_nodes(one.node)
+        for part in own_nodes(traced.node)
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import inferred
+from tpuctl.preflight.analysis.inference import infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -18,7 +18,7 @@ RULE = Rule(
     name="loop-over-tensor",
     severity=Severity.error,
     summary="A loop over a tensor in code that autograph does not convert",
-    why=(
+    rationale=(
         "While a program is traced a tensor has no value, so Python can neither count to it nor "
         "go over its rows. Autograph rewrites such loops in a `tf.function`, but not where it is "
         "switched off, not in what Keras 3 traces, and nowhere in a comprehension."
@@ -48,29 +48,31 @@ JOINS = {"concat", "concatenate", "append", "vstack", "hstack"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.comprehension):
-            if known.of(node.iter).is_tensor:
-                text = f"a comprehension over the tensor {shown(one.module, node.iter)}"
+            if inference.of(node.iter).is_tensor:
+                text = f"a comprehension over the tensor {quoted(traced.module, node.iter)}"
                 hint = "Operations work on all rows at once; tf.map_fn does one after the other."
-                yield at(RULE, one, node.iter, text, hint)
+                yield finding_at(RULE, traced, node.iter, text, hint)
         elif isinstance(node, (ast.For, ast.While)):
             subject = node.test if isinstance(node, ast.While) else node.iter
-            if known.of(subject).is_tensor:
-                yield from _growing(one, node) if one.autograph else _loop(one, node, subject)
+            if inference.of(subject).is_tensor:
+                yield from (
+                    _growing(traced, node) if traced.autograph else _loop(traced, node, subject)
+                )
 
 
-def _loop(one: Traced, node: ast.For | ast.While, subject: ast.expr) -> Iterator[Finding]:
-    text = shown(one.module, subject)
-    message = f"`for` over the tensor {text}, and {one.no_autograph}"
+def _loop(traced: Traced, node: ast.For | ast.While, subject: ast.expr) -> Iterator[Finding]:
+    text = quoted(traced.module, subject)
+    message = f"`for` over the tensor {text}, and {traced.no_autograph}"
     if isinstance(node, ast.While):
-        message = f"`while` on the tensor {text}, and {one.no_autograph}"
+        message = f"`while` on the tensor {text}, and {traced.no_autograph}"
     hint = "Use tf.while_loop, tf.scan or operations on all rows at once."
-    yield at(RULE, one, node, message, hint)
+    yield finding_at(RULE, traced, node, message, hint)
 
 
-def _growing(one: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
+def _growing(traced: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
     """What a loop that autograph converts makes longer from round to round."""
     for part in ast.walk(node):
         if isinstance(part, ast.keyword) and part.arg == "shape_invariants":
@@ -86,4 +88,4 @@ def _growing(one: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
         if any(isinstance(item, ast.Name) and item.id == target.id for item in joined):
             message = f"`{target.id}` grows in a loop over tensors, and its shape has to stay"
             hint = "Write the rounds' results into a tf.TensorArray, and stack it after the loop."
-            yield at(RULE, one, part, message, hint)
+            yield finding_at(RULE, traced, part, message, hint)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.library import short
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -26,7 +26,7 @@ RULE = Rule(
     name="operation-without-kernel",
     severity=Severity.error,
     summary="An operation that XLA has not, in code that is compiled",
-    why=(
+    rationale=(
         "A TPU runs only what XLA can compile. Python functions, printing, strings, parsing and "
         "decoding, hash tables, sets, most of `tf.sparse`, sorted segments and data sets are not "
         'among it: the step is refused with "Detected unsupported operations". The same in '
@@ -61,7 +61,7 @@ SUMMARIES = {"scalar", "histogram", "image", "text", "audio", "write"}
 WRITERS = {"tensorflow.summary.create_file_writer", "tensorflow.summary.SummaryWriter"}
 REFUSED_RESIZES = ("area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
 REFUSED_LAYERS = {"layers.TextVectorization", "layers.StringLookup", "layers.IntegerLookup"}
-INSTEAD = {
+REPLACEMENTS = {
     "print": "Return the value from the step and print it on the host.",
     "py_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
     "numpy_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
@@ -86,47 +86,49 @@ def _data() -> dict[str, Any]:
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
+    inference = infer(project, target)
     has_writer = any(
         module.names.of(call.func) in WRITERS for module in project for call in module.calls
     )
-    for one, node in known.sites:
+    for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _refused(known, one, node, has_writer)
+            yield from _unsupported_call(inference, traced, node, has_writer)
         elif isinstance(node, (ast.For, ast.comprehension)):
-            yield from _data_set(known, one, node.iter)
+            yield from _data_set(inference, traced, node.iter)
         elif isinstance(node, ast.Subscript):
-            owner = known.of(node.value)
+            owner = inference.of(node.value)
             if owner.kind is Kind.OBJECT and owner.name.startswith("tensorflow.lookup."):
-                yield _table(one, node)
+                yield _table(traced, node)
 
 
-def _refused(known: Inference, one: Traced, node: ast.Call, has_writer: bool) -> Iterator[Finding]:
-    name = one.module.names.of(node.func)
+def _unsupported_call(
+    inference: Inference, traced: Traced, node: ast.Call, has_writer: bool
+) -> Iterator[Finding]:
+    name = traced.module.names.of(node.func)
     inside = short(name) if name is not None else None
     if inside is None:
-        yield from _method(known, one, node)
+        yield from _method(inference, traced, node)
         return
-    made: list[str] = _data()["refused"].get(inside, [])
+    operations: list[str] = _data()["refused"].get(inside, [])
     if inside.startswith("raw_ops."):
         operation = inside.removeprefix("raw_ops.")
-        made = [] if operation in _data()["has"] else [operation]
+        operations = [] if operation in _data()["has"] else [operation]
     if inside == "image.resize":
-        made = _resize(one, node)
+        operations = _resize(traced, node)
     if inside.startswith("summary.") and inside.removeprefix("summary.") in SUMMARIES:
-        made = ["WriteSummary"] if has_writer else []
+        operations = ["WriteSummary"] if has_writer else []
     if inside == "unique_with_counts" or inside.startswith("ragged."):
         return  # told by the rules about shapes
-    if made:
-        ops = " or ".join(made[:2])
-        message = f"{shown(one.module, node.func)} makes {ops}, which XLA has not for a TPU"
-        if not one.is_root:
-            message += f" ({one.because})"
-        hint = INSTEAD.get(inside, ON_HOST)
-        yield at(RULE, one, node, message, hint)
+    if operations:
+        ops = " or ".join(operations[:2])
+        message = f"{quoted(traced.module, node.func)} makes {ops}, which XLA has not for a TPU"
+        if not traced.is_root:
+            message += f" ({traced.because})"
+        hint = REPLACEMENTS.get(inside, ON_HOST)
+        yield finding_at(RULE, traced, node, message, hint)
 
 
-def _resize(one: Traced, node: ast.Call) -> list[str]:
+def _resize(traced: Traced, node: ast.Call) -> list[str]:
     if any(
         key.arg == "antialias" and isinstance(key.value, ast.Constant) and key.value.value is True
         for key in node.keywords
@@ -143,37 +145,37 @@ def _resize(one: Traced, node: ast.Call) -> list[str]:
     return [{"area": "ResizeArea", "bicubic": "ResizeBicubic"}.get(text, "ScaleAndTranslate")]
 
 
-def _method(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
-    owner = known.of(node.func)
+def _method(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
+    owner = inference.of(node.func)
     if isinstance(node.func, ast.Attribute) and node.func.attr == "lookup":
-        table = known.of(node.func.value)
+        table = inference.of(node.func.value)
         if table.kind is Kind.OBJECT and table.name.startswith("tensorflow.lookup."):
-            yield _table(one, node)
+            yield _table(traced, node)
     if owner.kind is Kind.OBJECT and keras_name(owner.name) in REFUSED_LAYERS and node.args:
         kind = owner.name.rpartition(".")[2]
-        message = f"{shown(one.module, node.func)} is a {kind}, whose table XLA has not"
+        message = f"{quoted(traced.module, node.func)} is a {kind}, whose table XLA has not"
         hint = "Call the layer in dataset.map, which runs on the host."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
 
 
-def _table(one: Traced, node: ast.AST) -> Finding:
-    message = f"{shown(one.module, node)} looks into a hash table, which XLA has not for a TPU"
-    return at(RULE, one, node, message, ON_HOST)
+def _table(traced: Traced, node: ast.AST) -> Finding:
+    message = f"{quoted(traced.module, node)} looks into a hash table, which XLA has not for a TPU"
+    return finding_at(RULE, traced, node, message, ON_HOST)
 
 
-def _data_set(known: Inference, one: Traced, node: ast.expr) -> Iterator[Finding]:
-    over = known.of(node)
+def _data_set(inference: Inference, traced: Traced, node: ast.expr) -> Iterator[Finding]:
+    over = inference.of(node)
     if over.kind is not Kind.OBJECT or not over.name.startswith("tensorflow.data."):
         return
-    if one.is_own_program and not _is_compiled(one) and not one.calls:
+    if traced.is_own_program and not _is_compiled(traced) and not traced.calls:
         return  # a loop of the host's around the steps
-    message = f"takes from the data set {shown(one.module, node)} in code that is compiled"
+    message = f"takes from the data set {quoted(traced.module, node)} in code that is compiled"
     hint = "Take the batches on the host and hand each one to the step."
-    yield at(RULE, one, node, message, hint)
+    yield finding_at(RULE, traced, node, message, hint)
 
 
-def _is_compiled(one: Traced) -> bool:
-    for decorator in getattr(one.node, "decorator_list", []):
+def _is_compiled(traced: Traced) -> bool:
+    for decorator in getattr(traced.node, "decorator_list", []):
         for key in getattr(decorator, "keywords", []):
             if key.arg == "jit_compile":
                 return isinstance(key.value, ast.Constant) and key.value.value is True

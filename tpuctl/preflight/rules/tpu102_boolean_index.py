@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import inferred
+from tpuctl.preflight.analysis.inference import infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
-from tpuctl.preflight.rules._common import UNKNOWN_SIZE, by_weights
+from tpuctl.preflight.rules._common import UNKNOWN_SIZE, weighting_hint
 
 __all__ = ["RULE", "find"]
 
@@ -18,7 +18,7 @@ RULE = Rule(
     name="boolean-index",
     severity=Severity.cost,
     summary="Indexing by a boolean tensor in code that is compiled",
-    why=f"{UNKNOWN_SIZE}the same as tf.boolean_mask.",
+    rationale=f"{UNKNOWN_SIZE}the same as tf.boolean_mask.",
     bad="""\
 import tensorflow as tf
 
@@ -39,11 +39,11 @@ def positives(x):
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            mask = known.mask_of(node)
+            mask = inference.mask_of(node)
             if mask is not None:
-                message = f"{shown(one.module, node)} has a shape that depends on values"
-                hint = by_weights(one, node, node.value, mask)
-                yield at(RULE, one, node, message, hint)
+                message = f"{quoted(traced.module, node)} has a shape that depends on values"
+                hint = weighting_hint(traced, node, node.value, mask)
+                yield finding_at(RULE, traced, node, message, hint)

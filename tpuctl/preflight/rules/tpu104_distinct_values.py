@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -21,7 +21,7 @@ RULE = Rule(
     name="distinct-values",
     severity=Severity.cost,
     summary="tf.unique and its kin in code that is compiled",
-    why=(
+    rationale=(
         f"{UNKNOWN_SIZE}do it in dataset.map, on the host. tf.unique_with_counts and setdiff1d are "
         "refused: XLA has not got them."
     ),
@@ -47,27 +47,29 @@ DISTINCT = {"unique": "", "unique_with_counts": "UniqueWithCounts", "setdiff1d":
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node, function in known.array_calls:
+    inference = infer(project, target)
+    for traced, node, function in inference.array_calls:
         if function in DISTINCT:
-            yield from _distinct(known, one, node, DISTINCT[function])
+            yield from _distinct(inference, traced, node, DISTINCT[function])
         elif function == "dynamic_partition":
-            given = argument(node, 1, "partitions")
-            if given is not None and not known.of(given).is_constant:
-                message = f"the shapes of {shown(one.module, node)} depend on values"
+            value = argument(node, 1, "partitions")
+            if value is not None and not inference.of(value).is_constant:
+                message = f"the shapes of {quoted(traced.module, node)} depend on values"
                 hint = "Compute all parts on the whole, and weigh each by a mask of its own."
-                yield at(RULE, one, node, message, hint)
+                yield finding_at(RULE, traced, node, message, hint)
 
 
-def _distinct(known: Inference, one: Traced, node: ast.Call, lacking: str) -> Iterator[Finding]:
+def _distinct(
+    inference: Inference, traced: Traced, node: ast.Call, lacking: str
+) -> Iterator[Finding]:
     """`lacking` is the operation that XLA has not, empty where it has."""
-    given = node.args[0] if node.args else None
-    if given is not None and known.of(given).kind is Kind.STATIC:
+    value = node.args[0] if node.args else None
+    if value is not None and inference.of(value).kind is Kind.STATIC:
         return
-    message = f"how many {shown(one.module, node)} finds depends on values"
+    message = f"how many {quoted(traced.module, node)} finds depends on values"
     severity = Severity.cost
     if lacking:
-        message = f"{shown(one.module, node.func)} makes {lacking}, which XLA has not for a TPU"
+        message = f"{quoted(traced.module, node.func)} makes {lacking}, which XLA has not for a TPU"
         severity = Severity.error
     hint = "Do it in dataset.map, which runs on the host, or count by tf.one_hot."
-    yield at(RULE, one, node, message, hint, severity=severity)
+    yield finding_at(RULE, traced, node, message, hint, severity=severity)

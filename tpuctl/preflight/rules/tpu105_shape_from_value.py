@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced, is_taped
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -20,7 +20,7 @@ RULE = Rule(
     name="shape-from-value",
     severity=Severity.cost,
     summary="A shape that is made from a tensor's value",
-    why=(
+    rationale=(
         "A slice up to a tensor's value has a dimension of unknown size, which costs time and "
         "memory. Ranges, fills, reshapes and the like need the number when they are compiled; a "
         'TPU refuses one that is computed: "must be a compile-time constant". Sizes from '
@@ -77,69 +77,71 @@ SIZED = {
 }
 SLICED = {"slice": ((2, "size"),), "math.top_k": ((1, "k"),), "nn.top_k": ((1, "k"),)}
 # These take their size from the values where it is not said.
-UNSAID = {"sequence_mask": (1, "maxlen"), "math.confusion_matrix": (2, "num_classes")}
+DEFAULT_SIZES = {"sequence_mask": (1, "maxlen"), "math.confusion_matrix": (2, "num_classes")}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            yield from _sliced(known, one, node)
+            yield from _sliced(inference, traced, node)
         elif isinstance(node, ast.Call):
-            name = one.module.names.of(node.func)
+            name = traced.module.names.of(node.func)
             if isinstance(node.func, ast.Name) and node.func.id == "range" and name is None:
-                yield from _sized(known, one, node, "range")
-    for one, node, function in known.array_calls:
-        yield from _sized(known, one, node, function)
+                yield from _sized(inference, traced, node, "range")
+    for traced, node, function in inference.array_calls:
+        yield from _sized(inference, traced, node, function)
 
 
-def _sliced(known: Inference, one: Traced, node: ast.Subscript) -> Iterator[Finding]:
-    if known.of(node.value).kind < Kind.KNOWN or known.mask_of(node) is not None:
+def _sliced(inference: Inference, traced: Traced, node: ast.Subscript) -> Iterator[Finding]:
+    if inference.of(node.value).kind < Kind.KNOWN or inference.mask_of(node) is not None:
         return
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if any(isinstance(part, ast.Slice) and _is_open(known, part) for part in parts):
-        message = f"the length of {shown(one.module, node)} depends on values"
+    if any(isinstance(part, ast.Slice) and _is_open(inference, part) for part in parts):
+        message = f"the length of {quoted(traced.module, node)} depends on values"
         hint = "Slice up to a number that is known, and mask what is beyond."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
 
 
-def _is_open(known: Inference, part: ast.Slice) -> bool:
+def _is_open(inference: Inference, part: ast.Slice) -> bool:
     """Whether a slice's ends are computed."""
     return any(
-        known.of(end).kind is Kind.TENSOR
-        and (not known.of(end).is_structure or isinstance(end, ast.Name))
+        inference.of(end).kind is Kind.TENSOR
+        and (not inference.of(end).is_structure or isinstance(end, ast.Name))
         for end in (part.lower, part.upper)
         if end is not None
     )
 
 
-def _sized(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
-    parent = one.module.parents.get(node)
+def _sized(inference: Inference, traced: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
+    parent = traced.module.parents.get(node)
     is_loop = isinstance(parent, ast.For) and parent.iter is node
-    if is_loop and (not one.autograph or one.is_differentiated or is_taped(one.module, node)):
+    if is_loop and (
+        not traced.autograph or traced.is_differentiated or is_taped(traced.module, node)
+    ):
         return  # told of the loop
     for table, severity in ((SIZED, Severity.error), (SLICED, Severity.cost)):
         for number, name in table.get(inside, ()):
-            given = argument(node, number, name)
-            if inside == "range" and given is None:
+            value = argument(node, number, name)
+            if inside == "range" and value is None:
                 continue
-            if given is not None and _is_computed(known.of(given)):
-                message = f"{shown(one.module, node)} makes a shape from the value of "
-                message += shown(one.module, given)
+            if value is not None and _is_computed(inference.of(value)):
+                message = f"{quoted(traced.module, node)} makes a shape from the value of "
+                message += quoted(traced.module, value)
                 hint = "Use a number that is known, such as the largest there can be, and a mask."
-                yield at(RULE, one, node, message, hint, severity=severity)
+                yield finding_at(RULE, traced, node, message, hint, severity=severity)
                 return
-    if inside in UNSAID and argument(node, *UNSAID[inside]) is None:
+    if inside in DEFAULT_SIZES and argument(node, *DEFAULT_SIZES[inside]) is None:
         lengths = node.args[0] if node.args else None
-        if lengths is not None and not known.of(lengths).is_constant:
-            missing = UNSAID[inside][1]
-            message = f"{shown(one.module, node)} makes a shape from the largest value"
+        if lengths is not None and not inference.of(lengths).is_constant:
+            missing = DEFAULT_SIZES[inside][1]
+            message = f"{quoted(traced.module, node)} makes a shape from the largest value"
             hint = f"Say how many there are: {missing}=…"
-            yield at(RULE, one, node, message, hint, severity=Severity.error)
-    elif inside == "math.bincount" and node.args and not known.of(node.args[0]).is_constant:
-        message = f"{shown(one.module, node)} makes a shape from the largest value"
+            yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)
+    elif inside == "math.bincount" and node.args and not inference.of(node.args[0]).is_constant:
+        message = f"{quoted(traced.module, node)} makes a shape from the largest value"
         hint = "Sum tf.one_hot(values, how many there are) instead."
-        yield at(RULE, one, node, message, hint, severity=Severity.error)
+        yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)
 
 
 def _is_computed(value: Value) -> bool:

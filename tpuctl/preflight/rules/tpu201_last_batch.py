@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.datasets import assigned, divides, stays_on_host
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.datasets import assigned_values, divides_evenly, stays_on_host
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, method_part, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, method_node, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
@@ -22,7 +22,7 @@ RULE = Rule(
     name="last-batch",
     severity=Severity.cost,
     summary="A last batch that is smaller than the others",
-    why=(
+    rationale=(
         f"{NEW_SHAPE}Without drop_remainder the size of a batch is unknown, and the last one of an "
         "epoch is smaller unless the number of examples divides evenly. To drop it changes what an "
         "evaluation says: pad there instead."
@@ -57,34 +57,36 @@ GIVEN_TO = {"evaluate", "predict", "adapt"}
 def find(project: Project, target: Target) -> Iterator[Finding]:
     if not project.uses_tensorflow:
         return
-    known = inferred(project, target)
+    inference = infer(project, target)
     for module in project:
         for node in module.calls:
             func = node.func
             if not isinstance(func, ast.Attribute) or func.attr != "batch":
                 continue
             if module.names.of(func) is None:
-                yield from _batch(known, module, node, func)
+                yield from _batch(inference, module, node, func)
 
 
 def _batch(
-    known: Inference, module: Module, node: ast.Call, func: ast.Attribute
+    inference: Inference, module: Module, node: ast.Call, func: ast.Attribute
 ) -> Iterator[Finding]:
     if len(node.args) > 1 or any(key.arg in ("drop_remainder", None) for key in node.keywords):
         return
     if not node.args and not node.keywords:
         return
     before = list(_chain(module, func.value))
-    if not _is_data(known, module, func.value, before):
+    if not _is_data(inference, module, func.value, before):
         return
-    if any(_is_endless(one) for one in before) or _is_for_evaluation(module, node):
+    if any(_is_endless(call) for call in before) or _is_for_evaluation(module, node):
         return
-    if divides(module, node, before) or stays_on_host(known.project, module, node):
+    if divides_evenly(module, node, before) or stays_on_host(inference.project, module, node):
         return
-    message = f"the last batch of {shown(module, method_part(node))} may be smaller than the others"
+    message = (
+        f"the last batch of {quoted(module, method_node(node))} may be smaller than the others"
+    )
     text = module.segment(node)
     hint = f"For training: {text[:-1]}, drop_remainder=True)"
-    yield at(RULE, module, method_part(node), message, hint)
+    yield finding_at(RULE, module, method_node(node), message, hint)
 
 
 def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
@@ -98,11 +100,11 @@ def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
             node = node.func.value
         elif isinstance(node, ast.Name) and node.id not in seen:
             seen.add(node.id)
-            around = module.function_around(node) or module.tree
+            around = module.enclosing_function(node) or module.tree
             last: ast.AST | None = None
-            for one in assigned(module, around, node.id, node.lineno):
-                yield from (part for part in ast.walk(one) if isinstance(part, ast.Call))
-                last = one
+            for value in assigned_values(module, around, node.id, node.lineno):
+                yield from (part for part in ast.walk(value) if isinstance(part, ast.Call))
+                last = value
             if last is None:
                 return
             return
@@ -110,16 +112,16 @@ def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
             return
 
 
-def _is_data(known: Inference, module: Module, node: ast.expr, before: list[ast.Call]) -> bool:
-    value = known.host_value(module, node)
+def _is_data(inference: Inference, module: Module, node: ast.expr, before: list[ast.Call]) -> bool:
+    value = inference.host_value(module, node)
     if value.kind is Kind.OBJECT and value.name.startswith("tensorflow.data"):
         return True
     if value.is_symbolic or value.kind is Kind.STATIC:
         return False
-    names = [module.names.of(one.func) or "" for one in before]
+    names = [module.names.of(call.func) or "" for call in before]
     if any(name.startswith(("tensorflow.data.", "tensorflow_datasets.")) for name in names):
         return True
-    methods = {one.func.attr for one in before if isinstance(one.func, ast.Attribute)}
+    methods = {call.func.attr for call in before if isinstance(call.func, ast.Attribute)}
     return bool(methods & DATA) or (
         isinstance(node, ast.Name)
         and bool(re.search(r"(?:^|_)(?:ds|data|dataset|datasets)(?:_|$|\d)", node.id))
@@ -139,33 +141,37 @@ def _is_endless(node: ast.Call) -> bool:
 
 def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
     """Whether what is made is named for evaluation, or given to it."""
-    for one in module.around(node):
-        if isinstance(one, ast.Assign):
-            for target in one.targets:
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, ast.Assign):
+            for target in ancestor.targets:
                 if isinstance(target, ast.Name) and EVALUATES.search(target.id.lower()):
                     return True
                 if isinstance(target, ast.Name) and _is_evaluated(module, target):
                     return True
-        elif (isinstance(one, ast.keyword) and one.arg and EVALUATES.search(one.arg.lower())) or (
-            isinstance(one, ast.Call) and getattr(one.func, "attr", "") in GIVEN_TO
-        ):
+        elif (
+            isinstance(ancestor, ast.keyword)
+            and ancestor.arg
+            and EVALUATES.search(ancestor.arg.lower())
+        ) or (isinstance(ancestor, ast.Call) and getattr(ancestor.func, "attr", "") in GIVEN_TO):
             return True
-        elif isinstance(one, ast.FunctionDef):
-            if EVALUATES.search(one.name.lower()):
+        elif isinstance(ancestor, ast.FunctionDef):
+            if EVALUATES.search(ancestor.name.lower()):
                 return True
-        elif isinstance(one, ast.If) and EVALUATES.search(module.segment(one.test).lower()):
+        elif isinstance(ancestor, ast.If) and EVALUATES.search(
+            module.segment(ancestor.test).lower()
+        ):
             return True
     return False
 
 
 def _is_evaluated(module: Module, target: ast.Name) -> bool:
     """Whether a name is given to evaluation, and to no training."""
-    around = module.function_around(target) or module.tree
+    around = module.enclosing_function(target) or module.tree
     uses: set[str] = set()
     for node in ast.walk(around):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            given = [*node.args, *(key.value for key in node.keywords if key.arg == "x")]
-            if any(isinstance(one, ast.Name) and one.id == target.id for one in given):
+            arguments = [*node.args, *(key.value for key in node.keywords if key.arg == "x")]
+            if any(isinstance(arg, ast.Name) and arg.id == target.id for arg in arguments):
                 uses.add(node.func.attr)
             for key in node.keywords:
                 if isinstance(key.value, ast.Name) and key.value.id == target.id:

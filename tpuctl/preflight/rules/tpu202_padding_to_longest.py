@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
@@ -20,7 +20,7 @@ RULE = Rule(
     name="padding-to-longest",
     severity=Severity.cost,
     summary="Padding to the longest example of each batch",
-    why=(
+    rationale=(
         f"{NEW_SHAPE}With raw lengths 40 batches took 32 compilations and 185 s; padded to "
         "multiples of 64 they took 2 and 19 s."
     ),
@@ -92,16 +92,16 @@ def _collated(module: Module, node: ast.Call) -> Iterator[Finding]:
     for key in node.keywords:
         if key.arg in ("pad_to_multiple_of", None):
             return
-        said = key.value.value if isinstance(key.value, ast.Constant) else None
-        if key.arg == "padding" and said in ("max_length", False, "do_not_pad"):
+        value = key.value.value if isinstance(key.value, ast.Constant) else None
+        if key.arg == "padding" and value in ("max_length", False, "do_not_pad"):
             return
-        if key.arg == "return_tensors" and said == "pt":
+        if key.arg == "return_tensors" and value == "pt":
             return
-    message = f"{shown(module, node.func)} pads to the longest of each batch"
+    message = f"{quoted(module, node.func)} pads to the longest of each batch"
     hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
     if is_preparing:
         hint = "Give it a collate_fn that pads with pad_to_multiple_of=128."
-    yield at(RULE, module, node, message, hint)
+    yield finding_at(RULE, module, node, message, hint)
 
 
 def _tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Finding]:
@@ -115,27 +115,27 @@ def _tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Fin
     )
     if not is_tokenizer:
         return
-    named = {key.arg: key.value for key in node.keywords}
-    padding = named.get("padding", named.get("pad_to_longest"))
+    keywords = {key.arg: key.value for key in node.keywords}
+    padding = keywords.get("padding", keywords.get("pad_to_longest"))
     is_longest = isinstance(padding, ast.Constant) and padding.value in (True, "longest")
-    if not is_longest or "pad_to_multiple_of" in named or None in named:
+    if not is_longest or "pad_to_multiple_of" in keywords or None in keywords:
         return
     if not _is_repeated(project, module, node):
         return
     assert padding is not None
-    message = f"{shown(module, func)} pads to the longest of each batch"
+    message = f"{quoted(module, func)} pads to the longest of each batch"
     hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
-    yield at(RULE, module, node, message, hint)
+    yield finding_at(RULE, module, node, message, hint)
 
 
 def _is_repeated(project: Project, module: Module, node: ast.AST) -> bool:
     """Whether it runs more than once: in a loop, or in a function that is mapped."""
     function = None
-    for one in module.around(node):
-        if isinstance(one, LOOPS):
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, LOOPS):
             return True
-        if isinstance(one, (ast.FunctionDef, ast.Lambda)):
-            function = one
+        if isinstance(ancestor, (ast.FunctionDef, ast.Lambda)):
+            function = ancestor
             break
     if function is None:
         return False
@@ -143,17 +143,19 @@ def _is_repeated(project: Project, module: Module, node: ast.AST) -> bool:
         return True
     for where in project:
         for call in where.calls:
-            given = [*call.args, *(key.value for key in call.keywords)]
+            arguments = [*call.args, *(key.value for key in call.keywords)]
             attribute = getattr(call.func, "attr", "")
             is_map = attribute in ("map", "with_transform", "set_transform", "to_tf_dataset")
-            for one in given if is_map or attribute == "from_generator" else ():
-                told = function_of(project, where, one)
-                if told is not None and told[1] is function:
+            for ancestor in arguments if is_map or attribute == "from_generator" else ():
+                definition = function_of(project, where, ancestor)
+                if definition is not None and definition[1] is function:
                     return True
             called = getattr(call.func, "id", attribute)
             if called == getattr(function, "name", None):
-                told = function_of(project, where, call.func)
-                is_same = told is not None and told[1] is function
-                if is_same and any(isinstance(one, LOOPS) for one in where.around(call)):
+                definition = function_of(project, where, call.func)
+                is_same = definition is not None and definition[1] is function
+                if is_same and any(
+                    isinstance(ancestor, LOOPS) for ancestor in where.ancestors(call)
+                ):
                     return True
     return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in own_nodes(function))

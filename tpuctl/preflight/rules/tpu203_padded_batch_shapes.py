@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, method_part, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, method_node, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
@@ -18,7 +18,7 @@ RULE = Rule(
     name="padded-batch-shapes",
     severity=Severity.cost,
     summary="A padded batch whose shape is not said",
-    why=(
+    rationale=(
         f"{NEW_SHAPE}padded_batch pads to the longest of each batch where padded_shapes does not "
         "say how far."
     ),
@@ -55,9 +55,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _bucketed(module: Module, node: ast.Call) -> Iterator[Finding]:
     if any(key.arg in ("pad_to_bucket_boundary", "padded_shapes", None) for key in node.keywords):
         return
-    message = f"{shown(module, node.func)} pads to the longest of each batch"
+    message = f"{quoted(module, node.func)} pads to the longest of each batch"
     hint = "Pad to the end of each bucket: pad_to_bucket_boundary=True."
-    yield at(RULE, module, node, message, hint)
+    yield finding_at(RULE, module, node, message, hint)
 
 
 def _padded(module: Module, node: ast.Call) -> Iterator[Finding]:
@@ -66,9 +66,9 @@ def _padded(module: Module, node: ast.Call) -> Iterator[Finding]:
     shapes = argument(node, 1, "padded_shapes")
     if shapes is not None and not _has_open_part(shapes):
         return
-    message = f"{shown(module, method_part(node))} pads to the longest of each batch"
+    message = f"{quoted(module, method_node(node))} pads to the longest of each batch"
     hint = "Say how far to pad: padded_shapes=… with a number for each dimension."
-    yield at(RULE, module, method_part(node), message, hint)
+    yield finding_at(RULE, module, method_node(node), message, hint)
 
 
 def _has_open_part(node: ast.expr) -> bool:
@@ -77,9 +77,9 @@ def _has_open_part(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.USub)
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        return any(_has_open_part(one) for one in node.elts)
+        return any(_has_open_part(element) for element in node.elts)
     if isinstance(node, ast.Dict):
-        return any(_has_open_part(one) for one in node.values)
+        return any(_has_open_part(value) for value in node.values)
     if isinstance(node, ast.Call):
-        return any(_has_open_part(one) for one in node.args)
+        return any(_has_open_part(element) for element in node.args)
     return False

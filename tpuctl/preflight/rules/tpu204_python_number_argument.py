@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parameters_of
 from tpuctl.preflight.analysis.traced import root_of
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -19,7 +19,7 @@ RULE = Rule(
     name="python-number-argument",
     severity=Severity.cost,
     summary="A Python number that changes is given to a tf.function",
-    why=(
+    rationale=(
         "A number of Python's is part of the program: each new value is traced and compiled anew. "
         "A tensor is an argument."
     ),
@@ -53,21 +53,21 @@ def train(x):
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
-DEPTH = 5
+MAX_DEPTH = 5
 Numbers = dict[tuple[ast.AST, str], bool]  # whether a function's name is one
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     if not project.uses_tensorflow:
         return
-    inference = inferred(project, target)
-    if not any(one.is_own_program for one in inference.traced.values()) and not any(
+    inference = infer(project, target)
+    if not any(traced.is_own_program for traced in inference.traced.values()) and not any(
         module.names.of(call.func) == "tensorflow.function"
         for module in project
         for call in module.calls
     ):
         return
-    told: Numbers = {}
+    cache: Numbers = {}
     changed: dict[ast.AST, set[str]] = {}
     for module in project:
         for node in module.calls:
@@ -77,38 +77,38 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if loop not in changed:
                 changed[loop] = _changing(loop)
             changing = changed[loop]
-            given = [*node.args, *(key.value for key in node.keywords if key.arg)]
+            arguments = [*node.args, *(key.value for key in node.keywords if key.arg)]
             numbers = [
-                one
-                for one in given
-                if _mentions(one, changing) and _is_number(module, one, told, 0)
+                arg
+                for arg in arguments
+                if _mentions(arg, changing) and _is_number(module, arg, cache, 0)
             ]
             if not numbers:
                 continue
             function = _program(inference, module, node)
             if function is None:
                 continue
-            for one in numbers:
-                if _is_typed(function, node, one):
+            for number in numbers:
+                if _is_typed(function, node, number):
                     continue
                 message = (
-                    f"the number {shown(module, one)} changes from round to round, and "
-                    f"{shown(module, node.func)} is compiled anew for each"
+                    f"the number {quoted(module, number)} changes from round to round, and "
+                    f"{quoted(module, node.func)} is compiled anew for each"
                 )
-                hint = f"Give it as a tensor: tf.constant({module.segment(one)})"
-                yield at(RULE, module, node, message, hint)
+                hint = f"Give it as a tensor: tf.constant({module.segment(number)})"
+                yield finding_at(RULE, module, node, message, hint)
 
 
 def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
     """The loop of plain Python that a call is repeated by."""
-    found: ast.For | ast.While | ast.AsyncFor | None = None
-    for one in module.around(node):
-        if isinstance(one, FUNCTIONS):
-            is_program = root_of(module, one) is not None
-            return None if is_program else found
-        if isinstance(one, LOOPS):
-            found = one  # the outermost: all that changes in it changes
-    return found
+    outermost: ast.For | ast.While | ast.AsyncFor | None = None
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            is_program = root_of(module, ancestor) is not None
+            return None if is_program else outermost
+        if isinstance(ancestor, LOOPS):
+            outermost = ancestor  # the outermost: all that changes in it changes
+    return outermost
 
 
 def _changing(loop: ast.AST) -> set[str]:
@@ -123,20 +123,20 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
-def _is_number(module: Module, node: ast.expr, known: Numbers, depth: int) -> bool:
+def _is_number(module: Module, node: ast.expr, cache: Numbers, depth: int) -> bool:
     """Whether it surely is a Python number."""
-    if depth > DEPTH:
+    if depth > MAX_DEPTH:
         return False
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float)
     if isinstance(node, ast.UnaryOp):
-        return _is_number(module, node.operand, known, depth + 1)
+        return _is_number(module, node.operand, cache, depth + 1)
     if isinstance(node, ast.BinOp):
         both = (node.left, node.right)
-        return all(_is_number(module, one, known, depth + 1) for one in both)
+        return all(_is_number(module, operand, cache, depth + 1) for operand in both)
     if isinstance(node, ast.IfExp):
         both = (node.body, node.orelse)
-        return all(_is_number(module, one, known, depth + 1) for one in both)
+        return all(_is_number(module, operand, cache, depth + 1) for operand in both)
     if isinstance(node, ast.Call):
         name = module.names.of(node.func) or ""
         if name.startswith("math."):
@@ -144,48 +144,48 @@ def _is_number(module: Module, node: ast.expr, known: Numbers, depth: int) -> bo
         is_plain = isinstance(node.func, ast.Name) and node.func.id in NUMBERS
         if is_plain and node.func.id in ("int", "float", "len", "round"):  # type: ignore[attr-defined]
             return True
-        return is_plain and all(_is_number(module, one, known, depth + 1) for one in node.args)
+        return is_plain and all(_is_number(module, arg, cache, depth + 1) for arg in node.args)
     if isinstance(node, ast.Name):
-        return _is_named_number(module, node, known, depth)
+        return _is_named_number(module, node, cache, depth)
     return False
 
 
-def _is_named_number(module: Module, node: ast.Name, known: Numbers, depth: int) -> bool:
-    around = module.function_around(node) or module.tree
+def _is_named_number(module: Module, node: ast.Name, cache: Numbers, depth: int) -> bool:
+    around = module.enclosing_function(node) or module.tree
     key = (around, node.id)
-    if key not in known:
-        known[key] = False  # where it is made of itself
-        found = list(_given(module, around, node.id, known, depth))
-        if not found and around is not module.tree:
-            found = list(_given(module, module.tree, node.id, known, depth))
-        known[key] = bool(found) and all(found)
-    return known[key]
+    if key not in cache:
+        cache[key] = False  # where it is made of itself
+        are_numbers = list(_assigned_numbers(module, around, node.id, cache, depth))
+        if not are_numbers and around is not module.tree:
+            are_numbers = list(_assigned_numbers(module, module.tree, node.id, cache, depth))
+        cache[key] = bool(are_numbers) and all(are_numbers)
+    return cache[key]
 
 
-def _given(
-    module: Module, around: ast.AST, name: str, known: Numbers, depth: int
+def _assigned_numbers(
+    module: Module, around: ast.AST, name: str, cache: Numbers, depth: int
 ) -> Iterator[bool]:
     """Whether each thing is a number that a name is given in a function or a file."""
     parts = ast.walk(around) if around is not module.tree else iter(module.tree.body)
-    for one in parts:
-        if isinstance(one, ast.For):
-            yield from _counted(one, name)
-        elif isinstance(one, ast.Assign):
-            for target in one.targets:
+    for part in parts:
+        if isinstance(part, ast.For):
+            yield from _counted(part, name)
+        elif isinstance(part, ast.Assign):
+            for target in part.targets:
                 if isinstance(target, ast.Name) and target.id == name:
-                    yield _is_number(module, one.value, known, depth + 1)
+                    yield _is_number(module, part.value, cache, depth + 1)
                 elif _stores(target, name):
                     yield False
-        elif isinstance(one, ast.AugAssign) and _stores(one.target, name):
-            is_itself = _mentions(one.value, {name})
-            yield is_itself or _is_number(module, one.value, known, depth + 1)
+        elif isinstance(part, ast.AugAssign) and _stores(part.target, name):
+            is_itself = _mentions(part.value, {name})
+            yield is_itself or _is_number(module, part.value, cache, depth + 1)
 
 
-def _counted(one: ast.For, name: str) -> list[bool]:
+def _counted(loop: ast.For, name: str) -> list[bool]:
     """Whether a loop counts a name up; nothing where the loop has no such name."""
-    if not _stores(one.target, name):
+    if not _stores(loop.target, name):
         return []
-    call = one.iter
+    call = loop.iter
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return [False]
     if call.func.id in ("range", "trange"):
@@ -194,8 +194,8 @@ def _counted(one: ast.For, name: str) -> list[bool]:
         inner = call.args[0]
         is_range = isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == "range"
         return [is_range]
-    if call.func.id == "enumerate" and isinstance(one.target, ast.Tuple):
-        return [getattr(one.target.elts[0], "id", "") == name]
+    if call.func.id == "enumerate" and isinstance(loop.target, ast.Tuple):
+        return [getattr(loop.target.elts[0], "id", "") == name]
     return [False]
 
 
@@ -203,14 +203,14 @@ def _stores(node: ast.AST, name: str) -> bool:
     return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
-def _program(known: Inference, module: Module, node: ast.Call) -> Function | None:
+def _program(inference: Inference, module: Module, node: ast.Call) -> Function | None:
     """The `tf.function` of the project's own that a call calls."""
-    closure = known.host_value(module, node.func).closure
+    closure = inference.host_value(module, node.func).closure
     if closure is None:
         return None
-    told = known.traced.get(closure.node)
-    made = root_of(closure.module, closure.node)
-    if made is None and (told is None or not told.is_own_program):
+    traced = inference.traced.get(closure.node)
+    program = root_of(closure.module, closure.node)
+    if program is None and (traced is None or not traced.is_own_program):
         return None
     for decorator in getattr(closure.node, "decorator_list", []):
         for key in getattr(decorator, "keywords", []):
@@ -219,15 +219,18 @@ def _program(known: Inference, module: Module, node: ast.Call) -> Function | Non
     return closure.node
 
 
-def _is_typed(function: Function, call: ast.Call, given: ast.expr) -> bool:
+def _is_typed(function: Function, call: ast.Call, arg: ast.expr) -> bool:
     """Whether the parameter is declared to be a tensor, which makes one of a number."""
-    name = next((key.arg for key in call.keywords if key.value is given), None)
-    parameters = [one for one in parameters_of(function) if one.arg not in ("self", "cls")]
-    if name is None and given in call.args:
-        place = call.args.index(given)
+    name = next((key.arg for key in call.keywords if key.value is arg), None)
+    parameters = [
+        parameter for parameter in parameters_of(function) if parameter.arg not in ("self", "cls")
+    ]
+    if name is None and arg in call.args:
+        place = call.args.index(arg)
         parameters = parameters[place : place + 1]
     else:
-        parameters = [one for one in parameters if one.arg == name]
+        parameters = [parameter for parameter in parameters if parameter.arg == name]
     return any(
-        one.annotation is not None and "Tensor" in ast.unparse(one.annotation) for one in parameters
+        parameter.annotation is not None and "Tensor" in ast.unparse(parameter.annotation)
+        for parameter in parameters
     )

@@ -6,11 +6,11 @@ import ast
 import shlex
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants, Known, is_local
+from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_local
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node, calls_reached, is_step
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, called_as
+from tpuctl.preflight.analysis.source_findings import callee_text, finding_at
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -21,7 +21,7 @@ RULE = Rule(
     name="local-path-on-node",
     severity=Severity.error,
     summary="A TPU node cannot read files of the machine that the script runs on.",
-    why=(
+    rationale=(
         "The input pipeline of a TPU node runs on the node's own host. TensorFlow answers there: "
         "`File system scheme '[local]' not implemented`. The node reads Cloud Storage. What Python "
         "itself reads, with `open` or `numpy.load`, is read where the script runs and is fine."
@@ -94,84 +94,84 @@ class _Search:
         elif name in PREPARED:
             yield from self._prepared(module, call)
         elif name in SLICES:
-            known = [one for one in self._known(module, call.args) if "/" in one.text]
-            if known and self._reads_elements(module, call):
-                yield self._unreadable(module, call, known)
+            values = [value for value in self._local_paths(module, call.args) if "/" in value.text]
+            if values and self._reads_elements(module, call):
+                yield self._unreadable(module, call, values)
         elif call.args and self._is_kept(module, call.func):
             yield from self._read(module, call, call.args[0])
 
     def _read(self, module: Module, call: ast.Call, paths: ast.expr | None) -> Iterator[Finding]:
-        known = self.constants.values(module, paths)
-        if known and all(is_local(one) for one in known):
-            yield self._unreadable(module, call, list(known))
+        values = self.constants.values(module, paths)
+        if values and all(is_local(value) for value in values):
+            yield self._unreadable(module, call, list(values))
 
     def _is_kept(self, module: Module, node: ast.expr) -> bool:
         """Whether it is a method of a data set, as far as is seen, that keeps it in files."""
         is_named = isinstance(node, ast.Attribute) and node.attr in KEEPS
         return is_named and self._is_dataset(module, node, set())
 
-    def _is_dataset(self, module: Module, node: ast.AST | None, seen: set[ast.AST]) -> bool:
+    def _is_dataset(self, module: Module, node: ast.AST | None, visited: set[ast.AST]) -> bool:
         while isinstance(node, (ast.Attribute, ast.Call)):
             if (module.names.of(node) or "").startswith("tensorflow.data."):
                 return True
             node = node.func if isinstance(node, ast.Call) else node.value
-        if not isinstance(node, ast.Name) or node in seen:
+        if not isinstance(node, ast.Name) or node in visited:
             return False
-        seen.add(node)
-        given = self.constants.given(module, node)
-        return any(self._is_dataset(module, one, seen) for one in given)
+        visited.add(node)
+        values = self.constants.assigned_values(module, node)
+        return any(self._is_dataset(module, arg, visited) for arg in values)
 
-    def _known(self, module: Module, given: list[ast.expr]) -> list[Known]:
+    def _local_paths(self, module: Module, arguments: list[ast.expr]) -> list[ConstantValue]:
         """The local paths that elements of a data set are; none where they may be anything."""
-        first = given[0] if given else None
+        first = arguments[0] if arguments else None
         if isinstance(first, ast.Tuple):
             first = first.elts[0] if first.elts else None
-        found = self.constants.values(module, first)
-        return list(found) if all(is_local(one) for one in found) else []
+        values = self.constants.values(module, first)
+        return list(values) if all(is_local(value) for value in values) else []
 
-    def _unreadable(self, module: Module, call: ast.Call, known: list[Known]) -> Finding:
-        one = known[0]
-        shown = one.text if one.is_whole else f"{one.text}…"
-        option = next((other.option for other in known if other.option), "")
+    def _unreadable(self, module: Module, call: ast.Call, values: list[ConstantValue]) -> Finding:
+        first = values[0]
+        path = first.text if first.is_complete else f"{first.text}…"
+        option = next((other.option for other in values if other.option), "")
         unless = f" unless {option} says otherwise" if option else ""
-        sure = all(other.is_sure for other in known)
-        text = f"`{called_as(module, call)}` reads {shown}, which a TPU node cannot{unless}"
-        where = shlex.quote(shown) if one.is_whole and "*" not in shown else "FOLDER"
+        sure = all(other.is_certain for other in values)
+        text = f"`{callee_text(module, call)}` reads {path}, which a TPU node cannot{unless}"
+        where = shlex.quote(path) if first.is_complete and "*" not in path else "FOLDER"
         severity = Severity.error if sure else Severity.risk
-        return at(RULE, module, call, text, TO_BUCKET.format(where), severity=severity)
+        return finding_at(RULE, module, call, text, TO_BUCKET.format(where), severity=severity)
 
     def _prepared(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """TensorFlow Datasets reads from the home folder, unless it is told of another."""
         place = argument(call, 3 if _is_load(module, call) else -1, "data_dir")
-        given = {one.arg for one in call.keywords}
+        names = {keyword.arg for keyword in call.keywords}
         if place is not None:
             yield from self._read(module, call, place)
-        elif not given & {"try_gcs", None}:
+        elif not names & {"try_gcs", None}:
             text = "a TPU node cannot read what TensorFlow Datasets keeps in the home folder"
             hint = "Keep it in the bucket: data_dir=f\"gs://{os.environ['TPUCTL_BUCKET']}/tfds\""
-            yield at(RULE, module, call, text, hint)
+            yield finding_at(RULE, module, call, text, hint)
 
     def _reads_elements(self, module: Module, call: ast.Call) -> bool:
         """Whether what is done with the elements reads them as files."""
-        for one in module.around(call):
-            if isinstance(one, ast.stmt):
+        for ancestor in module.ancestors(call):
+            if isinstance(ancestor, ast.stmt):
                 break
-            if isinstance(one, ast.Call) and is_step(one):
-                given = one.args[0] if one.args else None
-                if given is not None and self._is_reader(module, given):
+            if isinstance(ancestor, ast.Call) and is_step(ancestor):
+                function = ancestor.args[0] if ancestor.args else None
+                if function is not None and self._is_reader(module, function):
                     return True
         return any(
-            self._is_reader(module, one.args[0])
-            for one in module.calls
-            if is_step(one) and one.args
+            self._is_reader(module, call.args[0])
+            for call in module.calls
+            if is_step(call) and call.args
         )
 
     def _is_reader(self, module: Module, node: ast.expr) -> bool:
         if module.names.of(node) in READERS:
             return True
         return any(
-            where.names.of(one.func) in READERS
-            for where, one in calls_reached(self.project, module, node)
+            where.names.of(call.func) in READERS
+            for where, call in calls_reached(self.project, module, node)
         )
 
 

@@ -10,7 +10,7 @@ from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bas
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.syntax import argument, own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -21,7 +21,7 @@ RULE = Rule(
     name="generator-on-node",
     severity=Severity.error,
     summary="A TPU node cannot call a Python generator.",
-    why=(
+    rationale=(
         "`from_generator`, and Keras for generators and sequences, calls back into the script's "
         "Python for each example. The pipeline of a TPU node runs on another machine, which has "
         "no such Python. Write the examples to TFRecords in the bucket, or give arrays."
@@ -57,29 +57,33 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         name = module.names.of(call.func) or ""
         if name.startswith("tensorflow.") and name.endswith("data.Dataset.from_generator"):
             text = "`from_generator` calls Python, which a TPU node cannot"
-            yield at(RULE, module, call, text, HINT)
+            yield finding_at(RULE, module, call, text, HINT)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "fit":
-            given = argument(call, 0, "x")
-            if given is not None and _is_generator(project, module, given):
-                text = f"`{module.segment(given)}` is Python, which a TPU node cannot call"
-                yield at(RULE, module, given, text, HINT)
+            value = argument(call, 0, "x")
+            if value is not None and _is_generator(project, module, value):
+                text = f"`{module.segment(value)}` is Python, which a TPU node cannot call"
+                yield finding_at(RULE, module, value, text, HINT)
 
 
 def _is_generator(project: Project, module: Module, node: ast.expr) -> bool:
     """Whether Keras has to call Python for each of its batches."""
     if isinstance(node, ast.Name):
-        found = Constants.of(project).bindings(module, node)
-        given = [one.value for one in found if one.value is not None and not one.is_element]
-        return len(given) == 1 == len(found) and _is_generator(project, module, given[0])
+        bindings = Constants.of(project).bindings(module, node)
+        values = [
+            binding.value
+            for binding in bindings
+            if binding.value is not None and not binding.is_element
+        ]
+        return len(values) == 1 == len(bindings) and _is_generator(project, module, values[0])
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in FLOWS:
         return True
     owner = class_of(project, module, node.func)
     if owner is not None:
-        bases = (keras_name(one) for one in keras_bases(project, *owner))
-        return any(one in GENERATORS for one in bases)
-    told = function_of(project, module, node.func)
-    if told is None:
+        bases = (keras_name(base) for base in keras_bases(project, *owner))
+        return any(base in GENERATORS for base in bases)
+    definition = function_of(project, module, node.func)
+    if definition is None:
         return False
-    return any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in own_nodes(told[1]))
+    return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in own_nodes(definition[1]))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.node_pipelines import calls_reached, is_step, only_writes
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, called_as
+from tpuctl.preflight.analysis.source_findings import callee_text, finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
@@ -17,7 +17,7 @@ RULE = Rule(
     name="python-in-pipeline-on-node",
     severity=Severity.error,
     summary="A TPU node cannot run Python functions in its pipeline.",
-    why=(
+    rationale=(
         "`py_function` and `numpy_function` call the process that made them. The pipeline of a TPU "
         "node runs on another machine. Write the step with operations of TensorFlow, or do it "
         "once before, and keep the result in the bucket."
@@ -60,11 +60,11 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     if target.kind != "node" or only_writes(project):
         return
     seen: set[ast.AST] = set()
-    steps = [(module, one) for module in project for one in module.calls if is_step(one)]
+    steps = [(module, call) for module in project for call in module.calls if is_step(call)]
     for module, step in steps:
-        for where, one in calls_reached(project, module, step.args[0]) if step.args else ():
-            if where.names.of(one.func) in PYTHON and one not in seen:
-                seen.add(one)
-                called = called_as(where, one)
+        for where, nested in calls_reached(project, module, step.args[0]) if step.args else ():
+            if where.names.of(nested.func) in PYTHON and nested not in seen:
+                seen.add(nested)
+                called = callee_text(where, nested)
                 text = f"`{called}` in the pipeline calls Python, which a TPU node cannot"
-                yield at(RULE, where, one, text, HINT)
+                yield finding_at(RULE, where, nested, text, HINT)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
@@ -17,7 +17,7 @@ RULE = Rule(
     name="hugging-face-pipeline-on-node",
     severity=Severity.error,
     summary="`to_tf_dataset` and `prepare_tf_dataset` call Python, which a TPU node cannot.",
-    why=(
+    rationale=(
         "Hugging Face's data sets reach TensorFlow through `from_generator` or `numpy_function`. "
         "On a TPU VM that works. For a TPU node take arrays where the data fits in memory, or "
         "write TFRecords to the bucket."
@@ -46,4 +46,6 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module, call in calls_for_node(project, target):
         if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS:
             text = f"`{call.func.attr}` calls Python in the pipeline, which a TPU node cannot"
-            yield at(RULE, module, call, text, "Give arrays, or write TFRecords to the bucket.")
+            yield finding_at(
+                RULE, module, call, text, "Give arrays, or write TFRecords to the bucket."
+            )

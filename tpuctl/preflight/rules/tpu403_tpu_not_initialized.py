@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -23,7 +23,7 @@ RULE = Rule(
     summary=(
         "A TPU is initialized before a strategy is made for it, and a node is connected before."
     ),
-    why=(
+    rationale=(
         "`TPUStrategy` does neither: without `tf.tpu.experimental.initialize_tpu_system` the first "
         "step finds no TPU system. The devices of a TPU node, another machine, are there only "
         "after `tf.config.experimental_connect_to_cluster`."
@@ -50,18 +50,20 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module, call in strategies:
         if not starts and _is_given(project, module, call):
             continue
-        later = [one for where, one in starts if where is module and _is_after(module, one, call)]
+        later = [
+            start for where, start in starts if where is module and _is_after(module, start, call)
+        ]
         if not starts or len(later) == len(starts):
             text = f"`{dotted(call.func)}` is made before the TPU is initialized"
             if not starts:
                 text = f"`{dotted(call.func)}` is made of a TPU that nothing initializes"
-            yield at(RULE, module, call, text, hint)
+            yield finding_at(RULE, module, call, text, hint)
     if target.kind != "node" or _calls(project, CONNECTS) or (strategies and not starts):
         return
     for module, call in _calls(project, ("TPUClusterResolver",)):
         text = "nothing connects to the TPU node that is resolved"
         hint = "Then:\n    tf.config.experimental_connect_to_cluster(resolver)"
-        yield at(RULE, module, call, text, hint)
+        yield finding_at(RULE, module, call, text, hint)
 
 
 def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
@@ -69,10 +71,16 @@ def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
     node = argument(call, 0, "tpu_cluster_resolver")
     if node is None or isinstance(node, ast.Constant):
         return False
-    found = [node] if isinstance(node, ast.Call) else Constants.of(project).given(module, node)
-    for one in found:
-        name = module.names.called(one) if one is not None else None
-        is_own = isinstance(one, ast.Call) and function_of(project, module, one.func) is not None
+    values = (
+        [node]
+        if isinstance(node, ast.Call)
+        else Constants.of(project).assigned_values(module, node)
+    )
+    for value in values:
+        name = module.names.called(value) if value is not None else None
+        is_own = (
+            isinstance(value, ast.Call) and function_of(project, module, value.func) is not None
+        )
         if is_own or (name or "").startswith("tensorflow."):
             return False
     return True
@@ -98,9 +106,9 @@ def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast
 
 def _is_after(module: Module, node: ast.Call, other: ast.Call) -> bool:
     """Whether it stands behind another in the same function."""
-    is_same = module.function_around(node) is module.function_around(other)
+    is_same = module.enclosing_function(node) is module.enclosing_function(other)
     return (
         is_same
-        and other not in module.around(node)
+        and other not in module.ancestors(node)
         and (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
     )

@@ -9,7 +9,7 @@ from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.strategy_scopes import Scopes, tpu_strategies
 from tpuctl.preflight.analysis.syntax import argument, returns_of
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -22,7 +22,7 @@ RULE = Rule(
     name="batch-not-divisible",
     severity=Severity.error,
     summary="The global batch must be divisible by the number of replicas.",
-    why=(
+    rationale=(
         "Each replica takes an equal share of the batch. Where there is none, `fit` of Keras 3, of "
         "TensorFlow 2.1, and `get_per_replica_batch_size` raise; other loops give replicas shares "
         "of different shapes, which cost memory and time. Choose the share of a replica, and "
@@ -78,10 +78,10 @@ class _Search:
                     yield from self._judge(module, argument(call, 0, "global_batch_size"))
 
     def _fitted(self, module: Module, call: ast.Call, model: ast.expr) -> Iterator[Finding]:
-        made = self.scopes.made(module, model, "model")
-        if not any(one.inside for one in made):
+        creations = self.scopes.creations(module, model, "model")
+        if not any(creation.is_inside for creation in creations):
             return
-        severity = Severity.error if self._refuses(made[0].name) else Severity.cost
+        severity = Severity.error if self._refuses(creations[0].name) else Severity.cost
         size = argument(call, 2, "batch_size")
         if size is not None:
             yield from self._judge(module, size, severity)
@@ -96,25 +96,25 @@ class _Search:
         return is_first or (is_keras and not is_legacy_keras(self.project, name, self.target))
 
     def _distributed(self, module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
-        given = call.args[0] if call.args else argument(call, 0, "x")
-        found = list(self._batches(module, given))
-        if len(found) == 1:
-            where, one = found[0]
-            yield from self._judge(where, argument(one, 0, "batch_size"), severity)
+        dataset = call.args[0] if call.args else argument(call, 0, "x")
+        batches = list(self._batches(module, dataset))
+        if len(batches) == 1:
+            where, batch_call = batches[0]
+            yield from self._judge(where, argument(batch_call, 0, "batch_size"), severity)
 
     def _judge(
         self, module: Module, size: ast.expr | None, severity: Severity = Severity.error
     ) -> Iterator[Finding]:
-        known = self.constants.numbers(module, size)
-        sizes = [one.value for one in known if isinstance(one.value, int)]
-        if size is None or not sizes or any(one % self.replicas == 0 for one in sizes):
+        values = self.constants.numbers(module, size)
+        sizes = [value.value for value in values if isinstance(value.value, int)]
+        if size is None or not sizes or any(number % self.replicas == 0 for number in sizes):
             return
-        option = next((one.option for one in known if one.option), "")
+        option = next((value.option for value in values if value.option), "")
         unless = f" unless {option} says otherwise" if option else ""
         text = f"a batch of {sizes[0]} cannot be shared equally by {self.replicas} replicas{unless}"
-        if not all(one.is_sure for one in known):
+        if not all(value.is_certain for value in values):
             severity = Severity.risk
-        yield at(RULE, module, size, text, HINT, severity=severity)
+        yield finding_at(RULE, module, size, text, HINT, severity=severity)
 
     def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
         """The calls that put a data set's examples together, followed from where it is used."""
@@ -123,8 +123,8 @@ class _Search:
         self.busy.add(node)
         try:
             if isinstance(node, (ast.Name, ast.Attribute)):
-                for one in self.constants.given(module, node):
-                    yield from self._batches(module, one)
+                for value in self.constants.assigned_values(module, node):
+                    yield from self._batches(module, value)
             elif isinstance(node, ast.Call):
                 yield from self._batches_of_call(module, node)
         finally:
@@ -137,9 +137,9 @@ class _Search:
                 return
             if call.func.attr in BATCHES:
                 yield module, call
-        told = function_of(self.project, module, call.func)
-        if told is not None:
-            for one in returns_of(told[1]):
-                yield from self._batches(told[0], one.value)
+        definition = function_of(self.project, module, call.func)
+        if definition is not None:
+            for statement in returns_of(definition[1]):
+                yield from self._batches(definition[0], statement.value)
         elif is_method and isinstance(call.func, ast.Attribute):
             yield from self._batches(module, call.func.value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants, Known, is_bucket, is_local
+from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_bucket, is_local
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, called_as
+from tpuctl.preflight.analysis.source_findings import callee_text, finding_at
 from tpuctl.preflight.analysis.syntax import argument, dotted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -19,7 +19,7 @@ RULE = Rule(
     name="checkpoint-on-local-disk",
     severity=Severity.risk,
     summary="A checkpoint on the machine's own disk is gone with the machine.",
-    why=(
+    rationale=(
         "Preemptible and spot machines are taken away, with their disks; the job's next attempt "
         "runs on a new one and finds nothing to go on from. A TPU node cannot write there at all. "
         "The folder in $TPUCTL_OUTPUT is in Cloud Storage, and the same for all attempts of a job."
@@ -87,14 +87,14 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         for call in module.calls:
             path = _written(constants, module, call)
-            known = constants.values(module, path)
-            if path is not None and known and all(_is_lost(one) for one in known):
-                shown = known[0].text if known[0].is_whole else f"{known[0].text}…"
-                why = "which is gone with the machine"
-                if target.kind == "node" and _is_written_by_node(call, known):
-                    why = "where no TPU node can write"
-                text = f"`{called_as(module, call)}` saves to {shown}, {why}"
-                yield at(RULE, module, call, text, HINT)
+            values = constants.values(module, path)
+            if path is not None and values and all(_is_lost(value) for value in values):
+                location = values[0].text if values[0].is_complete else f"{values[0].text}…"
+                reason = "which is gone with the machine"
+                if target.kind == "node" and _is_written_by_node(call, values):
+                    reason = "where no TPU node can write"
+                text = f"`{callee_text(module, call)}` saves to {location}, {reason}"
+                yield finding_at(RULE, module, call, text, HINT)
 
 
 def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
@@ -116,29 +116,29 @@ def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr |
     return None
 
 
-def _is_saved(constants: Constants, module: Module, node: ast.expr, what: str) -> bool:
+def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -> bool:
     """Whether it is a model or a checkpoint, as its making or its name tells."""
-    made = [one for one in constants.given(module, node) if one is not None]
-    for name in (module.names.called(one) for one in made):
-        if what == "checkpoint" and name in CHECKPOINTS:
+    values = [value for value in constants.assigned_values(module, node) if value is not None]
+    for name in (module.names.called(value) for value in values):
+        if kind == "checkpoint" and name in CHECKPOINTS:
             return True
         keras = keras_name(name) or ""
-        if what == "model" and (keras.startswith("applications.") or keras in MODELS):
+        if kind == "model" and (keras.startswith("applications.") or keras in MODELS):
             return True
     written = (dotted(node) or "").rpartition(".")[2].lower()
-    return written == what or written.endswith(f"_{what}")
+    return written == kind or written.endswith(f"_{kind}")
 
 
-def _is_lost(one: Known) -> bool:
+def _is_lost(path: ConstantValue) -> bool:
     """Whether a path is surely on the machine's own disk, and not for a moment only."""
-    is_mounted = one.text.startswith(MOUNTED)
-    is_passing = one.text == "/tmp/" and not one.is_whole  # of `tempfile`
-    return is_local(one) and one.is_sure and not is_mounted and not is_passing
+    is_mounted = path.text.startswith(MOUNTED)
+    is_passing = path.text == "/tmp/" and not path.is_complete  # of `tempfile`
+    return is_local(path) and path.is_certain and not is_mounted and not is_passing
 
 
-def _is_written_by_node(call: ast.Call, known: tuple[Known, ...]) -> bool:
+def _is_written_by_node(call: ast.Call, values: tuple[ConstantValue, ...]) -> bool:
     """Whether operations of TensorFlow write it, on the node's host, and not Python."""
-    is_python = any(one.text.endswith((".h5", ".hdf5", ".keras")) for one in known)
+    is_python = any(value.text.endswith((".h5", ".hdf5", ".keras")) for value in values)
     is_hugging_face = isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained"
     return not is_python and not is_hugging_face
 
@@ -150,7 +150,7 @@ def _is_uploaded(project: Project, constants: Constants) -> bool:
             return True
         for call in module.calls:
             if module.names.of(call.func) in COPIES:
-                found = constants.values(module, argument(call, 1, "dst"))
-                if not found or any(is_bucket(one) for one in found):
+                values = constants.values(module, argument(call, 1, "dst"))
+                if not values or any(is_bucket(value) for value in values):
                     return True
     return False

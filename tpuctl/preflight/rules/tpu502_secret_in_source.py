@@ -18,7 +18,7 @@ RULE = Rule(
     name="secret-in-source",
     severity=Severity.risk,
     summary="A secret stands in the source.",
-    why=(
+    rationale=(
         "The script's folder is copied to the bucket and to every machine, and stays with the "
         "job's record. Who may read one of them has the secret then. Give it to the job as a "
         "secret, and read it from the environment."
@@ -95,24 +95,28 @@ HINT += "tpuctl run --secret NAME …"
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         shaped = [*_keys(module), *_logins(module)]
-        lines = {one.line for one in shaped}
+        lines = {finding.line for finding in shaped}
         yield from dict.fromkeys(shaped)
-        yield from (one for one in _named(module) if one.line not in lines)
+        yield from (finding for finding in _named_secrets(module) if finding.line not in lines)
 
 
 def _keys(module: Module) -> Iterator[Finding]:
-    patterns = [(what, one) for what, parts, one in KEYS if any(it in module.text for it in parts)]
+    patterns = [
+        (description, pattern)
+        for description, parts, pattern in KEYS
+        if any(marker in module.text for marker in parts)
+    ]
     if "wandb" in module.text.lower():
         patterns.append(("a key of Weights & Biases", WANDB))
     for number, text in enumerate(module.lines, 1) if patterns else ():
-        for what, pattern in patterns:
+        for kind, pattern in patterns:
             if pattern is WANDB and "wandb" not in text.lower():
                 continue
-            for found in pattern.finditer(text):
-                if what == PRIVATE and not _has_body(module, number, found.end()):
+            for match in pattern.finditer(text):
+                if kind == PRIVATE and not _has_body(module, number, match.end()):
                     continue
-                if not NOT_KEYS.search(found[0]) and _is_mixed(found[0]):
-                    yield _told(module, number, found.start(), what)
+                if not NOT_KEYS.search(match[0]) and _is_mixed(match[0]):
+                    yield _finding(module, number, match.start(), kind)
 
 
 def _has_body(module: Module, line: int, column: int) -> bool:
@@ -123,26 +127,26 @@ def _has_body(module: Module, line: int, column: int) -> bool:
 
 def _logins(module: Module) -> Iterator[Finding]:
     for number, text in enumerate(module.lines, 1):
-        for found in LOGIN.finditer(text) if "://" in text and "@" in text else ():
-            if not PLACEHOLDER.search(found[2]) and found[1] != found[2] and len(found[2]) > 5:
-                yield _told(module, number, found.start(2), "the password of an address")
+        for match in LOGIN.finditer(text) if "://" in text and "@" in text else ():
+            if not PLACEHOLDER.search(match[2]) and match[1] != match[2] and len(match[2]) > 5:
+                yield _finding(module, number, match.start(2), "the password of an address")
 
 
-def _named(module: Module) -> Iterator[Finding]:
+def _named_secrets(module: Module) -> Iterator[Finding]:
     """Texts that something called a password or a key is given."""
     for node in module.nodes:
-        for name, value in _given(node):
+        for name, value in _assigned_names(node):
             if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
                 continue
             if NAMES.search(name) and _is_secret(name, value.value):
                 column = module.column(value.lineno, value.col_offset)
-                yield _told(module, value.lineno, column, f"the value of `{name}`")
+                yield _finding(module, value.lineno, column, f"the value of `{name}`")
 
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def _assigned_names(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets=targets, value=value):
-            yield from ((name, value) for one in targets for name in _name(one))
+            yield from ((name, value) for target in targets for name in _name(target))
         case ast.AnnAssign(target=target, value=ast.expr() as value):
             yield from ((name, value) for name in _name(target))
         case ast.keyword(arg=str() as name, value=value):
@@ -178,7 +182,7 @@ def _is_mixed(text: str) -> bool:
     """Whether it has more in it than one kind of letters, as no word has."""
     if " " in text:
         return True
-    kinds = (any(one.isdigit() for one in text), any(one.isupper() for one in text))
+    kinds = (any(char.isdigit() for char in text), any(char.isupper() for char in text))
     return any(kinds) and len(set(text)) > 6
 
 
@@ -187,6 +191,6 @@ def _entropy(text: str) -> float:
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
-def _told(module: Module, line: int, column: int, what: str) -> Finding:
-    text = f"{what} stands in the source"
+def _finding(module: Module, line: int, column: int, description: str) -> Finding:
+    text = f"{description} stands in the source"
     return Finding(RULE.code, RULE.severity, module.path, line, column, text, HINT)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.requirements import allows, installed, required
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
@@ -16,7 +16,7 @@ RULE = Rule(
     name="tensorflow-pinned",
     severity=Severity.error,
     summary="TensorFlow is pinned to a version that the runtime does not have.",
-    why=(
+    rationale=(
         "The image's TensorFlow is built for the TPU, and jobs keep it: pip is told its version "
         "as a constraint, and refuses a requirements file that asks for another, before the job "
         "begins. What the script itself installs is under no such constraint: it takes the place "
@@ -42,16 +42,24 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None:
         return
-    for one in required(project.root):
-        if one.name == "tensorflow" and not allows(one.clauses, version):
-            shown = f"{one.name}{one.clauses.strip()}"
-            text = f"{shown} cannot be installed: jobs keep the runtime's TensorFlow {version}"
+    for requirement in required(project.root):
+        if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
+            pin = f"{requirement.name}{requirement.clauses.strip()}"
+            text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"
             hint = "Take TensorFlow out of the requirements, or choose another runtime."
-            yield Finding(RULE.code, RULE.severity, one.path, one.line, one.column, text, hint)
+            yield Finding(
+                RULE.code,
+                RULE.severity,
+                requirement.path,
+                requirement.line,
+                requirement.column,
+                text,
+                hint,
+            )
     for by in installed(project):
         package = by.package
         is_pin = package.name == "tensorflow" and not by.is_upgrade  # else it is of TPU504
         if is_pin and not allows(package.clauses, version):
             text = f"pip puts {by.word} in the place of the runtime's TensorFlow {version}"
             hint = "Keep the image's: what PyPI has finds no TPU."
-            yield at(RULE, by.module, by.call, text, hint)
+            yield finding_at(RULE, by.module, by.call, text, hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.requirements import installed, required
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
@@ -16,7 +16,7 @@ RULE = Rule(
     name="tensorflow-replaced",
     severity=Severity.risk,
     summary="Another build of TensorFlow takes the place of the image's, and finds no TPU.",
-    why=(
+    rationale=(
         "A requirement `tensorflow` without a version changes nothing: jobs keep the image's. But "
         "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and their like are other packages with "
         "the same modules: pip puts them before the image's, and what they bring knows no TPU. "
@@ -49,16 +49,25 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None:
         return
-    for one in required(project.root):
-        if one.name in BUILDS:
+    for requirement in required(project.root):
+        if requirement.name in BUILDS:
             text = (
-                f"{one.name} takes the place of the image's TensorFlow {version}, and finds no TPU"
+                f"{requirement.name} replaces the image's TensorFlow {version} and does not "
+                "support TPUs"
             )
-            hint = f"Take {one.name} out: jobs have the image's TensorFlow."
-            yield Finding(RULE.code, RULE.severity, one.path, one.line, one.column, text, hint)
+            hint = f"Remove {requirement.name}: jobs use the image's TensorFlow."
+            yield Finding(
+                RULE.code,
+                RULE.severity,
+                requirement.path,
+                requirement.line,
+                requirement.column,
+                text,
+                hint,
+            )
     for by in installed(project):
         if by.package.name in BUILDS or (by.package.name == "tensorflow" and by.is_upgrade):
             text = f"pip puts {by.word} in the place of the image's TensorFlow {version}"
-            yield at(
+            yield finding_at(
                 RULE, by.module, by.call, text, "Keep the image's: what PyPI has finds no TPU."
             )

@@ -1,4 +1,4 @@
-"""TPU006 check-is-lost."""
+"""TPU006 dropped-check."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.library import short
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -17,10 +17,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU006",
-    name="check-is-lost",
+    name="dropped-check",
     severity=Severity.risk,
     summary="A check that is silently left out on a TPU",
-    why=(
+    rationale=(
         "XLA leaves out `tf.debugging.assert_…`, `tf.Assert` and `check_numerics`: what they were "
         "to stop goes on."
     ),
@@ -55,14 +55,14 @@ TRACED_CHECKS |= {"assert_proper_iterable"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _lost(known, one, node)
+            yield from _lost(inference, traced, node)
 
 
-def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
-    name = one.module.names.of(node.func)
+def _lost(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
+    name = traced.module.names.of(node.func)
     inside = short(name) if name is not None else None
     if inside is None:
         return
@@ -74,12 +74,12 @@ def _lost(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
     )
     if not is_check or last == "enable_check_numerics":
         return
-    parts = [known.of(part) for part in node.args[:2]]
+    parts = [inference.of(part) for part in node.args[:2]]
     if not any(_is_computed(part) for part in parts):
         return  # known while it is traced
-    message = f"{shown(one.module, node.func)} is left out on a TPU"
+    message = f"{quoted(traced.module, node.func)} is left out on a TPU"
     hint = "Return what it looks at from the step, and check it on the host."
-    yield at(RULE, one, node, message, hint)
+    yield finding_at(RULE, traced, node, message, hint)
 
 
 def _is_computed(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""TPU402 made-outside-scope."""
+"""TPU402 created-outside-scope."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import is_legacy_keras
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at
-from tpuctl.preflight.analysis.strategy_scopes import Kind, Made, Scopes, tpu_strategies
-from tpuctl.preflight.analysis.syntax import argument, own_nodes, several
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.analysis.strategy_scopes import Creation, Kind, Scopes, tpu_strategies
+from tpuctl.preflight.analysis.syntax import argument, elements_of, own_nodes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import CONNECT
 
@@ -17,10 +17,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU402",
-    name="made-outside-scope",
+    name="created-outside-scope",
     severity=Severity.error,
     summary="Models, optimizers, metrics and variables of the TPU belong in `strategy.scope()`.",
-    why=(
+    rationale=(
         "Variables stay where they were made. What is made outside of the scope has its variables "
         "on the host: replicas cannot reach them, and a model that is made, compiled and "
         "fitted outside trains on the host's CPU, without a word."
@@ -51,10 +51,10 @@ class _Outside:
     def __init__(self, project: Project, target: Target) -> None:
         self.project, self.target = project, target
         self.scopes = Scopes(project)
-        self.told: set[ast.AST] = set()
+        self.reported: set[ast.AST] = set()
 
     def find(self) -> Iterator[Finding]:
-        if self.scopes.is_entered_otherwise():
+        if self.scopes.is_entered_elsewhere():
             return
         for module in self.project:
             for call in module.calls:
@@ -66,40 +66,40 @@ class _Outside:
         for module, function in self.scopes.replica_functions():
             for node in own_nodes(function):
                 if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                    yield from self._needed(module, node)
+                    yield from self._used_by_replicas(module, node)
 
     def _compiled(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         assert isinstance(call.func, ast.Attribute)
-        model = self.scopes.made(module, call.func.value, "model")
+        model = self.scopes.creations(module, call.func.value, "model")
         if _are_outside(model):
-            yield from self._tell(model, "the model")
+            yield from self._report(model, "the model")
             return
-        if not model or not all(one.inside for one in model):
+        if not model or not all(creation.is_inside for creation in model):
             return
         optimizer = argument(call, 0, "optimizer")
-        outside = self.scopes.made(module, optimizer, "optimizer")
+        outside = self.scopes.creations(module, optimizer, "optimizer")
         is_outside = self.scopes.is_inside(module, call) is False
         if is_outside and _is_made_here(optimizer, call) and not self._is_legacy(model[0].name):
-            if call not in self.told:
-                self.told.add(call)
+            if call not in self.reported:
+                self.reported.add(call)
                 text = "the model is compiled outside of the strategy's scope that it is made in"
                 hint = "Compile it within `with strategy.scope():`."
-                yield at(RULE, module, call, text, hint)
+                yield finding_at(RULE, module, call, text, hint)
             return
         if _are_outside(outside) and self._has_variables(outside[0].name):
-            yield from self._tell(outside, "the optimizer")
+            yield from self._report(outside, "the optimizer")
         for name in ("metrics", "weighted_metrics"):
-            for one in several(argument(call, 2 if name == "metrics" else -1, name)):
-                found = self.scopes.made(module, one, "metric")
-                if _are_outside(found):
-                    yield from self._tell(found, "the metric")
+            for metric in elements_of(argument(call, 2 if name == "metrics" else -1, name)):
+                creations = self.scopes.creations(module, metric, "metric")
+                if _are_outside(creations):
+                    yield from self._report(creations, "the metric")
 
     def _fitted(self, module: Module, node: ast.expr) -> Iterator[Finding]:
-        found = self.scopes.made(module, node, "model")
-        if _are_outside(found):
-            yield from self._tell(found, "the model")
+        creations = self.scopes.creations(module, node, "model")
+        if _are_outside(creations):
+            yield from self._report(creations, "the model")
 
-    def _needed(self, module: Module, node: ast.expr) -> Iterator[Finding]:
+    def _used_by_replicas(self, module: Module, node: ast.expr) -> Iterator[Finding]:
         """What a function that replicas run takes from around it."""
         kinds: dict[Kind, str] = {
             "model": "the model",
@@ -107,20 +107,20 @@ class _Outside:
             "metric": "the metric",
             "variable": "the variable",
         }
-        for kind, what in kinds.items():
-            found = self.scopes.made(module, node, kind)
-            if not _are_outside(found):
+        for kind, noun in kinds.items():
+            creations = self.scopes.creations(module, node, kind)
+            if not _are_outside(creations):
                 continue
-            if kind != "optimizer" or self._has_variables(found[0].name):
-                yield from self._tell(found, what)
+            if kind != "optimizer" or self._has_variables(creations[0].name):
+                yield from self._report(creations, noun)
 
-    def _tell(self, made: list[Made], what: str) -> Iterator[Finding]:
-        for one in made:
-            if one.node not in self.told:
-                self.told.add(one.node)
-                text = f"{what} of the TPU is made outside of the strategy's scope"
+    def _report(self, creations: list[Creation], noun: str) -> Iterator[Finding]:
+        for creation in creations:
+            if creation.node not in self.reported:
+                self.reported.add(creation.node)
+                text = f"{noun} of the TPU is made outside of the strategy's scope"
                 hint = "Make it within `with strategy.scope():`."
-                yield at(RULE, one.module, one.node, text, hint)
+                yield finding_at(RULE, creation.module, creation.node, text, hint)
 
     def _is_legacy(self, name: str) -> bool:
         return is_legacy_keras(self.project, name, self.target)
@@ -130,12 +130,12 @@ class _Outside:
         return not self._is_legacy(name)
 
 
-def _are_outside(made: list[Made]) -> bool:
-    return bool(made) and all(one.inside is False for one in made)
+def _are_outside(creations: list[Creation]) -> bool:
+    return bool(creations) and all(creation.is_inside is False for creation in creations)
 
 
 def _is_made_here(optimizer: ast.expr | None, call: ast.Call) -> bool:
     """Whether `compile` itself is where the optimizer is made, or named by a text."""
     if optimizer is None or isinstance(optimizer, ast.Constant):
-        return not any(one.arg is None for one in call.keywords)
+        return not any(keyword.arg is None for keyword in call.keywords)
     return isinstance(optimizer, ast.Call)

@@ -1,4 +1,4 @@
-"""TPU401 jit-compile-left-in."""
+"""TPU401 redundant-jit-compile."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at, edit_of, is_excused, keyword_edit
+from tpuctl.preflight.analysis.source_findings import (
+    edit_of,
+    finding_at,
+    is_conditional_on,
+    keyword_edit,
+)
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU401",
-    name="jit-compile-left-in",
+    name="redundant-jit-compile",
     severity=Severity.risk,
     summary="`jit_compile=True` is for GPUs and CPUs; on a TPU all is compiled anyway.",
-    why=(
+    rationale=(
         "What a TPU runs is always compiled. The flag asks for a second compilation of its own "
         "within the first, or on the machine's CPU, and has made programs fail that run "
         "without it."
@@ -43,14 +48,16 @@ NOT_TPU = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         for call in module.calls:
-            for one in call.keywords:
-                is_on = isinstance(one.value, ast.Constant) and one.value.value is True
-                if one.arg not in ("jit_compile", "experimental_compile") or not is_on:
+            for keyword in call.keywords:
+                is_on = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+                if keyword.arg not in ("jit_compile", "experimental_compile") or not is_on:
                     continue
-                if _takes_flag(module, call) and not is_excused(module, call, NOT_TPU):
-                    text = f"`{one.arg}=True` is left in: on a TPU all is compiled anyway"
-                    edits = _without_flag(module, call, one)
-                    yield at(RULE, module, one, text, _instead(module, call), edits=edits)
+                if _takes_flag(module, call) and not is_conditional_on(module, call, NOT_TPU):
+                    text = f"`{keyword.arg}=True` is left in: on a TPU all is compiled anyway"
+                    edits = _without_flag(module, call, keyword)
+                    yield finding_at(
+                        RULE, module, keyword, text, _instead(module, call), edits=edits
+                    )
 
 
 def _takes_flag(module: Module, call: ast.Call) -> bool:

@@ -1,4 +1,4 @@
-"""TPU405 strategy-of-another-version."""
+"""TPU405 strategy-not-in-version."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow_names import (
     OLD_STRATEGY,
     STRATEGIES,
     STRATEGY,
     Use,
+    find_uses,
     is_guarded,
-    lack_of,
-    listed,
-    uses,
+    missing_message,
+    table_entry,
 )
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 
@@ -23,10 +23,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU405",
-    name="strategy-of-another-version",
+    name="strategy-not-in-version",
     severity=Severity.error,
     summary="Strategies have other names in other versions of TensorFlow.",
-    why=(
+    rationale=(
         "TensorFlow 2.1 has `tf.distribute.experimental.TPUStrategy` and its "
         "`experimental_run_v2` alone. `run` came with 2.2, `tf.distribute.TPUStrategy` with 2.3, "
         "and `experimental_run_v2` was gone with 2.4."
@@ -50,25 +50,25 @@ RUN_V2 = f"{STRATEGY}experimental_run_v2"
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    for use in uses(project):
+    for use in find_uses(project):
         if use.name == OLD_STRATEGY:
             yield from _old_strategy(use, target)
             continue
-        entry = listed(use, target)
+        entry = table_entry(use, target)
         if entry is None or entry.name not in STRATEGIES:
             continue
         hint = f"Write {entry.instead}." if entry.instead else ""
-        lack = lack_of(project, use, entry, target)
+        lack = missing_message(project, use, entry, target)
         is_run = entry.name == RUN_V2
         edits: list[Edit] = []
         if is_run and isinstance(use.node, ast.Attribute):
             edits = [_cut(use.module, use.node.value, use.node, ".run")]
         if lack:
-            yield at(RULE, use.module, use.node, lack, hint, edits=edits)
+            yield finding_at(RULE, use.module, use.node, lack, hint, edits=edits)
         elif is_run and (target.version is None or target.version >= (2, 2)):
             text = "`experimental_run_v2` is gone from TensorFlow 2.4 on"
             severity = Severity.risk
-            yield at(RULE, use.module, use.node, text, hint, severity=severity, edits=edits)
+            yield finding_at(RULE, use.module, use.node, text, hint, severity=severity, edits=edits)
 
 
 def _old_strategy(use: Use, target: Target) -> Iterator[Finding]:
@@ -79,12 +79,12 @@ def _old_strategy(use: Use, target: Target) -> Iterator[Finding]:
     parent = module.parents.get(node)
     edits: list[Edit] = []
     if isinstance(node, ast.Attribute) and isinstance(parent, ast.Call):
-        names = {one.arg for one in parent.keywords}
+        names = {keyword.arg for keyword in parent.keywords}
         inner = node.value
         if names <= {"tpu_cluster_resolver"} and isinstance(inner, ast.Attribute):
             edits = [_cut(module, inner.value, node, ".TPUStrategy")]
     hint = "Write tf.distribute.TPUStrategy."
-    yield at(RULE, module, node, text, hint, severity=Severity.risk, edits=edits)
+    yield finding_at(RULE, module, node, text, hint, severity=Severity.risk, edits=edits)
 
 
 def _cut(module: Module, start: ast.expr, end: ast.expr, text: str) -> Edit:

@@ -1,4 +1,4 @@
-"""TPU106 ragged."""
+"""TPU106 ragged-tensor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.library import CONSTANT_ROWS, array_function
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -17,10 +17,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU106",
-    name="ragged",
+    name="ragged-tensor",
     severity=Severity.cost,
     summary="Ragged tensors in code that is compiled",
-    why=(
+    rationale=(
         "Rows of different lengths have shapes that depend on values. Some of it compiles with "
         "dimensions of unknown size; to_tensor, gathering and concatenating are refused: XLA has "
         "no such operations."
@@ -54,47 +54,51 @@ DENSE = "Make it dense in dataset.map, on the host: rows.to_tensor(shape=[…]).
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            function = array_function(one.module.names.of(node.func))
+            function = array_function(traced.module.names.of(node.func))
             if function is not None:
-                yield from _function(known, one, node, function)
+                yield from _function(inference, traced, node, function)
             elif isinstance(node.func, ast.Attribute):
-                yield from _method(known, one, node, node.func)
+                yield from _method(inference, traced, node, node.func)
 
 
-def _function(known: Inference, one: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
+def _function(
+    inference: Inference, traced: Traced, node: ast.Call, inside: str
+) -> Iterator[Finding]:
     last = inside.rpartition(".")[2]
     lacking = {"ragged.range": "RaggedRange", "ragged.cross": "RaggedCross"}
     if inside == "ragged.boolean_mask":
-        message = f"{shown(one.module, node)} has rows whose lengths depend on values"
+        message = f"{quoted(traced.module, node)} has rows whose lengths depend on values"
         hint = "Keep the whole shape and give what is masked the weight 0."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
     elif inside == "RaggedTensor.from_tensor" and (
         {key.arg for key in node.keywords} & {"lengths", "padding"} or len(node.args) > 1
     ):
-        message = f"{shown(one.module, node)} has rows whose lengths depend on values"
+        message = f"{quoted(traced.module, node)} has rows whose lengths depend on values"
         hint = "Keep the whole shape and give what is padded the weight 0."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
     elif inside == "RaggedTensor.from_value_rowids":
-        message = f"{shown(one.module, node)} makes a shape from the largest value"
-        yield at(RULE, one, node, message, DENSE, severity=Severity.error)
+        message = f"{quoted(traced.module, node)} makes a shape from the largest value"
+        yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif inside in lacking:
-        message = f"{shown(one.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
-        yield at(RULE, one, node, message, DENSE, severity=Severity.error)
+        message = (
+            f"{quoted(traced.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
+        )
+        yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif last.startswith("reduce_") and (len(node.args) > 1 or node.keywords):
-        value = known.of(node.args[0] if node.args else None)
+        value = inference.of(node.args[0] if node.args else None)
         if value.kind is Kind.RAGGED and value.name != CONSTANT_ROWS:
-            message = f"{shown(one.module, node)} makes a shape from the largest value"
-            yield at(RULE, one, node, message, DENSE, severity=Severity.error)
-    elif last in RAGGED_REFUSED and _takes_ragged(known, node):
-        message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(RULE, one, node, message, DENSE, severity=Severity.error)
+            message = f"{quoted(traced.module, node)} makes a shape from the largest value"
+            yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
+    elif last in RAGGED_REFUSED and _takes_ragged(inference, node):
+        message = f"{quoted(traced.module, node)} of a ragged tensor, which XLA has not for a TPU"
+        yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
 
 
-def _takes_ragged(known: Inference, node: ast.Call) -> bool:
-    values = [known.of(given) for given in node.args]
+def _takes_ragged(inference: Inference, node: ast.Call) -> bool:
+    values = [inference.of(arg) for arg in node.args]
     return any(
         value.kind is Kind.RAGGED or any(item.kind is Kind.RAGGED for item in value.items or ())
         for value in values
@@ -102,8 +106,8 @@ def _takes_ragged(known: Inference, node: ast.Call) -> bool:
 
 
 def _method(
-    known: Inference, one: Traced, node: ast.Call, func: ast.Attribute
+    inference: Inference, traced: Traced, node: ast.Call, func: ast.Attribute
 ) -> Iterator[Finding]:
-    if known.of(func.value).kind is Kind.RAGGED and func.attr in RAGGED_ERRORS:
-        message = f"{shown(one.module, node)} of a ragged tensor, which XLA has not for a TPU"
-        yield at(RULE, one, node, message, DENSE, severity=Severity.error)
+    if inference.of(func.value).kind is Kind.RAGGED and func.attr in RAGGED_ERRORS:
+        message = f"{quoted(traced.module, node)} of a ragged tensor, which XLA has not for a TPU"
+        yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)

@@ -1,4 +1,4 @@
-"""TPU005 value-in-python."""
+"""TPU005 tensor-value-in-python."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.inference import Inference, inferred
+from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -16,10 +16,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU005",
-    name="value-in-python",
+    name="tensor-value-in-python",
     severity=Severity.error,
     summary="A tensor's value is asked for in Python while it is traced",
-    why=(
+    rationale=(
         "While a program is traced a tensor has no value: `.numpy()`, NumPy's functions, `bool()`, "
         "`max()` and the like fail, as do `int()` and `float()` where autograph does not convert "
         "them."
@@ -53,45 +53,45 @@ NUMPY_OF_SHAPES = {"shape", "ndim", "size", "dtype", "isscalar", "iterable"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node in known.sites:
+    inference = infer(project, target)
+    for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _valued(known, one, node)
+            yield from _valued(inference, traced, node)
 
 
-def _valued(known: Inference, one: Traced, node: ast.Call) -> Iterator[Finding]:
+def _valued(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
     func = node.func
-    name = one.module.names.of(func)
+    name = traced.module.names.of(func)
     if isinstance(func, ast.Attribute) and name is None:
-        owner = known.of(func.value)
+        owner = inference.of(func.value)
         is_asked = func.attr == "numpy" and not node.args and owner.kind >= Kind.UNKNOWN
         is_asked = is_asked or (func.attr in ("item", "tolist", "eval") and owner.is_tensor)
         if is_asked:
-            message = f"{shown(one.module, node)} asks for a value while it is traced"
+            message = f"{quoted(traced.module, node)} asks for a value while it is traced"
             hint = "Keep it a tensor; ask for the value of what the step returns."
-            yield at(RULE, one, node, message, hint)
+            yield finding_at(RULE, traced, node, message, hint)
         return
     if name is not None and name.startswith(("numpy.", "math.")):
         last = name.rpartition(".")[2]
-        tensor = _first_tensor(known, node)
+        tensor = _first_tensor(inference, node)
         if tensor is not None and last not in NUMPY_OF_SHAPES:
             library = "NumPy" if name.startswith("numpy.") else "math"
             message = (
-                f"{shown(one.module, node)} hands the tensor {shown(one.module, tensor)} to "
-                f"{library} while it is traced"
+                f"{quoted(traced.module, node)} passes the tensor "
+                f"{quoted(traced.module, tensor)} to {library} during tracing"
             )
-            hint = f"Use TensorFlow's own, such as tf.math.{last}, on tensors."
-            yield at(RULE, one, node, message, hint)
+            hint = f"Use the TensorFlow operation on tensors, such as tf.math.{last}."
+            yield finding_at(RULE, traced, node, message, hint)
         return
     if isinstance(func, ast.Name) and name is None:
-        yield from _builtin(known, one, node, func.id)
+        yield from _builtin(inference, traced, node, func.id)
 
 
-def _first_tensor(known: Inference, node: ast.Call) -> ast.expr | None:
-    for given in [*node.args, *(key.value for key in node.keywords)]:
-        value = known.of(given)
+def _first_tensor(inference: Inference, node: ast.Call) -> ast.expr | None:
+    for arguments in [*node.args, *(key.value for key in node.keywords)]:
+        value = inference.of(arguments)
         if value.is_symbolic or (value.is_container and _holds(value)):
-            return given
+            return arguments
     return None
 
 
@@ -99,29 +99,29 @@ def _holds(value: Value) -> bool:
     return any(item.is_symbolic for item in value.items or (value.inner,))
 
 
-def _builtin(known: Inference, one: Traced, node: ast.Call, name: str) -> Iterator[Finding]:
-    if known.of(node.func).closure is not None or not node.args:
+def _builtin(inference: Inference, traced: Traced, node: ast.Call, name: str) -> Iterator[Finding]:
+    if inference.of(node.func).closure is not None or not node.args:
         return
-    given = known.of(node.args[0])
-    others = [known.of(part) for part in node.args]
+    first = inference.of(node.args[0])
+    others = [inference.of(part) for part in node.args]
     is_asked = False
     if name in ("max", "min"):
         is_asked = any(part.is_tensor for part in others)
-        if len(others) == 1 and given.is_container:
-            is_asked = _holds(given)
+        if len(others) == 1 and first.is_container:
+            is_asked = _holds(first)
     elif name in ("any", "all"):
-        is_asked = given.is_tensor or (given.is_container and _holds(given))
+        is_asked = first.is_tensor or (first.is_container and _holds(first))
     elif name in NEVER_CONVERTED:
-        is_asked = given.is_tensor
-    elif name in NOT_WITHOUT_AUTOGRAPH and not one.autograph:
+        is_asked = first.is_tensor
+    elif name in NOT_WITHOUT_AUTOGRAPH and not traced.autograph:
         is_asked = any(part.is_tensor for part in others)
-        parent = one.module.parents.get(node)
+        parent = traced.module.parents.get(node)
         if isinstance(parent, ast.For) and parent.iter is node:
             return  # told of the loop
     if is_asked:
-        message = f"`{name}()` of a tensor in {shown(one.module, node)} while it is traced"
+        message = f"`{name}()` of a tensor in {quoted(traced.module, node)} while it is traced"
         if name in NOT_WITHOUT_AUTOGRAPH:
-            message += f", and {one.no_autograph}"
+            message += f", and {traced.no_autograph}"
         hint = {
             "max": "Use tf.maximum or tf.reduce_max.",
             "min": "Use tf.minimum or tf.reduce_min.",
@@ -132,4 +132,4 @@ def _builtin(known: Inference, one: Traced, node: ast.Call, name: str) -> Iterat
             "float": "Use tf.cast(…, tf.float32).",
             "len": "Use the tensor's .shape[0].",
         }.get(name, "Keep it a tensor.")
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)

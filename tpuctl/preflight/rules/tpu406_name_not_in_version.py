@@ -1,17 +1,17 @@
-"""TPU406 name-of-another-version."""
+"""TPU406 name-not-in-version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow_names import (
     OLD_STRATEGY,
     STRATEGIES,
-    lack_of,
-    listed,
-    uses,
+    find_uses,
+    missing_message,
+    table_entry,
 )
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -19,10 +19,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU406",
-    name="name-of-another-version",
+    name="name-not-in-version",
     severity=Severity.error,
     summary="The runtime's TensorFlow no longer has, or not yet, what the script asks for.",
-    why=(
+    rationale=(
         "The version of TensorFlow is the runtime's: each has names that others lack, and a "
         "script that asks for one stops with an AttributeError or an ImportError. What stands "
         "behind `hasattr`, a comparison of versions or `except AttributeError` is left alone."
@@ -42,10 +42,10 @@ optimizer = tf.keras.optimizers.AdamW()
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    for use in uses(project):
-        entry = listed(use, target)
+    for use in find_uses(project):
+        entry = table_entry(use, target)
         if entry and entry.name not in STRATEGIES and use.name != OLD_STRATEGY:
-            lack = lack_of(project, use, entry, target)
+            lack = missing_message(project, use, entry, target)
             if lack:
                 hint = f"Write {entry.instead}." if entry.instead else ""
-                yield at(RULE, use.module, use.node, lack, hint)
+                yield finding_at(RULE, use.module, use.node, lack, hint)

@@ -1,13 +1,13 @@
-"""TPU103 places-of-values."""
+"""TPU103 where-indices."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.inference import inferred
+from tpuctl.preflight.analysis.inference import infer
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import at, shown
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import UNKNOWN_SIZE
@@ -16,10 +16,10 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU103",
-    name="places-of-values",
+    name="where-indices",
     severity=Severity.cost,
     summary="tf.where with one argument, or what finds places like it",
-    why=f"{UNKNOWN_SIZE}work by masks of the whole shape instead.",
+    rationale=f"{UNKNOWN_SIZE}work by masks of the whole shape instead.",
     bad="""\
 import tensorflow as tf
 
@@ -44,19 +44,19 @@ FINDERS = {"image.non_max_suppression", "sparse.from_dense"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    known = inferred(project, target)
-    for one, node, function in known.array_calls:
+    inference = infer(project, target)
+    for traced, node, function in inference.array_calls:
         if not _finds_places(node, function):
             continue
-        given = argument(node, 0, "condition")
-        given = given or (node.keywords[0].value if node.keywords else None)
-        if given is None or known.of(given).is_constant:
+        value = argument(node, 0, "condition")
+        value = value or (node.keywords[0].value if node.keywords else None)
+        if value is None or inference.of(value).is_constant:
             continue
-        message = f"how many places {shown(one.module, node)} finds depends on values"
+        message = f"how many places {quoted(traced.module, node)} finds depends on values"
         hint = "Keep the whole shape: tf.where(condition, x, y), or a mask as weights."
         if function == "image.non_max_suppression":
             hint = "Use tf.image.non_max_suppression_padded(…, pad_to_max_output_size=True)."
-        yield at(RULE, one, node, message, hint)
+        yield finding_at(RULE, traced, node, message, hint)
 
 
 def _finds_places(node: ast.Call, function: str) -> bool:
