@@ -8,6 +8,6 @@ from collections.abc import Iterable
 __all__ = ["nearest"]
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """The names most like a mistyped one, best first."""
-    return difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
+    return difflib.get_close_matches(word, list(candidates), n=count, cutoff=0.5)

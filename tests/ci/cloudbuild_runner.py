@@ -30,7 +30,7 @@ class Build:
     callers: Callers
     repository: Path
     results: dict[str, str] = field(default_factory=dict)  # by the step's id
-    shown: dict[str, str] = field(default_factory=dict)
+    output: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     exit_code: int = 0  # of the step that the build failed with
 
@@ -49,7 +49,7 @@ class Build:
             output.mkdir()
             here = env | {"BUILDER_OUTPUT": str(output)}
             done = self.host.run(step["script"], workspace / step.get("dir", "."), here)
-            self.shown[step["id"]] = done.shown
+            self.output[step["id"]] = done.output
             self.results[step["id"]] = "failure" if done.code else "success"
             if (output / "output").exists():
                 self.outputs[step["id"]] = (output / "output").read_text("utf-8")
@@ -61,9 +61,9 @@ class Build:
     @staticmethod
     def _options(options: dict[str, Any], machine: Path) -> dict[str, str]:
         """Volumes are folders beside the workspace; variables name them."""
-        found = dict(one.split("=", 1) for one in options["env"])
+        variables = dict(item.split("=", 1) for item in options["env"])
         for volume in options["volumes"]:
             folder = machine / volume["name"]
             folder.mkdir()
-            found = {k: str(folder) if v == volume["path"] else v for k, v in found.items()}
-        return found
+            variables = {k: str(folder) if v == volume["path"] else v for k, v in variables.items()}
+        return variables

@@ -37,8 +37,8 @@ class Desk:
 
     def role(self, folder: Path) -> str:
         """What a pipeline of the stack there may do."""
-        code, out, told = self.type("doctor", "--role", folder=folder)
-        assert code == 0, told
+        code, out, err = self.type("doctor", "--role", folder=folder)
+        assert code == 0, err
         return out
 
     def stop_soon(self, folder: Path) -> None:
@@ -46,6 +46,6 @@ class Desk:
         threading.Thread(target=self.type, args=("stop",), kwargs={"folder": folder}).start()
 
     def answer(self, *arguments: str, folder: Path | None = None) -> Any:
-        code, out, told = self.type(*arguments, "--json", folder=folder)
-        assert code == 0, out + told
+        code, out, err = self.type(*arguments, "--json", folder=folder)
+        assert code == 0, out + err
         return json.loads(out)["data"]

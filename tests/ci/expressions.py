@@ -21,7 +21,7 @@ def interpolated(text: Any, context: Mapping[str, Any], functions: Functions | N
     """A value of the workflow with its expressions evaluated; text stays text."""
     if not isinstance(text, str):
         return text
-    return EXPRESSION.sub(lambda found: shown(evaluate(found[1], context, functions)), text)
+    return EXPRESSION.sub(lambda match: to_text(evaluate(match[1], context, functions)), text)
 
 
 def holds(condition: Any, context: Mapping[str, Any], functions: Functions) -> bool:
@@ -38,17 +38,17 @@ def evaluate(text: str, context: Mapping[str, Any], functions: Functions | None 
     tokens = []
     place = 0
     while place < len(text.rstrip()):
-        found = TOKEN.match(text, place)
-        assert found is not None and found.end() > place, f"not imitated: {text[place:]!r}"
-        tokens.append(found[1] or found[2] or found[3])
-        place = found.end()
-    parser = _Parser([one for one in tokens if one], context, functions or {})
+        match = TOKEN.match(text, place)
+        assert match is not None and match.end() > place, f"not imitated: {text[place:]!r}"
+        tokens.append(match[1] or match[2] or match[3])
+        place = match.end()
+    parser = _Parser([token for token in tokens if token], context, functions or {})
     value = parser.either()
     assert not parser.tokens, f"not imitated: {text!r}"
     return value
 
 
-def shown(value: Any) -> str:
+def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
@@ -79,17 +79,17 @@ class _Parser:
         return value
 
     def compared(self) -> Any:
-        value = self.one()
+        value = self.element()
         for sign in ("==", "!="):
             if self._took(sign):
                 # Text is compared without regard to case.
-                same = shown(value).lower() == shown(self.one()).lower()
+                same = to_text(value).lower() == to_text(self.element()).lower()
                 return same if sign == "==" else not same
         return value
 
-    def one(self) -> Any:
+    def element(self) -> Any:
         if self._took("!"):
-            return not self.one()
+            return not self.element()
         if self._took("("):
             value = self.either()
             assert self._took(")")

@@ -35,7 +35,7 @@ class Job:
     result: str = "success"
     outputs: dict[str, str] = field(default_factory=dict)
     steps: list[tuple[str, str]] = field(default_factory=list)  # name and outcome
-    shown: str = ""
+    output: str = ""
     summary: str = ""
 
     def outcome(self, name: str) -> str:
@@ -63,17 +63,17 @@ class _Place:
     permissions: Mapping[str, str]
 
 
-def _checkout(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
+def _checkout(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
     source = place.actions.repository
     shutil.copytree(source, place.workspace, dirs_exist_ok=True, symlinks=True)
     return {}
 
 
-def _auth(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
+def _auth(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
     """Another caller, and the file that the action leaves in the workspace."""
     assert place.permissions.get("id-token") == "write", "no token is given to this job"
-    assert re.fullmatch(r"[\w-]+@[\w-]+\.iam\.gserviceaccount\.com", given["service_account"])
-    assert given["workload_identity_provider"].startswith("projects/")
+    assert re.fullmatch(r"[\w-]+@[\w-]+\.iam\.gserviceaccount\.com", inputs["service_account"])
+    assert inputs["workload_identity_provider"].startswith("projects/")
     member = place.actions.callers.sign_in()
     key = place.workspace / f"gha-creds-{len(place.actions.callers.members)}.json"
     key.write_text('{"type": "external_account", "is": "as good as a key"}')
@@ -81,20 +81,20 @@ def _auth(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
     return {"credentials_file_path": str(key)}
 
 
-def _upload(place: _Place, given: Mapping[str, Any]) -> dict[str, str]:
-    source = Path(given["path"])
+def _upload(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
+    source = Path(inputs["path"])
     if not source.exists():
-        assert given["if-no-files-found"] == "ignore"
+        assert inputs["if-no-files-found"] == "ignore"
         return {}
-    target = place.actions.artifacts / given["name"]
+    target = place.actions.artifacts / inputs["name"]
     target.mkdir(parents=True)
     shutil.copy(source, target)
-    return {"artifact-url": f"https://github.invalid/artifacts/{given['name']}"}
+    return {"artifact-url": f"https://github.invalid/artifacts/{inputs['name']}"}
 
 
 STAND_INS: dict[str, Callable[[_Place, Mapping[str, Any]], dict[str, str]]] = {
     "actions/checkout": _checkout,
-    "actions/setup-python": lambda place, given: {},
+    "actions/setup-python": lambda place, inputs: {},
     "actions/upload-artifact": _upload,
     "google-github-actions/auth": _auth,
 }
@@ -115,17 +115,17 @@ class Workflow:
 
     @property
     def result(self) -> str:
-        found = [one.result for one in self.jobs.values()]
+        results = [job.result for job in self.jobs.values()]
         for result in ("cancelled", "failure"):
-            if result in found:
+            if result in results:
                 return result
         return "success"
 
     @property
     def group(self) -> str:
         """Of its concurrency."""
-        found = interpolated(self.document["concurrency"]["group"], {"github": self.github})
-        return str(found)
+        group = interpolated(self.document["concurrency"]["group"], {"github": self.github})
+        return str(group)
 
     @property
     def cancels_others(self) -> bool:
@@ -150,7 +150,7 @@ class Workflow:
     def _job(self, job: Mapping[str, Any]) -> Job:
         assert {*job} <= JOB_KEYS, f"not imitated: {set(job) - JOB_KEYS}"
         needed = {name: self.jobs[name] for name in self._needs(job)}
-        results = [one.result for one in needed.values()]
+        results = [job.result for job in needed.values()]
         needs = {name: {"result": o.result, "outputs": o.outputs} for name, o in needed.items()}
         functions = {
             "always": lambda: True,
@@ -185,8 +185,8 @@ class Workflow:
 
     def _permissions(self, job: Mapping[str, Any]) -> Mapping[str, str]:
         """What the job's token may; nobody gives a pull request of a fork any."""
-        found = job.get("permissions", self.document["permissions"])
-        return {} if self.github["event_name"] == "pull_request" else found
+        permissions = job.get("permissions", self.document["permissions"])
+        return {} if self.github["event_name"] == "pull_request" else permissions
 
     def _step(
         self, step: Mapping[str, Any], place: _Place, context: dict[str, Any], done: Job
@@ -202,11 +202,11 @@ class Workflow:
         if not holds(step.get("if"), context, functions):
             done.steps.append((name, "skipped"))
             return
-        own = {key: str(interpolated(v, context)) for key, v in step.get("env", {}).items()}
+        step_env = {key: str(interpolated(v, context)) for key, v in step.get("env", {}).items()}
         if "uses" in step:
             outputs, outcome = self._uses(step, place, context), "success"
         else:
-            outputs, outcome = self._run(step, place, context, {**place.env, **own}, done)
+            outputs, outcome = self._run(step, place, context, {**place.env, **step_env}, done)
         if "id" in step:
             context["steps"][step["id"]] = {"outputs": outputs, "outcome": outcome}
         done.steps.append((name, outcome))
@@ -219,10 +219,10 @@ class Workflow:
     def _uses(
         self, step: Mapping[str, Any], place: _Place, context: dict[str, Any]
     ) -> dict[str, str]:
-        found = PINNED.fullmatch(step["uses"])
-        assert found is not None, f"not pinned by a commit: {step['uses']}"
-        given = {key: interpolated(value, context) for key, value in step.get("with", {}).items()}
-        return STAND_INS[found[1]](place, given)
+        match = PINNED.fullmatch(step["uses"])
+        assert match is not None, f"not pinned by a commit: {step['uses']}"
+        inputs = {key: interpolated(value, context) for key, value in step.get("with", {}).items()}
+        return STAND_INS[match[1]](place, inputs)
 
     def _run(
         self,
@@ -242,7 +242,7 @@ class Workflow:
         script = interpolated(step["run"], context)
         folder = place.workspace / defaults["working-directory"]
         ended = self.actions.host.run(script, folder, env, *SHELL)
-        done.shown += ended.shown
+        done.output += ended.output
         done.summary += files["STEP_SUMMARY"].read_text("utf-8")
         place.env |= _pairs(files["ENV"])
         for line in files["PATH"].read_text("utf-8").splitlines():

@@ -48,7 +48,7 @@ class Job:
     """One job of a pipeline."""
 
     result: str = "success"
-    shown: str = ""
+    output: str = ""
     dotenv: dict[str, str] = field(default_factory=dict)
     folder: Path = Path()
     credentials: str = ""  # what it would sign in to Google with
@@ -70,8 +70,8 @@ class Pipeline:
 
     @property
     def result(self) -> str:
-        found = [one.result for one in self.jobs.values()]
-        return next((one for one in ("canceled", "failed") if one in found), "success")
+        results = [job.result for job in self.jobs.values()]
+        return next((result for result in ("canceled", "failed") if result in results), "success")
 
     def run(self) -> dict[str, Job]:
         """Stage by stage; jobs of one stage in their order, which is that of their needs."""
@@ -84,23 +84,23 @@ class Pipeline:
 
     def _whole(self, name: str) -> dict[str, Any]:
         """With all that it extends, merged as GitLab merges: tables deeply, lists not at all."""
-        own = self.document[name]
-        assert {*own} <= KEYS, f"not imitated: {set(own) - KEYS}"
-        if "extends" not in own:
-            return dict(own)
-        found = self._whole(own["extends"])
-        for key, value in own.items():
-            is_table = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-            found[key] = {**found[key], **value} if is_table else value
-        return found
+        definition = self.document[name]
+        assert {*definition} <= KEYS, f"not imitated: {set(definition) - KEYS}"
+        if "extends" not in definition:
+            return dict(definition)
+        merged = self._whole(definition["extends"])
+        for key, value in definition.items():
+            is_table = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = {**merged[key], **value} if is_table else value
+        return merged
 
     def _when(self, rules: list[Mapping[str, str]]) -> str | None:
         """When the first rule that fits says; None where none does."""
         for rule in rules:
             for part in rule["if"].split(" && "):
-                found = RULE.fullmatch(part)
-                assert found is not None, f"not imitated: {part}"
-                if self.variables[found[1]] != found[2]:
+                match = RULE.fullmatch(part)
+                assert match is not None, f"not imitated: {part}"
+                if self.variables[match[1]] != match[2]:
                     break
             else:
                 return rule.get("when", "on_success")
@@ -112,12 +112,12 @@ class Pipeline:
             return
         needed = job.get("needs", list(self.jobs))
         assert {*needed} <= {*self.jobs}, f"{name} needs what is not in this pipeline"
-        is_wanted = all(self.jobs[one].result == "success" for one in needed)
+        is_wanted = all(self.jobs[need].result == "success" for need in needed)
         if self.is_cancelled:  # whatever its rules say
             self.jobs[name] = Job("canceled")
         elif when == "always" or is_wanted:
             sources = job.get("dependencies", needed)
-            passed = {k: v for one in sources for k, v in self.jobs[one].dotenv.items()}
+            passed = {k: v for source in sources for k, v in self.jobs[source].dotenv.items()}
             self.jobs[name] = self._start(job, passed)
         else:
             self.jobs[name] = Job("skipped")
@@ -128,8 +128,8 @@ class Pipeline:
         folder, scratch = machine / "project", machine / "scratch"
         shutil.copytree(self.repository, folder, symlinks=True)
         scratch.mkdir()
-        given = {k: str(v).replace("/tmp/", f"{scratch}/") for k, v in job["variables"].items()}
-        env |= {**self.variables, **passed, **given, "CI_PROJECT_DIR": str(folder)}
+        variables = {k: str(v).replace("/tmp/", f"{scratch}/") for k, v in job["variables"].items()}
+        env |= {**self.variables, **passed, **variables, "CI_PROJECT_DIR": str(folder)}
         env["CI"] = env["GITLAB_CI"] = "true"
         if "id_tokens" in job:
             ((variable, token),) = job["id_tokens"].items()
@@ -140,24 +140,24 @@ class Pipeline:
         done = self.host.run(script, folder, env, *SHELL)
         result = "canceled" if done.was_cancelled else "failed" if done.code else "success"
         self.is_cancelled |= done.was_cancelled
-        made = Job(result, done.shown, folder=folder)
+        made = Job(result, done.output, folder=folder)
         if "after_script" in job:
             after = "\n".join(self._lines(job["after_script"]))
-            made.shown += self.host.run(
+            made.output += self.host.run(
                 after, folder, env | {"CI_JOB_STATUS": result}, *SHELL
-            ).shown
+            ).output
         self._keep(job.get("artifacts", {}), made)
-        file = Path(given.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
+        file = Path(variables.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
         made.credentials = file.read_text("utf-8") if file.is_file() else ""
         return made
 
     def _lines(self, script: list[Any]) -> list[str]:
         lines = []
-        for one in script:
-            if isinstance(one, Reference):
-                lines += self._lines(self.document[one[0]][one[1]])
+        for line in script:
+            if isinstance(line, Reference):
+                lines += self._lines(self.document[line[0]][line[1]])
             else:
-                lines.append(one)
+                lines.append(line)
         return lines
 
     @staticmethod

@@ -51,7 +51,7 @@ class Done:
     """One script's end."""
 
     code: int
-    shown: str
+    output: str
     was_cancelled: bool = False
 
 
@@ -81,14 +81,14 @@ class Host:
 
     def new_machine(self) -> dict[str, str]:
         """The environment of another computer: its own SSH key, and nobody signed in."""
-        own = self.folder / f"machine-{next(_numbers)}"
-        own.mkdir()
-        kept = ("TPUCTL_LOCAL_HOME", "TPUCTL_LOCAL_TRANSCRIPT", "PYTHONPATH", "HOME", "LANG")
-        found = {name: os.environ[name] for name in kept if name in os.environ}
-        return found | {
+        machine = self.folder / f"machine-{next(_numbers)}"
+        machine.mkdir()
+        inherited = ("TPUCTL_LOCAL_HOME", "TPUCTL_LOCAL_TRANSCRIPT", "PYTHONPATH", "HOME", "LANG")
+        environment = {name: os.environ[name] for name in inherited if name in os.environ}
+        return environment | {
             "PATH": f"{self.programs}:/usr/bin:/bin",
             "TPUCTL_CLOUD": "local",
-            "TPUCTL_CONFIG_HOME": str(own / "config"),
+            "TPUCTL_CONFIG_HOME": str(machine / "config"),
             "COLUMNS": "80",
         }
 
@@ -114,16 +114,16 @@ class Host:
         ) as process:
             limit = threading.Timer(150, os.killpg, (process.pid, signal.SIGKILL))
             limit.start()
-            shown, was_cancelled = [], False
+            chunks, was_cancelled = [], False
             assert process.stdout is not None
             for line in process.stdout:
-                shown.append(line)
+                chunks.append(line)
                 if not was_cancelled and self.watch(line):
                     was_cancelled = True
                     self._cancel(process)
             code = process.wait()
             limit.cancel()
-        text = "".join(shown)
+        text = "".join(chunks)
         assert "Traceback" not in text, text
         return Done(code, text, was_cancelled)
 

@@ -15,13 +15,15 @@ def main(log: str, arguments: list[str]) -> None:
     if "--require-hashes" in arguments:
         file = Path(arguments[arguments.index("-r") + 1])
         text = file.read_text("utf-8").replace("\\\n", " ")
-        wanted = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
-        loose = [line for line in wanted if not HASH.search(line)]
-        if loose or not wanted:
+        required = [
+            line for line in text.splitlines() if line and not line.lstrip().startswith("#")
+        ]
+        loose = [line for line in required if not HASH.search(line)]
+        if loose or not required:
             raise SystemExit(f"without a hash: {loose}")
-        names = [line.split()[0] for line in wanted]
+        names = [line.split()[0] for line in required]
     else:
-        names = [one for one in arguments[1:] if not one.startswith("-")]
+        names = [argument for argument in arguments[1:] if not argument.startswith("-")]
         if "--no-deps" not in arguments:
             raise SystemExit("what it brings along would come without hashes")
     with Path(log).open("a", encoding="utf-8") as file:

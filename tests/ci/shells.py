@@ -52,7 +52,7 @@ def _of_gitlab(job: Any) -> Iterator[str]:
     for part in ("before_script", "script", "after_script"):
         lines = job.get(part, ()) if isinstance(job, Mapping) else ()
         if lines:
-            yield "\n".join(one for one in lines if not isinstance(one, Reference))
+            yield "\n".join(line for line in lines if not isinstance(line, Reference))
 
 
 def require_shell(script: str, folder: Path) -> None:

@@ -23,8 +23,8 @@ def build(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Make:
         stack = f"build-{next(_numbers)}"
         repository = make_repository(tmp_path / "repository", stack)
         words = ("ci", "cloudbuild", "train.py", "--", *job)
-        code, _, told = desk.type(*words, folder=repository)
-        assert code == 0, told
+        code, _, err = desk.type(*words, folder=repository)
+        assert code == 0, err
         text = (repository / "cloudbuild.yaml").read_text("utf-8")
         host = Host(local_cloud, tmp_path / "host")
         callers = Callers(local_cloud, stack, desk.role(repository))
@@ -33,36 +33,36 @@ def build(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Make:
     return make
 
 
-def end(desk: Desk, made: Build, *codes: int) -> None:
-    jobs = desk.answer("jobs", folder=made.repository)
-    assert [one["exit_code"] for one in jobs] == list(codes)
-    code, out, _ = desk.type("orphans", folder=made.repository)
+def end(desk: Desk, build: Build, *codes: int) -> None:
+    jobs = desk.answer("jobs", folder=build.repository)
+    assert [job["exit_code"] for job in jobs] == list(codes)
+    code, out, _ = desk.type("orphans", folder=build.repository)
     assert code == 0, out
-    assert desk.type("down", "--yes", "--delete-bucket", folder=made.repository)[0] == 0
+    assert desk.type("down", "--yes", "--delete-bucket", folder=build.repository)[0] == 0
 
 
 @pytest.mark.soak
 def test_a_job_succeeds_and_nothing_is_left(build: Make, desk: Desk) -> None:
-    made = build("3", "0", "0").run()
-    assert made.exit_code == 0, made.shown
-    assert [*made.results] == ["install", "check", "train", "down", "report", "result"]
-    assert made.outputs["train"] in made.shown["report"]
-    assert "| loss | 8 |" in made.shown["report"]
-    end(desk, made, 0)
+    result = build("3", "0", "0").run()
+    assert result.exit_code == 0, result.output
+    assert [*result.results] == ["install", "check", "train", "down", "report", "result"]
+    assert result.outputs["train"] in result.output["report"]
+    assert "| loss | 8 |" in result.output["report"]
+    end(desk, result, 0)
 
 
 @pytest.mark.soak
 def test_a_job_that_fails_fails_the_build_with_its_code(build: Make, desk: Desk) -> None:
-    made = build("2", "0", "7").run()
-    assert made.exit_code == 7, made.shown
-    assert made.results["down"] == "success"
-    assert "failed with exit code 7" in made.shown["report"]
-    end(desk, made, 7)
+    result = build("2", "0", "7").run()
+    assert result.exit_code == 7, result.output
+    assert result.results["down"] == "success"
+    assert "failed with exit code 7" in result.output["report"]
+    end(desk, result, 7)
 
 
 @pytest.mark.soak
 def test_what_the_check_refuses_brings_nothing_up(build: Make) -> None:
-    made = build("1", "0", "0")
-    (made.repository / "train.py").write_text("if\n")
-    made.run()
-    assert (made.exit_code, [*made.results]) == (1, ["install", "check"])
+    result = build("1", "0", "0")
+    (result.repository / "train.py").write_text("if\n")
+    result.run()
+    assert (result.exit_code, [*result.results]) == (1, ["install", "check"])

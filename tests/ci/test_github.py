@@ -27,8 +27,8 @@ class Bench:
         self.desk, self.stack = desk, stack
         self.repository = make_repository(folder / "repository", stack)
         words = ("ci", "github", "train.py", "--hours", hours, "--", *job)
-        code, _, told = desk.type(*words, folder=self.repository)
-        assert code == 0, told
+        code, _, err = desk.type(*words, folder=self.repository)
+        assert code == 0, err
         self.callers = Callers(cloud, stack, desk.role(self.repository))
         self.host = Host(cloud, folder / "host")
         self.actions = Actions(self.host, self.callers, self.repository, folder / "artifacts")
@@ -63,130 +63,130 @@ def bench(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Callable[..., 
 
 @pytest.mark.soak
 def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
-    made = bench("3", "0", "0")
-    run = made.run()
-    assert run.result == "success", {name: one.shown for name, one in run.jobs.items()}
+    pipeline = bench("3", "0", "0")
+    run = pipeline.run()
+    assert run.result == "success", {name: job.output for name, job in run.jobs.items()}
     train, down = run.jobs["train"], run.jobs["down"]
-    assert [one for one in train.shown.splitlines() if '"loss"' in one] == [
+    assert [line for line in train.output.splitlines() if '"loss"' in line] == [
         json.dumps({"step": step, "loss": 8 / step}) for step in (1, 2, 3)
     ]
     assert train.outputs["state"] == "ended"
-    shipped = re.search(r"^shipped (.*)", train.shown, re.MULTILINE)
+    shipped = re.search(r"^shipped (.*)", train.output, re.MULTILINE)
     assert shipped is not None and "train.py" in shipped[1]
     assert "gha-creds" not in shipped[1]  # what signing in leaves in the checkout
-    assert (train.outputs["job"],) == tuple(one["id"] for one in made.jobs())
+    assert (train.outputs["job"],) == tuple(job["id"] for job in pipeline.jobs())
     assert "| loss | 8 | 2.667 | 3 | `█▃▁` |" in down.summary
     assert "tpu-report" in down.summary  # the artifact's address
-    page = made.actions.artifacts / "tpu-report" / "report.html"
+    page = pipeline.actions.artifacts / "tpu-report" / "report.html"
     assert str(train.outputs["job"]) in page.read_text("utf-8")
-    assert "::notice title=TPU job" in down.shown
-    assert len(made.callers.members) == 3  # train twice, down once: each job signs in anew
+    assert "::notice title=TPU job" in down.output
+    assert len(pipeline.callers.members) == 3  # train twice, down once: each job signs in anew
     # Each job installed this version, and with hashes what it needs.
-    installed = made.host.installed.read_text("utf-8").splitlines()
-    assert sum(one.startswith("tpuctl==") for one in installed) == 3
-    assert sum(one.startswith("google-auth==") for one in installed) == 3
-    made.end()
+    installed = pipeline.host.installed.read_text("utf-8").splitlines()
+    assert sum(package.startswith("tpuctl==") for package in installed) == 3
+    assert sum(package.startswith("google-auth==") for package in installed) == 3
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_job_that_fails_hands_its_code_through(bench: Callable[..., Bench]) -> None:
-    made = bench("2", "0", "7")
-    run = made.run()
+    pipeline = bench("2", "0", "7")
+    run = pipeline.run()
     train, down = run.jobs["train"], run.jobs["down"]
     assert (run.result, train.result, down.result) == ("failure", "failure", "success")
     assert train.outcome("Follow the job") == "failure"
-    assert [one["exit_code"] for one in made.jobs()] == [7]
+    assert [job["exit_code"] for job in pipeline.jobs()] == [7]
     assert "failed with exit code 7" in down.summary
-    assert re.search(r"::error title=TPU job \S+ failed with exit code 7::", down.shown)
-    made.end()
+    assert re.search(r"::error title=TPU job \S+ failed with exit code 7::", down.output)
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_job_that_cannot_begin_is_summed_up_too(bench: Callable[..., Bench]) -> None:
-    made = bench("2", "0", "0")
-    file = made.repository / "tpuctl.yaml"
+    pipeline = bench("2", "0", "0")
+    file = pipeline.repository / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8") + "job: {setup: 'echo no compiler; exit 5'}\n")
-    run = made.run()
+    run = pipeline.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("failure", "success")
     assert run.jobs["train"].outcome("Start the job") == "failure"
     assert "no compiler" in run.jobs["down"].summary
-    made.end()
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[..., Bench]) -> None:
     """A step's share of an hour is a second in the first job. The second job is another computer,
     whose key opens no machine; the token of its first step expires."""
-    made = bench("100000", "0.2", "0", hours="5")
-    made.text = made.text.replace("--for 50m", "--for 1s", 5)
-    assert len(re.findall("--for 50m", made.text)) == 2
+    pipeline = bench("100000", "0.2", "0", hours="5")
+    pipeline.text = pipeline.text.replace("--for 50m", "--for 1s", 5)
+    assert len(re.findall("--for 50m", pipeline.text)) == 2
     before = 1 + 5  # to bring it up, and for each step of the first job
 
     def signed_in(count: int) -> None:
         if count == before + 1:
-            made.callers.expire(25)
+            pipeline.callers.expire(25)
         elif count == before + 2:
-            made.desk.stop_soon(made.repository)
+            pipeline.desk.stop_soon(pipeline.repository)
 
-    made.callers.signed_in = signed_in
-    run = made.run()
+    pipeline.callers.signed_in = signed_in
+    run = pipeline.run()
     first, second = run.jobs["train"], run.jobs["train-2"]
-    assert (first.result, first.outputs["state"]) == ("success", "running"), first.shown
-    assert second.shown.count("The sign-in expired") == 1, second.shown
+    assert (first.result, first.outputs["state"]) == ("success", "running"), first.output
+    assert second.output.count("The sign-in expired") == 1, second.output
     assert (second.result, run.jobs["down"].result) == ("failure", "success")
-    assert [one["exit_code"] for one in made.jobs()] == [143]
-    lines = [one for one in (first.shown + second.shown).splitlines() if '"loss"' in one]
+    assert [job["exit_code"] for job in pipeline.jobs()] == [143]
+    lines = [line for line in (first.output + second.output).splitlines() if '"loss"' in line]
     steps = range(1, len(lines) + 1)
     assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in steps]
-    made.end()
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_job_that_outlives_the_workflow_is_ended_and_told(bench: Callable[..., Bench]) -> None:
-    made = bench("600", "0.5", "0")
-    made.text = made.text.replace("--for 50m", "--for 1s")
-    run = made.run()
+    pipeline = bench("600", "0.5", "0")
+    pipeline.text = pipeline.text.replace("--for 50m", "--for 1s")
+    run = pipeline.run()
     down = run.jobs["down"]
     assert (run.jobs["train"].result, down.result) == ("success", "failure")
     assert down.outcome("Say that the job was cut off") == "failure"
-    assert [one["state"] for one in made.jobs()] == ["stopped"]
-    made.end()
+    assert [job["state"] for job in pipeline.jobs()] == ["stopped"]
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_run_that_is_cancelled_takes_everything_away(bench: Callable[..., Bench]) -> None:
-    made = bench("600", "0.2", "0")
-    made.host.watch = lambda line: '"step": 2,' in line
-    run = made.run()
+    pipeline = bench("600", "0.2", "0")
+    pipeline.host.watch = lambda line: '"step": 2,' in line
+    run = pipeline.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
     assert run.result == "cancelled"
-    assert [one["state"] for one in made.jobs()] == ["stopped"]
-    made.end()
+    assert [job["state"] for job in pipeline.jobs()] == ["stopped"]
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_run_that_is_cancelled_while_it_goes_up_leaves_nothing(
     bench: Callable[..., Bench],
 ) -> None:
-    made = bench("3", "0", "0")
-    made.host.watch = lambda line: "create node/" in line and made.stack in line
-    run = made.run()
+    pipeline = bench("3", "0", "0")
+    pipeline.host.watch = lambda line: "create node/" in line and pipeline.stack in line
+    run = pipeline.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
     assert run.jobs["train"].outcome("Start the job") == "skipped"
-    made.end()
+    pipeline.end()
 
 
 @pytest.mark.soak
 def test_a_pull_request_is_only_checked(bench: Callable[..., Bench]) -> None:
-    made = bench("3", "0", "0")
-    (made.repository / "train.py").write_text(
+    pipeline = bench("3", "0", "0")
+    (pipeline.repository / "train.py").write_text(
         "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"
         "    return tf.py_function(print, [x], [])\n"
     )
-    run = made.run("pull_request")
+    run = pipeline.run("pull_request")
     assert run.jobs["check"].result == "failure"
-    assert re.search(r"::error file=train\.py,line=\d+", run.jobs["check"].shown)
+    assert re.search(r"::error file=train\.py,line=\d+", run.jobs["check"].output)
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("skipped", "skipped")
-    assert not made.callers.members
-    assert run.group != Workflow(made.text, made.actions).group  # it waits for no training
-    assert run.cancels_others and not Workflow(made.text, made.actions).cancels_others
+    assert not pipeline.callers.members
+    assert run.group != Workflow(pipeline.text, pipeline.actions).group  # it waits for no training
+    assert run.cancels_others and not Workflow(pipeline.text, pipeline.actions).cancels_others

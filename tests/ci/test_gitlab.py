@@ -25,8 +25,8 @@ def pipeline(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Make:
         stack = f"gitlab-{next(_numbers)}"
         repository = make_repository(tmp_path / "repository", stack, host="gitlab.example.com")
         words = ("ci", "gitlab", "train.py", "--hours", hours, "--", *job)
-        code, _, told = desk.type(*words, folder=repository)
-        assert code == 0, told
+        code, _, err = desk.type(*words, folder=repository)
+        assert code == 0, err
         text = (repository / ".gitlab-ci.yml").read_text("utf-8")
         host = Host(local_cloud, tmp_path / "host")
         callers = Callers(local_cloud, stack, desk.role(repository))
@@ -38,7 +38,7 @@ def pipeline(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Make:
 def end(desk: Desk, repository: Path, *codes: int | None) -> None:
     """The jobs ended so, nothing is left that costs money, and the bucket goes."""
     jobs = desk.answer("jobs", folder=repository)
-    assert [one["exit_code"] for one in jobs] == list(codes)
+    assert [job["exit_code"] for job in jobs] == list(codes)
     code, out, _ = desk.type("orphans", folder=repository)
     assert code == 0, out
     assert desk.type("down", "--yes", "--delete-bucket", folder=repository)[0] == 0
@@ -46,20 +46,20 @@ def end(desk: Desk, repository: Path, *codes: int | None) -> None:
 
 @pytest.mark.soak
 def test_a_job_that_fails_fails_the_pipeline_and_goes_down(pipeline: Make, desk: Desk) -> None:
-    made, repository = pipeline("2", "0", "7")
-    jobs = made.run()
+    bench, repository = pipeline("2", "0", "7")
+    jobs = bench.run()
     assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("failed", "success")
-    assert "failed with exit code 7" in jobs["tpu-down"].shown
+    assert "failed with exit code 7" in jobs["tpu-down"].output
     end(desk, repository, 7)
 
 
 @pytest.mark.soak
 def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: Desk) -> None:
-    made, repository = pipeline("600", "0.2", "0")
-    made.host.watch = lambda line: '"step": 2,' in line
-    jobs = made.run()
+    bench, repository = pipeline("600", "0.2", "0")
+    bench.host.watch = lambda line: '"step": 2,' in line
+    jobs = bench.run()
     assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("canceled", "canceled")
-    assert "Nothing that costs money is left" in jobs["tpu-train"].shown
+    assert "Nothing that costs money is left" in jobs["tpu-train"].output
     end(desk, repository, 143)
 
 
@@ -67,26 +67,26 @@ def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: De
 def test_jobs_follow_each_other_though_tokens_expire(
     pipeline: Make, desk: Desk, tmp_path: Path
 ) -> None:
-    made, repository = pipeline("100000", "0.2", "0", hours="6")
+    bench, repository = pipeline("100000", "0.2", "0", hours="6")
     first, second, third = "tpu-train", "tpu-train-2", "tpu-train-3"
-    made.document[first]["script"] = [
-        one.replace("--for 150m", "--for 2s") for one in made.document[first]["script"]
+    bench.document[first]["script"] = [
+        line.replace("--for 150m", "--for 2s") for line in bench.document[first]["script"]
     ]
 
     def signed_in(count: int) -> None:
         if count == 2:
-            made.callers.expire(25)
+            bench.callers.expire(25)
         elif count == 3:
             desk.stop_soon(repository)
 
-    made.callers.signed_in = signed_in
-    jobs = made.run()
-    assert [jobs[one].dotenv["JOB_STATE"] for one in (first, second)] == ["running"] * 2
-    assert "The sign-in expired" in jobs[second].shown
+    bench.callers.signed_in = signed_in
+    jobs = bench.run()
+    assert [jobs[name].dotenv["JOB_STATE"] for name in (first, second)] == ["running"] * 2
+    assert "The sign-in expired" in jobs[second].output
     assert (jobs[third].result, jobs[third].dotenv["JOB_STATE"]) == ("failed", "ended")
     assert jobs[third].dotenv["JOB_EXIT_CODE"] == "143"
-    shown = "".join(jobs[one].shown for one in (first, second, third))
-    lines = [line for line in shown.splitlines() if '"loss"' in line]
+    output = "".join(jobs[name].output for name in (first, second, third))
+    lines = [line for line in output.splitlines() if '"loss"' in line]
     steps = range(1, len(lines) + 1)
     assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in steps]
     report = jobs["tpu-down"].folder / "tpu-report"
@@ -103,13 +103,13 @@ def test_jobs_follow_each_other_though_tokens_expire(
 
 @pytest.mark.soak
 def test_a_merge_request_is_only_checked(pipeline: Make) -> None:
-    made, repository = pipeline("1", "0", "0", source="merge_request_event")
+    bench, repository = pipeline("1", "0", "0", source="merge_request_event")
     (repository / "train.py").write_text(
         "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"
         "    return tf.py_function(print, [x], [])\n"
     )
-    jobs = made.run()
-    assert {name: one.result for name, one in jobs.items()} == {"tpu-check": "failed"}
-    found = json.loads((jobs["tpu-check"].folder / "quality.json").read_text("utf-8"))
-    assert found[0]["location"]["path"] == "train.py"
-    assert not made.callers.members
+    jobs = bench.run()
+    assert {name: job.result for name, job in jobs.items()} == {"tpu-check": "failed"}
+    entries = json.loads((jobs["tpu-check"].folder / "quality.json").read_text("utf-8"))
+    assert entries[0]["location"]["path"] == "train.py"
+    assert not bench.callers.members

@@ -36,7 +36,7 @@ STACKS = {
     "short": "limits: {max_hours: 0.5}",
 }
 NOTHING = PipelineOptions()
-WISHES = {
+OPTIONS = {
     "nothing": NOTHING,
     "all": PipelineOptions(
         run_arguments=(
@@ -74,10 +74,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return make
 
 
-def rendered(system: str, wishes: PipelineOptions = NOTHING, *, is_apart: bool = False) -> Pipeline:
+def rendered(
+    system: str, options: PipelineOptions = NOTHING, *, is_apart: bool = False
+) -> Pipeline:
     checkout = checkout_of(Path())
     stack_file = Path("tpuctl.yaml")
-    return render(SYSTEMS[system], stack_file, wishes, checkout, is_included=is_apart)
+    return render(SYSTEMS[system], stack_file, options, checkout, is_included=is_apart)
 
 
 def document(text: str) -> Any:
@@ -93,12 +95,12 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Pat
     for stack, more in STACKS.items():
         folder = make_repository(tmp_path_factory.mktemp("repository") / "r", "bert-ko", more)
         patch.chdir(folder)
-        for name, wishes in WISHES.items():
+        for name, options in OPTIONS.items():
             if stack != "plain" and name != "nothing":
                 continue
             for system in SYSTEMS:
                 file = written / f"{system}-{stack}-{name}.yml".replace(" ", "-")
-                file.write_text(rendered(system, wishes).text, "utf-8")
+                file.write_text(rendered(system, options).text, "utf-8")
                 found[system][f"{stack}, {name}"] = file
     patch.undo()
     return found
@@ -108,7 +110,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Pat
 def test_it_is_as_the_system_describes_it(system: str, samples: dict[str, dict[str, Path]]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system]]
     files = [str(file) for file in samples[system].values()]
-    assert len(files) == len(STACKS) + len(WISHES) - 1
+    assert len(files) == len(STACKS) + len(OPTIONS) - 1
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -131,7 +133,9 @@ def test_its_scripts_are_shell(
     whole = [file.read_text("utf-8") for file in samples[system].values()]
     scripts = {script for text in whole for script in scripts_of(system, text)}
     assert len(scripts) > 5
-    together = "\n".join(f"check_{n}() {{\n{one}\n}}" for n, one in enumerate(sorted(scripts)))
+    together = "\n".join(
+        f"check_{n}() {{\n{script}\n}}" for n, script in enumerate(sorted(scripts))
+    )
     require_shell(together if system != "cloudbuild" else together.replace("#!/", "# "), tmp_path)
 
 
@@ -144,10 +148,10 @@ def test_what_is_wrong_in_a_script_is_found(tmp_path: Path) -> None:
 
 
 def test_arguments_arrive_as_they_were_typed(samples: dict[str, dict[str, Path]]) -> None:
-    words = list(WISHES["all"].run_arguments)
+    words = list(OPTIONS["all"].run_arguments)
     for system in ("gitlab", "cloudbuild"):
         scripts = scripts_of(system, samples[system]["plain, all"].read_text("utf-8"))
-        (line,) = [li for one in scripts for li in one.splitlines() if "ci start" in li]
+        (line,) = [li for script in scripts for li in script.splitlines() if "ci start" in li]
         assert shlex.split(line)[-len(words) :] == words
     workflow = document(samples["github"]["plain, all"].read_text("utf-8"))
     (step,) = [s for s in workflow["jobs"]["train"]["steps"] if s.get("id") == "start"]
@@ -163,8 +167,10 @@ def test_it_works_in_the_folder_where_it_was_written(repository: Any) -> None:
     assert workflow["defaults"]["run"]["working-directory"] == "models/bert ko"
     assert workflow["env"]["TPUCTL_STACK_FILE"] == "tpuctl.yaml"
     steps = document(rendered("cloudbuild").text)["steps"]
-    assert {one["dir"] for one in steps if "tpuctl" in one["script"] and "pip" not in one["script"]}
-    assert all(one["dir"] == "models/bert ko" for one in steps if "dir" in one)
+    assert {
+        step["dir"] for step in steps if "tpuctl" in step["script"] and "pip" not in step["script"]
+    }
+    assert all(step["dir"] == "models/bert ko" for step in steps if "dir" in step)
     assert """cd "$CI_PROJECT_DIR"/'models/bert ko'""" in rendered("gitlab").text
 
 
@@ -173,9 +179,9 @@ def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]
         total, jobs = 0, document(file.read_text("utf-8"))["jobs"]
         for job in jobs.values():
             parts = [
-                int(found[1])
+                int(match[1])
                 for step in job["steps"]
-                if (found := re.search(r"--for (\d+)m", step.get("run", "")))
+                if (match := re.search(r"--for (\d+)m", step.get("run", "")))
             ]
             up = [step["timeout-minutes"] for step in job["steps"] if "Bring" in str(step)]
             assert sum(parts) + sum(up) + 10 <= job["timeout-minutes"] <= 360
@@ -205,8 +211,8 @@ def test_each_follower_has_signed_in_anew(samples: dict[str, dict[str, Path]]) -
 def test_actions_are_pinned_and_say_their_version(samples: dict[str, dict[str, Path]]) -> None:
     text = samples["github"]["plain, all"].read_text("utf-8")
     uses = re.findall(r"uses: (.*)", text)
-    assert len({one.partition("@")[0] for one in uses}) == 4
-    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
+    assert len({action.partition("@")[0] for action in uses}) == 4
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action) for action in uses)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -215,17 +221,19 @@ def test_this_version_is_installed_with_hashes(system: str, repository: Any) -> 
     text = rendered(system).text
     assert f"pip install --no-deps tpuctl=={__version__}\n" in text
     assert '--require-hashes -r "$lock"' in text
-    told = rendered(system, WISHES["all"]).text
-    assert f"--hash={WISHES['all'].hash}" in told
-    assert "--no-deps --require-hashes -r /tmp/tpuctl.txt" in told
+    commands_text = rendered(system, OPTIONS["all"]).text
+    assert f"--hash={OPTIONS['all'].hash}" in commands_text
+    assert "--no-deps --require-hashes -r /tmp/tpuctl.txt" in commands_text
 
 
 def test_the_records_are_read_before_a_bucket_goes(samples: dict[str, dict[str, Path]]) -> None:
     for system in SYSTEMS:
-        kept = samples[system]["plain, nothing"].read_text("utf-8")
-        gone = samples[system]["no bucket left, nothing"].read_text("utf-8")
-        assert kept.index("tpuctl down --yes ||") < kept.index("tpuctl ci summary")
-        assert gone.index("tpuctl down --yes ||") > gone.index("tpuctl ci summary")
+        with_bucket = samples[system]["plain, nothing"].read_text("utf-8")
+        without_bucket = samples[system]["no bucket left, nothing"].read_text("utf-8")
+        assert with_bucket.index("tpuctl down --yes ||") < with_bucket.index("tpuctl ci summary")
+        assert without_bucket.index("tpuctl down --yes ||") > without_bucket.index(
+            "tpuctl ci summary"
+        )
 
 
 def test_a_long_wait_for_capacity_leaves_the_log_to_the_next_job(repository: Any) -> None:
@@ -245,11 +253,11 @@ def test_what_cannot_be_guessed_is_to_be_filled_in(repository: Any) -> None:
     assert "ci start --timeout 4h" in rendered("github").text
     assert rendered("github").text.count("train.py") == 2
     assert set(rendered("github").placeholders) == {"PROJECT_NUMBER"}
-    assert not rendered("github", WISHES["all"]).placeholders
+    assert not rendered("github", OPTIONS["all"]).placeholders
     (folder / "train.py").rename(folder / "fit.py")
     unknown = rendered("github")
     assert set(unknown.placeholders) == {"PROJECT_NUMBER", "SCRIPT.py"}
-    assert all(one in unknown.text for one in unknown.placeholders)
+    assert all(placeholder in unknown.text for placeholder in unknown.placeholders)
 
 
 @pytest.mark.parametrize(
@@ -336,14 +344,16 @@ def test_a_branch_that_a_shell_would_run_is_not_repeated(tmp_path: Path, branch:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("wishes", WISHES)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_the_setup_is_shell_of_80_columns(
-    system: str, wishes: str, repository: Any, tmp_path: Path
+    system: str, options: str, repository: Any, tmp_path: Path
 ) -> None:
     repository()
-    made = rendered(system, WISHES[wishes])
-    steps = setup_steps(made, checkout_of(Path()), WISHES[wishes], SYSTEMS[system].file, "tpuctl")
-    lines = [line for one in steps for line in one.commands]
+    pipeline = rendered(system, OPTIONS[options])
+    steps = setup_steps(
+        pipeline, checkout_of(Path()), OPTIONS[options], SYSTEMS[system].file, "tpuctl"
+    )
+    lines = [line for step in steps for line in step.commands]
     assert all(len(line) <= 76 for line in lines if "$" not in line and "--" in line), lines
     require_shell("\n".join(lines), tmp_path)
     text = "\n".join(lines)
@@ -351,7 +361,7 @@ def test_the_setup_is_shell_of_80_columns(
     if system == "github":
         assert "assertion.repository == '$REPOSITORY'" in text
         assert "assertion.ref == 'refs/heads/main'" in text
-        assert ("perl -pi" in text) == (wishes != "all")
+        assert ("perl -pi" in text) == (options != "all")
 
 
 @pytest.mark.soak
@@ -362,23 +372,27 @@ def test_gcloud_knows_what_the_setup_asks_of_it(repository: Any) -> None:
     repository()
     asked: dict[str, set[str]] = {}
     for system in SYSTEMS:
-        wishes = PipelineOptions(push="main")
-        steps = setup_steps(rendered(system), checkout_of(Path()), wishes, "f.yml", "tpuctl")
-        text = "\n".join(line for one in steps for line in one.commands).replace("\\\n", " ")
-        for words in (shlex.split(one) for one in text.splitlines() if one.startswith("gcloud")):
+        options = PipelineOptions(push="main")
+        steps = setup_steps(rendered(system), checkout_of(Path()), options, "f.yml", "tpuctl")
+        text = "\n".join(line for step in steps for line in step.commands).replace("\\\n", " ")
+        for words in (
+            shlex.split(command_line)
+            for command_line in text.splitlines()
+            if command_line.startswith("gcloud")
+        ):
             names = words[1 : next(n for n, word in enumerate(words) if not word.islower())]
-            flags = {one.partition("=")[0] for one in words if one.startswith("--")}
+            flags = {word.partition("=")[0] for word in words if word.startswith("--")}
             asked.setdefault(" ".join(names), set()).update(flags)
     assert len(asked) >= 7
     for command, flags in asked.items():
-        known, names = "", command.split()
-        while not known and names:  # the first arguments look like names of commands
+        help_text, names = "", command.split()
+        while not help_text and names:  # the first arguments look like names of commands
             done = subprocess.run(
                 ["gcloud", *names, "--help"], capture_output=True, text=True, check=False
             )
-            known = done.stdout if done.returncode == 0 else ""
+            help_text = done.stdout if done.returncode == 0 else ""
             names.pop()
-        assert all(flag in known for flag in flags), f"{command}: {flags}"
+        assert all(flag in help_text for flag in flags), f"{command}: {flags}"
 
 
 def written_by_command(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -399,9 +413,9 @@ def test_what_is_said_where_no_repository_is_holds(repository: Any) -> None:
     shutil.rmtree(folder / ".git")
     printed = written_by_command(folder, "--print")
     assert "git init" in printed.stderr and "take" not in printed.stderr
-    told = " ".join(written_by_command(folder).stderr.split())
-    assert "git init" in told
-    assert "take .gitlab-ci.yml away, and write it again once that folder is" in told
+    stderr = " ".join(written_by_command(folder).stderr.split())
+    assert "git init" in stderr
+    assert "take .gitlab-ci.yml away, and write it again once that folder is" in stderr
     before = (folder / ".gitlab-ci.yml").read_text("utf-8")
     # As it says: for this folder as the root, what is there stays right.
     (folder / ".git").mkdir()
@@ -419,4 +433,4 @@ def test_the_setup_is_part_of_the_answer(repository: Any) -> None:
     assert answer["exit_code"] == 0, done.stdout
     assert answer["data"]["file"] == str(folder / ".gitlab-ci.yml")
     assert (folder / ".gitlab-ci.yml").read_text("utf-8") == answer["data"]["text"]
-    assert any("oldest_first" in " ".join(one["commands"]) for one in answer["data"]["setup"])
+    assert any("oldest_first" in " ".join(step["commands"]) for step in answer["data"]["setup"])

@@ -54,7 +54,7 @@ class Command:
     """What is typed, and the lines that the page shows as the answer."""
 
     text: str
-    shown: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Block:
         for line in self.text.splitlines():
             if line.startswith("$ "):
                 found.append(Command(line[2:]))
-            elif found and found[-1].text.endswith("\\") and not found[-1].shown:
+            elif found and found[-1].text.endswith("\\") and not found[-1].expected:
                 found[-1] = Command(f"{found[-1].text}\n{line.removeprefix('> ')}")
             elif found:
-                found[-1] = Command(found[-1].text, (*found[-1].shown, line.rstrip()))
+                found[-1] = Command(found[-1].text, (*found[-1].expected, line.rstrip()))
             else:
                 raise AssertionError(f"{self.where}: a block of commands begins with `$ `")
         return found
@@ -107,8 +107,8 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page that people read, but for the generated ones that have examples alone."""
-    found = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [one for one in found if one.exists()]
+    candidates = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in candidates if path.exists()]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -119,31 +119,31 @@ def blocks(page: Path) -> list[Block]:
 def _blocks(page: Path, text: str) -> Iterator[Block]:
     marks: dict[str, str] = {}
     end = 0
-    for found in _TOKEN.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        if text[end : found.start()].strip():
+    for token in _TOKEN.finditer(text):
+        line = text.count("\n", 0, token.start()) + 1
+        if text[end : token.start()].strip():
             assert not marks, f"{page.name}:{line}: a comment stands above no block: {marks}"
-        end = found.end()
-        if found["key"] is None:
-            indent = len(found["indent"])
-            body = "".join(one[indent:] for one in found["text"].splitlines(keepends=True))
-            yield Block(page, line, found["language"], body, marks)
+        end = token.end()
+        if token["key"] is None:
+            indent = len(token["indent"])
+            body = "".join(line[indent:] for line in token["text"].splitlines(keepends=True))
+            yield Block(page, line, token["language"], body, marks)
             marks = {}
-        elif found["key"] == "given":
-            name, _, body = found["value"].partition("\n")
+        elif token["key"] == "given":
+            name, _, body = token["value"].partition("\n")
             yield Block(page, line, "", body, {"file": name.strip()})
-        elif found["key"] == "first":
-            yield Block(page, line, "console", found["value"].strip("\n"))
+        elif token["key"] == "first":
+            yield Block(page, line, "console", token["value"].strip("\n"))
         else:
-            assert found["key"] in ("needs", "fails", "file", "shown"), (
-                f"{page.name}:{line}: {found[0]}"
+            assert token["key"] in ("needs", "fails", "file", "shown"), (
+                f"{page.name}:{line}: {token[0]}"
             )
-            marks[found["key"]] = found["value"].strip()
+            marks[token["key"]] = token["value"].strip()
     assert not marks, f"{page.name}: a comment stands above no block: {marks}"
 
 
-def answers(shown: tuple[str, ...], output: str) -> bool:
+def answers(expected: tuple[str, ...], output: str) -> bool:
     """Whether an output is what a page shows of it; where lines are broken does not matter."""
-    parts = _ANYTHING.split(" ".join(" ".join(shown).split()))
-    pattern = ".*".join(r"\s*" + re.escape(one.strip()) + r"\s*" for one in parts)
+    parts = _ANYTHING.split(" ".join(" ".join(expected).split()))
+    pattern = ".*".join(r"\s*" + re.escape(part.strip()) + r"\s*" for part in parts)
     return re.fullmatch(pattern, " ".join(output.split())) is not None

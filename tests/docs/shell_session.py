@@ -23,11 +23,11 @@ class Answer:
 
     code: int
     out: str
-    told: str
+    err: str
 
     @property
     def both(self) -> str:
-        return self.out + self.told
+        return self.out + self.err
 
 
 class Session:
@@ -63,14 +63,14 @@ class Session:
     def type(self, command: str, *, in_terminal: bool = False, seconds: float = 1200.0) -> Answer:
         """Run a command to its end. Nobody answers what it asks."""
         self._count += 1
-        typed, out, told, code = (
+        typed, out, err, code = (
             self._files / f"{self._count}.{name}" for name in ("typed", "out", "told", "code")
         )
         typed.write_text(f"{command}\n", "utf-8")
         assert self._shell.stdin is not None
         how = f"{sys.executable} {TERMINAL} bash" if in_terminal else "source"
         self._shell.stdin.write(
-            f"{how} {typed} </dev/null >{out} 2>{told}; echo $? >{code}.new; mv {code}.new {code}\n"
+            f"{how} {typed} </dev/null >{out} 2>{err}; echo $? >{code}.new; mv {code}.new {code}\n"
         )
         self._shell.stdin.flush()
 
@@ -78,8 +78,8 @@ class Session:
             assert self._shell.poll() is None, f"{command} ended the shell"
             return code.exists()
 
-        until(has_ended, lambda: f"the end of {command}:\n{_read(told)}", seconds)
-        return Answer(int(code.read_text("utf-8")), _read(out), _read(told))
+        until(has_ended, lambda: f"the end of {command}:\n{_read(err)}", seconds)
+        return Answer(int(code.read_text("utf-8")), _read(out), _read(err))
 
 
 def _read(path: Path) -> str:

@@ -16,14 +16,16 @@ import sys
 import termios
 
 if __name__ == "__main__":
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    seen = b""
-    with subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=theirs, stderr=theirs) as program:
-        os.close(theirs)
+    parent_end, child_end = pty.openpty()
+    fcntl.ioctl(child_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    output = b""
+    with subprocess.Popen(
+        sys.argv[1:], stdin=child_end, stdout=child_end, stderr=child_end
+    ) as program:
+        os.close(child_end)
         with contextlib.suppress(OSError):  # the terminal's end, once all was read
-            while more := os.read(ours, 10_000):
-                seen += more
-    os.close(ours)
-    print(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r", ""), end="")
+            while more := os.read(parent_end, 10_000):
+                output += more
+    os.close(parent_end)
+    print(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.decode()).replace("\r", ""), end="")
     sys.exit(program.returncode)

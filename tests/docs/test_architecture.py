@@ -11,10 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_architecture_shows_the_layers_that_are_enforced() -> None:
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
-    [layers] = [one["layers"] for one in contracts if one.get("containers") == ["tpuctl"]]
+    [layers] = [
+        contract["layers"] for contract in contracts if contract.get("containers") == ["tpuctl"]
+    ]
     page = (ROOT / "docs" / "design" / "architecture.md").read_text("utf-8")
     drawn = page.split("```")[1].splitlines()
-    shown = [line for line in drawn if line and not line.startswith(" ")]
-    assert len(shown) == len(layers)
-    for line, layer in zip(shown, layers, strict=True):
+    packages = [line for line in drawn if line and not line.startswith(" ")]
+    assert len(packages) == len(layers)
+    for line, layer in zip(packages, layers, strict=True):
         assert line == layer or line.startswith(f"{layer} "), line

@@ -33,10 +33,14 @@ REAL = {"docs/tutorial.md"}  # typed as users have it, each command a process of
 NEW_PROJECT = "my-project"
 GENERATED = ROOT / "docs" / "reference"
 WRITTEN = [page for page in pages() if GENERATED not in page.parents]
-CONSOLE = [one for page in WRITTEN for one in blocks(page) if one.language == "console"]
+CONSOLE = [block for page in WRITTEN for block in blocks(page) if block.language == "console"]
 # Translations have the same blocks: test_translations.py.
-RUN = {one.page for one in CONSOLE if one.needs in ("", "tensorflow") and ".ko." not in one.where}
-LONG = {one.page for one in CONSOLE if one.page in RUN and one.needs == "tensorflow"}
+RUN = {
+    block.page
+    for block in CONSOLE
+    if block.needs in ("", "tensorflow") and ".ko." not in block.where
+}
+LONG = {block.page for block in CONSOLE if block.page in RUN and block.needs == "tensorflow"}
 
 
 def name_of(page: Path) -> str:
@@ -80,16 +84,16 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 
 def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> None:
-    needs = Counter(one.needs for one in CONSOLE)
+    needs = Counter(block.needs for block in CONSOLE)
     assert set(needs) <= {"", *NEEDS}
     run = needs.pop("") + needs["tensorflow"]
     with capsys.disabled():
-        quick = sum(one.needs == "" and name_of(one.page) in QUICK for one in CONSOLE)
+        quick = sum(block.needs == "" and name_of(block.page) in QUICK for block in CONSOLE)
         print(f"\n{len(CONSOLE)} blocks of commands: {quick} run, {run - quick} by the soak")
         for need, number in needs.most_common():
             print(f"  {number} need {NEEDS[need]}")
     assert run > len(CONSOLE) / 2, needs
-    assert {name_of(one.page) for one in CONSOLE} >= QUICK
+    assert {name_of(block.page) for block in CONSOLE} >= QUICK
 
 
 @pytest.fixture
@@ -156,8 +160,10 @@ def follow_block(session: Session, block: Block) -> None:
     for number, command in enumerate(commands):
         answer = session.type(command.text, in_terminal=block.is_of_terminal)
         expected = block.exit_code if number == len(commands) - 1 else 0
-        said = f"{block.where}: $ {command.text}\n{answer.out}{answer.told}"
-        assert answer.code == expected, f"ended with {answer.code}, {said}"
-        assert "This is a bug in tpuctl" not in answer.told, said
-        shown = any(answers(command.shown, one) for one in (answer.out, answer.told, answer.both))
-        assert not command.shown or shown, f"does not answer so, {said}"
+        transcript = f"{block.where}: $ {command.text}\n{answer.out}{answer.err}"
+        assert answer.code == expected, f"ended with {answer.code}, {transcript}"
+        assert "This is a bug in tpuctl" not in answer.err, transcript
+        matched = any(
+            answers(command.expected, stream) for stream in (answer.out, answer.err, answer.both)
+        )
+        assert not command.expected or matched, f"does not answer so, {transcript}"

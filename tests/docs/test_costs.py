@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "guides" / "costs.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PAGE, re.MULTILINE)
 
 
-def told(*arguments: str) -> dict[str, object]:
+def json_data(*arguments: str) -> dict[str, object]:
     """What the command line answers to programs."""
     answer = io.StringIO()
     with contextlib.redirect_stdout(answer):
@@ -31,25 +31,25 @@ def test_the_page_has_figures() -> None:
 
 @pytest.mark.parametrize(("name", "chips", "on_demand", "spot"), ROWS)
 def test_prices_are_the_cheapest(name: str, chips: str, on_demand: str, spot: str) -> None:
-    data = told("prices", name)
+    data = json_data("prices", name)
     assert str(data["as_of"]) in PAGE
     prices = data["prices"]
     assert isinstance(prices, list)
-    for shown, kind in ((on_demand, "on_demand"), (spot, "spot")):
-        cheapest = min(one[kind] for one in prices if one[kind])
-        assert float(shown) == pytest.approx(cheapest, rel=0.005)
+    for price, kind in ((on_demand, "on_demand"), (spot, "spot")):
+        cheapest = min(row[kind] for row in prices if row[kind])
+        assert float(price) == pytest.approx(cheapest, rel=0.005)
     assert int(chips) >= 1
 
 
 def test_what_stands_beside_is_the_catalogs() -> None:
-    machines = told("prices", "--machines", "--region", "us-central1")["machines"]
-    disks = told("prices", "--disks", "--region", "us-central1")["disks"]
-    storage = told("prices", "--storage", "--region", "us-central1")["storage"]
+    machines = json_data("prices", "--machines", "--region", "us-central1")["machines"]
+    disks = json_data("prices", "--disks", "--region", "us-central1")["disks"]
+    storage = json_data("prices", "--storage", "--region", "us-central1")["storage"]
     assert isinstance(machines, list)
     assert isinstance(disks, list)
     assert isinstance(storage, list)
-    machine = next(one for one in machines if one["machine_type"] == "n1-standard-1")
+    machine = next(row for row in machines if row["machine_type"] == "n1-standard-1")
     assert f"${machine['on_demand']:.4f} an hour" in PAGE
     assert f"pd-standard in us-central1: ${disks[0]['pd-standard']:.2f} per GB" in PAGE
-    home = next(one for one in storage if one["location"] == "us-central1")
+    home = next(row for row in storage if row["location"] == "us-central1")
     assert f"${home['gb_month']:.2f} per GB per month in us-central1" in PAGE

@@ -14,15 +14,15 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.stack import load_stack
 
 RULES = ROOT / "docs" / "reference" / "rules.md"  # bad examples, too: they have tests of their own
-SHOWN = [one for page in pages() if page != RULES for one in blocks(page)]
+SHOWN = [block for page in pages() if page != RULES for block in blocks(page)]
 LEAST: dict[str, Any] = {"stack": "shown", "project": {"id": "my-project"}, "tpu": {"type": "v2-8"}}
 
 
 def of(language: str) -> list[Any]:
-    return [pytest.param(one, id=one.where) for one in SHOWN if one.language == language]
+    return [pytest.param(block, id=block.where) for block in SHOWN if block.language == language]
 
 
-def completed(shown: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
+def completed(fragment: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
     """A part of a stack file, with the least that the rest has to be."""
     return {
         **least,
@@ -30,7 +30,7 @@ def completed(shown: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
             key: completed(value, least[key])
             if isinstance(value, dict) and isinstance(least.get(key), dict)
             else value
-            for key, value in shown.items()
+            for key, value in fragment.items()
         },
     }
 
@@ -55,12 +55,12 @@ def test_yaml_is_what_it_is_shown_as(block: Block, tmp_path: Path) -> None:
 
 
 def files_of(block: Block) -> list[tuple[str, str]]:
-    return [(one.file, one.text) for one in blocks(block.page) if one.file]
+    return [(other.file, other.text) for other in blocks(block.page) if other.file]
 
 
 def test_stack_files_are_told_from_other_yaml() -> None:
-    found = [is_stack(yaml.safe_load(one.text)) for one in SHOWN if one.language == "yaml"]
-    assert found.count(True) > 5
+    kinds = [is_stack(yaml.safe_load(block.text)) for block in SHOWN if block.language == "yaml"]
+    assert kinds.count(True) > 5
     assert not is_stack([{"run": "tpuctl check train.py"}])
 
 

@@ -51,8 +51,8 @@ class Part:
             file.write_text(self.text, "utf-8")
             return
         lines = self.text.splitlines()
-        before = "\n".join(one[1:] for one in lines if one[:1] != "+")
-        after = "\n".join(one[1:] for one in lines if one[:1] != "-")
+        before = "\n".join(line[1:] for line in lines if line[:1] != "+")
+        after = "\n".join(line[1:] for line in lines if line[:1] != "-")
         text = file.read_text("utf-8")
         assert text.count(before) == 1, f"{self.path} has not once:\n{before}"
         file.write_text(text.replace(before, after), "utf-8")
@@ -64,15 +64,15 @@ def recipes() -> dict[str, str]:
 
 
 def parts(title: str) -> list[Part]:
-    return [Part(*found.groups()) for found in PART.finditer(recipes()[title])]
+    return [Part(*match.groups()) for match in PART.finditer(recipes()[title])]
 
 
 def commands(title: str) -> list[str]:
     section = recipes()[title]
     first = PAGE.read_text("utf-8").partition(section)[0].count("\n")
     last = first + section.count("\n")
-    inside = [one for one in blocks(PAGE) if first < one.line <= last]
-    return [each.text for one in inside if one.language == "console" for each in one.commands]
+    inside = [block for block in blocks(PAGE) if first < block.line <= last]
+    return [each.text for block in inside if block.language == "console" for each in block.commands]
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,9 @@ class Copy:
         else:
             assert words[0] == "tpuctl"
             words[:1] = [sys.executable, "-m", "tpuctl"]
-        own = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
+        inherited = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
         environment = {
-            **own,
+            **inherited,
             "HOME": str(self.tree),
             "PYTHONPATH": str(self.tree),
             "TPUCTL_CLOUD": "local",
@@ -168,7 +168,7 @@ def test_a_rule(make_copy: MakeCopy) -> None:
 
     def check(arguments: str) -> list[str]:
         data = copy.answer(f"tpuctl check {arguments}")
-        return [one["code"] for one in data.get("rules", data.get("findings"))]
+        return [entry["code"] for entry in data.get("rules", data.get("findings"))]
 
     assert check("train.py") == ["TPU901"]
     assert check("train.py --select TPU1") == []
@@ -181,8 +181,8 @@ def test_a_rule(make_copy: MakeCopy) -> None:
 def test_a_known_error(make_copy: MakeCopy) -> None:
     copy = make_copy("A known error")
     copy.follow("A known error")
-    told = copy.answer("tpuctl explain --error 'Balloon 7 could not be inflated'")
-    assert "toy-balloon" in json.dumps(told)
+    answer = copy.answer("tpuctl explain --error 'Balloon 7 could not be inflated'")
+    assert "toy-balloon" in json.dumps(answer)
 
 
 def test_a_fault(make_copy: MakeCopy) -> None:
@@ -227,7 +227,7 @@ def test_a_resource_kind(make_copy: MakeCopy) -> None:
 
     def changes(command: str) -> dict[str, str]:
         data = copy.answer(command)
-        return {one["address"]: one["action"] for one in data["changes"]}
+        return {change["address"]: change["action"] for change in data["changes"]}
 
     assert changes("tpuctl plan")["toy-address/toy-toy"] == "create"
     assert copy.type("tpuctl up").returncode == 0
@@ -284,18 +284,18 @@ LEFT_OUT_OF_LONGER_ONES = [
 ]
 
 
-@pytest.mark.parametrize(("title", "without", "test", "told"), LEFT_OUT)
+@pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT)
 def test_what_is_left_out_is_named(
-    make_copy: MakeCopy, title: str, without: int | None, test: str, told: str
+    make_copy: MakeCopy, title: str, without: int | None, test: str, expected: str
 ) -> None:
     run = make_copy(title, without).type(f"make unit T={test}")
     assert run.returncode == 2, run.stdout + run.stderr
-    assert told in run.stdout, run.stdout
+    assert expected in run.stdout, run.stdout
 
 
 @slow
-@pytest.mark.parametrize(("title", "without", "test", "told"), LEFT_OUT_OF_LONGER_ONES)
+@pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT_OF_LONGER_ONES)
 def test_what_is_left_out_of_a_longer_one_is_named(
-    make_copy: MakeCopy, title: str, without: int, test: str, told: str
+    make_copy: MakeCopy, title: str, without: int, test: str, expected: str
 ) -> None:
-    test_what_is_left_out_is_named(make_copy, title, without, test, told)
+    test_what_is_left_out_is_named(make_copy, title, without, test, expected)

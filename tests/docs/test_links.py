@@ -14,7 +14,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "templates
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -41,7 +41,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     ],
 )
 def test_commands_in_pages_exist(name: str) -> None:
-    known = re.findall(
+    headings = re.findall(
         r"^## (tpuctl .+)$", (ROOT / "docs/reference/commands.md").read_text("utf-8"), re.MULTILINE
     )
     blocks = re.findall(r"```console\n(.*?)```", (ROOT / name).read_text("utf-8"), re.DOTALL)
@@ -50,4 +50,4 @@ def test_commands_in_pages_exist(name: str) -> None:
     assert commands
     for command in commands:
         if command != "tpuctl --version":
-            assert any(command.startswith(one) for one in known), command
+            assert any(command.startswith(known_command) for known_command in headings), command

@@ -50,9 +50,9 @@ def sections(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]
 
 def test_every_key_of_the_stack_file_is_in_its_page() -> None:
     page = (DOCS / "reference" / "stack-file.md").read_text("utf-8")
-    wanted = [*keys(StackFile)]
-    assert {"tpu.data_disks[].size_gb", "controller.image", "stack"} <= {*wanted}
-    assert not [key for key in wanted if f"| `{key}` |" not in page]
+    expected_keys = [*keys(StackFile)]
+    assert {"tpu.data_disks[].size_gb", "controller.image", "stack"} <= {*expected_keys}
+    assert not [key for key in expected_keys if f"| `{key}` |" not in page]
 
 
 def test_every_command_has_an_example() -> None:

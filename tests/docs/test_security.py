@@ -22,10 +22,10 @@ def test_it_names_what_holds_its_claims() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_what_it_names_is_there(name: str) -> None:
     path, _, test = name.partition("::")
-    found = ROOT / path
-    assert found.exists()
+    target = ROOT / path
+    assert target.exists()
     if test:
-        assert re.search(rf"^(?:async )?def {test}\(", found.read_text("utf-8"), re.MULTILINE)
+        assert re.search(rf"^(?:async )?def {test}\(", target.read_text("utf-8"), re.MULTILINE)
 
 
 def test_facts_in_it_are_those_of_the_program() -> None:

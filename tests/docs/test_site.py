@@ -42,14 +42,14 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = {name: value or "" for name, value in attrs}
-        self.anchors |= {named[name] for name in ("id", "name") if named.get(name)}
-        self.fetched += [value for name, value in named.items() if (tag, name) in FETCHED]
-        if tag == "link" and named.get("rel") not in PASSIVE:
-            self.fetched.append(named.get("href", ""))
-        if tag == "a" and "href" in named:
-            self.links.append(named["href"])
-        self.fetched += re.findall(r"url\(['\"]?([^'\")]+)", named.get("style", ""))
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
+        self.fetched += [value for name, value in attributes.items() if (tag, name) in FETCHED]
+        if tag == "link" and attributes.get("rel") not in PASSIVE:
+            self.fetched.append(attributes.get("href", ""))
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        self.fetched += re.findall(r"url\(['\"]?([^'\")]+)", attributes.get("style", ""))
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,16 @@ def built(site: Path) -> dict[Path, Page]:
 
 
 def test_every_page_is_in_it_and_in_its_contents(site: Path, built: dict[Path, Page]) -> None:
-    wanted = {
+    expected = {
         path.relative_to(ROOT / "docs").with_suffix(".html")
         for path in (ROOT / "docs").rglob("*.md")
     }
-    wanted = {one.with_name("index.html") if one.stem == "README" else one for one in wanted}
-    assert {path.relative_to(site) for path in built} == wanted | {Path("404.html")}
+    expected = {
+        page.with_name("index.html") if page.stem == "README" else page for page in expected
+    }
+    assert {path.relative_to(site) for path in built} == expected | {Path("404.html")}
     listed = {Path(link.partition("#")[0]) for link in built[site / "index.html"].links}
-    assert wanted - listed <= {Path("index.html")}, "pages that the site's contents do not list"
+    assert expected - listed <= {Path("index.html")}, "pages that the site's contents do not list"
 
 
 def test_pages_fetch_nothing_from_elsewhere(built: dict[Path, Page]) -> None:
@@ -102,7 +104,7 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:
         fetched = re.findall(r"url\(\s*['\"]?([^'\")\s]+)", text) + re.findall(
             r"@import\s+['\"]([^'\"]+)", text
         )
-        assert not [one for one in fetched if urlsplit(one).netloc], path.name
+        assert not [url for url in fetched if urlsplit(url).netloc], path.name
         assert "@font-face" not in text, f"{path.name} brings a font"
 
 

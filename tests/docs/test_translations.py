@@ -16,47 +16,48 @@ PAIRS += [
 ]
 
 
-def named(pair: tuple[Path, Path]) -> str:
+def pair_id(pair: tuple[Path, Path]) -> str:
     return pair[1].name
 
 
 def links(page: Path) -> list[str]:
     """Where a page leads, but for the other language."""
-    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
-    return sorted({one for one in found if not re.search(r"(README|tutorial)(\.ko)?\.md$", one)})
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
+    return sorted({link for link in links if not re.search(r"(README|tutorial)(\.ko)?\.md$", link)})
 
 
 def test_there_are_translations() -> None:
     assert {page.name for _, page in PAIRS} == {"README.ko.md", "tutorial.ko.md"}
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_blocks_are_the_same(pair: tuple[Path, Path]) -> None:
-    def shown(page: Path) -> list[tuple[str, str, dict[str, str]]]:
+    def blocks_of(page: Path) -> list[tuple[str, str, dict[str, str]]]:
         without = [
-            (one.language, re.sub(r" +#.*", "", one.text), one.marks) for one in blocks(page)
+            (block.language, re.sub(r" +#.*", "", block.text), block.marks)
+            for block in blocks(page)
         ]
         assert without
         return without
 
-    assert shown(pair[0]) == shown(pair[1])
+    assert blocks_of(pair[0]) == blocks_of(pair[1])
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_sections_are_as_many(pair: tuple[Path, Path]) -> None:
     def levels(page: Path) -> list[int]:
         outside = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
-        return [len(one) for one in re.findall(r"^(#+) ", outside, re.MULTILINE)]
+        return [len(marks) for marks in re.findall(r"^(#+) ", outside, re.MULTILINE)]
 
     assert levels(pair[0]) == levels(pair[1])
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_links_are_the_same(pair: tuple[Path, Path]) -> None:
     assert links(pair[0]) == links(pair[1])
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_each_leads_to_the_other(pair: tuple[Path, Path]) -> None:
     for page, other in (pair, pair[::-1]):
         assert f"]({other.name})" in page.read_text("utf-8")

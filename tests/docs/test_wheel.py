@@ -25,13 +25,13 @@ def test_the_suite_runs_the_installed_package() -> None:
 
 def test_templates_and_shipped_files_come_along() -> None:
     source = ROOT / "templates"
-    wanted = {
+    expected = {
         path.relative_to(source)
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert wanted
-    for path in wanted:
+    assert expected
+    for path in expected:
         assert (assets.templates() / path).read_bytes() == (source / path).read_bytes()
     package = Path(tpuctl.__file__).parent
     for name in SHIPPED:
@@ -58,9 +58,9 @@ def test_each_dependency_has_its_reason() -> None:
     text = (ROOT / "docs" / "design" / "dependencies.md").read_text("utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    named = {name.strip() for row in rows for name in row.split("|")[1].split(",")}
+    listed = {name.strip() for row in rows for name in row.split("|")[1].split(",")}
     assert len(project["dependencies"]) > 10
     for requirement in project["dependencies"]:
         name = requirement.split(">")[0]
         # The table writes google-cloud-tpu, -compute, … for short.
-        assert {name, name.removeprefix("google-cloud")} & named, f"{name} has no reason"
+        assert {name, name.removeprefix("google-cloud")} & listed, f"{name} has no reason"

@@ -227,7 +227,7 @@ def test_a_price_that_changed(
     }
     text = " ".join(output_of(capsys, "prices", "v3-8", "--live").split())
     assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalog has $10.00." in text
-    assert "No SKU surely tells v3-8 in us-west4-b, spot; the catalog has $2.00." in text
+    assert "No clear SKU for v3-8 in us-west4-b, spot; the catalog has $2.00." in text
     paid = data_of(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
     assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
 

@@ -55,12 +55,12 @@ def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunRe
 
 
 def test_a_summary_has_result_duration_cost_and_curves() -> None:
-    text = markdown(report(), link="https://x.example/a(1)", typed="tpuctl")
+    text = markdown(report(), link="https://x.example/a(1)", command_prefix="tpuctl")
     assert text.startswith("## TPU job 20261121-060000-hazel: succeeded\n")
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", text, re.MULTILINE))
     assert rows["Ran"] == "1 h 30 min"
     assert rows["Cost"] == "about $3.00"
-    free = markdown(replace(report(), is_free=True), link="", typed="tpuctl")
+    free = markdown(replace(report(), is_free=True), link="", command_prefix="tpuctl")
     assert "| Cost | nothing; about $3.00 on Google |" in free
     assert rows["TPU"] == "v3-8 in us-east1-b"
     assert rows["loss"].startswith("8 | 0.08 | 100 | `█")

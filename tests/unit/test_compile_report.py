@@ -13,7 +13,7 @@ from tpuctl.preflight.compile.compile_report import (
     Sizes,
     SourceLine,
 )
-from tpuctl.view.compilation import compiled_lines
+from tpuctl.view.compilation import report_lines
 
 LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')
 FITS = Answer(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)
@@ -22,7 +22,7 @@ REPORT = CompileReport("train.py", "v3-8", "v3", 8, "2.18.0", "2.18.0", function
 
 
 def told(report: CompileReport) -> str:
-    return "\n".join(compiled_lines(report))
+    return "\n".join(report_lines(report))
 
 
 def test_a_batch_that_fits_is_told_for_one_core_and_in_all() -> None:

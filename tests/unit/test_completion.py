@@ -14,7 +14,7 @@ from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_types, zones
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.completion import seen_names, tab
+from tpuctl.cli.completion import name_history, tab
 from tpuctl.cli.state import State
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
@@ -53,12 +53,12 @@ def learn(command: str, data: object, text: str = STACK, cloud: str = "google") 
     made = Tpuctl(path, cloud=cloud)
     assert made.stack.name
     path.unlink()
-    seen_names.note(State(made=[made]).stacks, command, data)
+    name_history.remember(State(clients=[made]).stacks, command, data)
 
 
 def words(line: str) -> list[str]:
     *before, incomplete = line.split(" ")
-    return [one.word for one in tab.offers(before, incomplete)]
+    return [one.word for one in tab.candidates_for(before, incomplete)]
 
 
 def test_commands_and_their_commands() -> None:
@@ -122,7 +122,7 @@ def test_stacks_of_files_nearby_and_of_commands() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"version": 1}', b"null"])
 def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
-    path = seen_names.seen_file()
+    path = name_history.history_file()
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)
     Path("tpuctl.yaml").write_bytes(b"\xff\xfe: [")
@@ -134,8 +134,8 @@ def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
 
 
 def test_what_cannot_be_written_is_no_problem() -> None:
-    seen_names.seen_file().parent.parent.mkdir(parents=True)
-    seen_names.seen_file().parent.write_text("", "utf-8")
+    name_history.history_file().parent.parent.mkdir(parents=True)
+    name_history.history_file().parent.write_text("", "utf-8")
     learn("run", {"job": JOBS[0]})
     assert words("logs ") == []
 
@@ -150,7 +150,7 @@ def test_nothing_to_offer_is_nothing(line: str) -> None:
 def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tpuctl"],
-        env={**os.environ, tab.VARIABLE: shell, tab.LINE: line, **more},
+        env={**os.environ, tab.SHELL_VARIABLE: shell, tab.LINE_VARIABLE: line, **more},
         capture_output=True,
         text=True,
         check=False,
@@ -160,7 +160,7 @@ def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess
 def test_a_shell_gets_no_error_and_nothing_heavy_is_loaded() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "tpuctl"],
-        env={**os.environ, tab.VARIABLE: "fish", tab.LINE: "tpuctl logs "},
+        env={**os.environ, tab.SHELL_VARIABLE: "fish", tab.LINE_VARIABLE: "tpuctl logs "},
         capture_output=True,
         text=True,
         check=True,

@@ -21,7 +21,7 @@ from tpuctl.flows.role import custom_role
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.composition import KINDS
-from tpuctl.view.diagnosis import ending, role_text, show_finding
+from tpuctl.view.diagnosis import role_text, show_finding, summary
 
 
 def answers(finding: Finding) -> Callable[[], Awaitable[Finding]]:
@@ -129,10 +129,10 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
 def test_the_end_counts_what_was_found() -> None:
     findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "not asked")]
     assert (
-        ending(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
+        summary(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
     )
     findings += [Finding("x", CheckState.PROBLEM, "")] * 2
-    assert ending(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
+    assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
 
 
 def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

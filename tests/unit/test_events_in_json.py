@@ -13,7 +13,7 @@ import pytest
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
-from tpuctl.view.json_lines import Machine
+from tpuctl.view.json_lines import JsonLines
 
 # What programs rely on: a name or key may be added, none may go.
 PINNED = {
@@ -53,7 +53,7 @@ def test_names_and_keys_stay() -> None:
 
 
 def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    view = Machine(events=True)
+    view = JsonLines(events=True)
     view.on(Note("a\nb\u2028c\u0085d"))
     view.on(StepFinished("node/x", Outcome.DONE, 1.5, "why"))
     view.on(WarningIssued(Diagnostic("summary", "detail", "hint", "where"), is_error=True))
@@ -68,7 +68,7 @@ def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     text = "안녕, мир, 🙂"
-    view = Machine(events=True)
+    view = JsonLines(events=True)
     for at, byte in enumerate(text.encode()):
         view.on(LogChunk(0, bytes([byte]), at, attempt=2))
     view.close()
@@ -86,7 +86,7 @@ def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], s
     choice = random.Random(seed)
     parts = [choice.randbytes(7), "é안🙂\n".encode(), b"plain", b"\xed\xa0\x80", b"\xf0\x9f"]
     logs = {worker: b"".join(choice.choices(parts, k=200)) for worker in (0, 1)}
-    view = Machine(events=True)
+    view = JsonLines(events=True)
     at = {0: 0, 1: 0}
     while any(at[one] < len(logs[one]) for one in logs):
         worker = choice.choice([one for one in logs if at[one] < len(logs[one])])
@@ -102,7 +102,7 @@ def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], s
 
 
 def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]) -> None:
-    view = Machine(events=True)
+    view = JsonLines(events=True)
     half, other = "é".encode()[:1], "é".encode()[1:]
     view.on(CommandOutput(0, half))
     view.on(CommandOutput(0, other, is_error=True))
@@ -117,7 +117,7 @@ def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]
 def test_without_events_what_programs_write_goes_to_stderr(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    view = Machine()
+    view = JsonLines()
     view.on(Note("unsaid"))
     view.on(LogChunk(0, b"\xff\n", 0))
     view.close()

@@ -18,7 +18,7 @@ import typer
 import tpuctl.cli
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
-from tpuctl.cli.commands import COMMANDS, GROUPS, LEFT, SYNONYMS
+from tpuctl.cli.commands import COMMANDS, GROUPS, LEFT_COLUMN, SYNONYMS
 from tpuctl.cli.help_pages import example_of
 from tpuctl.cli.main import run
 
@@ -70,7 +70,7 @@ def test_the_table_has_every_command() -> None:
 def test_other_programs_words_lead_to_commands() -> None:
     assert set(SYNONYMS.values()) <= set(COMMANDS)
     assert not set(SYNONYMS) & set(COMMANDS)
-    assert set(LEFT) < set(GROUPS)
+    assert set(LEFT_COLUMN) < set(GROUPS)
 
 
 @pytest.mark.parametrize("path", ["", *ALL])

@@ -20,12 +20,12 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
-from tpuctl.view.live_region import Region
-from tpuctl.view.progress_state import Standing, Story
-from tpuctl.view.progress_tree import Look, Tree
+from tpuctl.view.live_region import LiveRegion
+from tpuctl.view.progress_state import ProgressState, RowState
+from tpuctl.view.progress_tree import ProgressTree, Terminal
 from tpuctl.view.rate import Rate, bar, clock_time, size, transfer_words
 
-WIDE = Look(80, 24)
+WIDE = Terminal(80, 24)
 
 
 class Clock:
@@ -42,8 +42,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def story(clock: Clock) -> Story:
-    return Story(clock)
+def story(clock: Clock) -> ProgressState:
+    return ProgressState(clock)
 
 
 def planned(*steps: tuple[str, str, tuple[str, ...]]) -> Planned:
@@ -54,7 +54,7 @@ def texts(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-def stack(story: Story) -> None:
+def stack(story: ProgressState) -> None:
     story.on(
         planned(
             ("project/p", "nothing", ()),
@@ -66,37 +66,37 @@ def stack(story: Story) -> None:
     )
 
 
-def test_what_is_planned_says_what_it_waits_for(story: Story) -> None:
+def test_what_is_planned_says_what_it_waits_for(story: ProgressState) -> None:
     stack(story)
-    words = {row.address: story.words(row) for row in story.rows}
+    words = {row.address: story.description(row) for row in story.rows}
     assert words["bucket/b"] == "to create"  # the project is there
     assert words["node/n"] == "waits for bucket/b and 1 more"
     story.on(StepStarted("network/main", "create"))
-    words = {row.address: story.words(row) for row in story.rows}
+    words = {row.address: story.description(row) for row in story.rows}
     assert words["node/n"] == "waits for network/main and 1 more"  # what is under way, first
     story.on(StepFinished("network/main", Outcome.DONE, 1.0))
     story.on(StepFinished("bucket/b", Outcome.DONE, 1.0))
-    words = {row.address: story.words(row) for row in story.rows}
+    words = {row.address: story.description(row) for row in story.rows}
     assert words["node/n"] == "to create"
     assert words["ssh/workers"] == "waits for node/n"
 
 
-def test_a_running_step_tells_its_state_and_its_time(story: Story, clock: Clock) -> None:
+def test_a_running_step_tells_its_state_and_its_time(story: ProgressState, clock: Clock) -> None:
     stack(story)
     story.on(StepStarted("node/n", "create"))
     story.on(StepProgress("node/n", "WAITING_FOR_RESOURCES"))
     clock.seconds += 75
-    (line,) = (one for one in texts(Tree(story).live(WIDE)) if "node/n " in one)
+    (line,) = (one for one in texts(ProgressTree(story).live(WIDE)) if "node/n " in one)
     assert "WAITING_FOR_RESOURCES" in line
     assert line.endswith("1:15")
 
 
-def test_a_failure_and_what_it_stopped_stay_as_a_record(story: Story) -> None:
+def test_a_failure_and_what_it_stopped_stay_as_a_record(story: ProgressState) -> None:
     stack(story)
     story.on(StepStarted("bucket/b", "create"))
     story.on(StepFinished("bucket/b", Outcome.FAILED, 2.0, "Denied"))
     story.on(StepFinished("node/n", Outcome.SKIPPED, 0.0, "bucket/b"))
-    record = texts(Tree(story).record(story.end(), WIDE))
+    record = texts(ProgressTree(story).ended_lines(story.remove_ended(), WIDE))
     (failed,) = (line for line in record if "✗ bucket/b " in line)
     assert "failed" in failed
     assert any("skipped: bucket/b failed" in line for line in record)
@@ -105,7 +105,7 @@ def test_a_failure_and_what_it_stopped_stay_as_a_record(story: Story) -> None:
 
 
 @pytest.mark.parametrize("running", [0, 5, 64])
-def test_sixty_four_nodes_fit_every_terminal(story: Story, running: int) -> None:
+def test_sixty_four_nodes_fit_every_terminal(story: ProgressState, running: int) -> None:
     nodes = [f"node/a-rather-long-name-of-a-stack-tpu-{number}" for number in range(64)]
     stack(story)
     story.on(planned(*((name, "create", ("bucket/b",)) for name in nodes)))
@@ -114,15 +114,15 @@ def test_sixty_four_nodes_fit_every_terminal(story: Story, running: int) -> None
         story.on(StepStarted(name, "create"))
         story.on(StepProgress(name, "CREATING 안녕\x1b[31m\n"))
     looks = itertools.product([80, 40, 20], [24, 10, 5, 3, 2], [False, True])
-    for look in itertools.starmap(Look, looks):
-        lines = texts(Tree(story).live(look))
+    for look in itertools.starmap(Terminal, looks):
+        lines = texts(ProgressTree(story).live(look))
         assert len(lines) < look.height, look
         assert all(Text(line).cell_len < look.width for line in lines), look
         assert all("\x1b" not in line and "\n" not in line for line in lines), look
         assert not look.plain or all(line.isascii() for line in lines), look
 
 
-def test_rows_that_do_not_fit_are_counted(story: Story) -> None:
+def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
     names = [f"node/n-{number}" for number in range(64)]
     story.on(planned(*((name, "create", ()) for name in names)))
     for name in names[:3]:
@@ -131,7 +131,7 @@ def test_rows_that_do_not_fit_are_counted(story: Story) -> None:
         story.on(StepStarted(name, "create"))
         story.on(StepProgress(name, "CREATING"))
     story.on(StepFinished(names[39], Outcome.FAILED, 1.0))
-    lines = texts(Tree(story).live(WIDE))
+    lines = texts(ProgressTree(story).live(WIDE))
     shown = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
     (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
     assert any("✗ node/n-39 " in line for line in lines)  # a failure is never folded away
@@ -140,34 +140,34 @@ def test_rows_that_do_not_fit_are_counted(story: Story) -> None:
     assert any("3 done" in line for line in lines)
 
 
-def test_much_that_is_unchanged_is_a_count(story: Story) -> None:
+def test_much_that_is_unchanged_is_a_count(story: ProgressState) -> None:
     few = [(f"network/{number}", "nothing", ()) for number in range(3)]
     story.on(planned(*few, ("node/n", "create", ())))
-    assert sum("network/" in line for line in texts(Tree(story).live(WIDE))) == 3
+    assert sum("network/" in line for line in texts(ProgressTree(story).live(WIDE))) == 3
     story.on(planned(("bucket/b", "leave", ())))
-    lines = texts(Tree(story).live(WIDE))
+    lines = texts(ProgressTree(story).live(WIDE))
     assert [line for line in lines if "network/0" in line] == [
         line for line in lines if "4 unchanged" in line
     ]
 
 
-def test_a_plan_of_what_has_ended_is_another_story(story: Story) -> None:
+def test_a_plan_of_what_has_ended_is_another_story(story: ProgressState) -> None:
     stack(story)
     again = planned(("node/n", "delete", ()))
-    assert not story.begins_anew(again)
+    assert not story.starts_over(again)
     story.on(StepFinished("node/n", Outcome.FAILED, 1.0))
-    assert story.begins_anew(again)
-    assert not story.begins_anew(planned(("project/p", "leave", ())))
+    assert story.starts_over(again)
+    assert not story.starts_over(planned(("project/p", "leave", ())))
 
 
-def test_nothing_is_told_twice(story: Story) -> None:
+def test_nothing_is_told_twice(story: ProgressState) -> None:
     stack(story)
     for one in ("bucket/b", "network/main", "node/n", "ssh/workers"):
         story.on(StepFinished(one, Outcome.DONE, 1.0))
     assert story.is_over
-    assert len(story.end()) == 5
+    assert len(story.remove_ended()) == 5
     story.on(StepFinished("project/p", Outcome.UNCHANGED, 0.0, "it is there"))
-    assert story.end() == []
+    assert story.remove_ended() == []
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,15 @@ def test_a_bar_has_its_width(fraction: float) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_a_transfer_is_a_bar_with_rate_and_rest(story: Story, clock: Clock, width: int) -> None:
+def test_a_transfer_is_a_bar_with_rate_and_rest(
+    story: ProgressState, clock: Clock, width: int
+) -> None:
     story.on(StepStarted("job/upload", "send"))
     for done in (1_000_000, 11_000_000):
         story.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
         clock.seconds += 2
     story.on(StepProgress("job/upload", "", 21 / 40, 21_000_000, 40_000_000))
-    (line,) = texts(Tree(story).live(Look(width, 24)))
+    (line,) = texts(ProgressTree(story).live(Terminal(width, 24)))
     assert "21.0 of 40.0 MB" in line
     if width == 80:
         assert "━" in line
@@ -233,11 +235,11 @@ def test_the_region_leaves_nothing_behind_and_never_hides_the_cursor() -> None:
         drawn.append(count)
         return [Text(f"moving {number}") for number in range(count)]
 
-    region = Region(console, draw, pause=0.001)
+    region = LiveRegion(console, draw, pause=0.001)
     for number in range(5):
         while len(drawn) < number * 7:
             time.sleep(0.001)
-        region.above(lambda number=number: console.print(f"stays {number}"))  # type: ignore[misc]
+        region.print_above(lambda number=number: console.print(f"stays {number}"))  # type: ignore[misc]
     region.stop()
     screen.feed(written.getvalue())
     assert screen.lines == [f"stays {number}" for number in range(5)]
@@ -248,7 +250,7 @@ def test_a_region_in_a_terminal_that_became_narrower() -> None:
     """Its lines take more rows now: those are what is drawn over."""
     screen, written = Screen(20, 20), io.StringIO()
     console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
-    region = Region(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
+    region = LiveRegion(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
     while not (first := written.getvalue()).endswith("\r"):
         time.sleep(0.001)
     screen.feed(first + "^C")  # as pressed keys are shown
@@ -266,6 +268,6 @@ def test_standings_have_marks_of_their_own() -> None:
     from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
 
     for marks in (MARKS, PLAIN_MARKS):
-        assert set(marks) == set(STYLES) == set(Standing)
-        assert len(set(marks.values())) == len(Standing)
+        assert set(marks) == set(STYLES) == set(RowState)
+        assert len(set(marks.values())) == len(RowState)
     assert not any("yellow" in style or "white" in style for style in STYLES.values())

@@ -27,7 +27,7 @@ class Root(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            self.commands.update(_made_by(COMMANDS[cmd_name].module))
+            self.commands.update(_load_commands(COMMANDS[cmd_name].module))
         return self.commands.get(cmd_name)
 
     def get_help(self, ctx: Any) -> str:
@@ -40,20 +40,20 @@ class Root(Group):
             raise Interrupted from None
 
 
-def _made_by(module: str) -> dict[str, Any]:
+def _load_commands(module: str) -> dict[str, Any]:
     """The commands that this module registers."""
     holder = typer.Typer(add_completion=False)
     holder.callback()(lambda: None)
     importlib.import_module(f"tpuctl.cli.{module}").register(holder)
-    _dress(holder)
+    _use_command_classes(holder)
     made: Any = typer.main.get_command(holder)
-    for one in made.commands.values():
-        use_fast_parameters(one)
+    for command in made.commands.values():
+        use_fast_parameters(command)
     commands: dict[str, Any] = made.commands
     return commands
 
 
-def _dress(holder: typer.Typer) -> None:
+def _use_command_classes(holder: typer.Typer) -> None:
     """Have all commands and groups in it be ours, with our help."""
     for command in holder.registered_commands:
         if command.cls in (None, TyperCommand):
@@ -61,7 +61,7 @@ def _dress(holder: typer.Typer) -> None:
     for group in holder.registered_groups:
         if group.typer_instance is not None:
             group.cls = Group
-            _dress(group.typer_instance)
+            _use_command_classes(group.typer_instance)
 
 
 app = typer.Typer(
@@ -83,17 +83,17 @@ def command_line() -> Any:
     return root
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tpuctl {__version__}")
         raise typer.Exit
 
 
-def _install_completion(wanted: bool) -> None:
-    if wanted:
-        from tpuctl.cli.completion.shells import install, own_shell
+def _install_completion(requested: bool) -> None:
+    if requested:
+        from tpuctl.cli.completion.shells import current_shell, install
 
-        shell = own_shell()
+        shell = current_shell()
         done = install(shell)
         typer.echo(f"Completion for {shell} is in {done.script}.")
         if done.changed is not None:
@@ -102,11 +102,11 @@ def _install_completion(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _show_completion(wanted: bool) -> None:
-    if wanted:
-        from tpuctl.cli.completion.shells import SHELLS, own_shell
+def _show_completion(requested: bool) -> None:
+    if requested:
+        from tpuctl.cli.completion.shells import SHELLS, current_shell
 
-        typer.echo(SHELLS[own_shell()], nl=False)
+        typer.echo(SHELLS[current_shell()], nl=False)
         raise typer.Exit
 
 

@@ -21,25 +21,27 @@ def hoist(arguments: Sequence[str]) -> list[str]:
     rest: list[str] = []
     waiting = list(arguments)
     while waiting:
-        one = waiting.pop(0)
-        if one == "--":
-            rest += [one, *waiting]
+        argument = waiting.pop(0)
+        if argument == "--":
+            rest += [argument, *waiting]
             break
-        if one in GLOBAL_FLAGS or (one.split("=", 1)[0] in GLOBAL_VALUES and "=" in one):
-            front.append(one)
-        elif one in GLOBAL_VALUES:
-            front += [one, *waiting[:1]]
+        if argument in GLOBAL_FLAGS or (
+            argument.split("=", 1)[0] in GLOBAL_VALUES and "=" in argument
+        ):
+            front.append(argument)
+        elif argument in GLOBAL_VALUES:
+            front += [argument, *waiting[:1]]
             waiting = waiting[1:]
         else:
-            rest.append(one)
+            rest.append(argument)
     return front + rest
 
 
 def require_text(arguments: Sequence[str]) -> None:
     """Raise Usage for bytes that no record could hold."""
-    for one in arguments:
-        if any("\ud800" <= letter <= "\udfff" for letter in one):
-            detail = f"{one.encode('utf-8', 'backslashreplace').decode()} is not UTF-8"
+    for argument in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in argument):
+            detail = f"{argument.encode('utf-8', 'backslashreplace').decode()} is not UTF-8"
             raise Usage("Not text", detail, hint="Rename the file, or set LC_ALL=C.UTF-8.")
 
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.findings import Report, Target
     from tpuctl.preflight.fixes import Fixes
-    from tpuctl.view.findings import Paper
+    from tpuctl.view.findings import TextOutput
 
 __all__ = ["register"]
 
 PANEL = "Jobs"
-PASSES = 10  # of --fix: a rewrite may make room for another
+MAX_FIX_PASSES = 10  # of --fix: a rewrite may make room for another
 
 
 class Format(StrEnum):
@@ -93,9 +93,9 @@ def check(
         _explain(state, explain)
         return 0
     if format is not Format.text and state.json:
-        raise _contradiction("--json and --format both say how to tell it", "--format")
+        raise _conflict("--json and --format both say how to tell it", "--format")
     if module is not None and named:
-        raise _contradiction("-m names a module instead of scripts", "-m")
+        raise _conflict("-m names a module instead of scripts", "-m")
     if module is None and not named:
         if fix or select or ignore or format is not Format.text:
             raise Usage(
@@ -105,16 +105,16 @@ def check(
             )
         _check_stack(state)
         return 0
-    chosen = _codes(select, ignore)
-    for one in named:
-        _require_script(one)
+    rule_codes = _selected_codes(select, ignore)
+    for path in named:
+        _require_script(path)
     stack = _stack(context, state)
-    checked = _Checked.of(state, stack, named, module, chosen)
+    checked = _Check.of(state, stack, named, module, rule_codes)
     if fix:
         checked.fix()
-    checked.tell(format)
+    checked.output(format)
     if stack is not None:
-        _require_own_folder(named)
+        _require_safe_folder(named)
     return 1 if checked.report.errors else 0
 
 
@@ -162,14 +162,14 @@ def _load(state: State) -> Stack:
 
 
 @dataclass
-class _Checked:
+class _Check:
     """What is looked at, for what, and what was found."""
 
     state: State
     facts: dict[str, str]
-    what: str  # for what it is checked, in words
-    words: list[str]  # the arguments that name the scripts
-    look: Callable[[], Report]
+    target_name: str  # for what it is checked, in words
+    script_arguments: list[str]  # the arguments that name the scripts
+    run: Callable[[], Report]
     report: Report
 
     @classmethod
@@ -180,37 +180,37 @@ class _Checked:
         scripts: Sequence[Path],
         module: str | None,
         codes: frozenset[str],
-    ) -> _Checked:
+    ) -> _Check:
         from tpuctl.preflight.check import default_target, describe_target, target_of
 
         target = target_of(stack) if stack is not None else default_target()
         name = stack.accelerator.name if stack is not None else ""
-        what = describe_target(target, name)
+        target_name = describe_target(target, name)
         if stack is None:
-            what += f", as there is no {state.stack_file}"
-        words = ["-m", module] if module is not None else [str(one) for one in scripts]
+            target_name += f", as there is no {state.stack_file}"
+        words = ["-m", module] if module is not None else [str(path) for path in scripts]
 
         def look() -> Report:
-            return _look(scripts, module, target).only(codes)
+            return _run_check(scripts, module, target).only(codes)
 
         facts = _facts(stack) if stack is not None else {}
-        return cls(state, facts, what, words, look, look())
+        return cls(state, facts, target_name, words, look, look())
 
-    def tell(self, format: Format) -> None:
+    def output(self, format: Format) -> None:
         state, report = self.state, self.report
         if state.json:
             from tpuctl.preflight.submit_gate import diagnostic_of
 
-            state.data = {**self.facts, "target": self.what, **report.as_dict()}
-            state.problems([diagnostic_of(one) for one in report.findings])
+            state.data = {**self.facts, "target": self.target_name, **report.as_dict()}
+            state.problems([diagnostic_of(finding) for finding in report.findings])
             return
         if format is Format.text:
-            from tpuctl.view.findings import Paper, report_lines
+            from tpuctl.view.findings import TextOutput, report_lines
 
-            paper = Paper.of(sys.stdout, no_color=state.no_color)
-            fix = shlex.join(["tpuctl", "check", *self.words, "--fix"])
-            fix = fix.replace("tpuctl", state.typed, 1)
-            lines = report_lines(report, self.what, paper, fix)
+            paper = TextOutput.of(sys.stdout, no_color=state.no_color)
+            fix = shlex.join(["tpuctl", "check", *self.script_arguments, "--fix"])
+            fix = fix.replace("tpuctl", state.command_prefix, 1)
+            lines = report_lines(report, self.target_name, paper, fix)
         elif format is Format.github:
             from tpuctl.view.file_locations import base_folder
             from tpuctl.view.github_annotations import annotation_lines
@@ -223,26 +223,26 @@ class _Checked:
             from tpuctl.view.gitlab_code_quality import code_quality
             from tpuctl.view.sarif import sarif
 
-            told = {Format.gitlab: code_quality, Format.sarif: sarif}[format]
-            lines = iter([json.dumps(told(report, base_folder()), indent=2, ensure_ascii=False)])
+            render = {Format.gitlab: code_quality, Format.sarif: sarif}[format]
+            lines = iter([json.dumps(render(report, base_folder()), indent=2, ensure_ascii=False)])
         state.close_view()
         for line in lines:
             print(line)
 
     def fix(self) -> None:
         """Make the rewrites, as often as there are new ones, and look again."""
-        for _ in range(PASSES):
+        for _ in range(MAX_FIX_PASSES):
             if not _fix_once(self.state, self.report):
                 return
-            self.report = self.look()
+            self.report = self.run()
 
 
-def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
+def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
     from tpuctl.preflight.check import check_path, check_program
     from tpuctl.preflight.findings import Report
 
     if module is None:
-        report = Report.merge(check_path(one, target) for one in scripts)
+        report = Report.merge(check_path(path, target) for path in scripts)
         if not report.files:
             detail = f"no file of Python is in {shlex.join(map(str, scripts))}"
             raise Usage(
@@ -251,19 +251,19 @@ def _look(scripts: Sequence[Path], module: str | None, target: Target) -> Report
         return report
     from tpuctl.preflight.submit_gate import check_runnable, runnable
 
-    wanted = runnable(module, "module")
-    if wanted.file is None:
+    runnable_module = runnable(module, "module")
+    if runnable_module.file is None:
         from tpuctl.model.installation import Installation
 
         # Anything might come with what is installed: a name that cannot be is told, no more.
-        check_runnable(wanted, Installation(project="."))
+        check_runnable(runnable_module, Installation(project="."))
         raise Usage(
             "Nothing to check",
             f"{module} is no file of this folder",
             hint="Go to the folder that it is in.",
             where="-m",
         )
-    return check_program(wanted, target)
+    return check_program(runnable_module, target)
 
 
 def _require_script(path: Path) -> None:
@@ -287,13 +287,13 @@ def _require_script(path: Path) -> None:
         )
 
 
-def _require_own_folder(scripts: Sequence[Path]) -> None:
+def _require_safe_folder(scripts: Sequence[Path]) -> None:
     """What `run` would refuse as well."""
     from tpuctl.preflight.submit_gate import refuse_home
 
-    for one in scripts:
-        if one.is_file():
-            refuse_home(one.parent, str(one))
+    for path in scripts:
+        if path.is_file():
+            refuse_home(path.parent, str(path))
 
 
 # Rewrites --------------------------------------------------------------------------------------
@@ -328,20 +328,20 @@ def _fix_once(state: State, report: Report) -> bool:
         return False
     if not state.yes:
         if not state.json:
-            for line in _difference_lines(fixes, _stderr(state)):
+            for line in _diff_lines(fixes, _stderr(state)):
                 print(line, file=sys.stderr)
         count = len(fixes.rewrites)
         state.confirm(f"Change {count} file{'s' * (count != 1)}?")
     has_changed = False
     for rewrite in fixes.rewrites:
         name = display_path(rewrite.path)
-        why = write(rewrite)
-        if why:
+        problem = write(rewrite)
+        if problem:
             state.view.on(
                 WarningIssued(
                     Diagnostic(
                         "Not fixed",
-                        why,
+                        problem,
                         where=name,
                         hint="Make the file writable, or change it by hand as the check tells:\n"
                         "    tpuctl check",
@@ -350,12 +350,12 @@ def _fix_once(state: State, report: Report) -> bool:
             )
             continue
         has_changed = True
-        codes = sorted({one.code for one in fixes.findings if one.path == rewrite.path})
+        codes = sorted({finding.code for finding in fixes.findings if finding.path == rewrite.path})
         state.view.on(Note(f"Changed {name}: {', '.join(codes)}"))
     return has_changed
 
 
-def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
+def _diff_lines(fixes: Fixes, paper: TextOutput) -> Iterator[str]:
     from tpuctl.preflight.fixes import diff
     from tpuctl.preflight.submit_gate import display_path
     from tpuctl.view.text_wrapping import plain
@@ -367,64 +367,64 @@ def _difference_lines(fixes: Fixes, paper: Paper) -> Iterator[str]:
             yield paper.colored(plain(line), color) if color else plain(line)
 
 
-def _stderr(state: State) -> Paper:
-    from tpuctl.view.findings import Paper
+def _stderr(state: State) -> TextOutput:
+    from tpuctl.view.findings import TextOutput
 
-    return Paper.of(sys.stderr, no_color=state.no_color)
+    return TextOutput.of(sys.stderr, no_color=state.no_color)
 
 
 # Rules -------------------------------------------------------------------------------------------
 
 
-def _codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozenset[str]:
+def _selected_codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozenset[str]:
     """The codes that are to be told of. What cannot be read is told unless it is ignored itself."""
     from tpuctl.preflight.rules import RULES
 
-    chosen = _meant(select, "--select") | {"TPU000"} if select else frozenset(RULES)
-    return chosen - (_meant(ignore, "--ignore") if ignore else frozenset())
+    selected = _parse_codes(select, "--select") | {"TPU000"} if select else frozenset(RULES)
+    return selected - (_parse_codes(ignore, "--ignore") if ignore else frozenset())
 
 
-def _meant(words: Sequence[str], option: str) -> frozenset[str]:
+def _parse_codes(words: Sequence[str], option: str) -> frozenset[str]:
     from tpuctl.preflight.rules import matching_codes
 
-    several = [one.strip() for word in words for one in word.split(",") if one.strip()]
+    several = [names.strip() for word in words for names in word.split(",") if names.strip()]
     if not several:
-        raise Usage("No code", f"{option} names none", hint=_LIST, where=option)
+        raise Usage("No code", f"{option} names none", hint=_LIST_HINT, where=option)
     meant: frozenset[str] = frozenset()
-    for one in several:
-        codes = matching_codes(one)
+    for name in several:
+        codes = matching_codes(name)
         if not codes:
-            raise _no_rule(one, option)
+            raise _unknown_rule(name, option)
         meant |= codes
     return meant
 
 
-def _no_rule(word: str, option: str) -> Usage:
+def _unknown_rule(word: str, option: str) -> Usage:
     from tpuctl.preflight.rules import RULES
     from tpuctl.spelling import nearest
 
-    known = [*RULES, *(rule.name for rule in RULES.values())]
-    like = nearest(word.upper(), known) if word.upper().startswith("TP") else nearest(word, known)
-    hint = f"Did you mean {' or '.join(like)}?" if like else _LIST
+    names = [*RULES, *(rule.name for rule in RULES.values())]
+    like = nearest(word.upper(), names) if word.upper().startswith("TP") else nearest(word, names)
+    hint = f"Did you mean {' or '.join(like)}?" if like else _LIST_HINT
     return Usage("No such rule", f"there is no {word}", hint=hint, where=option)
 
 
-_LIST = "All codes are in docs/reference/rules.md; one is explained by\n"
-_LIST += "    tpuctl check --explain TPU101"
+_LIST_HINT = "All codes are in docs/reference/rules.md; one is explained by\n"
+_LIST_HINT += "    tpuctl check --explain TPU101"
 
 
 def _explain(state: State, word: str) -> None:
     from tpuctl.preflight.rules import RULES, matching_codes
-    from tpuctl.view.findings import Paper
+    from tpuctl.view.findings import TextOutput
     from tpuctl.view.rules import rule_data, rule_text
 
     codes = sorted(matching_codes(word))
     if not codes:
-        raise _no_rule(word, "--explain")
+        raise _unknown_rule(word, "--explain")
     rules = [RULES[code] for code in codes]
 
     def show() -> None:
-        width = min(Paper.of(sys.stdout).width, 100)
+        width = min(TextOutput.of(sys.stdout).width, 100)
         if len(rules) == 1:
             print(rule_text(rules[0], width))
             return
@@ -437,8 +437,8 @@ def _explain(state: State, word: str) -> None:
 
 def _require_alone(code: str, *, is_alone: bool) -> None:
     if not is_alone:
-        raise _contradiction(f"--explain {code} checks nothing", "--explain")
+        raise _conflict(f"--explain {code} checks nothing", "--explain")
 
 
-def _contradiction(detail: str, where: str) -> Usage:
+def _conflict(detail: str, where: str) -> Usage:
     return Usage("Options contradict", detail, hint="Leave one of them out.", where=where)

@@ -32,7 +32,7 @@ Script = Annotated[
     str | None,
     typer.Argument(metavar="[SCRIPT]", help="As of `tpuctl run`; guessed.", show_default=False),
 ]
-Words = Annotated[
+ScriptArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own.")
 ]
 Module = Annotated[
@@ -86,20 +86,26 @@ def listing(context: typer.Context) -> None:
     from tpuctl.view.tables import print_table
 
     state: State = context.obj
-    rows = [(f"{state.typed} ci {one.name}", one.title, one.file) for one in SYSTEMS.values()]
+    rows = [
+        (f"{state.command_prefix} ci {system.name}", system.title, system.file)
+        for system in SYSTEMS.values()
+    ]
 
     def show() -> None:
         print_table(("command", "for", "writes"), rows)
         print(f"\nNext:\n    {rows[0][0]}")
 
-    data = [{"name": one.name, "title": one.title, "file": one.file} for one in SYSTEMS.values()]
+    data = [
+        {"name": system.name, "title": system.title, "file": system.file}
+        for system in SYSTEMS.values()
+    ]
     state.answer(data, show)
 
 
 def github(
     context: typer.Context,
     script: Script = None,
-    arguments: Words = None,
+    arguments: ScriptArguments = None,
     module: Module = None,
     account: Account = "",
     provider: Provider = "",
@@ -120,15 +126,15 @@ def github(
 
     Example: tpuctl ci github train.py -- --steps 1000
     """
-    words = _words(context, script, arguments, module)
-    wishes = _wishes(words, account, provider, on_push, schedule, hours, install, hash_)
-    _write(context, "github", wishes, output, to_stdout)
+    words = _run_arguments(context, script, arguments, module)
+    options = _pipeline_options(words, account, provider, on_push, schedule, hours, install, hash_)
+    _write(context, "github", options, output, to_stdout)
 
 
 def gitlab(
     context: typer.Context,
     script: Script = None,
-    arguments: Words = None,
+    arguments: ScriptArguments = None,
     module: Module = None,
     account: Account = "",
     provider: Provider = "",
@@ -147,15 +153,15 @@ def gitlab(
 
     Example: tpuctl ci gitlab train.py -- --steps 1000
     """
-    words = _words(context, script, arguments, module)
-    wishes = _wishes(words, account, provider, on_push, "", hours, install, hash_)
-    _write(context, "gitlab", wishes, output, to_stdout)
+    words = _run_arguments(context, script, arguments, module)
+    options = _pipeline_options(words, account, provider, on_push, "", hours, install, hash_)
+    _write(context, "gitlab", options, output, to_stdout)
 
 
 def cloudbuild(
     context: typer.Context,
     script: Script = None,
-    arguments: Words = None,
+    arguments: ScriptArguments = None,
     module: Module = None,
     account: Account = "",
     on_push: OnPush = "",
@@ -171,19 +177,19 @@ def cloudbuild(
 
     Example: tpuctl ci cloudbuild train.py -- --steps 1000
     """
-    words = _words(context, script, arguments, module)
-    wishes = _wishes(words, account, "", on_push, "", hours, install, hash_)
-    _write(context, "cloudbuild", wishes, output, to_stdout)
+    words = _run_arguments(context, script, arguments, module)
+    options = _pipeline_options(words, account, "", on_push, "", hours, install, hash_)
+    _write(context, "cloudbuild", options, output, to_stdout)
 
 
-def _words(
+def _run_arguments(
     context: typer.Context, script: str | None, arguments: list[str] | None, module: str | None
 ) -> tuple[str, ...]:
     """What would be typed after `tpuctl run`; nothing where nothing is named."""
-    own = [*(arguments or ()), *context.meta[AFTER_DASHES]]
+    script_args = [*(arguments or ()), *context.meta[AFTER_DASHES]]
     if module is not None:
         head = ["-m", module]
-        own = [*([script] if script is not None else []), *own]
+        script_args = [*([script] if script is not None else []), *script_args]
     elif script is not None:
         if not Path(script).exists():
             raise Usage(
@@ -194,14 +200,14 @@ def _words(
                 "    tpuctl ci github SCRIPT",
             )
         head = [script]
-    elif own:
+    elif script_args:
         head = []
     else:
         return ()
-    return (*head, "--", *own) if own else tuple(head)
+    return (*head, "--", *script_args) if script_args else tuple(head)
 
 
-def _wishes(
+def _pipeline_options(
     words: tuple[str, ...],
     account: str,
     provider: str,
@@ -217,7 +223,11 @@ def _wishes(
 
 
 def _write(
-    context: typer.Context, name: str, wishes: PipelineOptions, output: Path | None, to_stdout: bool
+    context: typer.Context,
+    name: str,
+    options: PipelineOptions,
+    output: Path | None,
+    to_stdout: bool,
 ) -> None:
     from tpuctl.flows.git_checkout import checkout_of
     from tpuctl.flows.pipeline_setup import setup_steps
@@ -236,25 +246,25 @@ def _write(
     file = checkout.root / system.file if to_stdout else output_path(system, checkout, output)
     main = checkout.root / system.file
     is_apart = name == "gitlab" and file.resolve() != main.resolve()
-    pipeline = render(system, state.stack_file, wishes, checkout, is_included=is_apart)
-    shown = _shown(file)
-    steps = setup_steps(pipeline, checkout, wishes, shown, state.typed)
-    _warn_of_limits(state, pipeline)
+    pipeline = render(system, state.stack_file, options, checkout, is_included=is_apart)
+    shown_path = _display_path(file)
+    steps = setup_steps(pipeline, checkout, options, shown_path, state.command_prefix)
+    _warn_without_limits(state, pipeline)
     if not (checkout.root / ".git").exists():
-        _warn_of_no_repository(state, "" if to_stdout else shown)
+        _warn_without_repository(state, "" if to_stdout else shown_path)
     data: dict[str, Any] = {
         "file": None if to_stdout else str(file),
         "text": pipeline.text,
         "placeholders": dict(pipeline.placeholders),
-        "setup": [{"title": one.title, "commands": list(one.commands)} for one in steps],
+        "setup": [{"title": step.title, "commands": list(step.commands)} for step in steps],
     }
     if to_stdout:
         state.answer(data, lambda: print(pipeline.text, end=""))
         return
     write(file, pipeline.text)
-    include = _inside(file, checkout.root) if is_apart else ""
-    added = [_shown(main), shown] if is_apart else [shown]
-    state.answer(data, lambda: _show(pipeline, steps, shown, include, added))
+    include = _include_path(file, checkout.root) if is_apart else ""
+    added = [_display_path(main), shown_path] if is_apart else [shown_path]
+    state.answer(data, lambda: _show(pipeline, steps, shown_path, include, added))
 
 
 def _show(
@@ -265,8 +275,8 @@ def _show(
         print("\nInclude it in .gitlab-ci.yml, and add its stages to those that are there:")
         print(f"    include: [{{local: {include}}}]")
         print("    stages: [tpu-check, tpu-train, tpu-down]")
-    for what, meaning in pipeline.placeholders.items():
-        print(f"\nTo fill in: {what}, {meaning}.")
+    for placeholder, meaning in pipeline.placeholders.items():
+        print(f"\nTo fill in: {placeholder}, {meaning}.")
     print("\nOnce, with gcloud, as somebody who may administer the project:")
     for step in steps:
         print(f"\n    # {step.title}")
@@ -275,20 +285,20 @@ def _show(
     print(f"\nNext:\n    git add {shlex.join(added)}")
 
 
-def _shown(file: Path) -> str:
+def _display_path(file: Path) -> str:
     """As the commands name it, which are typed here."""
     import os
 
     return Path(os.path.relpath(file.absolute(), Path.cwd())).as_posix()
 
 
-def _inside(file: Path, root: Path) -> str:
+def _include_path(file: Path, root: Path) -> str:
     """As GitLab's `include: local` names it: seen from the repository's root."""
     whole = file.resolve()
-    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else _shown(file)
+    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else _display_path(file)
 
 
-def _warn_of_limits(state: State, pipeline: Pipeline) -> None:
+def _warn_without_limits(state: State, pipeline: Pipeline) -> None:
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import WarningIssued
 
@@ -299,7 +309,7 @@ def _warn_of_limits(state: State, pipeline: Pipeline) -> None:
         state.view.on(WarningIssued(Diagnostic("No limits", detail, hint)))
 
 
-def _warn_of_no_repository(state: State, written: str) -> None:
+def _warn_without_repository(state: State, written: str) -> None:
     """`written` is the pipeline's file, which stays as it is when it is asked for again."""
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import WarningIssued

@@ -11,7 +11,7 @@ import typer
 
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
-from tpuctl.cli.script_arguments import AFTER_DASHES, what_to_run
+from tpuctl.cli.script_arguments import AFTER_DASHES, parse_program
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
@@ -57,18 +57,18 @@ def start(
     state.command = "ci start"
     seconds = duration(timeout, "--timeout")
     after = context.meta[AFTER_DASHES]
-    what, form, words = what_to_run(script, module, arguments or (), after, "ci start")
+    program, form, words = parse_program(script, module, arguments or (), after, "ci start")
     tpuctl = state.tpuctl()
 
     async def work() -> int:
-        record = await tpuctl.start(tpuctl.submission(what, words, form=form, timeout=seconds))
+        record = await tpuctl.start(tpuctl.submission(program, words, form=form, timeout=seconds))
         state.data = {"job": record.id, "output": record.output}
-        _note(output, JOB_ID=record.id)
+        _write_variables(output, JOB_ID=record.id)
         failed = await tpuctl.wait_until_running(record)
         if failed is not None:
-            _note(output, JOB_STATE="ended", JOB_EXIT_CODE=failed)
+            _write_variables(output, JOB_STATE="ended", JOB_EXIT_CODE=failed)
             return failed
-        follow = f"{state.typed} ci follow {record.id}"
+        follow = f"{state.command_prefix} ci follow {record.id}"
         state.answer(state.data, lambda: print(f"{record.id}\n\nNext:\n    {follow}"))
         return 0
 
@@ -82,7 +82,7 @@ def follow(
         str,
         typer.Option("--for", metavar="DURATION", help="No longer than this, then leave it be."),
     ] = "",
-    origin: Annotated[
+    start_position: Annotated[
         str, typer.Option("--from", metavar="PLACE", help="Where the last step stopped: JOB_NEXT.")
     ] = "",
     output: Output = None,
@@ -106,19 +106,19 @@ def follow(
     state: State = context.obj
     state.command = "ci follow"
     seconds = duration(length, "--for")
-    attempt, offset = _place(origin)
+    attempt, offset = _parse_position(start_position)
     tpuctl = state.tpuctl()
-    place = [attempt or 1, offset]
+    position = [attempt or 1, offset]
 
     async def work() -> int:
         record = await tpuctl.job(job, attempt)
-        place[0] = record.attempt
-        show = remember(state, record, tpuctl.emit)
+        position[0] = record.attempt
+        forward = remember(state, record, tpuctl.emit)
 
         def count(event: Event) -> None:
             if isinstance(event, LogChunk):
-                place[:] = event.attempt, event.offset + len(event.data)
-            show(event)
+                position[:] = event.attempt, event.offset + len(event.data)
+            forward(event)
 
         tpuctl.emit = count
         following = tpuctl.follow(record, part=LogRange(offset))
@@ -129,8 +129,8 @@ def follow(
         except TpuctlError as error:
             if seconds is None or not is_signed_out(error):
                 raise
-            told = error.diagnostics[0]
-            detail = f"{told.detail}\nJob {record.id} goes on; the next step signs in anew"
+            diagnostic = error.diagnostics[0]
+            detail = f"{diagnostic.detail}\nJob {record.id} goes on; the next step signs in anew"
             tpuctl.emit(
                 WarningIssued(
                     Diagnostic(
@@ -143,30 +143,30 @@ def follow(
                 )
             )
         else:
-            _note(output, JOB_STATE="ended", JOB_EXIT_CODE=code)
+            _write_variables(output, JOB_STATE="ended", JOB_EXIT_CODE=code)
             return code
-        _note(output, JOB_STATE="running", JOB_NEXT=f"{place[0]}:{place[1]}")
+        _write_variables(output, JOB_STATE="running", JOB_NEXT=f"{position[0]}:{position[1]}")
         return 0
 
     return state.wait_for(work())
 
 
-def _place(text: str) -> tuple[int | None, int]:
+def _parse_position(text: str) -> tuple[int | None, int]:
     """An attempt and a byte of its log."""
     if not text:
         return None, 0
-    found = re.fullmatch(r"([1-9]\d{0,8}):(\d{1,18})", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,8}):(\d{1,18})", text)
+    if match is None:
         raise Usage(
             "Invalid value",
             f"--from cannot be {text}",
             hint="It is what JOB_NEXT was at the end of the step before, such as 1:5120.",
             where="--from",
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def _note(output: Path | None, **values: object) -> None:
+def _write_variables(output: Path | None, **values: object) -> None:
     if output is None:
         return
     with output.open("a", encoding="utf-8") as file:
@@ -206,9 +206,9 @@ def summary(
     async def work() -> Any:
         return await tpuctl.report(await tpuctl.job(job))
 
-    found = state.wait_for(work())
+    run_report = state.wait_for(work())
     if format is SummaryFormat.github:
-        state.answer(report_data(found), lambda: print(run_annotation(found)))
+        state.answer(report_data(run_report), lambda: print(run_annotation(run_report)))
         return
-    text = markdown(found, link=link, typed=state.typed)
-    state.answer({**report_data(found), "markdown": text}, lambda: print(text, end=""))
+    text = markdown(run_report, link=link, command_prefix=state.command_prefix)
+    state.answer({**report_data(run_report), "markdown": text}, lambda: print(text, end=""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUPS", "LEFT", "SYNONYMS", "Entry", "nearest_command"]
+__all__ = ["COMMANDS", "GROUPS", "LEFT_COLUMN", "SYNONYMS", "Entry", "nearest_command"]
 
 
 class Entry(NamedTuple):
@@ -59,7 +59,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
     },
 }
 
-LEFT = ("First steps", "Stack", "Machines", "More")  # where there is room for two columns
+LEFT_COLUMN = ("First steps", "Stack", "Machines", "More")  # where there is room for two columns
 
 COMMANDS: Mapping[str, Entry] = {
     name: entry for group in GROUPS.values() for name, entry in group.items()
@@ -95,14 +95,14 @@ SYNONYMS: Mapping[str, str] = {
 }
 
 
-def nearest_command(word: str, known: Sequence[str]) -> str | None:
+def nearest_command(word: str, candidates: Sequence[str]) -> str | None:
     """The command that was probably meant."""
     from tpuctl.spelling import nearest
 
     word = word.lower()
-    begun = [name for name in known if name.startswith(word)]
+    begun = [name for name in candidates if name.startswith(word)]
     if len(begun) == 1:
         return begun[0]
-    if (meant := SYNONYMS.get(word)) in known:
-        return meant
-    return next(iter(nearest(word, known, 1)), None)
+    if (synonym := SYNONYMS.get(word)) in candidates:
+        return synonym
+    return next(iter(nearest(word, candidates, 1)), None)

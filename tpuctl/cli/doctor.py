@@ -38,9 +38,9 @@ def doctor(
     if role:
         return _role(state, project)
     from tpuctl.api.doctor import diagnose
-    from tpuctl.view.diagnosis import diagnosis_data, ending, paper, show_finding
+    from tpuctl.view.diagnosis import diagnosis_console, diagnosis_data, show_finding, summary
 
-    out = paper(no_color=state.no_color)
+    out = diagnosis_console(no_color=state.no_color)
     tpuctl = state.tpuctl(name="any" if project else "", project=project)
 
     def tell(finding: Finding) -> None:
@@ -52,9 +52,9 @@ def doctor(
     following = _following(state, diagnosis, project, is_up=is_up)
 
     def show() -> None:
-        print(f"\n{ending(diagnosis)}\n\nNext:\n    {following}")
+        print(f"\n{summary(diagnosis)}\n\nNext:\n    {following}")
 
-    findings = tuple(_as_typed(state, one) for one in diagnosis.findings)
+    findings = tuple(_as_typed(state, finding) for finding in diagnosis.findings)
     state.answer(diagnosis_data(type(diagnosis)(findings), following), show)
     return diagnosis.exit_code
 
@@ -64,17 +64,17 @@ def _as_typed(state: State, finding: Finding) -> Finding:
 
     from tpuctl.errors import Diagnostic
 
-    return replace(finding, hint=state.as_typed(Diagnostic("", hint=finding.hint)).hint)
+    return replace(finding, hint=state.with_command_prefix(Diagnostic("", hint=finding.hint)).hint)
 
 
 def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool) -> str:
     """The next command to type: what mends the most basic problem, else what comes after."""
     if diagnosis.problems:
         first = _as_typed(state, diagnosis.problems[0])
-        return first.command or f"{state.typed} doctor"
+        return first.command or f"{state.command_prefix} doctor"
     if project:
-        return f"{state.typed_anywhere} init"
-    return f"{state.typed} run SCRIPT" if is_up else f"{state.typed} up"
+        return f"{state.cloud_prefix} init"
+    return f"{state.command_prefix} run SCRIPT" if is_up else f"{state.command_prefix} up"
 
 
 def _role(state: State, project: str) -> int:
@@ -89,6 +89,6 @@ def _role(state: State, project: str) -> int:
             hint="Leave --project out:\n    tpuctl doctor --role",
             where="--project",
         )
-    found = role_of(state.tpuctl())
-    state.answer(role_data(found), lambda: print(role_text(found)))
+    custom_role = role_of(state.tpuctl())
+    state.answer(role_data(custom_role), lambda: print(role_text(custom_role)))
     return 0

@@ -57,18 +57,20 @@ def explain(
     async def work() -> Explanation:
         return await tpuctl.explain(await _job(tpuctl, job))
 
-    found = state.wait_for(work())
+    explanation = state.wait_for(work())
 
     def as_typed(hint: str) -> str:
-        return state.as_typed(Diagnostic("", hint=hint)).hint
+        return state.with_command_prefix(Diagnostic("", hint=hint)).hint
 
-    state.answer(explanation_data(found, as_typed), lambda: show_explanation(found, as_typed))
+    state.answer(
+        explanation_data(explanation, as_typed), lambda: show_explanation(explanation, as_typed)
+    )
 
 
 def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> None:
     from tpuctl.errors import Diagnostic, Usage
     from tpuctl.model.pasted_error import explain_text
-    from tpuctl.view.explanation import pasted_data, show_pasted
+    from tpuctl.view.explanation import message_data, show_message
 
     if error is not None and job:
         raise Usage(
@@ -87,9 +89,9 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
             "    tpuctl explain - < error.txt",
             where="--error",
         )
-    found = explain_text(text, _around(tpuctl))
-    hint = state.as_typed(Diagnostic("", hint=found.hint)).hint
-    state.answer(pasted_data(found, hint), lambda: show_pasted(found, hint))
+    match = explain_text(text, _around(tpuctl))
+    hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
+    state.answer(message_data(match, hint), lambda: show_message(match, hint))
 
 
 def _typed_in() -> str:
@@ -130,7 +132,7 @@ async def _without_jobs(tpuctl: Tpuctl, error: NotFound) -> NotFound:
         advice = (await tpuctl.status()).advice
     except TpuctlError:
         return error
-    lines = [f"{one.text}\n    tpuctl {one.command}" for one in advice]
+    lines = [f"{advised.text}\n    tpuctl {advised.command}" for advised in advice]
     lines = lines or ["Its machines are there. Submit something with\n    tpuctl run SCRIPT"]
     lines.append(
         "What a message of `up` or of anything else means:\n    tpuctl explain --error TEXT"

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["use_fast_parameters", "use_fast_values"]
 
-CHECKED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
+VALIDATED = ("exists", "resolve_path", "path_type", "parser", "allow_dash")
 
 
 def use_fast_parameters(command: Any) -> None:
@@ -26,35 +26,35 @@ def use_fast_parameters(command: Any) -> None:
 
 
 def use_fast_values(parameter: Any) -> None:
-    usual = getattr(parameter, "get_runtime_param", None)
-    if usual is None or isinstance(getattr(usual, "__self__", None), _Quick):
+    original = getattr(parameter, "get_runtime_param", None)
+    if original is None or isinstance(getattr(original, "__self__", None), _FastParameter):
         return
     described = parameter.type_descriptor
-    if not any(getattr(described.parameter_info, name, None) for name in CHECKED):
-        parameter.get_runtime_param = _Quick(described.annotation, usual).get
+    if not any(getattr(described.parameter_info, name, None) for name in VALIDATED):
+        parameter.get_runtime_param = _FastParameter(described.annotation, original).get
 
 
-class _Quick:
+class _FastParameter:
     def __init__(self, annotation: Any, usual: Callable[[], Any]) -> None:
         self._annotation, self._usual = annotation, usual
 
-    def get(self) -> _Quick:
+    def get(self) -> _FastParameter:
         return self
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        wanted = self._annotation
+        annotation = self._annotation
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if wanted is str and isinstance(value, str):
+        if annotation is str and isinstance(value, str):
             return value
-        if wanted is Path and isinstance(value, str | Path):
+        if annotation is Path and isinstance(value, str | Path):
             return Path(value)
-        if isinstance(wanted, type) and issubclass(wanted, Enum):
-            for one in wanted:
-                if value is one or value == one.value:
-                    return one
-        if isinstance(wanted, type) and type(value) is wanted and not param.multiple:
+        if isinstance(annotation, type) and issubclass(annotation, Enum):
+            for member in annotation:
+                if value is member or value == member.value:
+                    return member
+        if isinstance(annotation, type) and type(value) is annotation and not param.multiple:
             return value  # a default
-        if wanted in (list[str], list[Path]) and isinstance(value, list | tuple):
-            return [Path(one) for one in value] if wanted == list[Path] else list(value)
+        if annotation in (list[str], list[Path]) and isinstance(value, list | tuple):
+            return [Path(path) for path in value] if annotation == list[Path] else list(value)
         return self._usual().coerce(value, param=param, ctx=ctx)

@@ -26,9 +26,14 @@ def job_data(record: JobRecord, ended: JobEnded | None) -> dict[str, Any]:
 
     `job_exit_code` is the job's own: the envelope's `exit_code` may be one of tpuctl's.
     """
-    own = ended.exit_code if ended is not None and ended.is_job_exit_code else None
+    job_exit_code = ended.exit_code if ended is not None and ended.is_job_exit_code else None
     state = ended.state if ended is not None else None
-    return {"job": record.id, "output": record.output, "state": state, "job_exit_code": own}
+    return {
+        "job": record.id,
+        "output": record.output,
+        "state": state,
+        "job_exit_code": job_exit_code,
+    }
 
 
 def remember(state: State, record: JobRecord, emit: Emit) -> Emit:

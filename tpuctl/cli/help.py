@@ -12,7 +12,7 @@ from tpuctl.cli.help_pages import command_page
 __all__ = ["Command", "Group"]
 
 
-class _Ours:
+class _HelpMixin:
     """Help of ours, on a command or a group."""
 
     def get_help(self, ctx: Any) -> str:
@@ -25,9 +25,9 @@ class _Ours:
         return option
 
 
-class Command(_Ours, TyperCommand):
+class Command(_HelpMixin, TyperCommand):
     """A command with help of ours."""
 
 
-class Group(_Ours, TyperGroup):
+class Group(_HelpMixin, TyperGroup):
     """Commands under one name, with help of ours."""

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tpuctl.cli.commands import GROUPS, LEFT
+from tpuctl.cli.commands import GROUPS, LEFT_COLUMN
 
 __all__ = ["command_page", "example_of", "options_page", "root_page", "summary_of"]
 
-WIDEST, NARROWEST = 100, 40
+MAX_WIDTH, MIN_WIDTH = 100, 40
 INDENT = "  "
-LONGEST_NAME = 24  # of an option with its value; a longer one has a row of its own
+MAX_NAME_WIDTH = 24  # of an option with its value; a longer one has a row of its own
 EXAMPLE = re.compile(r"(?m)^Example: *(.+(?:\n[ \t]+.+)*)")
 TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 MORE = "Options of every command, such as --cloud local and --json: tpuctl help options"
@@ -36,7 +36,7 @@ def summary_of(command: Any) -> str:
 def example_of(command: Any) -> list[str]:
     """The command lines that a command's help gives as examples."""
     text = inspect.cleandoc(command.help or "")
-    return [" ".join(found.split()) for found in EXAMPLE.findall(text)]
+    return [" ".join(example.split()) for example in EXAMPLE.findall(text)]
 
 
 def root_page() -> str:
@@ -44,7 +44,10 @@ def root_page() -> str:
     width = _width()
     wrap = partial(textwrap.wrap, width=width, break_on_hyphens=False)
     blocks = {
-        title: [_title(title), *(f"{INDENT}{name:<10}{one.summary}" for name, one in group.items())]
+        title: [
+            _title(title),
+            *(f"{INDENT}{name:<10}{entry.summary}" for name, entry in group.items()),
+        ]
         for title, group in GROUPS.items()
     }
     lines = [
@@ -61,8 +64,8 @@ def root_page() -> str:
 
 def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
     """The blocks one below the other, or in two columns, if there is room."""
-    left = [line for title in LEFT for line in blocks[title]]
-    right = [line for title in blocks if title not in LEFT for line in blocks[title]]
+    left = [line for title in LEFT_COLUMN for line in blocks[title]]
+    right = [line for title in blocks if title not in LEFT_COLUMN for line in blocks[title]]
     middle = max(width // 2, max(map(_length, left)) + len(INDENT))
     if middle + max(map(_length, right)) > width:
         return [line for block in blocks.values() for line in block]
@@ -87,18 +90,24 @@ def command_page(command: Any, context: Any) -> str:
     )
     for paragraph in EXAMPLE.sub("", text).strip().split("\n\n"):
         lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width)]
-    shown = [one for one in command.params if not one.hidden]
-    arguments = [one for one in shown if one.param_type_name == "argument"]
-    options = [one for one in shown if one.param_type_name == "option"]
+    visible = [parameter for parameter in command.params if not parameter.hidden]
+    arguments = [parameter for parameter in visible if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in visible if parameter.param_type_name == "option"]
     lines += _section(
-        "Arguments", [(_argument(one), _told(one, context)) for one in arguments], width
+        "Arguments",
+        [(_argument(parameter), _description(parameter, context)) for parameter in arguments],
+        width,
     )
-    lines += _section("Options", [(_option(one), _told(one, context)) for one in options], width)
+    lines += _section(
+        "Options",
+        [(_option(parameter), _description(parameter, context)) for parameter in options],
+        width,
+    )
     if hasattr(command, "list_commands"):
         lines += _section("Commands", _subcommands(command, context), width)
     if examples := example_of(command):
         lines += ["", _title("Example" if len(examples) == 1 else "Examples")]
-        lines += [f"{INDENT}{one}" for one in examples]
+        lines += [f"{INDENT}{example}" for example in examples]
     lines += ["", *textwrap.wrap(MORE, width, subsequent_indent=INDENT)]
     return "\n".join(lines)
 
@@ -112,7 +121,9 @@ def options_page(root: Any, context: Any) -> str:
         width,
     )
     lines += _section(
-        "Options", [(_option(one), _told(one, context)) for one in root.params], width
+        "Options",
+        [(_option(parameter), _description(parameter, context)) for parameter in root.params],
+        width,
     )
     return "\n".join(lines)
 
@@ -125,12 +136,12 @@ def _subcommands(group: Any, context: Any) -> Iterator[tuple[str, str]]:
 
 
 def _usage(command: Any, context: Any) -> Iterator[str]:
-    if any(one.param_type_name == "option" for one in command.params):
+    if any(parameter.param_type_name == "option" for parameter in command.params):
         yield "[OPTIONS]"
-    for one in command.params:
-        if one.param_type_name == "argument":
-            name = _argument(one)
-            yield name if one.required or name[0] == "[" else f"[{name}]"
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            name = _argument(parameter)
+            yield name if parameter.required or name[0] == "[" else f"[{name}]"
     if hasattr(command, "list_commands"):
         yield "[COMMAND]" if command.invoke_without_command else "COMMAND"
 
@@ -153,20 +164,20 @@ def _value(parameter: Any) -> str:
     if parameter.metavar:
         return str(parameter.metavar)
     if described.is_choice:
-        return "|".join(str(getattr(one, "value", one)) for one in described.choices)
+        return "|".join(str(getattr(choice, "value", choice)) for choice in described.choices)
     if described.is_path:
         return "PATH"
     return TYPES.get(described.annotation, "VALUE")
 
 
-def _told(parameter: Any, context: Any) -> str:
+def _description(parameter: Any, context: Any) -> str:
     """What it means, and what it is where nobody says."""
     text = parameter.help or ""
     default = parameter.get_default(context)
     if not parameter.show_default or default in (None, "", False, (), []) or callable(default):
         return text
-    shown = str(getattr(default, "value", default))
-    return text if shown == "." else f"{text} [{shown}]"
+    default_text = str(getattr(default, "value", default))
+    return text if default_text == "." else f"{text} [{default_text}]"
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
@@ -174,7 +185,7 @@ def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[st
     rows = list(rows)
     if not rows:
         return []
-    column = min(max(len(name) for name, _ in rows), LONGEST_NAME) + 2 * len(INDENT)
+    column = min(max(len(name) for name, _ in rows), MAX_NAME_WIDTH) + 2 * len(INDENT)
     lines = ["", _title(title)]
     for name, text in rows:
         wrapped = textwrap.wrap(text, width - column, break_on_hyphens=False) or [""]
@@ -183,12 +194,12 @@ def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[st
             lines.append(start)
             start = ""
         lines.append(f"{start:<{column}}{wrapped[0]}".rstrip())
-        lines += [f"{'':<{column}}{one}" for one in wrapped[1:]]
+        lines += [f"{'':<{column}}{line}" for line in wrapped[1:]]
     return lines
 
 
 def _width() -> int:
-    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+    return max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))
 
 
 def _length(line: str) -> int:

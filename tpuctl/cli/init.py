@@ -37,15 +37,15 @@ def init(
     from tpuctl.flows.init import describe_templates, write
 
     if listing:
-        known = describe_templates()
+        templates = describe_templates()
 
         def show_list() -> None:
             from tpuctl.view.tables import print_facts
 
-            print_facts(known.items())
-            print(f"\nNext:\n    {state.typed_anywhere} init TEMPLATE")
+            print_facts(templates.items())
+            print(f"\nNext:\n    {state.cloud_prefix} init TEMPLATE")
 
-        state.answer(list(known), show_list)
+        state.answer(list(templates), show_list)
         return
     written = write(
         template, folder, name=name, project=project, local=state.cloud.value == "local"
@@ -56,10 +56,10 @@ def init(
         if written.folder is not None:
             count = len(written.files) - 1
             print(f"{written.folder}/  {count} {'file' if count == 1 else 'files'}")
-        typed = state.typed
+        typed = state.command_prefix
         if written.stack_file != state.stack_file and "--stack-file" not in typed:
             typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
         commands = ["doctor", "up", f"run {written.script}", "down"]
-        print("\n".join(["", "Next:", *(f"    {typed} {one}" for one in commands)]))
+        print("\n".join(["", "Next:", *(f"    {typed} {command}" for command in commands)]))
 
     state.answer({"files": [str(path) for path in written.files]}, show)

@@ -69,7 +69,7 @@ def logs(
     from tpuctl.flows.signals import SignalQueue
 
     state: State = context.obj
-    part = _part(tail, since, grep, offset, all_workers=all_workers)
+    part = _log_range(tail, since, grep, offset, all_workers=all_workers)
     if tail == 0 and not follow:
         raise Usage(
             "Nothing to show",
@@ -99,7 +99,7 @@ def logs(
     return state.wait_for(work())
 
 
-def _part(
+def _log_range(
     tail: int | None, since: str, grep: str, offset: int | None, *, all_workers: bool
 ) -> LogRange:
     """What the flags ask for. Raises Usage where they make no sense, or not together."""
@@ -196,5 +196,7 @@ def jobs(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     state: State = context.obj
-    found = state.wait_for(state.tpuctl().jobs())
-    state.answer([job_data(one) for one in found], lambda: show_jobs(found, state.typed))
+    summaries = state.wait_for(state.tpuctl().jobs())
+    state.answer(
+        [job_data(job) for job in summaries], lambda: show_jobs(summaries, state.command_prefix)
+    )

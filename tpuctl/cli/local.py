@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tpuctl.cli.local_env import print_environment, tell_of_shell
+from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 from tpuctl.cli.state import State
 
@@ -32,7 +32,7 @@ def root(context: typer.Context) -> None:
     state.command = f"local {context.invoked_subcommand}"
 
 
-def _facts(report: dict[str, Any]) -> None:
+def _print_facts(report: dict[str, Any]) -> None:
     from tpuctl.view.tables import print_facts
 
     print_facts([(name, str(value)) for name, value in report.items()])
@@ -58,7 +58,7 @@ def up(
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
     data = {"url": cloud.url, "pace": cloud.pace, "folder": str(cloud.home), "pid": cloud.pid}
-    state.answer(data, lambda: _facts(data))
+    state.answer(data, lambda: _print_facts(data))
 
 
 @app.command()
@@ -73,7 +73,7 @@ def down(context: typer.Context) -> None:
     stopped = server_process.stop(server_process.default_home())
     text = "The local cloud has stopped." if stopped else "It was not running."
     state.answer({"stopped": stopped}, lambda: print(text))
-    tell_of_shell()
+    warn_shell()
 
 
 @app.command()
@@ -92,12 +92,12 @@ def status(context: typer.Context) -> int:
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
-    shown = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
-    shown.pop("image notes", None)
+    rows = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
+    rows.pop("image notes", None)
     if notes := report.get("image_notes"):
-        shown["images"] = " ".join(notes)
-    shown |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
-    state.answer(data, lambda: _facts(shown))
+        rows["images"] = " ".join(notes)
+    rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
+    state.answer(data, lambda: _print_facts(rows))
     return 0
 
 
@@ -114,7 +114,7 @@ def reset(context: typer.Context) -> None:
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     server_process.reset(home)
     state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))
-    tell_of_shell()
+    warn_shell()
 
 
 @app.command()
@@ -137,8 +137,8 @@ def token(
 
     state: State = context.obj
     cloud = server_process.start(server_process.default_home())
-    found = remote_control.token(cloud, member, scope or ())
-    state.answer({"member": member, "token": found}, lambda: print(found))
+    access_token = remote_control.token(cloud, member, scope or ())
+    state.answer({"member": member, "token": access_token}, lambda: print(access_token))
 
 
 app.command("env")(print_environment)

@@ -15,7 +15,7 @@ import typer
 from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Unreachable, Usage
 
-__all__ = ["Shell", "lines_for", "print_environment", "tell_of_shell"]
+__all__ = ["Shell", "lines_for", "print_environment", "warn_shell"]
 
 
 class Shell(StrEnum):
@@ -24,9 +24,9 @@ class Shell(StrEnum):
     fish = "fish"
 
 
-_ALIKE = {"bash", "zsh", "sh", "dash", "ksh", "mksh", "ash"}
-_USE = {"fish": "tpuctl local env{} | source"}
-_USE_ELSEWHERE = 'eval "$(tpuctl local env{})"'
+_POSIX_SHELLS = {"bash", "zsh", "sh", "dash", "ksh", "mksh", "ash"}
+_USAGE_BY_SHELL = {"fish": "tpuctl local env{} | source"}
+_DEFAULT_USAGE = 'eval "$(tpuctl local env{})"'
 
 
 def print_environment(
@@ -55,8 +55,8 @@ def print_environment(
     """
     state: State = context.obj
     try:
-        chosen = shell or _shell_around()
-        values = _way_back() if unset else _environment(state, project)
+        target_shell = shell or _current_shell()
+        values = _unset_values() if unset else _environment(state, project)
     except TpuctlError:
         if not state.json:
             print("false;")  # a script that evaluates this is not to go on, and to Google
@@ -65,12 +65,12 @@ def print_environment(
         "set": {name: value for name, value in values.items() if value is not None},
         "unset": [name for name, value in values.items() if value is None],
     }
-    state.answer(data, lambda: print("".join(lines_for(chosen, values)), end=""))
+    state.answer(data, lambda: print("".join(lines_for(target_shell, values)), end=""))
     if not state.json and not state.quiet:
-        _tell(chosen, values, unset)
+        _print_usage(target_shell, values, unset)
 
 
-def tell_of_shell() -> None:
+def warn_shell() -> None:
     """Say that this shell is still pointed at a local cloud that is gone."""
     from tpuctl.emulator.client.shell_record import RECORD
 
@@ -99,11 +99,11 @@ def _fish_quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _shell_around() -> Shell:
+def _current_shell() -> Shell:
     name = Path(os.environ.get("SHELL") or "sh").name
     if name == "fish":
         return Shell.fish
-    if name in _ALIKE:
+    if name in _POSIX_SHELLS:
         return Shell.zsh if name == "zsh" else Shell.bash
     raise Usage(
         "Unknown shell",
@@ -132,15 +132,15 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     return environment_for(cloud, os.environ, project)
 
 
-def _way_back() -> dict[str, str | None]:
+def _unset_values() -> dict[str, str | None]:
     from tpuctl.emulator.client.shell_record import restore_variables
 
     return restore_variables(os.environ)
 
 
-def _tell(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:
+def _print_usage(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:
     """What to do with the lines, to somebody who sees them; else whether there were any."""
-    use = _USE.get(shell.value, _USE_ELSEWHERE)
+    use = _USAGE_BY_SHELL.get(shell.value, _DEFAULT_USAGE)
     if unset and not values:
         typer.echo("This shell was not pointed at the local cloud.", err=True)
     elif sys.stdout.isatty():

@@ -140,8 +140,8 @@ def add(
         "how": how,
         "seconds": seconds,
     }
-    made = remote_control.add_fault(_started(), kind, **fields)
-    state.answer(made, lambda: print(made["id"]))
+    fault = remote_control.add_fault(_started(), kind, **fields)
+    state.answer(fault, lambda: print(fault["id"]))
 
 
 @fault_app.command("list")
@@ -153,8 +153,8 @@ def list_faults(context: typer.Context) -> None:
     from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
-    found = remote_control.faults(_running())
-    state.answer(found, lambda: _show_faults(found))
+    listed = remote_control.faults(_running())
+    state.answer(listed, lambda: _show_faults(listed))
 
 
 @fault_app.command()
@@ -171,13 +171,13 @@ def remove(
 
     state: State = context.obj
     if (fault is None) == (not everything):
-        raise Usage("Wrong usage", "name a fault, or say --all", hint=_LIST)
+        raise Usage("Wrong usage", "name a fault, or say --all", hint=_LIST_HINT)
     cloud = _running()
     if fault is None:
-        gone = remote_control.remove_all_faults(cloud)
+        removed = remote_control.remove_all_faults(cloud)
     else:
-        gone = [remote_control.remove_fault(cloud, fault)]
-    state.answer(gone, lambda: _show_removed(gone))
+        removed = [remote_control.remove_fault(cloud, fault)]
+    state.answer(removed, lambda: _show_removed(removed))
 
 
 @fault_app.command()
@@ -194,11 +194,11 @@ def release(
 
     state: State = context.obj
     count = remote_control.release(_running(), fault, act=not drop)
-    told = f"{count} request{'' if count == 1 else 's'} {'cut off' if drop else 'let go'}"
-    state.answer({"released": count}, lambda: print(told))
+    text = f"{count} request{'' if count == 1 else 's'} {'cut off' if drop else 'let go'}"
+    state.answer({"released": count}, lambda: print(text))
 
 
-_LIST = "See which there are:\n    tpuctl local fault list"
+_LIST_HINT = "See which there are:\n    tpuctl local fault list"
 
 
 def _count(text: str) -> int | str:
@@ -225,10 +225,10 @@ def _running() -> LocalCloud:
     return cloud
 
 
-def _show_faults(found: Sequence[Mapping[str, Any]]) -> None:
+def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
     from tpuctl.view.tables import print_table
 
-    if not found:
+    if not faults:
         print("There are no faults.")
         return
     counted = (
@@ -236,21 +236,21 @@ def _show_faults(found: Sequence[Mapping[str, Any]]) -> None:
         *("problem", "due", "active", "free"),
     )
     rows = []
-    for one in found:
-        about = " ".join(f"{key}={value}" for key, value in one.items() if key not in counted)
-        held = [f"holds {waiting['method']}" for waiting in one["waiting"]]
-        left = one.get("free")
+    for fault in faults:
+        about = " ".join(f"{key}={value}" for key, value in fault.items() if key not in counted)
+        holds = [f"holds {waiting['method']}" for waiting in fault["waiting"]]
+        left = fault.get("free")
         room = [f"{left} bytes can still be written"] if left is not None else []
-        state = "; ".join([*held, *room, *([one["problem"]] if one["problem"] else [])])
-        at = f" from call {one['at']} on" if one.get("at") else ""
-        rows.append((one["id"], about, f"{one['used']} of {one['times']}{at}", state))
+        state = "; ".join([*holds, *room, *([fault["problem"]] if fault["problem"] else [])])
+        at = f" from call {fault['at']} on" if fault.get("at") else ""
+        rows.append((fault["id"], about, f"{fault['used']} of {fault['times']}{at}", state))
     print_table(("fault", "about", "used", ""), rows)
 
 
-def _show_removed(gone: Sequence[Mapping[str, Any]]) -> None:
-    for one in gone:
-        print(f"{one['id']} removed, used {one['used']} of {one['times']}")
-    if not gone:
+def _show_removed(removed: Sequence[Mapping[str, Any]]) -> None:
+    for fault in removed:
+        print(f"{fault['id']} removed, used {fault['used']} of {fault['times']}")
+    if not removed:
         print("There were no faults.")
 
 
@@ -280,11 +280,11 @@ def set_setting(
 
     state: State = context.obj
     if name is None:
-        told = remote_control.settings(_running())
+        settings = remote_control.settings(_running())
     else:
         changes = _changes(name, values or [])
-        told = remote_control.change_settings(_started(), **changes)
-    state.answer(told, lambda: _show_settings(told))
+        settings = remote_control.change_settings(_started(), **changes)
+    state.answer(settings, lambda: _show_settings(settings))
 
 
 _FORMS = {
@@ -296,7 +296,7 @@ _FORMS = {
     "reservation": "reservation NAME on|off",
     "pace": "pace instant|quick|real",
 }
-_SWITCHED = {
+_SWITCHES = {
     "policy": "policies",
     "denied-permission": "denied_permissions",
     "reservation": "reservations",
@@ -308,7 +308,7 @@ def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
     if name not in _FORMS:
         from tpuctl.spelling import nearest
 
-        close = "".join(f"; did you mean {one}?" for one in nearest(name, _FORMS, 1))
+        close = "".join(f"; did you mean {suggestion}?" for suggestion in nearest(name, _FORMS, 1))
         forms = "\n".join(f"    tpuctl local set {form}" for form in _FORMS.values())
         raise Usage("No such setting", f"{name}{close}", hint=f"The settings are\n{forms}")
     if len(values) != len(_FORMS[name].split()) - 1:
@@ -330,20 +330,20 @@ def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
     item, switch = values
     if switch not in ("on", "off"):
         raise _malformed(name, f"{switch} is neither on nor off")
-    return {_SWITCHED[name]: {item: switch == "on"}}
+    return {_SWITCHES[name]: {item: switch == "on"}}
 
 
-def _malformed(name: str, why: str) -> Usage:
-    return Usage("Wrong usage", why, hint=f"Write it as\n    tpuctl local set {_FORMS[name]}")
+def _malformed(name: str, problem: str) -> Usage:
+    return Usage("Wrong usage", problem, hint=f"Write it as\n    tpuctl local set {_FORMS[name]}")
 
 
-def _show_settings(told: Mapping[str, Any]) -> None:
+def _show_settings(settings: Mapping[str, Any]) -> None:
     from tpuctl.view.tables import print_facts
 
-    rows = [("pace", str(told["pace"])), ("nodes", str(told["nodes"]))]
-    rows.append(("propagation", f"{told['propagation']:g} s"))
-    for limit, places in told["quota"].items():
+    rows = [("pace", str(settings["pace"])), ("nodes", str(settings["nodes"]))]
+    rows.append(("propagation", f"{settings['propagation']:g} s"))
+    for limit, places in settings["quota"].items():
         rows += [("quota", f"{limit} {place} {number}") for place, number in places.items()]
-    for name, key in _SWITCHED.items():
-        rows += [(name, f"{item} on") for item in told[key]]
+    for name, key in _SWITCHES.items():
+        rows += [(name, f"{item} on") for item in settings[key]]
     print_facts(rows)

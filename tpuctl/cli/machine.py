@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-LAST_PORT = 65535
+MAX_PORT = 65535
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def ssh(
     state: State = context.obj
     worker, line = _ssh_words(list(words or ()), all_workers=all_workers)
     if all_workers or state.json:
-        return _run_everywhere(state, line, None if all_workers else worker)
+        return _run_on_workers(state, line, None if all_workers else worker)
     return _exec_ssh(state, line, worker)
 
 
@@ -82,9 +82,11 @@ def cp(
     from tpuctl.model.copy_path import parse_copy
 
     state: State = context.obj
-    wanted = parse_copy(paths, all_workers=all_workers)
-    done = state.wait_for(state.tpuctl().copy(wanted, recursive=recursive))
-    data = [{"worker": one.worker, "files": one.files, "bytes": one.bytes} for one in done]
+    request = parse_copy(paths, all_workers=all_workers)
+    done = state.wait_for(state.tpuctl().copy(request, recursive=recursive))
+    data = [
+        {"worker": result.worker, "files": result.files, "bytes": result.bytes} for result in done
+    ]
     state.answer({"workers": data})
 
 
@@ -111,15 +113,15 @@ def forward(
 
     state: State = context.obj
     number = _worker(worker)
-    wanted = [_port(one) for one in ports]
+    mappings = [_port(port) for port in ports]
     tpuctl = state.tpuctl()
     state.data = {"worker": number, "ports": []}
     tell = tpuctl.emit
 
     def note(event: Event) -> None:
         if isinstance(event, PortForwarded):
-            one = {"port": event.port, "local_port": event.local_port, "url": event.url}
-            state.data["ports"].append(one)
+            mapping = {"port": event.port, "local_port": event.local_port, "url": event.url}
+            state.data["ports"].append(mapping)
         tell(event)
 
     tpuctl.emit = note
@@ -129,7 +131,7 @@ def forward(
 
         from tpuctl.model.events import Note
 
-        async with tpuctl.forward_ports(wanted, number):
+        async with tpuctl.forward_ports(mappings, number):
             tell(Note("Ctrl-C ends it."))
             await asyncio.Event().wait()
 
@@ -149,7 +151,7 @@ def _exec_ssh(state: State, line: str, worker: int) -> int:
     os.execvp(command[0], command)
 
 
-def _run_everywhere(state: State, line: str, worker: int | None) -> int:
+def _run_on_workers(state: State, line: str, worker: int | None) -> int:
     from tpuctl.errors import Usage
 
     if not line:
@@ -164,11 +166,15 @@ def _run_everywhere(state: State, line: str, worker: int | None) -> int:
     if worker is None:
         state.view.name_workers(range(tpuctl.stack.worker_count))
     endings = state.wait_for(tpuctl.run_on_workers(line, worker))
-    ordered = sorted(endings, key=lambda one: one.worker)
+    ordered = sorted(endings, key=lambda ending: ending.worker)
     state.answer(
-        {"workers": [{"worker": one.worker, "exit_code": one.exit_code} for one in ordered]}
+        {
+            "workers": [
+                {"worker": ending.worker, "exit_code": ending.exit_code} for ending in ordered
+            ]
+        }
     )
-    return next((one.exit_code for one in endings if one.exit_code != 0), 0)
+    return next((ending.exit_code for ending in endings if ending.exit_code != 0), 0)
 
 
 def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
@@ -213,11 +219,11 @@ def _port(text: str) -> PortMapping:
     from tpuctl.flows.forward import PortMapping
 
     match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
-    numbers = [int(one) for one in match.groups() if one is not None] if match else []
-    if not numbers or not all(0 < one <= LAST_PORT for one in numbers):
+    numbers = [int(group) for group in match.groups() if group is not None] if match else []
+    if not numbers or not all(0 < number <= MAX_PORT for number in numbers):
         raise Usage(
             "No such port",
-            f"{text} is not PORT or PORT:LOCALPORT, each from 1 to {LAST_PORT}",
+            f"{text} is not PORT or PORT:LOCALPORT, each from 1 to {MAX_PORT}",
             hint="For example\n    tpuctl forward 6006:8080",
             where=text,
         )

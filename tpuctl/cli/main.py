@@ -16,7 +16,7 @@ import typer
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist, require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
-from tpuctl.cli.suggestions import usage_problem
+from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
 
@@ -24,37 +24,43 @@ __all__ = ["run"]
 
 INTERRUPTED = 130
 BUG = 70
-FALSE = ("", "0", "false", "False", "no", "off")
+FALSE_VALUES = ("", "0", "false", "False", "no", "off")
 PAGES = {"--help", "-h", "--version"}
-NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-NOT_OURS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
+ENVIRONMENT_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+ENVIRONMENT_ERRORS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EMFILE}
 
 
 def run(arguments: Sequence[str]) -> int:
     """The whole program; exit codes are those of docs/reference/exit-codes.md."""
-    ours = list(arguments)
-    own = ours[: ours.index("--")] if "--" in ours else ours
-    wants_json = "--json" in own or os.environ.get("TPUCTL_JSON", "") not in FALSE
+    all_arguments = list(arguments)
+    own_arguments = (
+        all_arguments[: all_arguments.index("--")] if "--" in all_arguments else all_arguments
+    )
+    wants_json = "--json" in own_arguments or os.environ.get("TPUCTL_JSON", "") not in FALSE_VALUES
     state = State(json=wants_json)
     disable_async_rest()
     try:
         _require_folder()
-        require_text(ours)
-        with _in_data(state) if wants_json and PAGES & {*own} else contextlib.nullcontext():
+        require_text(all_arguments)
+        with (
+            _capture_page(state)
+            if wants_json and PAGES & {*own_arguments}
+            else contextlib.nullcontext()
+        ):
             code = command_line().main(
-                hoist(ours), standalone_mode=False, obj=state, prog_name="tpuctl"
+                hoist(all_arguments), standalone_mode=False, obj=state, prog_name="tpuctl"
             )
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
         exit_code = error.exit_code
-        state.problems(_whole(error) if state.verbose else error.diagnostics)
+        state.problems(_with_causes(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
         context = getattr(error, "ctx", None)
         if context is not None and context.parent is not None and not state.command:
             # Nothing ran that would have noted it.
             state.command = context.command_path.partition(" ")[2]
-        state.problems([usage_problem(error)])
+        state.problems([usage_diagnostic(error)])
     except (Declined, typer.Abort):
         exit_code = INTERRUPTED
         state.problems(
@@ -74,33 +80,33 @@ def run(arguments: Sequence[str]) -> int:
         _silence_stdout()
         return 0
     except OSError as error:
-        exit_code = BUG if error.errno not in NOT_OURS else TpuctlError.exit_code
+        exit_code = BUG if error.errno not in ENVIRONMENT_ERRORS else TpuctlError.exit_code
         state.problems([_bug(error, state.verbose) if exit_code == BUG else _file_problem(error)])
     except Exception as error:
         exit_code = BUG
         state.problems([_bug(error, state.verbose)])
     finally:
         state.close_view()
-        _note_names(state)
+        _remember_names(state)
     if state.json and not _print_envelope(state, exit_code):
         return exit_code or TpuctlError.exit_code
     return exit_code
 
 
 @contextlib.contextmanager
-def _in_data(state: State) -> Iterator[None]:
+def _capture_page(state: State) -> Iterator[None]:
     """What help and version print becomes the envelope's data."""
     with contextlib.redirect_stdout(io.StringIO()) as page:
         yield
     state.data = {"text": page.getvalue().rstrip("\n")}
 
 
-def _note_names(state: State) -> None:
+def _remember_names(state: State) -> None:
     """Keep for completion what the command came across."""
-    if state.made:
-        from tpuctl.cli.completion.seen_names import note
+    if state.clients:
+        from tpuctl.cli.completion.name_history import remember
 
-        note(state.stacks, state.command, state.data)
+        remember(state.stacks, state.command, state.data)
 
 
 def _require_folder() -> None:
@@ -111,7 +117,7 @@ def _require_folder() -> None:
         raise Usage("No current folder", detail, hint="Change to another one.") from error
 
 
-def _whole(error: TpuctlError) -> list[Diagnostic]:
+def _with_causes(error: TpuctlError) -> list[Diagnostic]:
     """With all that led to it: the cloud's answer as its client understood it."""
     first, *others = error.diagnostics
     lines, cause, met = [first.detail], error.__cause__, {id(error)}
@@ -119,7 +125,7 @@ def _whole(error: TpuctlError) -> list[Diagnostic]:
         met.add(id(cause))
         lines.append(f"from {type(cause).__module__}.{type(cause).__qualname__}: {cause}")
         details = getattr(cause, "details", None)
-        lines += [f"    {one}" for one in details] if isinstance(details, list) else []
+        lines += [f"    {detail}" for detail in details] if isinstance(details, list) else []
         cause = cause.__cause__
     return [replace(first, detail="\n".join(filter(None, lines))), *others]
 
@@ -147,10 +153,10 @@ def _print_envelope(state: State, exit_code: int) -> bool:
     """Whether it could be printed."""
     import json
 
-    from tpuctl.view import Machine, envelope
+    from tpuctl.view import JsonLines, envelope
 
     view = state.view
-    diagnostics = view.diagnostics if isinstance(view, Machine) else []
+    diagnostics = view.diagnostics if isinstance(view, JsonLines) else []
     answer = envelope(state.command, exit_code, state.data, diagnostics)
     try:
         print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)

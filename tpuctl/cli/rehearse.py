@@ -12,7 +12,7 @@ import typer
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import type_option
-from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, what_to_run
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
 from tpuctl.cli.state import Interrupted, State
 from tpuctl.errors import Usage
 
@@ -100,30 +100,30 @@ def rehearse(
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
-    what, form, words = what_to_run(
+    program, form, words = parse_program(
         script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
     )
     if compile_it:
-        given = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
-        _refuse(given, "says how to run, and --compile runs nothing")
-        return _compile(state, what, form, words, type_name, batch, sample or (), not no_check)
-    _refuse({"--type": type_name, "--batch": batch}, "is for --compile alone")
+        run_options = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
+        _reject_options(run_options, "says how to run, and --compile runs nothing")
+        return _compile(state, program, form, words, type_name, batch, sample or (), not no_check)
+    _reject_options({"--type": type_name, "--batch": batch}, "is for --compile alone")
     tpuctl = state.tpuctl()
-    wanted = tpuctl.submission(
-        what,
+    submission = tpuctl.submission(
+        program,
         words,
         form=form,
         check=not no_check,
         secrets=dict(map(parse_option, secret or ())),
     )
-    typed = _typed(what, form, words)
-    return _run(state, tpuctl, wanted, typed, steps, seconds, sample or (), tensorflow)
+    typed = _script_command(program, form, words)
+    return _run(state, tpuctl, submission, typed, steps, seconds, sample or (), tensorflow)
 
 
 def _run(
     state: State,
     tpuctl: Tpuctl,
-    wanted: Submission,
+    submission: Submission,
     typed: str,
     steps: int | None,
     seconds: float | None,
@@ -132,20 +132,20 @@ def _run(
 ) -> int:
     from tpuctl.api.local_buckets import parse_sample
     from tpuctl.api.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
-    from tpuctl.view.findings import Paper
+    from tpuctl.view.findings import TextOutput
     from tpuctl.view.rehearsal import rehearsal_data, rehearsal_lines
 
-    wish = RehearsalOptions(
+    options = RehearsalOptions(
         steps=STEPS if steps is None else steps,
         seconds=TIMEOUT_SECONDS if seconds is None else seconds,
         samples=tuple(map(parse_sample, samples)),
         tensorflow=tensorflow or None,
         is_verbose=state.verbose,
     )
-    tpuctl.emit = _dim(state, tpuctl.emit)
-    done = state.wait_for(rehearse(tpuctl, wanted, wish))
-    paper = Paper.of(sys.stdout, no_color=state.no_color)
-    lines = rehearsal_lines(done, paper, lambda name: f"{state.typed} {name} {typed}")
+    tpuctl.emit = _dim_output(state, tpuctl.emit)
+    done = state.wait_for(rehearse(tpuctl, submission, options))
+    paper = TextOutput.of(sys.stdout, no_color=state.no_color)
+    lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
     state.answer(rehearsal_data(done), lambda: print("\n".join(lines)))
     if done.is_interrupted:
         state.after_interrupt = ("what was seen until then is above", "")
@@ -153,14 +153,14 @@ def _run(
     return FAILED if done.judgement.has_errors else 0
 
 
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    for option, value in given.items():
+def _reject_options(options: Mapping[str, object], problem: str) -> None:
+    for option, value in options.items():
         if value:
             raise Usage(
                 "Options contradict",
-                f"{option} {why}",
+                f"{option} {problem}",
                 hint=f"Leave out {option} or --compile."
-                if "alone" not in why
+                if "alone" not in problem
                 else f"Leave out {option}, or add --compile.",
                 where=option,
             )
@@ -168,7 +168,7 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
 
 def _compile(
     state: State,
-    what: str,
+    program: str,
     form: JobKind,
     words: Sequence[str],
     type_name: str,
@@ -180,33 +180,33 @@ def _compile(
 
     from tpuctl.api.compile import compile_script
     from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.view.compilation import compiled_lines
+    from tpuctl.view.compilation import report_lines
 
     if form != "script":
         raise Usage(
             "Only a script can be compiled",
-            f"{what} is a module",
+            f"{program} is a module",
             hint="Name the file itself:\n    tpuctl rehearse --compile SCRIPT",
         )
     tpuctl = state.tpuctl()
     has_stack = tpuctl.stack_file.exists() or tpuctl.stack_file != Path("tpuctl.yaml")
-    wanted = tpuctl.submission(what, words, form=form, check=check) if has_stack else None
+    submission = tpuctl.submission(program, words, form=form, check=check) if has_stack else None
     work = compile_script(
-        Path(what),
+        Path(program),
         words,
         tpuctl.stack if has_stack else None,
         tpuctl.emit,
         type_name=type_name or None,
         batch=batch,
-        variables=wanted.secrets.values if wanted is not None else None,
+        variables=submission.secrets.values if submission is not None else None,
         samples=tuple(map(parse_sample, samples)),
     )
     report = state.wait_for(work)
-    state.answer(report.as_dict(), lambda: print("\n".join(compiled_lines(report))))
+    state.answer(report.as_dict(), lambda: print("\n".join(report_lines(report))))
     return report.exit_code
 
 
-def _dim(state: State, emit: Emit) -> Emit:
+def _dim_output(state: State, emit: Emit) -> Emit:
     """The script's own words stand back in a terminal with colors."""
     import os
     from dataclasses import replace
@@ -227,7 +227,7 @@ def _dim(state: State, emit: Emit) -> Emit:
     return tell
 
 
-def _typed(what: str, form: JobKind, words: Sequence[str]) -> str:
+def _script_command(program: str, form: JobKind, words: Sequence[str]) -> str:
     """As it follows `tpuctl run`, or `tpuctl rehearse`."""
-    start = ["-m", what] if form == "module" else [what]
+    start = ["-m", program] if form == "module" else [program]
     return shlex.join([*start, *(["--", *words] if words else [])])

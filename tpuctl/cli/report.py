@@ -34,8 +34,8 @@ def show(context: typer.Context, job: Job = "") -> None:
 
     state: State = context.obj
     state.command = "jobs show"
-    found = _read(state, job)
-    state.answer(report_data(found), lambda: print_run(found, state.typed))
+    run_report = _load_report(state, job)
+    state.answer(report_data(run_report), lambda: print_run(run_report, state.command_prefix))
 
 
 def report(
@@ -67,21 +67,21 @@ def report(
             hint="Name a file with --output.",
             where="--output",
         )
-    found = _read(state, job)
+    run_report = _load_report(state, job)
     if is_stdout:
-        state.answer(None, lambda: print(page(found), end=""))
+        state.answer(None, lambda: print(page(run_report), end=""))
         return
-    file = output or Path(f"{found.record.id}.html")
-    file.write_text(page(found), "utf-8")  # written anew: it tells the same run
+    file = output or Path(f"{run_report.record.id}.html")
+    file.write_text(page(run_report), "utf-8")  # written anew: it tells the same run
     if browser:
         import webbrowser
 
         if not webbrowser.open(file.absolute().as_uri()):
             print("No browser could be opened.", file=sys.stderr)
-    state.answer({**report_data(found), "file": str(file)}, lambda: print(file))
+    state.answer({**report_data(run_report), "file": str(file)}, lambda: print(file))
 
 
-def _read(state: State, job: str) -> RunReport:
+def _load_report(state: State, job: str) -> RunReport:
     tpuctl = state.tpuctl()
 
     async def work() -> RunReport:

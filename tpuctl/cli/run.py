@@ -10,7 +10,7 @@ import typer
 
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL, AllWorkers, job_data
-from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, what_to_run
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
 from tpuctl.cli.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import Usage
@@ -97,14 +97,16 @@ def run(
     from tpuctl.model.secret_sources import parse_option
 
     state: State = context.obj
-    _require_sense(down=down, detach=detach)
+    _validate_options(down=down, detach=detach)
     seconds = duration(timeout, "--timeout")
-    what, form, words = what_to_run(script, module, arguments or (), context.meta[AFTER_DASHES])
+    program, form, words = parse_program(
+        script, module, arguments or (), context.meta[AFTER_DASHES]
+    )
     tpuctl = state.tpuctl()
 
     def check() -> Submission:
         return tpuctl.submission(
-            what,
+            program,
             words,
             form=form,
             check=not no_check,
@@ -112,15 +114,15 @@ def run(
             secrets=dict(map(parse_option, secret or ())),
         )
 
-    submission = check() if no_check else _as_phase(tpuctl, check, up=up)
+    submission = check() if no_check else _check_as_step(tpuctl, check, up=up)
     if detach:
-        return state.wait_for(_detached(state, tpuctl, submission, up=up))
-    return _attended(
+        return state.wait_for(_run_detached(state, tpuctl, submission, up=up))
+    return _run_attached(
         state, tpuctl, submission, up=up, down=down, all_workers=all_workers, seconds=seconds
     )
 
 
-def _require_sense(*, down: bool, detach: bool) -> None:
+def _validate_options(*, down: bool, detach: bool) -> None:
     """Raises Usage for options that contradict each other."""
     if down and detach:
         raise Usage(
@@ -132,7 +134,7 @@ def _require_sense(*, down: bool, detach: bool) -> None:
         )
 
 
-def _as_phase(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
+def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
     """The check as a step of the story: the first of all that come, unless `up` comes between."""
     from tpuctl.engine.step import step
     from tpuctl.flows.run import PHASES, planned_phases
@@ -145,11 +147,11 @@ def _as_phase(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> S
     return submission
 
 
-async def _detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
+async def _run_detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
     from tpuctl.flows.run import RunState, up_and_start
 
     ran = RunState()
-    with _telling(state, ran):
+    with _recording_result(state, ran):
         record = await up_and_start(
             tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
         )
@@ -159,12 +161,12 @@ async def _detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up:
         return failed
     state.answer(
         state.data,
-        lambda: print(f"{record.id}\n\nNext:\n    {state.typed} logs -f {record.id}"),
+        lambda: print(f"{record.id}\n\nNext:\n    {state.command_prefix} logs -f {record.id}"),
     )
     return 0
 
 
-def _attended(
+def _run_attached(
     state: State,
     tpuctl: Tpuctl,
     submission: Submission,
@@ -179,7 +181,7 @@ def _attended(
     from tpuctl.flows.signals import SignalReceived
 
     ran = flow.RunState()
-    with _telling(state, ran):
+    with _recording_result(state, ran):
         try:
             exit_code = state.wait_for(
                 flow.run(
@@ -199,12 +201,12 @@ def _attended(
             raise Interrupted from None
     followed = ran.follow_result
     if ran.record is not None and followed and not (followed.still_running or followed.is_urgent):
-        _tell_next(state, tpuctl, ran, ran.record)
+        _suggest_next(state, tpuctl, ran, ran.record)
     return exit_code
 
 
 @contextmanager
-def _telling(state: State, ran: RunState) -> Iterator[None]:
+def _recording_result(state: State, ran: RunState) -> Iterator[None]:
     """Within, a run's state becomes what the command answers, also where it raises."""
     from tpuctl.view.stack import remaining_data
 
@@ -221,7 +223,7 @@ def _telling(state: State, ran: RunState) -> Iterator[None]:
         state.data = data or None
 
 
-def _tell_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
+def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
     """What can be typed after the job's end."""
     from tpuctl.model.events import Note
 
@@ -232,5 +234,13 @@ def _tell_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -
         commands.append("down")
     if not state.json:
         tpuctl.emit(
-            Note("\n".join(["", "Next:", *(f"    {state.typed} {one}" for one in commands)]))
+            Note(
+                "\n".join(
+                    [
+                        "",
+                        "Next:",
+                        *(f"    {state.command_prefix} {command}" for command in commands),
+                    ]
+                )
+            )
         )

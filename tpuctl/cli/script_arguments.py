@@ -11,7 +11,7 @@ from tpuctl.errors import Usage
 if TYPE_CHECKING:
     from tpuctl.model.job import JobKind
 
-__all__ = ["AFTER_DASHES", "AfterDashes", "what_to_run"]
+__all__ = ["AFTER_DASHES", "AfterDashes", "parse_program"]
 
 AFTER_DASHES = "tpuctl.after-dashes"
 
@@ -25,19 +25,19 @@ class AfterDashes(Command):
         return super().parse_args(ctx, args[:here])
 
 
-def what_to_run(
+def parse_program(
     script: str | None,
     module: str | None,
-    given: Sequence[str],
+    arguments: Sequence[str],
     after: Sequence[str],
     command: str = "run",
 ) -> tuple[str, JobKind, list[str]]:
     """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
     if module is not None:
         before = [] if script is None else [script]
-        return module, "module", [*before, *given, *after]
+        return module, "module", [*before, *arguments, *after]
     if script is not None:
-        return script, "script", [*given, *after]
+        return script, "script", [*arguments, *after]
     if after:
         return after[0], "shell", list(after[1:])
     raise Usage(

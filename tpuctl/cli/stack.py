@@ -37,7 +37,7 @@ def plan(context: typer.Context) -> None:
 
     def show() -> None:
         _show_prepared(state, prepared)
-        print(f"\nNext:\n    {state.typed} up")
+        print(f"\nNext:\n    {state.command_prefix} up")
 
     state.answer(_plan_data(prepared), show)
 
@@ -53,7 +53,7 @@ def up(context: typer.Context) -> None:
     state: State = context.obj
     tpuctl = state.tpuctl()
 
-    prepared = state.wait_for(tpuctl.up(lambda one: confirm_up(state, one)))
+    prepared = state.wait_for(tpuctl.up(lambda prepared_plan: confirm_up(state, prepared_plan)))
     stack = prepared.stack
 
     def show() -> None:
@@ -61,7 +61,7 @@ def up(context: typer.Context) -> None:
         print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
         print(cost_sentence(prepared.cost, is_free=state.is_free))
         script = guess_script(state.stack_file)
-        print(f"\nNext:\n    {state.typed} run {script}\n    {state.typed} down")
+        print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")
 
     state.answer(_plan_data(prepared), show)
 
@@ -96,46 +96,50 @@ def status(
 
     Example: tpuctl status --watch
     """
-    from tpuctl.cli.status import moment_data, show_moment, watch_here
+    from tpuctl.cli.status import show_snapshot, snapshot_data, watch_status
     from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
-    tpuctl = _named(context, stack, project)
+    tpuctl = _client(context, stack, project)
     commands = {
-        "up": f"{state.typed} up",
-        "down": f"{state.typed} down{_as_options(stack, project)}",
+        "up": f"{state.command_prefix} up",
+        "down": f"{state.command_prefix} down{_stack_options(stack, project)}",
     }
     if watch:
-        watch_here(state, tpuctl, interval, commands)
+        watch_status(state, tpuctl, interval, commands)
         return
     moment = state.wait_for(tpuctl.snapshot())
     if stack and not moment.status.inventory:
         state.view.on(
             Note(
                 f"Should there be something? See what stacks {project} has:\n"
-                f"    {state.typed_anywhere} orphans --all --project {shlex.quote(project)}"
+                f"    {state.cloud_prefix} orphans --all --project {shlex.quote(project)}"
             )
         )
     if moment.problem is not None:
         state.view.on(WarningIssued(moment.problem))
 
     def show() -> None:
-        show_moment(moment, commands, is_free=state.is_free)
+        show_snapshot(moment, commands, is_free=state.is_free)
         if moment.status.nodes and not moment.status.advice:
-            then = [] if stack else [_about_jobs(state, moment)]
-            print("\n".join(["", "Next:", *(f"    {one}" for one in [*then, commands["down"]])]))
+            then = [] if stack else [_job_command(state, moment)]
+            print(
+                "\n".join(
+                    ["", "Next:", *(f"    {command}" for command in [*then, commands["down"]])]
+                )
+            )
 
-    state.answer(moment_data(moment), show)
+    state.answer(snapshot_data(moment), show)
 
 
-def _about_jobs(state: State, moment: Snapshot) -> str:
+def _job_command(state: State, moment: Snapshot) -> str:
     """What can be typed about the job that runs, else to run one."""
     from tpuctl.flows.init import guess_script
 
-    running = [one.record.id for one in moment.jobs if one.status.exit_code is None]
+    running = [job.record.id for job in moment.jobs if job.status.exit_code is None]
     if running:
-        return f"{state.typed} logs -f {running[0]}"
-    return f"{state.typed} run {guess_script(state.stack_file)}"
+        return f"{state.command_prefix} logs -f {running[0]}"
+    return f"{state.command_prefix} run {guess_script(state.stack_file)}"
 
 
 def down(
@@ -154,7 +158,7 @@ def down(
     from tpuctl.view.stack import remaining_data, show_plan, show_remaining
 
     state: State = context.obj
-    tpuctl = _named(context, stack, project)
+    tpuctl = _client(context, stack, project)
 
     def confirm(teardown: Teardown) -> None:
         if state.yes:
@@ -171,19 +175,19 @@ def down(
         if done.leaks:
             charged = on_google("Still charged", is_free=state.is_free)
             print(f"{charged}: {', '.join(leak.address for leak in done.leaks)}.")
-            print(f"To try again:\n    {state.typed} down{_as_options(stack, project)}")
+            print(f"To try again:\n    {state.command_prefix} down{_stack_options(stack, project)}")
         else:
-            kept = [
+            kept_items = [
                 item.address for item in done.remaining if item.state == "kept" and item.is_billable
             ]
-            rest = f" but {', '.join(kept)}, asked to stay" if kept else ""
+            rest = f" but {', '.join(kept_items)}, asked to stay" if kept_items else ""
             print(f"\nNothing that costs money is left{rest}.")
-            named = _as_options(stack, project)
-            if any(address.startswith("bucket/") for address in kept):
+            options = _stack_options(stack, project)
+            if any(address.startswith("bucket/") for address in kept_items):
                 print("To delete the bucket too, with all that is in it:")
-                print(f"    {state.typed} down --delete-bucket{named}")
-            if not named:
-                print(f"To bring the stack up again:\n    {state.typed} up")
+                print(f"    {state.command_prefix} down --delete-bucket{options}")
+            if not options:
+                print(f"To bring the stack up again:\n    {state.command_prefix} up")
 
     state.answer({"remaining": remaining_data(done.remaining)}, show)
     return 1 if done.leaks else 0
@@ -210,20 +214,20 @@ def orphans(
     else:
         _require_stack_file(state, "the project itself with --project")
     tpuctl = state.tpuctl(project=project)
-    found = Orphans.of(tpuctl.project, state.wait_for(tpuctl.orphans()))
+    project_orphans = Orphans.of(tpuctl.project, state.wait_for(tpuctl.orphans()))
 
     def command(stack: str) -> str:
-        return f"{state.typed_anywhere} down{_as_options(stack, found.project)}"
+        return f"{state.cloud_prefix} down{_stack_options(stack, project_orphans.project)}"
 
     def show() -> None:
-        up = f"{state.typed_anywhere} up"
-        show_orphans(found, command, up, everything=everything, is_free=state.is_free)
+        up = f"{state.cloud_prefix} up"
+        show_orphans(project_orphans, command, up, everything=everything, is_free=state.is_free)
 
-    state.answer(orphans_data(found, command), show)
-    return 1 if found.is_charged else 0
+    state.answer(orphans_data(project_orphans, command), show)
+    return 1 if project_orphans.is_charged else 0
 
 
-def _named(context: typer.Context, stack: str, project: str) -> Tpuctl:
+def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
     """The stack of these names, of which both or none are given, else the stack file's."""
     state: State = context.obj
     if not stack and not project:
@@ -284,7 +288,7 @@ def _refuse_stack_file(context: typer.Context, others: str) -> None:
         )
 
 
-def _as_options(stack: str, project: str) -> str:
+def _stack_options(stack: str, project: str) -> str:
     """What a command needs to speak of the same stack without its file."""
     if not stack:
         return ""

@@ -64,7 +64,7 @@ class State:
     no_color: bool = False
     yes: bool = False
     data: Any = None
-    made: list[Tpuctl] = field(default_factory=list, repr=False)  # the stacks it spoke of
+    clients: list[Tpuctl] = field(default_factory=list, repr=False)  # the stacks it spoke of
     after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, where that is not the command's
     _view: View | None = field(default=None, repr=False)
 
@@ -89,36 +89,36 @@ class State:
             self._view.close()
 
     @property
-    def typed(self) -> str:
+    def command_prefix(self) -> str:
         """How the user would start another command that speaks to the same cloud and stack."""
-        parts = [self.typed_anywhere]
+        parts = [self.cloud_prefix]
         if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
             parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
         return " ".join(parts)
 
     @property
-    def typed_anywhere(self) -> str:
+    def cloud_prefix(self) -> str:
         """Like `typed`, of any stack of the same cloud."""
         is_told = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
         return "tpuctl --cloud local" if is_told else "tpuctl"
 
-    def as_typed(self, one: Diagnostic) -> Diagnostic:
+    def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
         """With the commands in its hint as the user would have to type them."""
-        return replace(one, hint=self._typed_in(one.hint))
+        return replace(diagnostic, hint=self._add_command_prefix(diagnostic.hint))
 
-    def _typed_in(self, text: str) -> str:
-        return COMMAND.sub(lambda found: f"{found[1]}{self.typed} ", text)
+    def _add_command_prefix(self, text: str) -> str:
+        return COMMAND.sub(lambda match: f"{match[1]}{self.command_prefix} ", text)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
-        self.view.problems([self.as_typed(one) for one in diagnostics])
+        self.view.problems([self.with_command_prefix(diagnostic) for diagnostic in diagnostics])
 
-    def _tell(self, event: Event) -> None:
+    def _show_event(self, event: Event) -> None:
         from tpuctl.model.events import Note, WarningIssued
 
         if isinstance(event, WarningIssued):
-            event = replace(event, diagnostic=self.as_typed(event.diagnostic))
+            event = replace(event, diagnostic=self.with_command_prefix(event.diagnostic))
         elif isinstance(event, Note):
-            event = Note(self._typed_in(event.text))
+            event = Note(self._add_command_prefix(event.text))
         self.view.on(event)
 
     def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
@@ -126,10 +126,14 @@ class State:
         from tpuctl.api.interface import Tpuctl
 
         made = Tpuctl(
-            self.stack_file, name=name, project=project, cloud=self.cloud.value, emit=self._tell
+            self.stack_file,
+            name=name,
+            project=project,
+            cloud=self.cloud.value,
+            emit=self._show_event,
         )
-        made.may_install = self.agrees
-        self.made.append(made)
+        made.may_install = self.asks_permission
+        self.clients.append(made)
         made.names_workers = not (self.json and self.events)  # events say it themselves
         return made
 
@@ -137,10 +141,10 @@ class State:
     def stacks(self) -> Iterator[tuple[str, str, str]]:
         """Cloud, project and name of the stacks it spoke of: known only once something needed
         them."""
-        for made in self.made:
-            stack = vars(made).get("stack")
+        for client in self.clients:
+            stack = vars(client).get("stack")
             if stack is not None:
-                yield str(made.cloud_name), str(stack.project), str(stack.name)
+                yield str(client.cloud_name), str(stack.project), str(stack.name)
 
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
         """The result: kept for the envelope, or shown on stdout."""
@@ -181,7 +185,7 @@ class State:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def agrees(self, question: str) -> bool:
+    def asks_permission(self, question: str) -> bool:
         """Ask, unless --yes; False where the answer is no or there is no terminal."""
         try:
             self.confirm(question)

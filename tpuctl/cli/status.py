@@ -11,37 +11,45 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.snapshot import Snapshot
 
-__all__ = ["moment_data", "show_moment", "watch_here"]
+__all__ = ["show_snapshot", "snapshot_data", "watch_status"]
 
 
-def moment_data(moment: Snapshot) -> dict[str, Any]:
+def snapshot_data(moment: Snapshot) -> dict[str, Any]:
     from tpuctl.view.job_progress import job_now_data
     from tpuctl.view.status import status_data
 
-    seen = moment.status
+    stack_status = moment.status
     return status_data(
-        seen.stack,
-        seen.nodes,
-        seen.bucket,
-        seen.inventory,
-        seen.charges,
-        seen.advice,
-        [job_now_data(one) for one in moment.jobs],
+        stack_status.stack,
+        stack_status.nodes,
+        stack_status.bucket,
+        stack_status.inventory,
+        stack_status.charges,
+        stack_status.advice,
+        [job_now_data(job) for job in moment.jobs],
     )
 
 
-def show_moment(moment: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> None:
+def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> None:
     from tpuctl.view.job_progress import job_facts
     from tpuctl.view.status import show_status
 
-    seen = moment.status
-    jobs = [fact for one in moment.jobs for fact in job_facts(one, moment.at)]
+    stack_status = moment.status
+    jobs = [fact for job in moment.jobs for fact in job_facts(job, moment.at)]
     show_status(
-        seen.stack, seen.inventory, seen.charges, seen.advice, commands, jobs, is_free=is_free
+        stack_status.stack,
+        stack_status.inventory,
+        stack_status.charges,
+        stack_status.advice,
+        commands,
+        jobs,
+        is_free=is_free,
     )
 
 
-def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]) -> None:
+def watch_status(
+    state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]
+) -> None:
     """Show one moment after the other; in JSON a line for each, whether events were asked for
     or not, and the last one in the envelope."""
     from tpuctl.flows.signals import until_interrupted
@@ -51,15 +59,15 @@ def watch_here(state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[
 
     async def in_json() -> None:
         async for moment in tpuctl.watch(interval):
-            state.data = moment_data(moment)
+            state.data = snapshot_data(moment)
             problem = moment.problem
-            said = f"{problem.summary}: {problem.detail}" if problem is not None else ""
-            state.view.on(StatusUpdate(moment.at.isoformat(), state.data, said))
+            problem_text = f"{problem.summary}: {problem.detail}" if problem is not None else ""
+            state.view.on(StatusUpdate(moment.at.isoformat(), state.data, problem_text))
 
     async def for_people() -> None:
-        from tpuctl.view.live_status import Watching
+        from tpuctl.view.live_status import LiveStatus
 
-        with Watching(interval, commands, is_free=state.is_free) as watching:
+        with LiveStatus(interval, commands, is_free=state.is_free) as watching:
             async for moment in tpuctl.watch(interval):
                 watching.show(moment)
 

@@ -15,7 +15,7 @@ __all__ = [
     "require_type",
     "require_types",
     "require_zones",
-    "usage_problem",
+    "usage_diagnostic",
 ]
 NO_COMMAND = re.compile(r"No such command '(.*?)'")
 
@@ -31,123 +31,127 @@ def require_types(text: str) -> tuple[str, ...] | None:
     """The types that `v3-8`, `v5e`, `v6e-*` or several with commas name; None for no text."""
     from tpuctl.catalog import accelerator_types, generations, matching
 
-    known = accelerator_types()
+    types = accelerator_types()
     found: list[str] = []
     for word in _words(text):
         if word in generations():
-            found += (one.name for one in known.values() if one.generation == word)
+            found += (
+                accelerator.name for accelerator in types.values() if accelerator.generation == word
+            )
             continue
-        named = matching(word, known)
-        if not named:
+        matches = matching(word, types)
+        if not matches:
             raise _unknown_type(word)
-        found += named
+        found += matches
     return tuple(dict.fromkeys(found)) or None
 
 
 def require_generations(text: str) -> tuple[str, ...] | None:
     from tpuctl.catalog import generations
 
-    return _all_of(text, "TPU generation", "there is no generation {}", generations())
+    return _match_all(text, "TPU generation", "there is no generation {}", generations())
 
 
-def require_zones(text: str, known: Collection[str]) -> tuple[str, ...] | None:
+def require_zones(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
     """Those of the known zones that the text names; None for no text."""
     from tpuctl.catalog import region_of
 
     for word in _words(text):
-        if any(region_of(zone) == word for zone in known):
+        if any(region_of(zone) == word for zone in known_zones):
             hint = f"Give a zone of it, or the region:\n    --region {word}"
-            raise _refusal("zone", f"{word} is a region", hint)
-    return _all_of(text, "zone", "no TPU is offered in {}", known, "tpuctl zones")
+            raise _unknown_error("zone", f"{word} is a region", hint)
+    return _match_all(text, "zone", "no TPU is offered in {}", known_zones, "tpuctl zones")
 
 
-def require_regions(text: str, known: Collection[str]) -> tuple[str, ...] | None:
+def require_regions(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
     """The regions of known zones that the text names; None for no text."""
     from tpuctl.catalog import region_of
 
-    names = sorted({region_of(zone) for zone in known})
-    return _all_of(text, "region", "no TPU is offered in {}", names, "tpuctl zones --sort region")
+    names = sorted({region_of(zone) for zone in known_zones})
+    return _match_all(
+        text, "region", "no TPU is offered in {}", names, "tpuctl zones --sort region"
+    )
 
 
 def _words(text: str) -> list[str]:
     return [word for part in text.lower().split(",") if (word := part.strip())]
 
 
-def _all_of(
-    text: str, what: str, detail: str, known: Collection[str], command: str = ""
+def _match_all(
+    text: str, noun: str, detail: str, candidates: Collection[str], command: str = ""
 ) -> tuple[str, ...] | None:
     from tpuctl.catalog import matching
 
     found: list[str] = []
     for word in _words(text):
-        named = matching(word, known)
-        if not named:
-            raise _unknown(what, detail.format(word), word, known, command)
-        found += named
+        matches = matching(word, candidates)
+        if not matches:
+            raise _unknown(noun, detail.format(word), word, candidates, command)
+        found += matches
     return tuple(dict.fromkeys(found)) or None
 
 
 def _unknown_type(name: str) -> Exception:
     from tpuctl.catalog import accelerator_types, generations
 
-    known = accelerator_types()
-    if name.startswith("v5e-") and (meant := f"v5litepod-{name[4:]}") in known:
-        return _refusal("TPU type", f"there is no type {name}", f"Did you mean {meant}?")
+    types = accelerator_types()
+    if name.startswith("v5e-") and (renamed := f"v5litepod-{name[4:]}") in types:
+        return _unknown_error("TPU type", f"there is no type {name}", f"Did you mean {renamed}?")
     if "-" not in name:  # meant as a generation
         hint = f"There are {', '.join(generations())}, and types of them:\n    tpuctl types"
-        return _refusal("TPU type", f"there is no type or generation {name}", hint)
-    return _unknown("TPU type", f"there is no type {name}", name, known, "tpuctl types")
+        return _unknown_error("TPU type", f"there is no type or generation {name}", hint)
+    return _unknown("TPU type", f"there is no type {name}", name, types, "tpuctl types")
 
 
 def _unknown(
-    what: str, detail: str, name: str, known: Iterable[str], command: str = ""
+    noun: str, detail: str, name: str, candidates: Iterable[str], command: str = ""
 ) -> Exception:
     from tpuctl.spelling import nearest
 
-    names = list(known)
+    names = list(candidates)
     like = nearest(name, names)
     if like:
-        return _refusal(what, detail, f"Did you mean {', '.join(like)}?")
+        return _unknown_error(noun, detail, f"Did you mean {', '.join(like)}?")
     hint = f"All of them:\n    {command}" if command else f"There are {', '.join(names)}."
-    return _refusal(what, detail, hint)
+    return _unknown_error(noun, detail, hint)
 
 
-def _refusal(what: str, detail: str, hint: str) -> Exception:
+def _unknown_error(noun: str, detail: str, hint: str) -> Exception:
     from tpuctl.errors import Usage
 
-    return Usage(f"Unknown {what}", detail, hint=hint)
+    return Usage(f"Unknown {noun}", detail, hint=hint)
 
 
-def usage_problem(error: Any) -> Diagnostic:
+def usage_diagnostic(error: Any) -> Diagnostic:
     """A parser's complaint in our words, with the nearest command, option or value."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpuctl"
-    detail, meant = _complaint(error, context, path)
-    hint = f"Did you mean\n    {meant}\n" if meant else ""
+    detail, suggestion = _describe(error, context, path)
+    hint = f"Did you mean\n    {suggestion}\n" if suggestion else ""
     hint += f"See how it is used:\n    {path} --help"
     if path == "tpuctl run":
         hint = f"What is the script's own goes after --\n    tpuctl run SCRIPT -- ARGUMENTS\n{hint}"
     return Diagnostic("Wrong usage", detail, hint)
 
 
-def _complaint(error: Any, context: Any, path: str) -> tuple[str, str]:
+def _describe(error: Any, context: Any, path: str) -> tuple[str, str]:
     """What is wrong, and how it was probably meant, if anybody can tell."""
     message = error.format_message().replace("Value error, ", "")
     option = getattr(error, "option_name", None)
     if option is not None and hasattr(error, "possibilities"):
         like = _nearest(option, _options(context))
         return f"{path} has no option {option}", f"{path} {like}" if like else ""
-    if context is not None and (found := NO_COMMAND.match(message)):
-        like = nearest_command(found[1], context.command.list_commands(context)) or ""
-        name = f"{path} {found[1]}".partition(" ")[2]
+    if context is not None and (match := NO_COMMAND.match(message)):
+        like = nearest_command(match[1], context.command.list_commands(context)) or ""
+        name = f"{path} {match[1]}".partition(" ")[2]
         return f"there is no command {name}", f"{path} {like}" if like else ""
     parameter = getattr(error, "param", None)
     choices = _choices(parameter)
-    given = re.search(r": '(.*)' is not one of", message)
-    if parameter is not None and choices and given:
+    invalid_value = re.search(r": '(.*)' is not one of", message)
+    if parameter is not None and choices and invalid_value:
         name = parameter.opts[0]
-        like = _nearest(given[1], choices)
-        detail = f"{name} cannot be {given[1]}: it is {' or '.join(choices)}"
+        like = _nearest(invalid_value[1], choices)
+        detail = f"{name} cannot be {invalid_value[1]}: it is {' or '.join(choices)}"
         return detail, f"{path} {name} {like}" if like else ""
     return message, ""
 
@@ -155,19 +159,19 @@ def _complaint(error: Any, context: Any, path: str) -> tuple[str, str]:
 def _options(context: Any) -> list[str]:
     here, names = context, []
     while here is not None:
-        names += [name for one in here.command.get_params(here) for name in one.opts]
+        names += [name for parameter in here.command.get_params(here) for name in parameter.opts]
         here = here.parent
     return [name for name in names if name.startswith("--")]
 
 
 def _choices(parameter: Any) -> list[str]:
     described = getattr(parameter, "type_descriptor", None)
-    found = described.choices if described is not None else None
-    return [str(getattr(one, "value", one)) for one in found or ()]
+    values = described.choices if described is not None else None
+    return [str(getattr(value, "value", value)) for value in values or ()]
 
 
-def _nearest(word: str, known: list[str]) -> str:
+def _nearest(word: str, candidates: list[str]) -> str:
     from tpuctl.spelling import nearest
 
-    bare = {one.lstrip("-"): one for one in known}
-    return next((bare[one] for one in nearest(word.lstrip("-"), bare, 1)), "")
+    bare = {candidate.lstrip("-"): candidate for candidate in candidates}
+    return next((bare[candidate] for candidate in nearest(word.lstrip("-"), bare, 1)), "")

@@ -18,11 +18,11 @@ def register(app: typer.Typer) -> None:
     app.command("help")(show_help)
 
 
-def _topics(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def _complete_topics(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """What Tab offers: after a group's name its commands, else all commands."""
     words = list(ctx.params.get("words") or ())
     if not words:
-        return [(name, one.summary) for name, one in COMMANDS.items()] + [
+        return [(name, entry.summary) for name, entry in COMMANDS.items()] + [
             (OPTIONS, "the options of every command")
         ]
     root = ctx.find_root()
@@ -37,7 +37,7 @@ def show_help(
         typer.Argument(
             metavar="[COMMAND]...",
             help="A command, such as run or local fault add; or: options.",
-            autocompletion=_topics,
+            autocompletion=_complete_topics,
         ),
     ] = None,
 ) -> None:
@@ -52,28 +52,28 @@ def show_help(
     if words == [OPTIONS]:
         text = options_page(root.command, root)
     else:
-        text = _page_of(root, list(words or ()))
+        text = _help_page(root, list(words or ()))
     state.answer({"text": text}, lambda: print(text))
 
 
-def _page_of(root: Any, words: list[str]) -> str:
+def _help_page(root: Any, words: list[str]) -> str:
     from tpuctl.errors import Usage
 
     here, command = root, root.command
     for at, word in enumerate(words):
-        known = command.list_commands(here) if hasattr(command, "list_commands") else []
-        found = command.get_command(here, word) if word in known else None
-        if found is None:
-            meant = nearest_command(word, [*known, OPTIONS])
+        subcommands = command.list_commands(here) if hasattr(command, "list_commands") else []
+        subcommand = command.get_command(here, word) if word in subcommands else None
+        if subcommand is None:
+            suggestion = nearest_command(word, [*subcommands, OPTIONS])
             typed = " ".join(["tpuctl help", *words[:at]])
             raise Usage(
                 "Unknown command",
                 f"there is no command {' '.join(words[: at + 1])}",
-                hint=f"Did you mean\n    {typed} {meant}"
-                if meant
+                hint=f"Did you mean\n    {typed} {suggestion}"
+                if suggestion
                 else f"All of them:\n    {typed}",
             )
-        here = typer.Context(found, info_name=word, parent=here)
-        command = found
+        here = typer.Context(subcommand, info_name=word, parent=here)
+        command = subcommand
     text: str = command.get_help(here)
     return text

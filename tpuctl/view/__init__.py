@@ -1,9 +1,9 @@
 """Events and results, shown: in a terminal, as plain lines, as JSON."""
 
-from tpuctl.view.base import DUMB, View
-from tpuctl.view.json_lines import Machine, envelope
+from tpuctl.view.base import DUMB_TERMINALS, View
+from tpuctl.view.json_lines import JsonLines, envelope
 
-__all__ = ["Machine", "View", "choose", "envelope"]
+__all__ = ["JsonLines", "View", "choose", "envelope"]
 
 
 def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
@@ -12,8 +12,8 @@ def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
     import sys
 
     if json:
-        return Machine(events=events)
-    is_dumb = os.environ.get("TERM", "") in DUMB
+        return JsonLines(events=events)
+    is_dumb = os.environ.get("TERM", "") in DUMB_TERMINALS
     if quiet or is_dumb or not sys.stderr.isatty():
         from tpuctl.view.plain import Plain
 

@@ -8,10 +8,10 @@ from typing import Protocol
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 
-__all__ = ["DUMB", "View", "doing", "ended", "indent", "port_sentence"]
+__all__ = ["DUMB_TERMINALS", "View", "indent", "outcome_word", "port_sentence", "progress_word"]
 
-DUMB = ("dumb", "unknown")  # values of TERM: lines can be written, and nothing moved
-PAST = {
+DUMB_TERMINALS = ("dumb", "unknown")  # values of TERM: lines can be written, and nothing moved
+PAST_TENSE = {
     "check": "checked",
     "compile": "compiled",
     "connect": "connected",
@@ -47,14 +47,14 @@ class View(Protocol):
         ...
 
 
-def ended(event: StepFinished, action: str) -> str:
+def outcome_word(event: StepFinished, action: str) -> str:
     """How a finished step is told: "created", "failed"…"""
     if event.outcome is Outcome.DONE:
-        return PAST.get(action, action or "done")
+        return PAST_TENSE.get(action, action or "done")
     return str(event.outcome.value)
 
 
-def doing(action: str) -> str:
+def progress_word(action: str) -> str:
     """What a step is said to be at: "creating", "sending"…"""
     if action in ("run",):
         return "running"

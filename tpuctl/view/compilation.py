@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpuctl.preflight.compile.compile_report import Answer, CompileReport, Refusal
 
-__all__ = ["compiled_lines"]
+__all__ = ["report_lines"]
 
-WORDS = 12  # lines of a compiler that talks on
-LONGEST = 300
-BY = {
+MAX_MESSAGE_LINES = 12  # lines of a compiler that talks on
+MAX_LINE_LENGTH = 300
+VERDICTS = {
     "script": "the step failed as TensorFlow traced it",
     "compiler": "the TPU's compiler refuses the step",
     "tpuctl": "tpuctl cannot hand the step to the compiler, though a TPU may run it",
 }
 
 
-def compiled_lines(report: CompileReport) -> list[str]:
+def report_lines(report: CompileReport) -> list[str]:
     """The report: what it is of, what is said of its batch, what is not in it."""
     return list(_lines(report))
 
@@ -32,9 +32,9 @@ def _lines(report: CompileReport) -> Iterator[str]:
         kind = "bfloat16 within" if report.has_bfloat16 else "no bfloat16"
         yield f"  step      {report.function}{where}, {kind if report.requested else 'not lowered'}"
     if report.refusal is not None:
-        yield from _refused(report.refusal)
+        yield from _refusal_lines(report.refusal)
     if report.requested is not None:
-        yield from _sizes(report, report.requested)
+        yield from _size_lines(report, report.requested)
     if report.largest_batch is not None:
         yield f"  largest   {_largest(report)}"
     if report.dynamic_dimensions:
@@ -54,40 +54,40 @@ def _lines(report: CompileReport) -> Iterator[str]:
 
 def _verdict(report: CompileReport) -> str:
     if report.refusal is not None:
-        return BY[report.refusal.origin]
+        return VERDICTS[report.refusal.origin]
     assert report.requested is not None
     if report.requested.sizes is None:
         return "not one example fits" if report.largest_batch == 0 else "the batch does not fit"
     return "it compiles, and the batch fits"
 
 
-def _refused(refusal: Refusal) -> Iterator[str]:
-    lines = [line[:LONGEST] for line in refusal.message.strip().splitlines()]
+def _refusal_lines(refusal: Refusal) -> Iterator[str]:
+    lines = [line[:MAX_LINE_LENGTH] for line in refusal.message.strip().splitlines()]
     yield f"  refused   {lines[0]}"
-    for line in lines[1:WORDS]:
+    for line in lines[1:MAX_MESSAGE_LINES]:
         yield f"            {line}"
     if not refusal.obstacles and refusal.where is not None:
         yield f"  where     {refusal.where}"
         yield f"            {refusal.where.text}"
     places: dict[tuple[str, str], list[str]] = {}
-    for one in refusal.obstacles:
-        text = f"\n            {one.where.text}" if one.where is not None else ""
-        shown = f"  {one.where or 'in a library'}: ", text
-        places.setdefault(shown, []).append(one.operation)
+    for obstacle in refusal.obstacles:
+        text = f"\n            {obstacle.where.text}" if obstacle.where is not None else ""
+        key = f"  {obstacle.where or 'in a library'}: ", text
+        places.setdefault(key, []).append(obstacle.operation)
     for (before, text), operations in places.items():
         yield from f"{before}{', '.join(operations)}{text}".split("\n")
 
 
-def _sizes(report: CompileReport, asked: Answer) -> Iterator[str]:
-    batch = "as it is" if asked.batch is None else _batch(report, asked.batch)
-    if asked.sizes is None:
-        yield f"  batch     {batch}: refused, {asked.shortfall}"
+def _size_lines(report: CompileReport, answer: Answer) -> Iterator[str]:
+    batch = "as it is" if answer.batch is None else _batch(report, answer.batch)
+    if answer.sizes is None:
+        yield f"  batch     {batch}: refused, {answer.shortfall}"
         return
     room = "" if report.available_bytes is None else f" of {report.available_bytes / 1e9:.1f} GB"
-    yield f"  batch     {batch}: {_size(asked.sizes.peak)}{room} of a core"
+    yield f"  batch     {batch}: {_size(answer.sizes.peak)}{room} of a core"
     yield (
         f"            variables {_size(report.variable_bytes)}, what lies between "
-        f"{_size(asked.sizes.temporary)}, program {_size(asked.sizes.code)}"
+        f"{_size(answer.sizes.temporary)}, program {_size(answer.sizes.code)}"
     )
 
 
@@ -100,8 +100,10 @@ def _largest(report: CompileReport) -> str:
     if not report.largest_batch:
         return "not one example fits"
     least = "" if report.largest_is_exact else ", at least"
-    answers = [one for one in (report.requested, *report.alternatives) if one is not None]
-    refused = next((one.shortfall for one in answers if one.batch == 2 * report.largest_batch), "")
+    answers = [answer for answer in (report.requested, *report.alternatives) if answer is not None]
+    refused = next(
+        (answer.shortfall for answer in answers if answer.batch == 2 * report.largest_batch), ""
+    )
     after = f"; twice as many: {refused}" if refused else ""
     return f"{_batch(report, report.largest_batch)}{least} (powers of two){after}"
 

@@ -23,10 +23,10 @@ from tpuctl.model.events import (
     WarningIssued,
 )
 from tpuctl.view.base import indent, port_sentence
-from tpuctl.view.live_region import Region
+from tpuctl.view.live_region import LiveRegion
 from tpuctl.view.output import Output
-from tpuctl.view.progress_state import Story
-from tpuctl.view.progress_tree import Look, Tree
+from tpuctl.view.progress_state import ProgressState
+from tpuctl.view.progress_tree import ProgressTree, Terminal
 
 __all__ = ["Console"]
 
@@ -41,9 +41,9 @@ class Console:
     def __init__(self, *, no_color: bool = False) -> None:
         # None keeps rich's own look at NO_COLOR.
         self.rich = RichConsole(stderr=True, no_color=no_color or None, highlight=False)
-        self._story = Story()
-        self._tree = Tree(self._story)
-        self._region: Region | None = None
+        self._state = ProgressState()
+        self._tree = ProgressTree(self._state)
+        self._region: LiveRegion | None = None
         self._output = Output()
         self._shows_log = sys.stdout.isatty()
 
@@ -52,48 +52,50 @@ class Console:
             case LogChunk() | CommandOutput():
                 self._write(event)
             case PortForwarded():
-                self._still()
+                self._stop_live()
                 print(port_sentence(event), flush=True)
             case Note(text):
-                self._say(Text(text))
+                self._print_lines(Text(text))
             case WarningIssued(diagnostic, True):
-                self._say(*_diagnostic("error", ERROR, diagnostic))
+                self._print_lines(*_diagnostic("error", ERROR, diagnostic))
             case WarningIssued(diagnostic):
-                self._say(*_diagnostic("warning", WARNING, diagnostic))
+                self._print_lines(*_diagnostic("warning", WARNING, diagnostic))
             case Planned():
-                if self._story.begins_anew(event):
-                    self._still()
-                self._tell(event)
+                if self._state.starts_over(event):
+                    self._stop_live()
+                self._show_step(event)
             case StepFinished(address, Outcome.INTERRUPTED) if address == LOG:
-                self._changing(lambda: self._story.drop(LOG))  # it was told how to come back to it
+                self._update_state(
+                    lambda: self._state.drop(LOG)
+                )  # it was told how to come back to it
             case StepStarted() | StepProgress() | StepFinished():
-                self._tell(event)
+                self._show_step(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
-        self._still()
-        self._story.forget()
-        for one in diagnostics:
-            self._say(*_diagnostic("error", ERROR, one))
+        self._stop_live()
+        self._state.clear()
+        for diagnostic in diagnostics:
+            self._print_lines(*_diagnostic("error", ERROR, diagnostic))
 
     def name_workers(self, workers: Sequence[int]) -> None:
         self._output.name_workers(workers)
 
     def close(self) -> None:
-        self._still()
-        self._story.forget()
+        self._stop_live()
+        self._state.clear()
         self._output.finish()
 
-    def _tell(self, event: Event) -> None:
-        if not self._story:
-            self._story.began = self._story.now()
-        self._changing(lambda: self._story.on(event))
-        if self._story.is_over:
-            self._still()
+    def _show_step(self, event: Event) -> None:
+        if not self._state:
+            self._state.started = self._state.now()
+        self._update_state(lambda: self._state.on(event))
+        if self._state.is_over:
+            self._stop_live()
         elif self._region is None and isinstance(event, StepStarted | StepProgress):
-            self._fresh_line()
-            self._region = Region(self.rich, self._draw)
+            self._start_line()
+            self._region = LiveRegion(self.rich, self._draw)
 
-    def _changing(self, change: Callable[[], None]) -> None:
+    def _update_state(self, change: Callable[[], None]) -> None:
         """Change the story while nobody draws it."""
         if self._region is None:
             change()
@@ -102,64 +104,64 @@ class Console:
                 change()
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        return self._tree.live(self._look(width, height))
+        return self._tree.live(self._terminal(width, height))
 
-    def _look(self, width: int, height: int) -> Look:
-        return Look(width, height, plain="utf" not in self.rich.encoding.lower())
+    def _terminal(self, width: int, height: int) -> Terminal:
+        return Terminal(width, height, plain="utf" not in self.rich.encoding.lower())
 
     def _write(self, event: LogChunk | CommandOutput) -> None:
         is_beside = not self._shows_log and not getattr(event, "is_error", False)
         if self._region is not None and not is_beside:
-            self._still()
-            if isinstance(event, LogChunk) and self._story.has(LOG):
-                self.rich.rule("log", align="left", style="dim", characters=self._line)
+            self._stop_live()
+            if isinstance(event, LogChunk) and self._state.has(LOG):
+                self.rich.rule("log", align="left", style="dim", characters=self._rule_character)
         self._output.write(event)
         if is_beside:
             self._output.is_at_line_start = True  # of this terminal
 
     @property
-    def _line(self) -> str:
+    def _rule_character(self) -> str:
         return "-" if "utf" not in self.rich.encoding.lower() else "─"
 
-    def _still(self) -> None:
+    def _stop_live(self) -> None:
         """Let what has ended stay as lines, and nothing move."""
         if self._region is not None:
             self._region.stop()
             self._region = None
-        rows = self._story.end()
+        rows = self._state.remove_ended()
         if rows:
-            self._fresh_line()
-            for line in self._tree.record(rows, self._look(*self.rich.size)):
+            self._start_line()
+            for line in self._tree.ended_lines(rows, self._terminal(*self.rich.size)):
                 self.rich.print(line, soft_wrap=True)
 
-    def _say(self, *texts: Text) -> None:
+    def _print_lines(self, *texts: Text) -> None:
         """Lines that stay, above what moves."""
 
         def write() -> None:
-            self._fresh_line()
+            self._start_line()
             for text in texts:
                 self.rich.print(text, soft_wrap=True)
 
-        if self._story.is_over or self._story.has_failed:
-            self._still()
+        if self._state.is_over or self._state.has_failed:
+            self._stop_live()
         if self._region is None:
             write()
         else:
-            self._region.above(write)
+            self._region.print_above(write)
 
-    def _fresh_line(self) -> None:
+    def _start_line(self) -> None:
         if not self._output.is_at_line_start:
             self.rich.print()
             self._output.is_at_line_start = True
 
 
-def _diagnostic(level: str, style: str, one: Diagnostic) -> list[Text]:
-    head = Text.assemble((f"{level}: ", style), (one.summary, "bold"))
-    if one.where:
-        head.append(f"  {one.where}")
+def _diagnostic(level: str, style: str, diagnostic: Diagnostic) -> list[Text]:
+    head = Text.assemble((f"{level}: ", style), (diagnostic.summary, "bold"))
+    if diagnostic.where:
+        head.append(f"  {diagnostic.where}")
     lines = [head]
-    if one.detail:
-        lines.append(Text(indent(one.detail, "  ")))
-    if one.hint:
-        lines.append(Text(indent(one.hint, "  ")))
+    if diagnostic.detail:
+        lines.append(Text(indent(diagnostic.detail, "  ")))
+    if diagnostic.hint:
+        lines.append(Text(indent(diagnostic.hint, "  ")))
     return lines

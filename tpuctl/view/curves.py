@@ -65,16 +65,16 @@ def _means(points: Sequence[Point], count: int) -> list[float | None]:
         place = round((x - first) / (last - first) * (count - 1)) if last > first else 0
         sums[place] += y
         numbers[place] += 1
-    found = [
+    means = [
         total / number if number else None for total, number in zip(sums, numbers, strict=True)
     ]
-    known = [place for place, value in enumerate(found) if value is not None]
-    for one, other in pairwise(known):
-        for place in range(one + 1, other):
-            begin, end = found[one], found[other]
+    filled = [place for place, value in enumerate(means) if value is not None]
+    for left, other in pairwise(filled):
+        for place in range(left + 1, other):
+            begin, end = means[left], means[other]
             assert begin is not None and end is not None
-            found[place] = begin + (end - begin) * (place - one) / (other - one)
-    return found
+            means[place] = begin + (end - begin) * (place - left) / (other - left)
+    return means
 
 
 def number(value: float) -> str:

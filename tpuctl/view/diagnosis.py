@@ -10,9 +10,16 @@ from rich.text import Text
 
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.role import CustomRole
-from tpuctl.view.text_wrapping import wrapped
+from tpuctl.view.text_wrapping import wrap
 
-__all__ = ["diagnosis_data", "ending", "paper", "role_data", "role_text", "show_finding"]
+__all__ = [
+    "diagnosis_console",
+    "diagnosis_data",
+    "role_data",
+    "role_text",
+    "show_finding",
+    "summary",
+]
 
 STYLES = {
     CheckState.OK: "green",
@@ -24,7 +31,7 @@ WORD, NAME = 10, 14  # columns: the longest state, the longest name of a check, 
 INDENT = " " * (WORD + 1 + NAME)
 
 
-def paper(*, no_color: bool) -> Console:
+def diagnosis_console(*, no_color: bool) -> Console:
     """Stdout as these lines are shown on it: as wide as the terminal, else as pages are."""
     if sys.stdout.isatty():
         return Console(highlight=False, no_color=no_color or None)
@@ -40,33 +47,33 @@ def show_finding(finding: Finding, console: Console) -> None:
     line = Text()
     line.append(f"{finding.state.value:<{WORD}} ", STYLES[finding.state])
     line.append(f"{finding.check:<{NAME}}", "bold")
-    told = f"\n{INDENT}".join(
-        wrapped(part, width, used=len(INDENT), indent=f"{INDENT}  ")
+    text = f"\n{INDENT}".join(
+        wrap(part, width, used=len(INDENT), indent=f"{INDENT}  ")
         for part in finding.told.splitlines()
     )
-    line.append(told, "dim" if finding.state is CheckState.UNASKED else "")
+    line.append(text, "dim" if finding.state is CheckState.UNASKED else "")
     _print(console, line)
     for part in finding.hint.splitlines():
         if part.startswith("    "):
             _print(console, Text(f"{' ' * (WORD + 1)}{part}", "cyan"))
         else:
             indent = " " * (WORD + 1)
-            _print(console, Text(indent + wrapped(part, width, used=WORD + 1, indent=indent)))
+            _print(console, Text(indent + wrap(part, width, used=WORD + 1, indent=indent)))
 
 
 def _print(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
 
 
-def ending(diagnosis: Diagnosis) -> str:
+def summary(diagnosis: Diagnosis) -> str:
     """All findings in a sentence."""
     problems = len(diagnosis.problems)
-    unasked = sum(one.state is CheckState.UNASKED for one in diagnosis.findings)
+    unasked = sum(finding.state is CheckState.UNASKED for finding in diagnosis.findings)
     rest = f" {unasked} not asked." if unasked else ""
     if not problems:
-        warnings = sum(one.state is CheckState.WARNING for one in diagnosis.findings)
-        told = f", with {_counted(warnings, 'warning')}" if warnings else ""
-        return f"Nothing is in the way{told}.{rest}"
+        warnings = sum(finding.state is CheckState.WARNING for finding in diagnosis.findings)
+        suffix = f", with {_counted(warnings, 'warning')}" if warnings else ""
+        return f"Nothing is in the way{suffix}.{rest}"
     return f"{_counted(problems, 'problem')}.{rest}"
 
 
@@ -79,14 +86,14 @@ def diagnosis_data(diagnosis: Diagnosis, following: str) -> dict[str, Any]:
     return {
         "checks": [
             {
-                "check": one.check,
-                "state": one.state.value,
-                "message": one.told,
-                "hint": one.hint,
-                "command": one.command,
-                "requires": one.root,
+                "check": finding.check,
+                "state": finding.state.value,
+                "message": finding.told,
+                "hint": finding.hint,
+                "command": finding.command,
+                "requires": finding.root,
             }
-            for one in diagnosis.findings
+            for finding in diagnosis.findings
         ],
         "next": following,
     }
@@ -104,11 +111,11 @@ def role_data(role: CustomRole) -> dict[str, Any]:
             "includedPermissions": list(role.permissions),
         },
         "groups": [
-            {"purpose": one.purpose, "permissions": list(one.permissions), "path": one.path}
-            for one in role.groups
+            {"purpose": group.purpose, "permissions": list(group.permissions), "path": group.path}
+            for group in role.groups
         ],
         "optional_permissions": list(role.shown),
-        "grants": [{"purpose": one.why, "command": one.command} for one in role.grants],
+        "grants": [{"purpose": grant.why, "command": grant.command} for grant in role.grants],
     }
 
 

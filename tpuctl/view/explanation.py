@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.pasted_error import Pasted
 
-__all__ = ["explanation_data", "pasted_data", "show_explanation", "show_pasted"]
+__all__ = ["explanation_data", "message_data", "show_explanation", "show_message"]
 
 KINDS = {
     "preemption": "Google took its machines away",
@@ -35,15 +35,15 @@ STATES = {
 }
 
 
-def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[str, Any]:
+def explanation_data(explanation: Explanation, as_typed: Callable[[str], str]) -> dict[str, Any]:
     """`failure` is null of a job that runs or succeeded."""
-    failure = one.failure
+    failure = explanation.failure
     return {
-        "job": one.record.id,
-        "state": one.status.state,
-        "exit_code": one.status.exit_code,
-        "attempt": one.record.attempt,
-        "machines_queried": not one.is_unqueried,
+        "job": explanation.record.id,
+        "state": explanation.status.state,
+        "exit_code": explanation.status.exit_code,
+        "attempt": explanation.record.attempt,
+        "machines_queried": not explanation.is_unqueried,
         "failure": None
         if failure is None
         else {
@@ -53,7 +53,7 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
             "hint": as_typed(failure.hint),
             "worker": failure.worker,
             "detail": failure.detail,
-            "lines": list(one.lines),
+            "lines": list(explanation.lines),
         },
         "previous_failures": [
             {
@@ -65,64 +65,67 @@ def explanation_data(one: Explanation, as_typed: Callable[[str], str]) -> dict[s
                 "detail": each.verdict.detail,
                 "at": each.verdict.at.isoformat(),
             }
-            for each in one.attempts
+            for each in explanation.attempts
         ],
     }
 
 
-def show_explanation(one: Explanation, as_typed: Callable[[str], str]) -> None:
+def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -> None:
     """`as_typed` puts into a hint's commands what the user has to type in them."""
-    record, failure = one.record, one.failure
-    code = f" with exit code {one.status.exit_code}" if one.status.exit_code else ""
-    attempt = f" (attempt {record.attempt})" if one.attempts else ""
-    facts = [("job", f"{record.id}: {record.command}"), ("", f"{_state(one)}{code}{attempt}")]
+    record, failure = explanation.record, explanation.failure
+    code = f" with exit code {explanation.status.exit_code}" if explanation.status.exit_code else ""
+    attempt = f" (attempt {record.attempt})" if explanation.attempts else ""
+    facts = [
+        ("job", f"{record.id}: {record.command}"),
+        ("", f"{_state(explanation)}{code}{attempt}"),
+    ]
     if failure is not None:
         is_one_of_many = failure.worker is not None and len(record.workers) > 1
         where = f", on worker {failure.worker}" if is_one_of_many else ""
         facts.append(("cause", failure.cause))
         facts.append(("class", f"{failure.name}: {KINDS[failure.kind]}{where}"))
-        if failure.detail and not any(failure.detail in line for line in one.lines):
+        if failure.detail and not any(failure.detail in line for line in explanation.lines):
             facts.append(("said", failure.detail))
-    elif one.status.detail:
-        facts.append(("", one.status.detail))
+    elif explanation.status.detail:
+        facts.append(("", explanation.status.detail))
     print_facts(facts)
-    if one.lines:
+    if explanation.lines:
         whose = f" of worker {failure.worker}" if failure and failure.worker is not None else ""
         print(f"\nIn the log{whose}:")
-        for line in one.lines:
+        for line in explanation.lines:
             print(f"    {line}")
     if failure is not None and failure.hint:
         print(f"\n{as_typed(failure.hint)}")
-    if one.attempts:
+    if explanation.attempts:
         print("\nBefore that:")
-        for each in one.attempts:
+        for each in explanation.attempts:
             print(f"    attempt {each.number - 1}: {each.verdict.cause}")
             if each.verdict.detail:
                 print(f"        {each.verdict.detail}")
-    if one.is_unqueried:
+    if explanation.is_unqueried:
         print("\nThe cloud did not say what became of the machines: this is from the bucket alone.")
 
 
-def _state(one: Explanation) -> str:
-    return STATES[one.status.state]
+def _state(explanation: Explanation) -> str:
+    return STATES[explanation.status.state]
 
 
-def pasted_data(one: Pasted, hint: str) -> dict[str, Any]:
+def message_data(message: Pasted, hint: str) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "summary": one.summary,
-        "explanation": one.why,
+        "name": message.name,
+        "kind": message.kind,
+        "summary": message.summary,
+        "explanation": message.why,
         "hint": hint,
-        "fault": one.fault or "",
-        "line": one.line,
+        "fault": message.fault or "",
+        "line": message.line,
     }
 
 
-def show_pasted(one: Pasted, hint: str) -> None:
+def show_message(message: Pasted, hint: str) -> None:
     """`hint` has its commands as the user has to type them."""
-    facts = [("said", one.line), ("means", one.summary), ("why", one.why)]
-    if one.fault is not None:
-        facts.append(("in a job", FAULTS[one.fault]))
+    facts = [("said", message.line), ("means", message.summary), ("why", message.why)]
+    if message.fault is not None:
+        facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)
     print(f"\n{hint}")

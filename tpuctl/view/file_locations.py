@@ -13,9 +13,9 @@ __all__ = ["base_folder", "relative_to", "uri"]
 def base_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """The checkout that GitHub or GitLab works in, where it is around here; else this folder."""
     here = Path.cwd()
-    named = environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR")
-    if named and here.is_relative_to(Path(named).absolute()):
-        return Path(named).absolute()
+    workspace = environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR")
+    if workspace and here.is_relative_to(Path(workspace).absolute()):
+        return Path(workspace).absolute()
     return here
 
 
@@ -27,6 +27,6 @@ def relative_to(base: Path, path: Path) -> str:
 
 def uri(base: Path, path: Path) -> str:
     """The same as a reference of RFC 3986, bytes that are no text included."""
-    shown = relative_to(base, path)
-    quoted = quote(os.fsencode(shown), safe="/~")
-    return f"file://{quoted}" if shown.startswith("/") else quoted
+    relative = relative_to(base, path)
+    quoted = quote(os.fsencode(relative), safe="/~")
+    return f"file://{quoted}" if relative.startswith("/") else quoted

@@ -11,16 +11,16 @@ from typing import TextIO
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.preflight.submit_gate import count_text, display_path
 from tpuctl.view.source_lines import Sources
-from tpuctl.view.text_wrapping import columns, cut, plain, wrapped
+from tpuctl.view.text_wrapping import columns, cut, plain, wrap
 
-__all__ = ["Paper", "report_lines"]
+__all__ = ["TextOutput", "report_lines"]
 
 INDENT = "    "
 COLORS = {Severity.error: "1;31", Severity.cost: "33", Severity.risk: "36"}
 
 
 @dataclass(frozen=True)
-class Paper:
+class TextOutput:
     """What it is written on."""
 
     is_terminal: bool = False
@@ -28,7 +28,7 @@ class Paper:
     width: int = 80
 
     @classmethod
-    def of(cls, stream: TextIO, *, no_color: bool = False) -> Paper:
+    def of(cls, stream: TextIO, *, no_color: bool = False) -> TextOutput:
         """NO_COLOR and a terminal that is said to be dumb count as well."""
         if not stream.isatty():
             return cls()
@@ -39,64 +39,65 @@ class Paper:
         return f"\x1b[{color}m{text}\x1b[0m" if self.has_color else text
 
 
-def report_lines(report: Report, what: str, paper: Paper, fix: str = "") -> Iterator[str]:
+def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") -> Iterator[str]:
     """All of it. `what` says for what was checked, `fix` is the command that makes rewrites.
 
     On a terminal each finding comes with its line of the source.
     """
     sources = Sources()
-    for one in report.findings:
-        yield from _finding_lines(one, sources, paper)
+    for finding in report.findings:
+        yield from _finding_lines(finding, sources, paper)
         if paper.is_terminal:
             yield ""
     for remark in report.remarks:
         head = f"{plain(display_path(remark.path))}:{remark.line} note  "
-        yield head + _fitted(remark.text, paper, columns(head))
-    yield from _summary(report, what, paper, fix)
+        yield head + _wrap(remark.text, paper, columns(head))
+    yield from _summary(report, target, paper, fix)
 
 
-def _summary(report: Report, what: str, paper: Paper, fix: str) -> Iterator[str]:
+def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterator[str]:
     files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
     silenced = f", {report.silenced} silenced" if report.silenced else ""
-    text = f"{count_text(report) or 'Nothing found'} in {files}{silenced}, checked for {what}."
-    yield _fitted(text, paper, 0, indent="")
-    fixable = sum(bool(one.edits) for one in report.findings)
+    text = f"{count_text(report) or 'Nothing found'} in {files}{silenced}, checked for {target}."
+    yield _wrap(text, paper, 0, indent="")
+    fixable = sum(bool(finding.edits) for finding in report.findings)
     if fixable and fix:
         yield f"{fixable} can be fixed:\n{INDENT}{fix}"
 
 
-def _finding_lines(one: Finding, sources: Sources, paper: Paper) -> Iterator[str]:
-    where = f"{plain(display_path(one.path))}:{one.line}:{one.column + 1}"
-    word = f"{one.severity.value:<5}"
-    used = columns(f"{where} {one.code} {word} ")
-    head = f"{paper.colored(where, '1')} {one.code} {paper.colored(word, COLORS[one.severity])} "
-    yield head + _fitted(one.message, paper, used)
+def _finding_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Iterator[str]:
+    where = f"{plain(display_path(finding.path))}:{finding.line}:{finding.column + 1}"
+    word = f"{finding.severity.value:<5}"
+    used = columns(f"{where} {finding.code} {word} ")
+    colored_word = paper.colored(word, COLORS[finding.severity])
+    head = f"{paper.colored(where, '1')} {finding.code} {colored_word} "
+    yield head + _wrap(finding.message, paper, used)
     if paper.is_terminal:
-        yield from _source_lines(one, sources, paper)
+        yield from _source_lines(finding, sources, paper)
     label = "help: "
-    for text in one.hint.splitlines():
+    for text in finding.hint.splitlines():
         is_code = text.startswith(" ")
-        shown = plain(text) if is_code else _fitted(text, paper, len(INDENT) + len(label), 10)
-        yield INDENT + paper.colored(label + shown, "32")
+        line = plain(text) if is_code else _wrap(text, paper, len(INDENT) + len(label), 10)
+        yield INDENT + paper.colored(label + line, "32")
         label = " " * len(label)
 
 
-def _source_lines(one: Finding, sources: Sources, paper: Paper) -> Iterator[str]:
-    text = sources.line(one.path, one.line)
+def _source_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Iterator[str]:
+    text = sources.line(finding.path, finding.line)
     if text is None or not text.strip():
         return
-    shown, begin = plain(text), len(plain(text[: one.column]))
-    stripped = len(shown) - len(shown.lstrip())
+    source, begin = plain(text), len(plain(text[: finding.column]))
+    stripped = len(source) - len(source.lstrip())
     removed = min(stripped, begin)
-    number = f"{one.line:>6}"
-    shown, column = cut(shown[removed:].rstrip(), begin - removed, paper.width - 9)
-    yield f"{number} | {shown}"
-    yield f"{'':6} | {' ' * column}{paper.colored('^', COLORS[one.severity])}"
+    number = f"{finding.line:>6}"
+    source, column = cut(source[removed:].rstrip(), begin - removed, paper.width - 9)
+    yield f"{number} | {source}"
+    yield f"{'':6} | {' ' * column}{paper.colored('^', COLORS[finding.severity])}"
 
 
-def _fitted(text: str, paper: Paper, used: int, by: int = 4, indent: str | None = None) -> str:
+def _wrap(text: str, paper: TextOutput, used: int, by: int = 4, indent: str | None = None) -> str:
     """In one line for programs; on a terminal broken between words."""
     text = plain(" ".join(text.split()))
     if not paper.is_terminal:
         return text
-    return wrapped(text, paper.width, used=used, indent=" " * by if indent is None else indent)
+    return wrap(text, paper.width, used=used, indent=" " * by if indent is None else indent)

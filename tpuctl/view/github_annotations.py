@@ -23,12 +23,12 @@ PROPERTY = {**DATA, ":": "%3A", ",": "%2C"}
 
 def annotation_lines(report: Report, base: Path) -> Iterator[str]:
     """A command for each finding; paths are relative to `base` where they lie below it."""
-    for one in report.findings:
-        rule = RULES.get(one.code)
-        title = f"{one.code} {rule.name}" if rule is not None else one.code
-        text = f"{one.message}\n{one.hint}".strip()
-        where = {"line": one.line, "col": one.column + 1, "title": title}
-        yield _command(LEVELS[one.severity], relative_to(base, one.path), where, text)
+    for finding in report.findings:
+        rule = RULES.get(finding.code)
+        title = f"{finding.code} {rule.name}" if rule is not None else finding.code
+        text = f"{finding.message}\n{finding.hint}".strip()
+        where = {"line": finding.line, "col": finding.column + 1, "title": title}
+        yield _command(LEVELS[finding.severity], relative_to(base, finding.path), where, text)
     for remark in report.remarks:
         yield _command("notice", relative_to(base, remark.path), {"line": remark.line}, remark.text)
 
@@ -40,19 +40,21 @@ def run_annotation(report: RunReport) -> str:
     title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}{code}"
     if failure is None:
         cost = "" if report.cost is None else f", {run_cost(report)}"
-        return _told("notice", {"title": title}, f"{report.record.command}{cost}")
+        return _annotation("notice", {"title": title}, f"{report.record.command}{cost}")
     parts = [failure.cause, failure.detail if failure.detail != failure.cause else "", failure.hint]
-    return _told("error", {"title": title}, "\n".join(filter(None, parts)))
+    return _annotation("error", {"title": title}, "\n".join(filter(None, parts)))
 
 
 def _command(level: str, path: str, where: dict[str, object], text: str) -> str:
-    return _told(level, {"file": path, **where}, text)
+    return _annotation(level, {"file": path, **where}, text)
 
 
-def _told(level: str, properties: dict[str, object], text: str) -> str:
-    told = ",".join(f"{name}={_escaped(str(one), PROPERTY)}" for name, one in properties.items())
-    return f"::{level} {told}::{_escaped(text, DATA)}"
+def _annotation(level: str, properties: dict[str, object], text: str) -> str:
+    pairs = ",".join(
+        f"{name}={_escaped(str(value), PROPERTY)}" for name, value in properties.items()
+    )
+    return f"::{level} {pairs}::{_escaped(text, DATA)}"
 
 
 def _escaped(text: str, table: dict[str, str]) -> str:
-    return "".join(table.get(one, one) for one in text)
+    return "".join(table.get(letter, letter) for letter in text)

@@ -24,20 +24,20 @@ def code_quality(report: Report, base: Path) -> list[dict[str, Any]]:
     lines come or go above it."""
     sources = Sources()
     seen: Counter[str] = Counter()
-    found = []
-    for one in report.findings:
-        path = relative_to(base, one.path)
-        line = (sources.line(one.path, one.line) or "").strip()
-        same = f"{one.code}:{path}:{line}"
+    entries = []
+    for finding in report.findings:
+        path = relative_to(base, finding.path)
+        line = (sources.line(finding.path, finding.line) or "").strip()
+        same = f"{finding.code}:{path}:{line}"
         seen[same] += 1
         printed = hashlib.sha256(f"{same}:{seen[same]}".encode("utf-8", "surrogateescape"))
-        found.append(
+        entries.append(
             {
-                "description": f"{one.message} {one.hint}".strip(),
-                "check_name": one.code,
+                "description": f"{finding.message} {finding.hint}".strip(),
+                "check_name": finding.code,
                 "fingerprint": printed.hexdigest(),
-                "severity": LEVELS[one.severity],
-                "location": {"path": path, "lines": {"begin": max(1, one.line)}},
+                "severity": LEVELS[finding.severity],
+                "location": {"path": path, "lines": {"begin": max(1, finding.line)}},
             }
         )
-    return found
+    return entries

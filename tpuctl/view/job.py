@@ -25,16 +25,16 @@ def job_data(job: JobSummary) -> dict[str, Any]:
         "attempt": job.record.attempt,
         "attempts": [
             {
-                "number": one.number,
-                "zone": one.placement.zone,
-                "node": one.placement.node,
-                "cause": one.verdict.model_dump(
+                "number": attempt.number,
+                "zone": attempt.placement.zone,
+                "node": attempt.placement.node,
+                "cause": attempt.verdict.model_dump(
                     mode="json", include={"kind", "name", "cause", "detail"}
                 ),
-                "started": one.started.isoformat(),
-                "started_by": one.started_by,
+                "started": attempt.started.isoformat(),
+                "started_by": attempt.started_by,
             }
-            for one in job.attempts
+            for attempt in job.attempts
         ],
         "retries_left": job.retries_left,
         "workers": list(job.record.workers),
@@ -45,13 +45,13 @@ def job_data(job: JobSummary) -> dict[str, Any]:
     }
 
 
-def show_jobs(jobs: Sequence[JobSummary], typed: str = "tpuctl") -> None:
+def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> None:
     """The jobs as a table; `typed` is how the user starts another command.
 
     `left` are the budgets of job.retries: of preemption, infrastructure and failure.
     """
     if not jobs:
-        print(f"No job yet. Submit one with\n    {typed} run SCRIPT")
+        print(f"No job yet. Submit one with\n    {command_prefix} run SCRIPT")
         return
     print_table(
         ("job", "script", "state", "exit", "attempt", "left", "submitted (UTC)"),

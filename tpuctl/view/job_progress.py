@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
 
-QUIET_SECONDS = 60  # without a new byte of log, of a job that runs, before it is worth a word
+MIN_QUIET_SECONDS = 60  # without a new byte of log, of a job that runs, before it is worth a word
 
 
 def job_now_data(job: JobSnapshot) -> dict[str, Any]:
@@ -24,7 +24,9 @@ def job_now_data(job: JobSnapshot) -> dict[str, Any]:
 
     return {
         **job_data(JobSummary(job.record, job.status)),
-        "worker_states": {str(number): one.state for number, one in sorted(job.workers.items())},
+        "worker_states": {
+            str(number): worker.state for number, worker in sorted(job.workers.items())
+        },
         "progress": job.progress.as_dict(),
         "last_log_at": job.logged.isoformat() if job.logged else None,
     }
@@ -32,10 +34,10 @@ def job_now_data(job: JobSnapshot) -> dict[str, Any]:
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
     """A job in two or three lines."""
-    facts = [("job", f"{job.record.id}: {_standing(job)}")]
-    if told := [*progress_words(job.progress), *_silence(job, now)]:
-        facts.append(("", ", ".join(told)))
-    if len(job.record.workers) > 1 and (states := _states(job)):
+    facts = [("job", f"{job.record.id}: {_state_text(job)}")]
+    if details := [*progress_words(job.progress), *_quiet_text(job, now)]:
+        facts.append(("", ", ".join(details)))
+    if len(job.record.workers) > 1 and (states := _worker_states(job)):
         facts.append(("", states))
     return facts
 
@@ -44,7 +46,7 @@ def job_sentence(job: JobSnapshot, now: datetime) -> str:
     """A job in a part of a line."""
     word = job.record.id.rpartition("-")[2]
     return ", ".join(
-        [f"job {word} {_standing(job)}", *progress_words(job.progress), *_silence(job, now)]
+        [f"job {word} {_state_text(job)}", *progress_words(job.progress), *_quiet_text(job, now)]
     )
 
 
@@ -60,26 +62,28 @@ def progress_words(progress: Progress) -> list[str]:
     return words
 
 
-def _standing(job: JobSnapshot) -> str:
+def _state_text(job: JobSnapshot) -> str:
     attempt = f", attempt {job.record.attempt}" if job.record.attempt > 1 else ""
     code = job.status.exit_code
     ended = f" with exit code {code}" if code else ""
     return f"{job.status.state}{ended}{attempt}"
 
 
-def _silence(job: JobSnapshot, now: datetime) -> Iterator[str]:
+def _quiet_text(job: JobSnapshot, now: datetime) -> Iterator[str]:
     if job.status.state == "running" and job.logged is not None:
         seconds = (now - job.logged).total_seconds()
-        if seconds >= QUIET_SECONDS:
+        if seconds >= MIN_QUIET_SECONDS:
             yield f"nothing logged for {format_duration(seconds)}"
 
 
-def _states(job: JobSnapshot) -> str:
+def _worker_states(job: JobSnapshot) -> str:
     """`workers 0-2 running, 3 preparing`."""
     by_state: dict[str, list[int]] = {}
     for number in job.record.workers:
-        one = job.workers.get(number)
-        by_state.setdefault(one.state if one is not None else "not heard of", []).append(number)
+        worker = job.workers.get(number)
+        by_state.setdefault(worker.state if worker is not None else "not heard of", []).append(
+            number
+        )
     parts = (f"{_ranges(numbers)} {state}" for state, numbers in by_state.items())
     return f"workers {', '.join(parts)}"
 
@@ -87,9 +91,9 @@ def _states(job: JobSnapshot) -> str:
 def _ranges(numbers: Iterable[int]) -> str:
     """`0-3 5`, of numbers in their order."""
     runs: list[list[int]] = []
-    for one in numbers:
-        if runs and one == runs[-1][1] + 1:
-            runs[-1][1] = one
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            runs.append([one, one])
+            runs.append([number, number])
     return " ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)

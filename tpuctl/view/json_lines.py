@@ -13,13 +13,13 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
 from tpuctl.view.output import Output
 
-__all__ = ["ENVELOPE_VERSION", "Machine", "envelope"]
+__all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]
 
 ENVELOPE_VERSION = 1
-Written = LogChunk | CommandOutput
-LONGEST = 4  # bytes of a character in UTF-8
+OutputEvent = LogChunk | CommandOutput
+MAX_UTF8_BYTES = 4  # bytes of a character in UTF-8
 # What some readers take for the end of a line, and JSON leaves as it is.
-LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\u0085\u2028\u2029"}
+LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 
 
 def envelope(
@@ -32,11 +32,11 @@ def envelope(
         "status": "ok" if exit_code == 0 else "failed",
         "exit_code": exit_code,
         "data": data,
-        "diagnostics": [one.as_dict() for one in diagnostics],
+        "diagnostics": [diagnostic.as_dict() for diagnostic in diagnostics],
     }
 
 
-class Machine:
+class JsonLines:
     """Silent but for the envelope; with `events` each event is a JSON line on stdout.
 
     Without, what jobs and commands write goes to stderr, so that stdout stays JSON.
@@ -46,14 +46,14 @@ class Machine:
         self.events = events
         self.diagnostics: list[Diagnostic] = []
         self._output = Output(all_to_stderr=True)
-        self._halves: dict[tuple[int, bool], Written] = {}
+        self._incomplete: dict[tuple[int, bool], OutputEvent] = {}
 
     def on(self, event: Event) -> None:
         if isinstance(event, WarningIssued):
             self.diagnostics.append(event.diagnostic)
-        if isinstance(event, Written):
+        if isinstance(event, OutputEvent):
             if self.events:
-                self._tell_bytes(event)
+                self._emit_bytes(event)
             else:
                 self._output.write(event)
         elif self.events:
@@ -67,42 +67,42 @@ class Machine:
 
     def close(self) -> None:
         self._output.finish()
-        for rest in self._halves.values():
+        for rest in self._incomplete.values():
             _print_bytes(rest)
-        self._halves.clear()
+        self._incomplete.clear()
 
-    def _tell_bytes(self, event: Written) -> None:
+    def _emit_bytes(self, event: OutputEvent) -> None:
         """As text where it is text: half a character at the end waits for its other half."""
         key = event.worker, isinstance(event, CommandOutput) and event.is_error
-        half = self._halves.pop(key, None)
-        if half is not None and _goes_on(half, event):
+        half = self._incomplete.pop(key, None)
+        if half is not None and _continues(half, event):
             event = _part(event, half.data + event.data, -len(half.data))
         elif half is not None:
             _print_bytes(half)
-        cut = len(event.data) - _half(event.data)
+        cut = len(event.data) - _incomplete_length(event.data)
         if cut:
             _print_bytes(_part(event, event.data[:cut], 0))
         if cut < len(event.data):
-            self._halves[key] = _part(event, event.data[cut:], cut)
+            self._incomplete[key] = _part(event, event.data[cut:], cut)
 
 
-def _part(event: Written, data: bytes, moved: int) -> Written:
+def _part(event: OutputEvent, data: bytes, moved: int) -> OutputEvent:
     """The same, of bytes that begin so much later."""
     if isinstance(event, LogChunk):
         return dataclasses.replace(event, data=data, offset=event.offset + moved)
     return dataclasses.replace(event, data=data)
 
 
-def _goes_on(half: Written, event: Written) -> bool:
+def _continues(half: OutputEvent, event: OutputEvent) -> bool:
     if isinstance(half, LogChunk) and isinstance(event, LogChunk):
         end = half.offset + len(half.data)
         return (event.attempt, event.offset) == (half.attempt, end)
     return type(half) is type(event)
 
 
-def _half(data: bytes) -> int:
+def _incomplete_length(data: bytes) -> int:
     """How many bytes at the end may be the beginning of a character."""
-    for count in range(1, min(LONGEST, len(data) + 1)):
+    for count in range(1, min(MAX_UTF8_BYTES, len(data) + 1)):
         first = data[-count]
         if first < 0x80:
             return 0
@@ -112,7 +112,7 @@ def _half(data: bytes) -> int:
     return 0
 
 
-def _print_bytes(event: Written) -> None:
+def _print_bytes(event: OutputEvent) -> None:
     fields = _as_dict(event)
     try:
         fields["data"] = event.data.decode("utf-8")
@@ -124,7 +124,9 @@ def _print_bytes(event: Written) -> None:
 
 def _as_dict(event: Event) -> dict[str, Any]:
     fields = dataclasses.asdict(event)
-    plain = {name: one.value if isinstance(one, Enum) else one for name, one in fields.items()}
+    plain = {
+        name: value.value if isinstance(value, Enum) else value for name, value in fields.items()
+    }
     return {"event": type(event).__name__, **plain}
 
 

@@ -9,13 +9,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["Region"]
+__all__ = ["LiveRegion"]
 
-PAUSE = 0.125  # seconds between two pictures
+REFRESH_SECONDS = 0.125  # seconds between two pictures
 Draw = Callable[[int, int], Sequence[Text]]  # for so many columns and rows
 
 
-class Region:
+class LiveRegion:
     """The last lines of the terminal, drawn several times a second until it is stopped.
 
     The cursor is never hidden and no mode is changed: whatever ends the program, the terminal is
@@ -23,17 +23,17 @@ class Region:
     terminal became narrower its own line breaks are counted, so that nothing old stays.
     """
 
-    def __init__(self, console: Console, draw: Draw, *, pause: float = PAUSE) -> None:
+    def __init__(self, console: Console, draw: Draw, *, pause: float = REFRESH_SECONDS) -> None:
         self._console = console
         self._draw = draw
         self._pause = pause
         self.lock = threading.RLock()
         self._drawn: list[int] = []  # the columns of each line that stands there
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def above(self, write: Callable[[], None]) -> None:
+    def print_above(self, write: Callable[[], None]) -> None:
         """Write something that stays, above the region."""
         with self.lock:
             self._erase()
@@ -53,7 +53,7 @@ class Region:
             self._erase()
         self._thread.join()
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while True:
             with self.lock:
                 if self._stopping.is_set():
@@ -81,7 +81,7 @@ class Region:
         """What moves the cursor from the begin of the last line to that of the first."""
         if not self._drawn:
             return ""
-        rows = sum(max(1, -(-one // max(1, width))) for one in self._drawn[:-1])
+        rows = sum(max(1, -(-columns // max(1, width))) for columns in self._drawn[:-1])
         return f"\r\x1b[{rows}A" if rows else "\r"
 
     def _rendered(self, line: Text) -> str:

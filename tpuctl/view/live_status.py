@@ -13,22 +13,22 @@ from rich.text import Text
 
 from tpuctl.model.charges import hourly, so_far
 from tpuctl.model.cost import dollars
-from tpuctl.view.base import DUMB
+from tpuctl.view.base import DUMB_TERMINALS
 from tpuctl.view.cost import on_google
 from tpuctl.view.job_progress import job_facts, job_sentence
-from tpuctl.view.live_region import Region
+from tpuctl.view.live_region import LiveRegion
 from tpuctl.view.status import charges_table, status_facts
 from tpuctl.view.tables import console, facts_table
 
 if TYPE_CHECKING:
     from tpuctl.model.snapshot import Snapshot
 
-__all__ = ["Watching", "fitting", "moment_line"]
+__all__ = ["LiveStatus", "fit_lines", "snapshot_line"]
 
-HEAD = 2  # lines of a table's head
+HEADER_LINES = 2  # lines of a table's head
 
 
-class Watching:
+class LiveStatus:
     """Shows one moment after the other on stdout; a context, which leaves the last one there.
 
     On a terminal it stays in its place and never needs more than its rows; what does not fit is
@@ -40,35 +40,35 @@ class Watching:
         self._seconds = seconds
         self._commands = commands
         self._is_free = is_free
-        self._moment: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._console = console()
-        self._region: Region | None = None
-        self._is_live = sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB
+        self._region: LiveRegion | None = None
+        self._is_live = sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB_TERMINALS
 
-    def __enter__(self) -> Watching:
+    def __enter__(self) -> LiveStatus:
         if self._is_live:
-            self._region = Region(self._console, self._draw, pause=0.3)
+            self._region = LiveRegion(self._console, self._draw, pause=0.3)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._region is not None:
             self._region.stop()
-            if self._moment is not None:
-                for line in self._lines(self._moment, self._console.width):
+            if self._snapshot is not None:
+                for line in self._lines(self._snapshot, self._console.width):
                     self._console.print(line, soft_wrap=True)
 
     def show(self, moment: Snapshot) -> None:
-        self._moment = moment
+        self._snapshot = moment
         if self._region is None:
-            print(moment_line(moment, is_free=self._is_free), flush=True)
+            print(snapshot_line(moment, is_free=self._is_free), flush=True)
         else:
             self._region.draw_now()
 
     def _draw(self, width: int, height: int) -> list[Text]:
-        if self._moment is None:
+        if self._snapshot is None:
             return [Text("Looking…", style="dim")]
-        footer = self._footer(self._moment, width)
-        lines = self._lines(self._moment, width, most=max(1, height - 1 - len(footer)))
+        footer = self._footer(self._snapshot, width)
+        lines = self._lines(self._snapshot, width, most=max(1, height - 1 - len(footer)))
         return [*lines, *footer]
 
     def _lines(self, moment: Snapshot, width: int, most: int = 1_000_000) -> list[Text]:
@@ -77,31 +77,36 @@ class Watching:
         for job in moment.jobs:
             facts += job_facts(job, moment.at)
         charges = charges_table(status.inventory, status.charges, is_free=self._is_free)
-        advice = [Text(f"{one.text}\n    {self._commands[one.command]}") for one in status.advice]
-        return fitting(
+        advice = [
+            Text(f"{entry.text}\n    {self._commands[entry.command]}") for entry in status.advice
+        ]
+        return fit_lines(
             self._rendered(facts_table(facts), width),
             self._rendered(charges, width) if charges is not None else [],
-            [line for one in advice for line in [Text(), *self._rendered(one, width)]],
+            [line for block in advice for line in [Text(), *self._rendered(block, width)]],
             most,
         )
 
     def _footer(self, moment: Snapshot, width: int) -> list[Text]:
         parts: list[Text] = [Text()]
         if moment.problem is not None:
-            said = f"{moment.problem.summary}: {moment.problem.detail}"
-            said = f"{said}\nTrying again; above is what was seen last."
-            parts += self._rendered(Text(said, style="bold"), width)
+            text = f"{moment.problem.summary}: {moment.problem.detail}"
+            text = f"{text}\nTrying again; above is what was seen last."
+            parts += self._rendered(Text(text, style="bold"), width)
         when = f"{_time(moment.at)}, every {self._seconds:g} s; Ctrl-C ends it."
         return [*parts, *self._rendered(Text(when, style="dim"), width)]
 
-    def _rendered(self, what: RenderableType, width: int) -> list[Text]:
+    def _rendered(self, renderable: RenderableType, width: int) -> list[Text]:
         """As lines of that width."""
         options = self._console.options.update(width=max(1, width - 1), height=None)
-        lines = self._console.render_lines(what, options, pad=False)
-        return [Text.assemble(*((one.text, one.style or "") for one in line)) for line in lines]
+        lines = self._console.render_lines(renderable, options, pad=False)
+        return [
+            Text.assemble(*((segment.text, segment.style or "") for segment in line))
+            for line in lines
+        ]
 
 
-def fitting(facts: list[Text], table: list[Text], advice: list[Text], most: int) -> list[Text]:
+def fit_lines(facts: list[Text], table: list[Text], advice: list[Text], most: int) -> list[Text]:
     """Facts, a table with a head of two lines and its sum at the end, and advice, in so many lines.
 
     What costs money goes last: first the advice is left out, then rows of the table are counted,
@@ -111,12 +116,12 @@ def fitting(facts: list[Text], table: list[Text], advice: list[Text], most: int)
     everything = [*facts, *between, *table, *advice]
     if len(everything) <= most:
         return everything
-    shortest = min(len(table), HEAD + 2)
+    shortest = min(len(table), HEADER_LINES + 2)
     facts = _counted(facts, max(1, most - len(between) - shortest))
     room = most - len(facts) - len(between)
-    if len(table) > room and len(table) > HEAD + 1:
-        rows = _counted(table[HEAD:-1], max(1, room - HEAD - 1))
-        table = [*table[:HEAD], *rows, table[-1]]
+    if len(table) > room and len(table) > HEADER_LINES + 1:
+        rows = _counted(table[HEADER_LINES:-1], max(1, room - HEADER_LINES - 1))
+        table = [*table[:HEADER_LINES], *rows, table[-1]]
     return [*facts, *between, *table][: max(1, most)]
 
 
@@ -126,16 +131,20 @@ def _counted(lines: list[Text], most: int) -> list[Text]:
     return [*lines[: most - 1], Text(f"… {len(lines) - most + 1} more lines", style="dim")]
 
 
-def moment_line(moment: Snapshot, *, is_free: bool) -> str:
+def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
     """Everything in one line, for logs and pipes."""
     status = moment.status
     if moment.problem is not None:
         return f"{_time(moment.at)} {moment.problem.summary}: {moment.problem.detail}"
     parts = [
-        f"{one.kind} {one.name} {one.state}" for one in status.inventory if one.node is not None
+        f"{item.kind} {item.name} {item.state}"
+        for item in status.inventory
+        if item.node is not None
     ]
-    parts += [f"request {one.name} {one.state}" for one in status.inventory if one.kind == "queued"]
-    parts += [job_sentence(one, moment.at) for one in moment.jobs]
+    parts += [
+        f"request {item.name} {item.state}" for item in status.inventory if item.kind == "queued"
+    ]
+    parts += [job_sentence(job, moment.at) for job in moment.jobs]
     per_hour, knows_prices = hourly(status.charges)
     spent, knows_all = so_far(status.charges)
     costs = (

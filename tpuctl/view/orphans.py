@@ -12,7 +12,7 @@ from tpuctl.model.cost import dollars
 from tpuctl.model.duration import format_duration
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.view.cost import on_google
-from tpuctl.view.status import found_data
+from tpuctl.view.status import resource_data
 from tpuctl.view.tables import print_table
 
 __all__ = ["Orphans", "orphans_data", "show_orphans"]
@@ -27,26 +27,26 @@ class Orphans:
     """Everything that the stacks of a project have, and what of it seems forgotten."""
 
     project: str
-    found: Sequence[InventoryItem]
+    items: Sequence[InventoryItem]
     left: Sequence[OrphanedItem]
 
     @classmethod
-    def of(cls, project: str, found: Iterable[InventoryItem]) -> Orphans:
-        everything = sorted(found, key=lambda one: (one.stack, one.kind, one.zone, one.name))
+    def of(cls, project: str, items: Iterable[InventoryItem]) -> Orphans:
+        everything = sorted(items, key=lambda item: (item.stack, item.kind, item.zone, item.name))
         return cls(project, everything, find_orphaned(everything))
 
     @property
     def is_charged(self) -> bool:
         """Whether something forgotten costs money."""
-        return any(is_charged(one.item) for one in self.left)
+        return any(is_charged(leftover.item) for leftover in self.left)
 
 
 @dataclass(frozen=True)
 class _Row:
-    found: InventoryItem
+    item: InventoryItem
     charge: Charge | None
-    why: str
-    is_left: bool
+    reason: str
+    is_orphaned: bool
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class _Group:
 
     stack: str
     rows: Sequence[_Row]
-    works: bool  # a machine of it is in use: taking the stack away would take that too
+    is_in_use: bool  # a machine of it is in use: taking the stack away would take that too
 
     @property
     def left(self) -> list[_Row]:
-        return [row for row in self.rows if row.is_left]
+        return [row for row in self.rows if row.is_orphaned]
 
 
 def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, A
         "stacks": [
             {
                 "stack": group.stack,
-                "in_use": group.works,
+                "in_use": group.is_in_use,
                 "command": command(group.stack),
                 "resources": [
                     {
-                        **found_data(row.found, row.charge),
-                        "orphaned": row.is_left,
-                        "reason": row.why,
+                        **resource_data(row.item, row.charge),
+                        "orphaned": row.is_orphaned,
+                        "reason": row.reason,
                     }
                     for row in group.rows
                 ],
@@ -99,18 +99,18 @@ def show_orphans(
         rows = group.rows if everything else group.left
         print(f"stack {group.stack}")
         print_table(("resource", *NUMBERS, "why"), map(_cells, rows), numbers=NUMBERS)
-        if group.left and group.works:
+        if group.left and group.is_in_use:
             print(f"To remove what is left and keep the rest, with its stack file:\n    {up}")
         elif group.left or everything:
-            what = "To take it all away" if group.works else "To remove it"
-            print(f"{what}:\n    {command(group.stack)}")
+            heading = "To take it all away" if group.is_in_use else "To remove it"
+            print(f"{heading}:\n    {command(group.stack)}")
         print()
     print(_summary(groups, orphans, is_free))
-    kept = sum(1 for one in orphans.found if one.kind == "bucket")
-    if kept and not everything:
-        many = "bucket is" if kept == 1 else "buckets are"
+    buckets = sum(1 for item in orphans.items if item.kind == "bucket")
+    if buckets and not everything:
+        many = "bucket is" if buckets == 1 else "buckets are"
         charged = on_google("charged", is_free=is_free)
-        print(f"{kept} {many} kept on purpose, and {charged}; --all lists them.")
+        print(f"{buckets} {many} kept on purpose, and {charged}; --all lists them.")
 
 
 def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
@@ -129,20 +129,20 @@ def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
 
 
 def _groups(orphans: Orphans) -> list[_Group]:
-    whys = {one.item: one.why for one in orphans.left}
+    whys = {leftover.item: leftover.why for leftover in orphans.left}
     groups = []
-    for stack, found in groupby(orphans.found, key=lambda one: one.stack):
-        mine = list(found)
-        rows = [_row(one, whys.get(one)) for one in mine]
-        works = any(one.kind_class.is_machine and one not in whys for one in mine)
+    for stack, items in groupby(orphans.items, key=lambda item: item.stack):
+        mine = list(items)
+        rows = [_row(item, whys.get(item)) for item in mine]
+        works = any(item.kind_class.is_machine and item not in whys for item in mine)
         groups.append(_Group(stack, rows, works))
     return groups
 
 
-def _row(one: InventoryItem, why: str | None) -> _Row:
-    usual = KEPT if one.kind == "bucket" else IN_USE
-    charge = charge_of(one)
-    return _Row(one, charge, why or usual, why is not None)
+def _row(item: InventoryItem, reason: str | None) -> _Row:
+    usual = KEPT if item.kind == "bucket" else IN_USE
+    charge = charge_of(item)
+    return _Row(item, charge, reason or usual, reason is not None)
 
 
 def _hourly(rows: Iterable[_Row]) -> tuple[float, bool]:
@@ -151,12 +151,12 @@ def _hourly(rows: Iterable[_Row]) -> tuple[float, bool]:
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
-    charge, found = row.charge, row.found
-    age = format_duration(charge.hours * 3600) if charge is not None and found.created else ""
+    charge, item = row.charge, row.item
+    age = format_duration(charge.hours * 3600) if charge is not None and item.created else ""
     if charge is None:
         money = ""
     elif charge.per_hour is None:
-        money = "by size" if found.kind == "bucket" else "unknown"
+        money = "by size" if item.kind == "bucket" else "unknown"
     else:
         money = dollars(charge.per_hour)
-    return found.address, age, money, row.why
+    return item.address, age, money, row.reason

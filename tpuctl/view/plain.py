@@ -22,14 +22,14 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
-from tpuctl.view.base import ended, indent, port_sentence
+from tpuctl.view.base import indent, outcome_word, port_sentence
 from tpuctl.view.output import Output
-from tpuctl.view.progress_state import STAYS
+from tpuctl.view.progress_state import UNCHANGED_ACTIONS
 from tpuctl.view.rate import Rate, clock_time, transfer_words
 
 __all__ = ["Plain"]
 
-STEADY_SECONDS = 10.0
+PROGRESS_INTERVAL = 10.0
 
 
 class Plain:
@@ -40,7 +40,7 @@ class Plain:
         self.out = out or sys.stderr
         self._actions: dict[str, str] = {}
         self._rates: dict[str, Rate] = {}
-        self._told: dict[str, tuple[str, float]] = {}
+        self._last_progress: dict[str, tuple[str, float]] = {}
         self._output = Output()
 
     def on(self, event: Event) -> None:
@@ -66,8 +66,8 @@ class Plain:
                 self._finished(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
-        for one in diagnostics:
-            self._diagnostic("error", one)
+        for diagnostic in diagnostics:
+            self._diagnostic("error", diagnostic)
 
     def name_workers(self, workers: Sequence[int]) -> None:
         self._output.name_workers(workers)
@@ -77,21 +77,23 @@ class Plain:
         self.out.flush()
 
     def _finished(self, event: StepFinished) -> None:
-        address, why = event.address, f": {event.because}" if event.because else ""
+        address, reason = event.address, f": {event.because}" if event.because else ""
         if event.outcome is Outcome.UNCHANGED:
-            self._line(f"ok {address}{why}")
+            self._line(f"ok {address}{reason}")
         elif event.outcome is Outcome.SKIPPED:
-            self._line(f"skipped {address}{why} failed")
+            self._line(f"skipped {address}{reason} failed")
         else:
-            word = ended(event, self._actions.get(address, ""))
-            told = why if event.outcome is Outcome.DONE or address.startswith("job/") else ""
-            self._line(f"{word} {address} ({clock_time(event.seconds)}){told}")
+            word = outcome_word(event, self._actions.get(address, ""))
+            suffix = reason if event.outcome is Outcome.DONE or address.startswith("job/") else ""
+            self._line(f"{word} {address} ({clock_time(event.seconds)}){suffix}")
 
     def _plan(self, event: Planned) -> None:
         """A line for a plan of several things: how much of what is to be done."""
-        counts = Counter(one.action for one in event.steps if one.action not in STAYS)
+        counts = Counter(
+            step.action for step in event.steps if step.action not in UNCHANGED_ACTIONS
+        )
         if sum(counts.values()) > 1 and not event.steps[0].address.startswith("job/"):
-            stays = sum(one.action in STAYS for one in event.steps)
+            stays = sum(step.action in UNCHANGED_ACTIONS for step in event.steps)
             words = [f"{count} to {action}" for action, count in counts.items()]
             self._line(", ".join([*words, *([f"{stays} as they are"] if stays else [])]))
 
@@ -105,17 +107,17 @@ class Plain:
 
     def _progress(self, address: str, text: str, *, is_steady: bool) -> None:
         """A line for each state; of what grows steadily, one now and then."""
-        told, at = self._told.get(address, ("", 0.0))
+        last_text, at = self._last_progress.get(address, ("", 0.0))
         now = time.monotonic()
-        if told == text or (told and is_steady and now - at < STEADY_SECONDS):
+        if last_text == text or (last_text and is_steady and now - at < PROGRESS_INTERVAL):
             return
-        self._told[address] = text, now
+        self._last_progress[address] = text, now
         self._line(f"  {address}: {text}")
 
-    def _diagnostic(self, level: str, one: Diagnostic) -> None:
-        where = f"{one.where}: " if one.where else ""
-        self._line(f"{level}: {where}{one.summary}")
-        for text in (one.detail, one.hint):
+    def _diagnostic(self, level: str, diagnostic: Diagnostic) -> None:
+        where = f"{diagnostic.where}: " if diagnostic.where else ""
+        self._line(f"{level}: {where}{diagnostic.summary}")
+        for text in (diagnostic.detail, diagnostic.hint):
             if text:
                 self._line(indent(text))
 

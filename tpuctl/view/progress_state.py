@@ -16,18 +16,18 @@ from tpuctl.model.events import (
     StepStarted,
 )
 from tpuctl.model.inventory import GROUPS
-from tpuctl.view.base import doing, ended
+from tpuctl.view.base import outcome_word, progress_word
 from tpuctl.view.rate import Rate
 
-__all__ = ["STAYS", "Row", "Standing", "Story", "group_of"]
+__all__ = ["UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
 
-STAYS = ("nothing", "leave")  # actions of things that are left as they are
+UNCHANGED_ACTIONS = ("nothing", "leave")  # actions of things that are left as they are
 # What steps are about that make no resource, by the beginning of their address.
-OF_STEPS = {"cloud": "TPU", "image": "TPU", "gs:": "bucket", "ssh": "machines", "job": "run"}
-ORDER = (*GROUPS, "machines", "run")
+STEP_GROUPS = {"cloud": "TPU", "image": "TPU", "gs:": "bucket", "ssh": "machines", "job": "run"}
+GROUP_ORDER = (*GROUPS, "machines", "run")
 
 
-class Standing(Enum):
+class RowState(Enum):
     """Where a row stands."""
 
     PLANNED = "planned"
@@ -45,13 +45,13 @@ class Row:
 
     address: str
     action: str = ""
-    standing: Standing = Standing.PLANNED
-    after: tuple[str, ...] = ()
+    state: RowState = RowState.PLANNED
+    depends_on: tuple[str, ...] = ()
     text: str = ""  # what it waits for, or how it ended
     fraction: float | None = None
-    moved: tuple[int, int] | None = None  # bytes done, and in all
+    transferred: tuple[int, int] | None = None  # bytes done, and in all
     rate: Rate = field(default_factory=Rate)
-    began: float = 0.0
+    started: float = 0.0
     seconds: float = 0.0  # that it took, once it has ended
 
     @property
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def has_ended(self) -> bool:
-        return self.standing not in (Standing.PLANNED, Standing.RUNNING)
+        return self.state not in (RowState.PLANNED, RowState.RUNNING)
 
 
 def group_of(address: str) -> str:
@@ -73,15 +73,15 @@ def group_of(address: str) -> str:
     from tpuctl.resources.composition import BY_NAME
 
     kind = address.partition("/")[0]
-    return BY_NAME[kind].group if kind in BY_NAME else OF_STEPS.get(kind, kind)
+    return BY_NAME[kind].group if kind in BY_NAME else STEP_GROUPS.get(kind, kind)
 
 
-class Story:
+class ProgressState:
     """The rows of what is being done now, in the order of their groups."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
-        self.began = now()
+        self.started = now()
         self._rows: dict[str, Row] = {}
 
     def __bool__(self) -> bool:
@@ -90,42 +90,48 @@ class Story:
     def on(self, event: Event) -> None:
         match event:
             case Planned(steps):
-                for one in steps:
-                    row = self._rows.setdefault(one.address, Row(one.address))
-                    row.action, row.after, row.text = one.action, one.depends_on, one.because
-                    row.standing = Standing.UNCHANGED if one.action in STAYS else Standing.PLANNED
+                for step in steps:
+                    row = self._rows.setdefault(step.address, Row(step.address))
+                    row.action, row.depends_on, row.text = (
+                        step.action,
+                        step.depends_on,
+                        step.because,
+                    )
+                    row.state = (
+                        RowState.UNCHANGED if step.action in UNCHANGED_ACTIONS else RowState.PLANNED
+                    )
             case StepStarted(address, action, _):
                 old = self._rows.get(address, Row(address))
                 self._rows[address] = Row(
-                    address, action, Standing.RUNNING, old.after, began=self.now()
+                    address, action, RowState.RUNNING, old.depends_on, started=self.now()
                 )
             case StepProgress(address, text, fraction):
-                row = self._rows.setdefault(address, Row(address, began=self.now()))
-                row.standing, row.text, row.fraction = Standing.RUNNING, text, fraction
-                row.moved = None
+                row = self._rows.setdefault(address, Row(address, started=self.now()))
+                row.state, row.text, row.fraction = RowState.RUNNING, text, fraction
+                row.transferred = None
                 if event.done is not None and event.total is not None:
-                    row.moved = event.done, event.total
+                    row.transferred = event.done, event.total
                     row.rate.feed(self.now(), event.done)
             case StepFinished(address, Outcome.UNCHANGED, _, _) if address not in self._rows:
                 pass  # it stood there from the beginning
             case StepFinished(address, outcome, seconds, because):
                 row = self._rows.setdefault(address, Row(address))
-                row.standing, row.seconds = Standing(outcome.value), seconds
+                row.state, row.seconds = RowState(outcome.value), seconds
                 row.text = because
                 if outcome not in (Outcome.UNCHANGED, Outcome.SKIPPED):
-                    word = ended(event, row.action)
+                    word = outcome_word(event, row.action)
                     is_phase = row.group == "run" and because
                     shows_why = outcome is Outcome.DONE and because
                     row.text = because if is_phase else f"{word}: {because}" if shows_why else word
 
     @property
     def rows(self) -> list[Row]:
-        order = [*ORDER, *dict.fromkeys(row.group for row in self._rows.values())]
+        order = [*GROUP_ORDER, *dict.fromkeys(row.group for row in self._rows.values())]
         return sorted(self._rows.values(), key=lambda row: order.index(row.group))
 
     @property
     def is_under_way(self) -> bool:
-        return any(row.standing is Standing.RUNNING for row in self._rows.values())
+        return any(row.state is RowState.RUNNING for row in self._rows.values())
 
     def has(self, address: str) -> bool:
         return address in self._rows
@@ -138,63 +144,63 @@ class Story:
     @property
     def has_failed(self) -> bool:
         """Whether something failed and nothing else is under way."""
-        failed = any(row.standing is Standing.FAILED for row in self._rows.values())
+        failed = any(row.state is RowState.FAILED for row in self._rows.values())
         return failed and not self.is_under_way
 
-    def begins_anew(self, event: Planned) -> bool:
+    def starts_over(self, event: Planned) -> bool:
         """Whether a plan is about things that have ended in this story: it is another one."""
         return any(
-            (row := self._rows.get(one.address)) is not None
+            (row := self._rows.get(step.address)) is not None
             and row.has_ended
-            and row.standing is not Standing.UNCHANGED
-            for one in event.steps
+            and row.state is not RowState.UNCHANGED
+            for step in event.steps
         )
 
-    def end(self) -> list[Row]:
+    def remove_ended(self) -> list[Row]:
         """The rows that have ended, which are taken out: what is to come stays."""
-        told = [row for row in self.rows if row.has_ended]
-        for row in told:
+        rows = [row for row in self.rows if row.has_ended]
+        for row in rows:
             del self._rows[row.address]
-        return told
+        return rows
 
     def drop(self, address: str) -> None:
         """Without a row, whether it has ended or not."""
         self._rows.pop(address, None)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing is being done any more."""
         self._rows.clear()
 
     def seconds(self, row: Row) -> float | None:
         """How long it has taken; None for what has not begun or took no time."""
-        if row.standing is Standing.RUNNING:
-            return self.now() - row.began
-        return row.seconds if row.standing in (Standing.DONE, Standing.FAILED) else None
+        if row.state is RowState.RUNNING:
+            return self.now() - row.started
+        return row.seconds if row.state in (RowState.DONE, RowState.FAILED) else None
 
-    def words(self, row: Row) -> str:
+    def description(self, row: Row) -> str:
         """What is said of a row, without its bytes."""
-        match row.standing:
-            case Standing.PLANNED:
-                return self._waits_for(row)
-            case Standing.RUNNING:
-                shown = row.text or doing(row.action)
-                return shown if row.fraction is None else f"{shown} {row.fraction:.0%}"
-            case Standing.SKIPPED:
+        match row.state:
+            case RowState.PLANNED:
+                return self._waiting_text(row)
+            case RowState.RUNNING:
+                text = row.text or progress_word(row.action)
+                return text if row.fraction is None else f"{text} {row.fraction:.0%}"
+            case RowState.SKIPPED:
                 return f"skipped: {row.text} failed"
             case _:
                 return row.text
 
-    def _waits_for(self, row: Row) -> str:
+    def _waiting_text(self, row: Row) -> str:
         waiting = list(self._unfinished(row))
         if not waiting:
             return f"to {row.action}" if row.action else "to come"
-        running = [one for one in waiting if self._rows[one].standing is Standing.RUNNING]
+        running = [address for address in waiting if self._rows[address].state is RowState.RUNNING]
         first = (running or waiting)[0]
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
         return f"waits for {self._rows[first].name}{more}"
 
     def _unfinished(self, row: Row) -> Iterator[str]:
-        for address in row.after:
+        for address in row.depends_on:
             before = self._rows.get(address)
             if before is not None and not before.has_ended:
                 yield address

@@ -7,7 +7,7 @@ from collections import deque
 __all__ = ["Rate", "bar", "clock_time", "size", "transfer_words"]
 
 WINDOW = 10.0  # seconds: what was before says little about what comes
-SOONEST = 0.5  # seconds of watching before a rate says anything
+MIN_SECONDS = 0.5  # seconds of watching before a rate says anything
 FULL, EMPTY = "━", "─"
 PLAIN_FULL, PLAIN_EMPTY = "#", "-"
 
@@ -16,22 +16,22 @@ class Rate:
     """Bytes a second, of the last seconds."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def feed(self, now: float, done: int) -> None:
-        if self._seen and done < self._seen[-1][1]:  # it was begun again
-            self._seen.clear()
-        self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[1][0] > WINDOW:
-            self._seen.popleft()
+        if self._samples and done < self._samples[-1][1]:  # it was begun again
+            self._samples.clear()
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and now - self._samples[1][0] > WINDOW:
+            self._samples.popleft()
 
     @property
     def per_second(self) -> float | None:
         """None where it is too early to say."""
-        if not self._seen:
+        if not self._samples:
             return None
-        (began, first), (now, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (now - began) if now - began >= SOONEST else None
+        (began, first), (now, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (now - began) if now - began >= MIN_SECONDS else None
 
 
 def transfer_words(done: int, total: int, rate: float | None) -> list[str]:

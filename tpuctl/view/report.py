@@ -40,7 +40,7 @@ def page(report: RunReport) -> str:
         *_attempts(report),
         *_origin(report),
         *_log(report),
-        f"<footer>Read on {_moment(report.at)}. Prices are Google's published ones for the time "
+        f"<footer>Read on {_time(report.at)}. Prices are Google's published ones for the time "
         "each attempt ran; what machines cost before and after, and the bucket, are not in them."
         "</footer></body></html>",
     ]
@@ -57,16 +57,18 @@ def report_data(report: RunReport) -> dict[str, Any]:
         "cost": report.cost,
         "attempts": [
             {
-                "number": one.record.attempt,
-                "zone": one.record.zone,
-                "started": one.started.isoformat(),
-                "ended": one.ended.isoformat() if one.ended else None,
-                "cost": one.cost,
-                "restart_reason": one.why.verdict.name if one.why else None,
+                "number": attempt.record.attempt,
+                "zone": attempt.record.zone,
+                "started": attempt.started.isoformat(),
+                "ended": attempt.ended.isoformat() if attempt.ended else None,
+                "cost": attempt.cost,
+                "restart_reason": attempt.why.verdict.name if attempt.why else None,
             }
-            for one in report.attempts
+            for attempt in report.attempts
         ],
-        "curves": {one.name: [list(point) for point in one.all_points] for one in report.curves},
+        "curves": {
+            curve.name: [list(point) for point in curve.all_points] for curve in report.curves
+        },
         "bundle": report.record.bundle,
     }
 
@@ -75,8 +77,8 @@ def _facts(report: RunReport) -> Iterator[str]:
     status = report.explanation.status
     good = {"succeeded": "good", "failed": "bad", "lost": "bad", "timed_out": "bad"}
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    ran = [one.hours for one in report.attempts if one.hours is not None]
-    last = {one.name: one.last for one in report.curves if one.last is not None}
+    ran = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
+    last = {curve.name: curve.last for curve in report.curves if curve.last is not None}
     facts = {
         "State": f'<span class="{good.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
@@ -160,21 +162,21 @@ def _attempts(report: RunReport) -> Iterator[str]:
     yield "<tr><th>attempt</th><th>zone</th><th>started</th><th>ran</th><th>ended</th>"
     cost = on_google("cost", is_free=report.is_free)
     yield f'<th class="number">{cost}</th></tr>'
-    for one, following in zip(report.attempts, [*report.attempts[1:], None], strict=True):
+    for attempt, following in zip(report.attempts, [*report.attempts[1:], None], strict=True):
         cells = (
-            str(one.record.attempt),
-            escape(one.record.zone),
-            _moment(one.started),
-            escape(shown_duration(one.hours * 3600)) if one.hours is not None else "",
-            escape(_end(report, one, following)),
+            str(attempt.record.attempt),
+            escape(attempt.record.zone),
+            _time(attempt.started),
+            escape(shown_duration(attempt.hours * 3600)) if attempt.hours is not None else "",
+            escape(_end(report, attempt, following)),
         )
-        cost = "" if one.cost is None else escape(dollars(one.cost))
+        cost = "" if attempt.cost is None else escape(dollars(attempt.cost))
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells)
         yield f'<td class="number">{cost}</td></tr>'
     yield "</table></div>"
 
 
-def _end(report: RunReport, one: AttemptReport, following: AttemptReport | None) -> str:
+def _end(report: RunReport, attempt: AttemptReport, following: AttemptReport | None) -> str:
     if following is not None and following.why is not None:
         return following.why.verdict.cause
     failed = report.explanation.failure
@@ -201,7 +203,7 @@ def _origin(report: RunReport) -> Iterator[str]:
         "Variables": escape(", ".join(record.env)),
         "Secrets": escape(", ".join(record.secrets)),
         "Workers": escape(", ".join(map(str, record.workers))) + f" of {record.worker_count}",
-        "Submitted": f"{_moment(record.submitted)} {escape(record.submitted_by)}",
+        "Submitted": f"{_time(record.submitted)} {escape(record.submitted_by)}",
         "Output": f"<code>{escape(record.output)}</code>",
         "Project": escape(record.project),
     }
@@ -217,5 +219,5 @@ def _log(report: RunReport) -> Iterator[str]:
         yield f"<h2>The end of the log</h2><pre>{escape(report.log_end)}</pre>"
 
 
-def _moment(when: datetime) -> str:
+def _time(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"

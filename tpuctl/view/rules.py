@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpuctl.view.text_wrapping import wrapped
+from tpuctl.view.text_wrapping import wrap
 
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Rule, Target
@@ -24,7 +24,7 @@ def rule_data(rule: Rule) -> dict[str, str]:
         "name": rule.name,
         "severity": rule.severity.value,
         "summary": rule.summary,
-        "why": rule.rationale,
+        "rationale": rule.rationale,
         "bad": rule.bad,
         "good": rule.good,
     }
@@ -34,8 +34,8 @@ def rule_text(rule: Rule, width: int) -> str:
     """At most so many columns wide, but for the code."""
     parts = [
         f"{rule.code} {rule.name} ({_severity(rule)})",
-        wrapped(sentence(rule.summary), width),
-        wrapped(f"{_about(rule.target)}{rule.rationale}", width),
+        wrap(sentence(rule.summary), width),
+        wrap(f"{_about(rule.target)}{rule.rationale}", width),
         f"Bad:\n{_indented(rule.bad)}",
         f"Good:\n{_indented(rule.good)}",
         f"To silence it, end the line with\n    {_comment(rule)}\nor, for a whole file, begin it "

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["print_run"]
 
-DRAWN = 3  # curves; the others have their last value in a line
+MAX_DRAWN = 3  # curves; the others have their last value in a line
 
 
-def print_run(report: RunReport, typed: str) -> None:
+def print_run(report: RunReport, command_prefix: str) -> None:
     """`typed` is how the user starts another command."""
     record, status = report.record, report.explanation.status
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    hours = [one.hours for one in report.attempts if one.hours is not None]
+    hours = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
     facts = [
         ("job", record.id),
         ("command", f"tpuctl run {record.command}"),
@@ -42,32 +42,32 @@ def print_run(report: RunReport, typed: str) -> None:
             ("attempt", "zone", "started (UTC)", "ran", "because"),
             [
                 (
-                    str(one.record.attempt),
-                    one.record.zone,
-                    f"{one.started:%m-%d %H:%M}",
-                    "" if one.hours is None else shown_duration(one.hours * 3600),
-                    "" if one.why is None else one.why.verdict.name,
+                    str(attempt.record.attempt),
+                    attempt.record.zone,
+                    f"{attempt.started:%m-%d %H:%M}",
+                    "" if attempt.hours is None else shown_duration(attempt.hours * 3600),
+                    "" if attempt.why is None else attempt.why.verdict.name,
                 )
-                for one in report.attempts
+                for attempt in report.attempts
             ],
         )
     _curves(report)
-    follow = f"{typed} logs -f {record.id}" if status.exit_code is None else ""
-    print(f"\nNext:\n    {follow or f'{typed} report {record.id}'}")
+    follow = f"{command_prefix} logs -f {record.id}" if status.exit_code is None else ""
+    print(f"\nNext:\n    {follow or f'{command_prefix} report {record.id}'}")
 
 
 def _curves(report: RunReport) -> None:
     width = min(100, shutil.get_terminal_size((80, 24)).columns)
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
     plain = "utf" not in encoding
-    for curve in report.curves[:DRAWN]:
+    for curve in report.curves[:MAX_DRAWN]:
         last = number(curve.all_points[-1][1])
         print(f"\n{curve.name.replace('_', ' ')}: {last} at the end")
         height = 8 if curve is report.curves[0] else 4
         print("\n".join(draw(curve.all_points, width=width, height=height, plain=plain)))
     others = [
-        f"{one.name.replace('_', ' ')} {number(one.all_points[-1][1])}"
-        for one in report.curves[DRAWN:]
+        f"{curve.name.replace('_', ' ')} {number(curve.all_points[-1][1])}"
+        for curve in report.curves[MAX_DRAWN:]
     ]
     if others:
         print(f"\nat the end: {', '.join(others)}")

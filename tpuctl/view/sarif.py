@@ -32,9 +32,10 @@ def sarif(report: Report, base: Path) -> dict[str, Any]:
     sources = Sources()
     seen: Counter[str] = Counter()
     results = [
-        _result(one, codes, base, _print(one, base, sources, seen)) for one in report.findings
+        _result(finding, codes, base, _print(finding, base, sources, seen))
+        for finding in report.findings
     ]
-    remarks = [_notification(one, base) for one in report.remarks]
+    remarks = [_notification(remark, base) for remark in report.remarks]
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
@@ -69,19 +70,19 @@ def _driver() -> dict[str, Any]:
     }
 
 
-def _result(one: Finding, codes: list[str], base: Path, fingerprint: str) -> dict[str, Any]:
-    text = f"{one.message}\n{one.hint}".strip()
+def _result(finding: Finding, codes: list[str], base: Path, fingerprint: str) -> dict[str, Any]:
+    text = f"{finding.message}\n{finding.hint}".strip()
     made: dict[str, Any] = {
-        "ruleId": one.code,
-        "level": LEVELS[one.severity],
+        "ruleId": finding.code,
+        "level": LEVELS[finding.severity],
         "message": {"text": text},
-        "locations": [_location(one.path, base, line=one.line, column=one.column)],
+        "locations": [_location(finding.path, base, line=finding.line, column=finding.column)],
         "partialFingerprints": {FINGERPRINT: fingerprint},
     }
-    if one.code in codes:
-        made["ruleIndex"] = codes.index(one.code)
-    if one.edits:
-        made["fixes"] = [_fix(one.edits, one.hint or one.message, base)]
+    if finding.code in codes:
+        made["ruleIndex"] = codes.index(finding.code)
+    if finding.edits:
+        made["fixes"] = [_fix(finding.edits, finding.hint or finding.message, base)]
     return made
 
 
@@ -93,42 +94,46 @@ def _location(path: Path, base: Path, *, line: int, column: int | None = None) -
 
 
 def _artifact(path: Path, base: Path) -> dict[str, str]:
-    told = uri(base, path)
-    return {"uri": told} if told.startswith("file:") else {"uri": told, "uriBaseId": "SRCROOT"}
+    location = uri(base, path)
+    return (
+        {"uri": location}
+        if location.startswith("file:")
+        else {"uri": location, "uriBaseId": "SRCROOT"}
+    )
 
 
 def _fix(edits: Iterable[Edit], text: str, base: Path) -> dict[str, Any]:
     by_path: dict[Path, list[Edit]] = {}
-    for one in edits:
-        by_path.setdefault(one.path, []).append(one)
+    for edit in edits:
+        by_path.setdefault(edit.path, []).append(edit)
     changes = [
         {
             "artifactLocation": _artifact(path, base),
-            "replacements": [_replacement(one) for one in several],
+            "replacements": [_replacement(edit) for edit in several],
         }
         for path, several in by_path.items()
     ]
     return {"description": {"text": text}, "artifactChanges": changes}
 
 
-def _replacement(one: Edit) -> dict[str, Any]:
+def _replacement(edit: Edit) -> dict[str, Any]:
     region = {
-        "startLine": one.line,
-        "startColumn": one.column + 1,
-        "endLine": one.end_line,
-        "endColumn": one.end_column + 1,
+        "startLine": edit.line,
+        "startColumn": edit.column + 1,
+        "endLine": edit.end_line,
+        "endColumn": edit.end_column + 1,
     }
-    return {"deletedRegion": region, "insertedContent": {"text": one.text}}
+    return {"deletedRegion": region, "insertedContent": {"text": edit.text}}
 
 
-def _notification(one: Remark, base: Path) -> dict[str, Any]:
-    location = _location(one.path, base, line=one.line)
-    return {"level": "note", "message": {"text": one.text}, "locations": [location]}
+def _notification(remark: Remark, base: Path) -> dict[str, Any]:
+    location = _location(remark.path, base, line=remark.line)
+    return {"level": "note", "message": {"text": remark.text}, "locations": [location]}
 
 
-def _print(one: Finding, base: Path, sources: Sources, seen: Counter[str]) -> str:
+def _print(finding: Finding, base: Path, sources: Sources, occurrences: Counter[str]) -> str:
     """The same for as long as the line is, wherever in its file it moves."""
-    line = (sources.line(one.path, one.line) or "").strip()
-    key = "\n".join((one.code, uri(base, one.path), line))
-    seen[key] += 1
-    return hashlib.sha256(f"{key}\n{seen[key]}".encode("utf-8", "replace")).hexdigest()[:32]
+    line = (sources.line(finding.path, finding.line) or "").strip()
+    key = "\n".join((finding.code, uri(base, finding.path), line))
+    occurrences[key] += 1
+    return hashlib.sha256(f"{key}\n{occurrences[key]}".encode("utf-8", "replace")).hexdigest()[:32]

@@ -30,9 +30,9 @@ def envelope_schema() -> dict[str, Any]:
     for command, shapes in sorted(RESPONSES.items()):
         forms = []
         for shape in shapes:
-            made = TypeAdapter(shape).json_schema(ref_template="#/$defs/{model}")
-            definitions |= made.pop("$defs", {})
-            forms.append(made)
+            schema = TypeAdapter(shape).json_schema(ref_template="#/$defs/{model}")
+            definitions |= schema.pop("$defs", {})
+            forms.append(schema)
         name = f"data of {command}"
         definitions[name] = forms[0] if len(forms) == 1 else {"anyOf": forms}
         allowed = {"anyOf": [{"$ref": f"#/$defs/{name}".replace(" ", "%20")}, {"type": "null"}]}
@@ -71,17 +71,17 @@ def events_schema() -> dict[str, Any]:
     """Of one line of `--events`: an event by its name, or the envelope, which comes last."""
     from tpuctl.model import events
 
-    kinds = sorted(typing.get_args(events.Event), key=lambda one: str(one.__name__))
+    kinds = sorted(typing.get_args(events.Event), key=lambda kind: str(kind.__name__))
     definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
     for kind in kinds:
-        fields = {one.name: _of(str(one.type)) for one in dataclasses.fields(kind)}
+        fields = {field.name: _field_schema(str(field.type)) for field in dataclasses.fields(kind)}
         definitions[kind.__name__] = {
             "description": " ".join((kind.__doc__ or "").split()),
             "type": "object",
             "required": ["event", *fields],
             "properties": {"event": {"const": kind.__name__}, **fields},
         }
-        if "bytes" in {str(one.type) for one in dataclasses.fields(kind)}:
+        if "bytes" in {str(field.type) for field in dataclasses.fields(kind)}:
             definitions[kind.__name__]["properties"]["encoding"] = {"const": "base64"}
     return {
         "$schema": DIALECT,
@@ -94,7 +94,7 @@ def events_schema() -> dict[str, Any]:
     }
 
 
-def _of(written: str) -> dict[str, Any]:
+def _field_schema(written: str) -> dict[str, Any]:
     """A field's annotation as a schema."""
     known: dict[str, dict[str, Any]] = {
         "str": TEXT,

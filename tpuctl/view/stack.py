@@ -120,23 +120,23 @@ def _quota_row(line: QuotaLine) -> tuple[str, ...]:
     return (
         f"{name}, {line.unit}" if line.unit not in ("", "GB") else name,  # metrics say GB
         line.place,
-        *("-" if one is None else f"{one:,.0f}" for one in amounts),
+        *("-" if amount is None else f"{amount:,.0f}" for amount in amounts),
     )
 
 
 def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
     return [
         {
-            "address": one.address,
-            "state": one.state,
-            "reason": one.why,
-            "billable": one.is_billable,
-            "bytes": one.holding.bytes if one.holding else None,
-            "objects": one.holding.objects if one.holding else None,
-            "count_complete": one.holding.is_whole if one.holding else None,
-            "per_month": None if one.per_month is None else round(one.per_month, 4),
+            "address": item.address,
+            "state": item.state,
+            "reason": item.why,
+            "billable": item.is_billable,
+            "bytes": item.holding.bytes if item.holding else None,
+            "objects": item.holding.objects if item.holding else None,
+            "count_complete": item.holding.is_whole if item.holding else None,
+            "per_month": None if item.per_month is None else round(item.per_month, 4),
         }
-        for one in remaining
+        for item in remaining
     ]
 
 
@@ -146,7 +146,7 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     print_table(
         ("resource", "now", "why"),
         [
-            (item.address, item.state, _why(item, is_free))
+            (item.address, item.state, _reason(item, is_free))
             for item in remaining
             if item.state != "deleted"
         ],
@@ -155,10 +155,10 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
         console().print(Text(f"\nDeleted: {', '.join(deleted)}."))
 
 
-def _why(item: Remaining, is_free: bool) -> str:
+def _reason(item: Remaining, is_free: bool) -> str:
     if item.holding is None:
         return item.why
-    return f"{item.why}; holds {_held(item.holding)}{_monthly(item, is_free)}"
+    return f"{item.why}; holds {_holding_text(item.holding)}{_monthly(item, is_free)}"
 
 
 def _monthly(item: Remaining, is_free: bool) -> str:
@@ -168,7 +168,7 @@ def _monthly(item: Remaining, is_free: bool) -> str:
     return on_google(f", {least}{dollars(item.per_month)} a month", is_free=is_free)
 
 
-def _held(holding: Holding) -> str:
+def _holding_text(holding: Holding) -> str:
     if not holding.objects:
         return "nothing"
     least = "" if holding.is_whole else "at least "

@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 __all__ = [
     "charge_data",
     "charges_table",
-    "found_data",
+    "resource_data",
     "show_status",
     "status_data",
     "status_facts",
 ]
 
-MOST_ADDRESSES = 8
+MAX_ADDRESSES = 8
 NUMBERS = ("age", "an hour", "so far")
-WAYS = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
+SSH_ROUTES = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
 
-def found_data(found: InventoryItem, charge: Charge | None) -> dict[str, Any]:
+def resource_data(item: InventoryItem, charge: Charge | None) -> dict[str, Any]:
     """One thing of a stack; what it costs is null where it is free or unknown."""
     return {
-        "kind": found.kind,
-        "name": found.name,
-        "zone": found.zone or None,
-        "state": found.state or None,
-        "type": found.detail or None,
-        "size_gb": found.size_gb or None,
-        "capacity": found.capacity if found.kind_class.is_tpu else None,
-        "created": found.created.isoformat() if found.created else None,
+        "kind": item.kind,
+        "name": item.name,
+        "zone": item.zone or None,
+        "state": item.state or None,
+        "type": item.detail or None,
+        "size_gb": item.size_gb or None,
+        "capacity": item.capacity if item.kind_class.is_tpu else None,
+        "created": item.created.isoformat() if item.created else None,
         **(charge_data(charge) if charge is not None else _FREE),
     }
 
@@ -66,12 +66,12 @@ def status_data(
     stack: Stack,
     nodes: Iterable[NodeStatus],
     bucket: str | None,
-    found: Sequence[InventoryItem],
+    items: Sequence[InventoryItem],
     charges: Sequence[Charge],
     advice: Sequence[Advice],
     jobs: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    by_address = {one.item.address: one for one in charges}
+    by_address = {charge.item.address: charge for charge in charges}
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
     return {
@@ -79,17 +79,17 @@ def status_data(
         "project": stack.project,
         "nodes": [_node_data(node, charges) for node in nodes],
         "bucket": bucket,
-        "resources": [found_data(one, by_address.get(one.address)) for one in found],
+        "resources": [resource_data(item, by_address.get(item.address)) for item in items],
         "per_hour": _rounded(per_hour),
         "cost_so_far": _rounded(spent),
         "complete": knows_prices and knows_all,
-        "advice": [{"text": one.text, "command": one.command} for one in advice],
+        "advice": [{"text": entry.text, "command": entry.command} for entry in advice],
         "jobs": list(jobs),
     }
 
 
 def _node_data(node: NodeStatus, charges: Sequence[Charge]) -> dict[str, Any]:
-    charge = next((one for one in charges if one.item.node is node), None)
+    charge = next((charge for charge in charges if charge.item.node is node), None)
     return {
         "name": node.name,
         "zone": node.zone,
@@ -107,7 +107,7 @@ def _node_data(node: NodeStatus, charges: Sequence[Charge]) -> dict[str, Any]:
 
 def show_status(
     stack: Stack,
-    found: Sequence[InventoryItem],
+    items: Sequence[InventoryItem],
     charges: Sequence[Charge],
     advice: Sequence[Advice],
     commands: Mapping[str, str],
@@ -116,11 +116,11 @@ def show_status(
     is_free: bool,
 ) -> None:
     """`commands` are the lines to type for what the advice says, `jobs` are facts about jobs."""
-    print_facts([*status_facts(stack, found, charges), *jobs])
-    if (made := charges_table(found, charges, is_free=is_free)) is not None:
+    print_facts([*status_facts(stack, items, charges), *jobs])
+    if (charges_list := charges_table(items, charges, is_free=is_free)) is not None:
         print()
-        console().print(made)
-        read = ", ".join(dict.fromkeys(one.read for one in charges if one.read))
+        console().print(charges_list)
+        read = ", ".join(dict.fromkeys(charge.read for charge in charges if charge.read))
         if read:
             if is_free:
                 print(f"{FREE} These are Google's prices.")
@@ -130,47 +130,47 @@ def show_status(
 
 
 def status_facts(
-    stack: Stack, found: Sequence[InventoryItem], charges: Sequence[Charge]
+    stack: Stack, items: Sequence[InventoryItem], charges: Sequence[Charge]
 ) -> list[tuple[str, str]]:
     facts = [("stack", f"{stack.name} in project {stack.project}")]
-    for one in found:
-        facts += _facts(one)
-    if len(facts) > 1 and stack.file.network.ssh in WAYS:
-        facts.append(("ssh", WAYS[stack.file.network.ssh]))
+    for item in items:
+        facts += _facts(item)
+    if len(facts) > 1 and stack.file.network.ssh in SSH_ROUTES:
+        facts.append(("ssh", SSH_ROUTES[stack.file.network.ssh]))
     facts += [
-        ("bucket", f"gs://{one.item.name}: {one.note}")
-        for one in charges
-        if one.item.kind == "bucket"
+        ("bucket", f"gs://{charge.item.name}: {charge.note}")
+        for charge in charges
+        if charge.item.kind == "bucket"
     ]
     return facts
 
 
-def _facts(one: InventoryItem) -> list[tuple[str, str]]:
-    node = one.node
+def _facts(item: InventoryItem) -> list[tuple[str, str]]:
+    node = item.node
     if node is None:
         return []
     facts = [
         (
             "node",
             f"{node.name} in {node.zone}: {node.accelerator_type}"
-            f"{CAPACITIES.get(one.capacity, f', {one.capacity}')}, {node.runtime}",
+            f"{CAPACITIES.get(item.capacity, f', {item.capacity}')}, {node.runtime}",
         )
     ]
     addresses = node.endpoints or node.addresses
     if addresses:
-        listed = ", ".join(addresses[:MOST_ADDRESSES])
-        if len(addresses) > MOST_ADDRESSES:
-            listed += f" and {len(addresses) - MOST_ADDRESSES} more"
+        listed = ", ".join(addresses[:MAX_ADDRESSES])
+        if len(addresses) > MAX_ADDRESSES:
+            listed += f" and {len(addresses) - MAX_ADDRESSES} more"
         facts.append(("serves at" if node.endpoints else "workers", listed))
     return facts
 
 
 def charges_table(
-    found: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
+    items: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
 ) -> Table | None:
     """Everything but buckets with its state and cost, and the sum; None where there is nothing."""
-    by_address = {one.item.address: one for one in charges}
-    rows = [_row(one, by_address.get(one.address)) for one in found if one.kind != "bucket"]
+    by_address = {charge.item.address: charge for charge in charges}
+    rows = [_row(item, by_address.get(item.address)) for item in items if item.kind != "bucket"]
     if not rows:
         return None
     per_hour, knows_prices = hourly(charges)
@@ -180,27 +180,31 @@ def charges_table(
     return table(("what", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
-def _row(one: InventoryItem, charge: Charge | None) -> tuple[str, ...]:
-    age = format_duration(charge.hours * 3600) if charge is not None and one.created else _age(one)
+def _row(item: InventoryItem, charge: Charge | None) -> tuple[str, ...]:
+    age = (
+        format_duration(charge.hours * 3600) if charge is not None and item.created else _age(item)
+    )
     return (
-        f"{one.kind_class.display_name or one.kind} {one.name}",
-        _state(one),
+        f"{item.kind_class.display_name or item.kind} {item.name}",
+        _state(item),
         age,
         _money(charge.per_hour) if charge is not None else "",
         _money(charge.so_far) if charge is not None else "",
     )
 
 
-def _age(one: InventoryItem) -> str:
+def _age(item: InventoryItem) -> str:
     from datetime import UTC, datetime
 
-    return format_duration((datetime.now(UTC) - one.created).total_seconds()) if one.created else ""
+    return (
+        format_duration((datetime.now(UTC) - item.created).total_seconds()) if item.created else ""
+    )
 
 
-def _state(one: InventoryItem) -> str:
-    health = one.node.health if one.node is not None else ""
-    is_ill = one.state == "READY" and health.startswith("UNHEALTHY")
-    return f"{one.state}, {health}" if is_ill else one.state
+def _state(item: InventoryItem) -> str:
+    health = item.node.health if item.node is not None else ""
+    is_ill = item.state == "READY" and health.startswith("UNHEALTHY")
+    return f"{item.state}, {health}" if is_ill else item.state
 
 
 def _money(amount: float | None) -> str:

@@ -13,13 +13,13 @@ from tpuctl.view.curves import number
 
 __all__ = ["markdown", "sparkline"]
 
-STEPS = "▁▂▃▄▅▆▇█"
+SPARKLINE = "▁▂▃▄▅▆▇█"
 WIDTH = 24  # characters of a drawn curve
-MOST = 8  # curves that are shown
+MAX_CURVES = 8  # curves that are shown
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
-def markdown(report: RunReport, *, link: str = "", typed: str = "tpuctl") -> str:
+def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl") -> str:
     """As GitHub and GitLab read it. `link` leads to the whole report; `typed` is how the user
     starts another command."""
     parts = [
@@ -30,7 +30,7 @@ def markdown(report: RunReport, *, link: str = "", typed: str = "tpuctl") -> str
         *_attempts(report),
     ]
     more = f"[The whole report]({link.replace(')', '%29')})" if link else "The whole report"
-    parts.append(f"{more}, at any time: `{typed} report {report.record.id}`")
+    parts.append(f"{more}, at any time: `{command_prefix} report {report.record.id}`")
     return "\n\n".join(parts) + "\n"
 
 
@@ -39,11 +39,13 @@ def sparkline(points: Sequence[tuple[int, float]], width: int = WIDTH) -> str:
     columns: list[list[float]] = [[] for _ in range(min(width, len(points)))]
     for place, (_, value) in enumerate(points):
         columns[place * len(columns) // len(points)].append(value)
-    means = [sum(one) / len(one) for one in columns]
+    means = [sum(column) / len(column) for column in columns]
     low, high = min(means, default=0.0), max(means, default=0.0)
     if high == low:
-        return STEPS[0] * len(means)
-    return "".join(STEPS[round((one - low) / (high - low) * (len(STEPS) - 1))] for one in means)
+        return SPARKLINE[0] * len(means)
+    return "".join(
+        SPARKLINE[round((mean - low) / (high - low) * (len(SPARKLINE) - 1))] for mean in means
+    )
 
 
 def _title(report: RunReport) -> str:
@@ -54,7 +56,7 @@ def _title(report: RunReport) -> str:
 
 def _facts(report: RunReport) -> Iterator[str]:
     record = report.record
-    hours = [one.hours for one in report.attempts if one.hours is not None]
+    hours = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
     rows = [
         ("Command", _code(f"tpuctl run {record.command}")),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
@@ -81,10 +83,10 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
     if not curves:
         return
     rows = ["| | first | last | step | |", "| --- | ---: | ---: | ---: | --- |"]
-    for one in curves[:MOST]:
-        points = one.all_points
+    for curve in curves[:MAX_CURVES]:
+        points = curve.all_points
         first, (step, last) = points[0][1], points[-1]
-        name = _text(one.name.replace("_", " "))
+        name = _text(curve.name.replace("_", " "))
         drawn = f"`{sparkline(points)}`"
         rows.append(f"| {name} | {number(first)} | {number(last)} | {step:,} | {drawn} |")
     yield "\n".join(rows)
@@ -94,14 +96,14 @@ def _attempts(report: RunReport) -> Iterator[str]:
     if len(report.attempts) < 2:
         return
     rows = ["| attempt | zone | ran | because |", "| ---: | --- | --- | --- |"]
-    rows += [_attempt(one) for one in report.attempts]
+    rows += [_attempt(attempt) for attempt in report.attempts]
     yield "\n".join(rows)
 
 
-def _attempt(one: AttemptReport) -> str:
-    ran = "" if one.hours is None else shown_duration(one.hours * 3600)
-    why = "" if one.why is None else _text(one.why.verdict.cause)
-    return f"| {one.record.attempt} | {_text(one.record.zone)} | {ran} | {why} |"
+def _attempt(attempt: AttemptReport) -> str:
+    ran = "" if attempt.hours is None else shown_duration(attempt.hours * 3600)
+    reason = "" if attempt.why is None else _text(attempt.why.verdict.cause)
+    return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {reason} |"
 
 
 def _text(text: str) -> str:
@@ -111,13 +113,13 @@ def _text(text: str) -> str:
 
 def _code(text: str) -> str:
     text = " ".join(text.split()).replace("|", "\\|")
-    longest = max((len(one) for one in re.findall("`+", text)), default=0)
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
     ticks = "`" * (longest + 1)
     space = " " if longest else ""
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
 def _block(lines: Sequence[str]) -> str:
-    longest = max((len(one) for line in lines for one in re.findall("`+", line)), default=0)
+    longest = max((len(ticks) for line in lines for ticks in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}text", *lines, fence])

@@ -15,7 +15,7 @@ from tpuctl.catalog import dollars
 
 __all__ = ["console", "facts_table", "money", "print_facts", "print_rows", "print_table", "table"]
 
-WHOLE = 10_000  # dollars from which a column has no room for cents
+WHOLE_DOLLARS_FROM = 10_000  # dollars from which a column has no room for cents
 
 
 def console() -> Console:
@@ -88,7 +88,7 @@ def _cell(value: Any) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, float):
-        return f"${value:,.0f}" if value >= WHOLE else money(value)
+        return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else money(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["columns", "cut", "plain", "wrapped"]
+__all__ = ["columns", "cut", "plain", "wrap"]
 
 TAB = "    "
 
@@ -17,12 +17,12 @@ def columns(text: str) -> int:
 def plain(text: str) -> str:
     """Without what would move the cursor or change colors; tabs become spaces."""
     return "".join(
-        TAB if one == "\t" else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for one in text
+        TAB if letter == "\t" else letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
     )
 
 
-def wrapped(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
+def wrap(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
     """With line breaks between words, so that no line is wider; a longer word stays whole.
 
     The first line begins after `used` columns; the others begin with `indent`.

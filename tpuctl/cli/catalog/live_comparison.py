@@ -6,72 +6,74 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.catalog.selection import asked_live, places
+from tpuctl.cli.catalog.selection import live_client, select_zones
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.live_catalog import CatalogList
     from tpuctl.model.live_catalog import Comparison
 
-__all__ = ["Live", "ask"]
+__all__ = ["LiveResult", "query_live"]
 
-SHOWN = 10  # differences that are told one by one
+MAX_SHOWN = 10  # differences that are told one by one
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveResult:
     """What the API said, beside the catalog."""
 
     project: str
-    compared: Comparison
+    comparison: Comparison
 
     @property
     def data(self) -> dict[str, Any]:
-        def pairs(found: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-            return [{"name": name, "zone": zone} for name, zone in found]
+        def pairs(entries: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+            return [{"name": name, "zone": zone} for name, zone in entries]
 
         return {
             "project": self.project,
-            "zones": list(self.compared.zones),
-            "unavailable": dict(self.compared.listed.unread),
-            "new": pairs(self.compared.new),
-            "removed": pairs(self.compared.removed),
+            "zones": list(self.comparison.zones),
+            "unavailable": dict(self.comparison.listed.unread),
+            "new": pairs(self.comparison.new),
+            "removed": pairs(self.comparison.removed),
         }
 
     def sentences(self) -> list[str]:
         """What differs, in words."""
-        compared = self.compared
+        compared = self.comparison
         where = f"{len(compared.zones)} zone{'s' if len(compared.zones) != 1 else ''}"
-        told = [f"Asked for project {self.project} in {where}."]
+        sentences = [f"Asked for project {self.project} in {where}."]
         if not compared.new and not compared.removed:
-            told[0] += " All is as in the catalog."
-        for word, found in (("New", compared.new), ("Removed", compared.removed)):
-            told += (f"{word}: {text}" for text in _by_name(found))
-        told += (f"No answer from {zone}: {why}." for zone, why in compared.listed.unread.items())
-        return told
+            sentences[0] += " All is as in the catalog."
+        for word, entries in (("New", compared.new), ("Removed", compared.removed)):
+            sentences += (f"{word}: {text}" for text in _by_name(entries))
+        sentences += (
+            f"No answer from {zone}: {reason}." for zone, reason in compared.listed.unread.items()
+        )
+        return sentences
 
 
-def _by_name(found: Sequence[tuple[str, str]]) -> list[str]:
+def _by_name(entries: Sequence[tuple[str, str]]) -> list[str]:
     zones: dict[str, list[str]] = {}
-    for name, zone in found:
+    for name, zone in entries:
         zones.setdefault(name, []).append(zone)
     lines = [f"{name} in {', '.join(where)}" for name, where in zones.items()]
-    if len(lines) > SHOWN:
-        rest = len(lines) - SHOWN
-        lines = [*lines[:SHOWN], f"and {rest} more; --json has them all"]
+    if len(lines) > MAX_SHOWN:
+        rest = len(lines) - MAX_SHOWN
+        lines = [*lines[:MAX_SHOWN], f"and {rest} more; --json has them all"]
     return lines
 
 
-def ask(
+def query_live(
     state: State,
     project: str,
-    what: CatalogList,
-    known: Callable[[str], Iterable[str]],
-    is_meant: Callable[[str], bool],
+    catalog_list: CatalogList,
+    catalog_names: Callable[[str], Iterable[str]],
+    is_requested: Callable[[str], bool],
     *,
     zone: str = "",
     region: str = "",
-) -> Live:
+) -> LiveResult:
     """Ask each zone that the options name, or all: also those that the catalog does not know.
 
     `known` tells the catalog's names in a zone, `is_meant` which of the API's were asked for.
@@ -79,9 +81,13 @@ def ask(
     from tpuctl.flows.live_catalog import list_in_zones, list_zones
     from tpuctl.model.live_catalog import Comparison
 
-    tpuctl = asked_live(state, project)
+    tpuctl = live_client(state, project)
     cloud = tpuctl.cloud
-    wanted = places(zone, region, also=state.wait_for(list_zones(cloud)))
-    listed = state.wait_for(list_in_zones(cloud, what, wanted, tpuctl.emit)).filter_names(is_meant)
-    here: Mapping[str, Iterable[str]] = {one: known(one) for one in listed.by_zone}
-    return Live(tpuctl.project, Comparison.of(here, listed))
+    zones = select_zones(zone, region, also=state.wait_for(list_zones(cloud)))
+    listed = state.wait_for(list_in_zones(cloud, catalog_list, zones, tpuctl.emit)).filter_names(
+        is_requested
+    )
+    here: Mapping[str, Iterable[str]] = {
+        zone_name: catalog_names(zone_name) for zone_name in listed.by_zone
+    }
+    return LiveResult(tpuctl.project, Comparison.of(here, listed))

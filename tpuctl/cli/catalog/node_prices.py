@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.catalog.selection import field, in_order, natural, then
+from tpuctl.cli.catalog.selection import field, natural_key, sort_rows, suggest
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from tpuctl.model.budget import Budget
     from tpuctl.model.price_list import PriceList
 
-__all__ = ["Shown"]
+__all__ = ["NodePrices"]
 
 Row = dict[str, Any]
 TITLES = {"on-demand": "on demand", "spot": "spot", "flex-start": "flex-start"}
-EQUAL = 1e-4  # what is read may be rounded
-SHOWN = 10  # differences that are told one by one
+TOLERANCE = 1e-4  # what is read may be rounded
+MAX_SHOWN = 10  # differences that are told one by one
 CONTROLLER = "n1-standard-1"  # what a stack file asks for unless it says otherwise
 WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Shown:
+class NodePrices:
     """Prices of a choice of types and zones, in these capacities."""
 
     state: State
@@ -57,13 +57,22 @@ class Shown:
         rows: list[Row] = []
         reads = []
         for zone in self.choice.zones_of(only):
-            found = {one: self.price(only, zone, one) for one in self.capacities}
-            reads += [one.read for one in found.values() if one and one.capacity == "flex-start"]
-            amounts = {_field(name): one.per_hour if one else None for name, one in found.items()}
+            by_capacity = {
+                capacity: self.price(only, zone, capacity) for capacity in self.capacities
+            }
+            reads += [
+                price.read
+                for price in by_capacity.values()
+                if price and price.capacity == "flex-start"
+            ]
+            amounts = {
+                _field(name): price.per_hour if price else None
+                for name, price in by_capacity.items()
+            }
             rows.append({"zone": zone, "region": region_of(zone), **amounts})
         names = [_field(name) for name in self.capacities]
         rows.sort(key=lambda row: (row[names[0]] is None, row[names[0]] or 0.0, row["zone"]))
-        rows = in_order(
+        rows = sort_rows(
             rows,
             sort,
             limit,
@@ -74,18 +83,23 @@ class Shown:
                 **{name: field(_field(name)) for name in self.capacities},
             },
         )
-        columns = {"zone": "zone", **{_field(one): TITLES[one] for one in self.capacities}}
+        columns = {
+            "zone": "zone",
+            **{_field(capacity): TITLES[capacity] for capacity in self.capacities},
+        }
         if not reads and len(columns) > 2:
             columns.pop("flex_start", None)
 
         def show() -> None:
             print_rows(rows, columns, numbers=names)
-            _say(f"US dollars an hour for one {only.name}, {self._dated}; spot floats.")
+            _print_wrapped(f"US dollars an hour for one {only.name}, {self._dated}; spot floats.")
             if reads and self.live is None:
-                _say(f"Flex-start as read on {reads[0]}; for regions without a figure ask Google.")
-            self._tell_differences()
+                _print_wrapped(
+                    f"Flex-start as read on {reads[0]}; for regions without a figure ask Google."
+                )
+            self._print_differences()
             if rows:
-                then(
+                suggest(
                     self.state,
                     "What fits a budget:",
                     f"tpuctl prices {only.name} --budget 20/day",
@@ -95,101 +109,105 @@ class Shown:
         self.state.answer(data, show)
 
     def offers(
-        self, paid: Budget | None, *, every_zone: bool, sort: str, limit: int | None
+        self, budget: Budget | None, *, every_zone: bool, sort: str, limit: int | None
     ) -> None:
         """Of several types, each where it is cheapest; or what a budget pays for."""
         from tpuctl.catalog import cheapest, offers_of
 
         everything = offers_of(self.choice, self.capacities, self.price)
-        found = [one for one in everything if paid is None or paid.allows(one.per_hour)]
+        matches = [offer for offer in everything if budget is None or budget.allows(offer.per_hour)]
         if not every_zone and len(self.choice.types) != 1:
-            found = cheapest(found)
-        if paid is not None:  # the cheapest first, of equal ones that with more chips
-            found.sort(key=lambda one: (round(one.per_hour, 9), -one.accelerator.chips))
-        rows = in_order(
-            [_offer_row(one, paid) for one in found],
+            matches = cheapest(matches)
+        if budget is not None:  # the cheapest first, of equal ones that with more chips
+            matches.sort(key=lambda offer: (round(offer.per_hour, 9), -offer.accelerator.chips))
+        rows = sort_rows(
+            [_offer_row(offer, budget) for offer in matches],
             sort,
             limit,
             {
-                "type": lambda row: natural(row["type"]),
+                "type": lambda row: natural_key(row["type"]),
                 "capacity": field("capacity"),
                 "chips": field("chips"),
                 "zone": field("zone"),
                 "price": field("per_hour"),
                 "per-chip": field("per_chip_hour"),
-                **({"hours": field("hours")} if paid is not None else {}),
+                **({"hours": field("hours")} if budget is not None else {}),
             },
         )
 
         def show() -> None:
             if rows:
-                self._show_offers(rows, paid)
+                self._show_offers(rows, budget)
             else:
-                self._tell_nothing(everything, paid)
-            self._tell_differences()
+                self._print_no_offers(everything, budget)
+            self._print_differences()
 
         data: Row = {"type": None, "as_of": self.read, "offers": rows, "live": self._live_data()}
-        if paid is not None:
-            data["budget"] = {"amount": paid.sum, "hours": paid.hours}
+        if budget is not None:
+            data["budget"] = {"amount": budget.sum, "hours": budget.hours}
         self.state.answer(data, show)
 
     @property
     def _dated(self) -> str:
         return f"Google's list of {self.read}" if self.live else f"prices of {self.read}"
 
-    def _show_offers(self, rows: list[Row], paid: Budget | None) -> None:
+    def _show_offers(self, rows: list[Row], budget: Budget | None) -> None:
         from tpuctl.view.tables import print_rows
 
         columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
-        if paid is None:
+        if budget is None:
             print_rows(rows, {**columns, "per_chip_hour": "a chip"})
-            _say(f"US dollars an hour for one node, {self._dated}; spot floats.")
-            then(self.state, "Every zone of a type:", f"tpuctl prices {rows[0]['type']}")
+            _print_wrapped(f"US dollars an hour for one node, {self._dated}; spot floats.")
+            suggest(self.state, "Every zone of a type:", f"tpuctl prices {rows[0]['type']}")
             return
-        if paid.hours is not None:
-            columns["cost"] = paid.period_text if paid.is_named else paid.period
-        shown = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
-        print_rows(shown, {**columns, "hours": "hours"}, numbers=("hours",))
-        _say(
+        if budget.hours is not None:
+            columns["cost"] = budget.period_text if budget.is_named else budget.period
+        formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
+        print_rows(formatted, {**columns, "hours": "hours"}, numbers=("hours",))
+        _print_wrapped(
             f"US dollars for one node, {self._dated}; spot floats. Hours: how long "
-            f"{paid.amount} lasts."
+            f"{budget.amount} lasts."
         )
-        _say(_not_included(str(rows[0]["zone"])))
-        then(
+        _print_wrapped(_not_included(str(rows[0]["zone"])))
+        suggest(
             self.state,
             "Every zone of one of them that fits:",
-            f"tpuctl prices {rows[0]['type']} --budget {paid.expression}",
+            f"tpuctl prices {rows[0]['type']} --budget {budget.expression}",
         )
 
-    def _tell_nothing(self, everything: list[Offer], paid: Budget | None) -> None:
+    def _print_no_offers(self, everything: list[Offer], budget: Budget | None) -> None:
         if not self.choice.types:
-            _say("None of the zones asked for offers such a type. See which do: tpuctl zones")
+            _print_wrapped(
+                "None of the zones asked for offers such a type. See which do: tpuctl zones"
+            )
         elif not everything:
-            _say("No price is known of what was asked for.")
+            _print_wrapped("No price is known of what was asked for.")
         else:
             least = everything[0]
             price = least.price
-            _say(
-                f"{paid} pays for none of them: the cheapest is {least.accelerator.name} in "
+            _print_wrapped(
+                f"{budget} pays for none of them: the cheapest is {least.accelerator.name} in "
                 f"{least.zone} for {price}."
             )
-            if paid is not None:
-                _say(f"{paid.amount} would last {paid.hours_of(least.per_hour):,.1f} hours of it.")
+            if budget is not None:
+                _print_wrapped(
+                    f"{budget.amount} would last {budget.hours_of(least.per_hour):,.1f} hours."
+                )
 
     def _differences(self) -> list[Row]:
         """Where Google's list tells another price than the catalog, or only one of them does."""
         from tpuctl.catalog import node_price
 
         found: list[Row] = []
-        for one in self.choice.types:
-            for zone in self.choice.zones_of(one):
+        for accelerator in self.choice.types:
+            for zone in self.choice.zones_of(accelerator):
                 for capacity in self.capacities:
-                    before = node_price(one, zone, capacity=capacity)
-                    now = self.price(one, zone, capacity)
+                    before = node_price(accelerator, zone, capacity=capacity)
+                    now = self.price(accelerator, zone, capacity)
                     if not _is_same(before, now):
                         found.append(
                             {
-                                "type": one.name,
+                                "type": accelerator.name,
                                 "zone": zone,
                                 "capacity": capacity,
                                 "catalog": before.per_hour if before else None,
@@ -203,26 +221,32 @@ class Shown:
             return None
         return {"as_of": self.live.read, "differences": self._differences()}
 
-    def _tell_differences(self) -> None:
+    def _print_differences(self) -> None:
         from tpuctl.view.tables import money
 
         if self.live is None:
             return
-        found = self._differences()
-        if not found:
-            _say("All is as in the catalog.")
+        differences = self._differences()
+        if not differences:
+            _print_wrapped("All is as in the catalog.")
             return
-        for one in found[:SHOWN]:
-            what = f"{one['type']} in {one['zone']}, {TITLES[one['capacity']]}"
-            if one["google"] is None:
-                _say(f"No SKU surely tells {what}; the catalog has {money(one['catalog'])}.")
-            elif one["catalog"] is None:
-                _say(f"New: {what}: {money(one['google'])}; the catalog has none.")
+        for difference in differences[:MAX_SHOWN]:
+            subject = (
+                f"{difference['type']} in {difference['zone']}, {TITLES[difference['capacity']]}"
+            )
+            if difference["google"] is None:
+                _print_wrapped(
+                    f"No clear SKU for {subject}; the catalog has {money(difference['catalog'])}."
+                )
+            elif difference["catalog"] is None:
+                _print_wrapped(
+                    f"New: {subject}: {money(difference['google'])}; the catalog has none."
+                )
             else:
-                now, before = money(one["google"]), money(one["catalog"])
-                _say(f"Changed: {what}: {now}; the catalog has {before}.")
-        if len(found) > SHOWN:
-            _say(f"And {len(found) - SHOWN} more differ; --json has them all.")
+                now, before = money(difference["google"]), money(difference["catalog"])
+                _print_wrapped(f"Changed: {subject}: {now}; the catalog has {before}.")
+        if len(differences) > MAX_SHOWN:
+            _print_wrapped(f"And {len(differences) - MAX_SHOWN} more differ; --json has them all.")
 
 
 def _field(capacity: str) -> str:
@@ -232,22 +256,22 @@ def _field(capacity: str) -> str:
 def _is_same(before: Price | None, now: Price | None) -> bool:
     if before is None or now is None:
         return before is now
-    return abs(before.per_hour - now.per_hour) <= EQUAL * before.per_hour
+    return abs(before.per_hour - now.per_hour) <= TOLERANCE * before.per_hour
 
 
-def _offer_row(one: Offer, paid: Budget | None) -> Row:
+def _offer_row(offer: Offer, budget: Budget | None) -> Row:
     """With a budget also what its time costs, and how many hours its sum lasts."""
     row: Row = {
-        "type": one.accelerator.name,
-        "chips": one.accelerator.chips,
-        "capacity": one.capacity,
-        "zone": one.zone,
-        "per_hour": one.per_hour,
-        "per_chip_hour": one.per_chip,
+        "type": offer.accelerator.name,
+        "chips": offer.accelerator.chips,
+        "capacity": offer.capacity,
+        "zone": offer.zone,
+        "per_hour": offer.per_hour,
+        "per_chip_hour": offer.per_chip,
     }
-    if paid is not None:
-        row["cost"] = one.per_hour * paid.hours if paid.hours is not None else None
-        row["hours"] = paid.hours_of(one.per_hour)
+    if budget is not None:
+        row["cost"] = offer.per_hour * budget.hours if budget.hours is not None else None
+        row["hours"] = budget.hours_of(offer.per_hour)
     return row
 
 
@@ -265,8 +289,8 @@ def _not_included(zone: str) -> str:
     region = region_of(zone)
     demand, spot = address_price().per_hour, address_price(spot=True).per_hour
     parts = [f"an external address of each worker ({money(demand)}/h, {money(spot)}/h on spot)"]
-    kept = storage_price(region)
-    bucket = f" ({money(kept.amount)} per GB per month in {region})" if kept else ""
+    storage = storage_price(region)
+    bucket = f" ({money(storage.amount)} per GB per month in {region})" if storage else ""
     parts.append(f"the bucket{bucket}")
     machine = machine_type(CONTROLLER)
     price = machine_price(machine, region) if machine is not None else None
@@ -275,7 +299,7 @@ def _not_included(zone: str) -> str:
     return f"Not in it: {', '.join(parts)}, disks and traffic. `tpuctl plan` adds them up."
 
 
-def _say(text: str) -> None:
-    from tpuctl.view.text_wrapping import wrapped
+def _print_wrapped(text: str) -> None:
+    from tpuctl.view.text_wrapping import wrap
 
-    print(wrapped(text, WIDTH))
+    print(wrap(text, WIDTH))

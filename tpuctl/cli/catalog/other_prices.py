@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cli.catalog.selection import field, in_order, natural
+from tpuctl.cli.catalog.selection import field, natural_key, sort_rows
 from tpuctl.cli.state import State
 
 __all__ = ["disk_prices", "machine_prices", "storage_prices"]
@@ -19,9 +19,9 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
     read = ""
     for machine in machine_types().values():
         offers = [
-            (price, one)
-            for one in ([region] if region else regions())
-            if (price := machine_price(machine, one)) is not None
+            (price, name)
+            for name in ([region] if region else regions())
+            if (price := machine_price(machine, name)) is not None
         ]
         if not offers:
             continue
@@ -39,12 +39,12 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
             }
         )
     rows.sort(key=lambda row: (row["machine_type"].split("-")[0], row["on_demand"]))
-    rows = in_order(
+    rows = sort_rows(
         rows,
         sort,
         limit,
         {
-            "machine-type": lambda row: natural(row["machine_type"]),
+            "machine-type": lambda row: natural_key(row["machine_type"]),
             "vcpus": field("vcpus"),
             "memory-gb": field("memory_gb"),
             "region": field("region"),
@@ -84,27 +84,27 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
     from tpuctl.view.tables import print_table
 
     rates = {
-        one: {kind: disk_price(kind, one) for kind in disk_types()}
-        for one in ([region] if region else regions())
+        name: {kind: disk_price(kind, name) for kind in disk_types()}
+        for name in ([region] if region else regions())
     }
     rows = [
-        {"region": one, **{kind: rate.amount if rate else None for kind, rate in found.items()}}
-        for one, found in rates.items()
+        {"region": name, **{kind: rate.amount if rate else None for kind, rate in prices.items()}}
+        for name, prices in rates.items()
     ]
-    rows = in_order(rows, sort, limit, {name: field(name) for name in ("region", *disk_types())})
-    known = [rate for found in rates.values() for rate in found.values() if rate is not None]
-    read = known[0].read if known else ""
+    rows = sort_rows(rows, sort, limit, {name: field(name) for name in ("region", *disk_types())})
+    available = [rate for prices in rates.values() for rate in prices.values() if rate is not None]
+    read = available[0].read if available else ""
     general = sorted(
         {
             kind
-            for found in rates.values()
-            for kind, rate in found.items()
+            for prices in rates.values()
+            for kind, rate in prices.items()
             if rate and rate.is_general
         }
     )
 
     def show() -> None:
-        if not known:
+        if not available:
             print(f"No prices of disks are published for {region}.")
             return
         print_table(
@@ -124,14 +124,14 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
     from tpuctl.catalog import read_date, regions, storage_locations, storage_price, traffic_price
     from tpuctl.view.tables import print_table
 
-    joint = [one for one in storage_locations() if "-" not in one]
+    joint = [location for location in storage_locations() if "-" not in location]
     rows = []
-    for one in [*regions(), *joint]:
-        kept, traffic = storage_price(one), traffic_price(one, region) if region else None
+    for place in [*regions(), *joint]:
+        storage, traffic = storage_price(place), traffic_price(place, region) if region else None
         rows.append(
             {
-                "location": one,
-                "gb_month": kept.amount if kept else None,
+                "location": place,
+                "gb_month": storage.amount if storage else None,
                 "traffic_gb": traffic.amount if traffic else None,
             }
         )
@@ -139,7 +139,7 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
         columns.append(f"a GB read from {region}")
-    rows = in_order(
+    rows = sort_rows(
         rows,
         sort,
         limit,

@@ -10,16 +10,16 @@ import typer
 from tpuctl.cli.catalog.selection import (
     CapacityName,
     Generation,
+    HiddenType,
     Limit,
     Live,
     MaxChips,
     MinChips,
     Regions,
     Sort,
-    TypeToo,
     Zones,
     capacities,
-    chosen,
+    select,
 )
 from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
@@ -68,13 +68,13 @@ def prices(
         bool, typer.Option("--storage", help="Buckets instead, by location, and their traffic.")
     ] = False,
     live: Live = False,
-    type_too: TypeToo = "",
+    type_too: HiddenType = "",
 ) -> None:
     """Show what nodes cost an hour: of one type by zone, of several where each is cheapest.
 
     Example: tpuctl prices --budget 20/day --generation v5e
     """
-    from tpuctl.cli.catalog.node_prices import Shown
+    from tpuctl.cli.catalog.node_prices import NodePrices
     from tpuctl.errors import Usage
     from tpuctl.model.events import Note
     from tpuctl.view.cost import FREE
@@ -83,7 +83,7 @@ def prices(
     if state.is_free:
         state.view.on(Note(f"{FREE} These are Google's prices."))
     accelerator = ",".join(filter(None, (accelerator, type_too)))
-    beside = [name for name, is_wanted in _beside(machines, disks, storage) if is_wanted]
+    beside = [name for name, is_wanted in _selected_flags(machines, disks, storage) if is_wanted]
     nodes = [
         name
         for name, value in (
@@ -108,9 +108,11 @@ def prices(
     if beside:
         from tpuctl.cli.catalog import other_prices
 
-        getattr(other_prices, BESIDE[beside[0]])(state, _one_region(zone, region), sort, limit)
+        getattr(other_prices, OTHER_PRICES[beside[0]])(
+            state, _one_region(zone, region), sort, limit
+        )
         return
-    choice = chosen(
+    choice = select(
         types=accelerator,
         generation=generation,
         zone=zone,
@@ -118,58 +120,58 @@ def prices(
         min_chips=min_chips,
         max_chips=max_chips,
     )
-    wanted = capacities(capacity)
-    paid = _budget(budget)
-    shown = Shown(state, choice, wanted, _price_list(state, choice) if live else None)
-    if paid is None and len(choice.types) == 1:
+    selected = capacities(capacity)
+    parsed_budget = _budget(budget)
+    shown = NodePrices(state, choice, selected, _price_list(state, choice) if live else None)
+    if parsed_budget is None and len(choice.types) == 1:
         shown.by_zone(sort, limit)
     else:
-        shown.offers(paid, every_zone=every_zone, sort=sort, limit=limit)
+        shown.offers(parsed_budget, every_zone=every_zone, sort=sort, limit=limit)
 
 
-BESIDE = {
+OTHER_PRICES = {
     "--machines": "machine_prices",
     "--disks": "disk_prices",
     "--storage": "storage_prices",
 }
 
 
-def _beside(*wanted: bool) -> Iterable[tuple[str, bool]]:
-    return zip(BESIDE, wanted, strict=True)
+def _selected_flags(*flags: bool) -> Iterable[tuple[str, bool]]:
+    return zip(OTHER_PRICES, flags, strict=True)
 
 
 def _one_region(zone: str, region: str) -> str:
     """The region that machines, disks or buckets are asked of; empty for every one."""
     from tpuctl.catalog import region_of
-    from tpuctl.cli.catalog.selection import places
+    from tpuctl.cli.catalog.selection import select_zones
     from tpuctl.errors import Usage
 
     if not zone and not region:
         return ""
-    found = {region_of(one) for one in places(zone, region)}
-    if len(found) > 1:
+    regions = {region_of(zone_name) for zone_name in select_zones(zone, region)}
+    if len(regions) > 1:
         raise Usage(
             "Too many regions",
             "what stands beside a TPU is shown of one region at a time, or of all",
             hint="Name one, or leave the option out.",
             where="--zone" if zone else "--region",
         )
-    return found.pop()
+    return regions.pop()
 
 
 def _budget(text: str) -> Budget | None:
     from tpuctl.errors import Usage
     from tpuctl.model.budget import FORMS, parse_budget
 
-    found = parse_budget(text)
-    if found is None and text:
+    parsed = parse_budget(text)
+    if parsed is None and text:
         raise Usage(
             "Invalid value",
             f"--budget cannot be {text}",
             hint=f"{FORMS}.",
             where="--budget",
         )
-    return found
+    return parsed
 
 
 def _price_list(state: State, choice: Choice) -> PriceList:
@@ -180,5 +182,5 @@ def _price_list(state: State, choice: Choice) -> PriceList:
 
     tpuctl = state.tpuctl()
     cloud = Cloud(tpuctl.endpoint, "")
-    services = {service_of(one) for one in choice.types}
+    services = {service_of(accelerator) for accelerator in choice.types}
     return state.wait_for(read_price_list(cloud, services, tpuctl.emit))

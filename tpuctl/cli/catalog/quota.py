@@ -9,18 +9,18 @@ import typer
 
 from tpuctl.cli.catalog.selection import (
     CapacityName,
+    HiddenType,
     Limit,
     LiveProject,
     Regions,
     Sort,
-    TypeToo,
     Zones,
-    asked_live,
     capacities,
-    chosen,
     field,
-    in_order,
-    then,
+    live_client,
+    select,
+    sort_rows,
+    suggest,
 )
 from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
@@ -57,7 +57,7 @@ def quota(
         bool, typer.Option("--live", help="Ask how much is allowed, used, and left, zone by zone.")
     ] = False,
     project: LiveProject = "",
-    type_too: TypeToo = "",
+    type_too: HiddenType = "",
 ) -> None:
     """Show which limits nodes of a type count against, and how many still fit with --live.
 
@@ -71,40 +71,42 @@ def quota(
     # Flex-start nodes count as spot ones do.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
     if live or project:
-        _live(state, name, zone, region, spot, sort, limit, project)
+        _show_live(state, name, zone, region, spot, sort, limit, project)
         return
     if zone or region:
-        chosen(types=name, zone=zone, region=region)  # for its refusals: limits are alike anywhere
+        select(types=name, zone=zone, region=region)  # for its refusals: limits are alike anywhere
     if name:
-        _of_type(state, name, spot, sort, limit)
+        _show_type(state, name, spot, sort, limit)
     else:
-        _of_all(state, spot, sort, limit)
+        _show_all(state, spot, sort, limit)
 
 
-def _of_type(state: State, name: str, spot: bool | None, sort: str, limit: int | None) -> None:
+def _show_type(state: State, name: str, spot: bool | None, sort: str, limit: int | None) -> None:
     from tpuctl.catalog import accelerator_type
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import wrapped
+    from tpuctl.view.text_wrapping import wrap
 
-    known = accelerator_type(name)
-    assert known is not None
-    rows = in_order(_limit_rows(known, spot), sort, limit, _keys())
-    shown = [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows]
+    accelerator_info = accelerator_type(name)
+    assert accelerator_info is not None
+    rows = sort_rows(_limit_rows(accelerator_info, spot), sort, limit, _sort_keys())
+    formatted = [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows]
 
     def show() -> None:
-        if not known.in_tpu_api:
+        if not accelerator_info.in_tpu_api:
             print(f"{name} is offered through Compute Engine or GKE alone: Cloud TPU limits none.")
         if rows:
-            print_rows(shown, {"capacity": "capacity", "quota": "quota", "per_node": "per node"})
-        for sentence in _usual_sentences(known, spot):
-            print(wrapped(sentence, WIDTH))
-        if known.in_tpu_api:
-            _then_live(state, name)
+            print_rows(
+                formatted, {"capacity": "capacity", "quota": "quota", "per_node": "per node"}
+            )
+        for sentence in _notes(accelerator_info, spot):
+            print(wrap(sentence, WIDTH))
+        if accelerator_info.in_tpu_api:
+            _suggest_live(state, name)
 
     state.answer({"type": name, "limits": rows, "live": None}, show)
 
 
-def _limit_rows(known: AcceleratorType, spot: bool | None) -> list[Row]:
+def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
     from tpuctl.catalog import quota_limits, usual_quota
 
     rows: list[Row] = []
@@ -114,13 +116,15 @@ def _limit_rows(known: AcceleratorType, spot: bool | None) -> list[Row]:
         rows += (
             {
                 "capacity": capacity,
-                "quota": one.id,
-                "scope": one.scope,
-                "unit": one.unit,
-                "per_node": one.amount(known),
-                "default": usual_quota(known, is_spot) if one.scope == "zone" else None,
+                "quota": quota_limit.id,
+                "scope": quota_limit.scope,
+                "unit": quota_limit.unit,
+                "per_node": quota_limit.amount(accelerator),
+                "default": usual_quota(accelerator, is_spot)
+                if quota_limit.scope == "zone"
+                else None,
             }
-            for one in quota_limits(known, is_spot)
+            for quota_limit in quota_limits(accelerator, is_spot)
         )
     if rows:
         rows.append(
@@ -128,58 +132,60 @@ def _limit_rows(known: AcceleratorType, spot: bool | None) -> list[Row]:
                 "capacity": "any",
                 "quota": ADDRESSES,
                 "scope": "region",
-                "unit": "addresses" if known.workers > 1 else "address",
-                "per_node": known.workers,
+                "unit": "addresses" if accelerator.workers > 1 else "address",
+                "per_node": accelerator.workers,
                 "default": None,
             }
         )
     return rows
 
 
-def _usual_sentences(known: AcceleratorType, spot: bool | None) -> list[str]:
+def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
     from tpuctl.catalog import usual_quota
 
-    if not known.in_tpu_api:
+    if not accelerator.in_tpu_api:
         return []
-    told = [f"{ADDRESSES} is Compute Engine's; with network.ssh internal or iap none is taken."]
+    sentences = [
+        f"{ADDRESSES} is Compute Engine's; with network.ssh internal or iap none is taken."
+    ]
     usual = [
         f"{amount} {'spot' if is_spot else 'on demand'}"
         for is_spot in CAPACITIES.values()
-        if spot in (None, is_spot) and (amount := usual_quota(known, is_spot)) is not None
+        if spot in (None, is_spot) and (amount := usual_quota(accelerator, is_spot)) is not None
     ]
     if usual:
-        told.append(
+        sentences.append(
             f"A new project is said to have {' and '.join(usual)} in a zone; many have less."
         )
-    return told
+    return sentences
 
 
-def _of_all(state: State, spot: bool | None, sort: str, limit: int | None) -> None:
+def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> None:
     """Every limit of Cloud TPU, with the types that count against it."""
     from tpuctl.catalog import accelerator_types
     from tpuctl.view.tables import print_rows
 
     by_limit: dict[tuple[str, str], Row] = {}
     pairs: dict[tuple[str, ...], Row] = {}
-    for one in accelerator_types().values():
-        mine = [row for row in _limit_rows(one, spot) if row["quota"] != ADDRESSES]
-        for row in mine:
-            kept = by_limit.setdefault((row["quota"], row["scope"]), {**row, "per_node": None})
-            kept.setdefault("types", []).append(one.name)
-        stems = {row["capacity"]: row["quota"].partition("PerProject")[0] for row in mine}
+    for accelerator in accelerator_types().values():
+        limit_rows = [row for row in _limit_rows(accelerator, spot) if row["quota"] != ADDRESSES]
+        for row in limit_rows:
+            entry = by_limit.setdefault((row["quota"], row["scope"]), {**row, "per_node": None})
+            entry.setdefault("types", []).append(accelerator.name)
+        stems = {row["capacity"]: row["quota"].partition("PerProject")[0] for row in limit_rows}
         if stems:
             pairs.setdefault(
                 tuple(stems.values()),
                 {
-                    "types": one.name,
+                    "types": accelerator.name,
                     "on-demand": stems.get("on-demand"),
                     "spot": stems.get("spot"),
-                    "unit": mine[0]["unit"],
+                    "unit": limit_rows[0]["unit"],
                     "count": 0,
                 },
             )["count"] += 1
-    rows = in_order(by_limit.values(), sort, limit, _keys())
-    shown = [
+    rows = sort_rows(by_limit.values(), sort, limit, _sort_keys())
+    formatted = [
         {**row, "types": f"{row['types']}{'+' if row['count'] > 1 else ''}"}
         for row in pairs.values()
     ]
@@ -188,15 +194,15 @@ def _of_all(state: State, spot: bool | None, sort: str, limit: int | None) -> No
         del columns["on-demand" if spot else "spot"]
 
     def show() -> None:
-        print_rows(shown, columns)
+        print_rows(formatted, columns)
         print("+ stands for larger ones too. Each name is short for two limits:")
         print("TPUV3sPerProjectPerZoneForTPUAPI and TPUV3sPerProjectPerRegionForTPUAPI.")
-        then(state, "What one node takes:", "tpuctl quota v3-8")
+        suggest(state, "What one node takes:", "tpuctl quota v3-8")
 
     state.answer({"type": None, "limits": rows, "live": None}, show)
 
 
-def _keys() -> dict[str, Any]:
+def _sort_keys() -> dict[str, Any]:
     return {
         "quota": field("quota"),
         "capacity": field("capacity"),
@@ -206,7 +212,7 @@ def _keys() -> dict[str, Any]:
     }
 
 
-def _live(
+def _show_live(
     state: State,
     name: str,
     zone: str,
@@ -219,20 +225,20 @@ def _live(
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import wrapped
+    from tpuctl.view.text_wrapping import wrap
 
-    tpuctl = asked_live(state, project)
+    tpuctl = live_client(state, project)
     if not name:
         if not state.stack_file.exists() or project:
             raise Usage(
                 "Which type?",
                 "--live counts nodes of one type: none is named",
                 hint="For example\n"
-                f"    {state.typed_anywhere} quota v3-8 --live"
+                f"    {state.cloud_prefix} quota v3-8 --live"
                 + (f" --project {project}" if project else ""),
             )
         name = tpuctl.stack.file.tpu.type
-    choice = chosen(types=name, zone=zone, region=region)
+    choice = select(types=name, zone=zone, region=region)
     if not choice.types:
         where = zone or region
         raise Usage(
@@ -241,19 +247,19 @@ def _live(
             hint=f"See where it is:\n    tpuctl zones --type {name}",
             where="--zone" if zone else "--region",
         )
-    (known,) = choice.types
-    if not known.in_tpu_api:
+    (accelerator,) = choice.types
+    if not accelerator.in_tpu_api:
         raise Usage(
             "No quota of Cloud TPU",
             f"{name} is offered through Compute Engine or GKE alone",
             hint="Their quotas are in the console, under IAM & Admin.",
         )
-    found, problem = state.wait_for(
-        read_room(tpuctl.cloud, known, choice.zones_of(known), tpuctl.emit)
+    all_rooms, problem = state.wait_for(
+        read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
     )
-    rooms = [one for one in found if spot is None or (one.capacity == "spot") is spot]
-    rows = in_order(
-        [_room_row(one) for one in rooms],
+    rooms = [room for room in all_rooms if spot is None or (room.capacity == "spot") is spot]
+    rows = sort_rows(
+        [_room_row(room) for room in rooms],
         sort,
         limit,
         {
@@ -264,12 +270,15 @@ def _live(
             "nodes": field("nodes"),
         },
     )
-    best = next((one for one in rooms if one.nodes == 0), rooms[0])
-    more = {"url": console(tpuctl.project), "command": asking(tpuctl.project, best)}
-    unread = [problem] if problem else []
+    best = next((room for room in rooms if room.nodes == 0), rooms[0])
+    increase = {
+        "url": console_url(tpuctl.project),
+        "command": increase_command(tpuctl.project, best),
+    }
+    unavailable = [problem] if problem else []
 
     def show() -> None:
-        shown = [
+        formatted = [
             {
                 **row,
                 "limit": _amount(row["limit"], row["limit_known"]),
@@ -286,41 +295,46 @@ def _live(
             "nodes": "nodes that fit",
             "limited_by": "limited by",
         }
-        print_rows(shown, columns, numbers=("limit", "usage", "nodes"))
+        print_rows(formatted, columns, numbers=("limit", "usage", "nodes"))
         print(f"In {rooms[0].unit}; one {name} takes {rooms[0].takes}. Quota is no capacity.")
-        for one in unread:
-            print(wrapped(f"External addresses are not counted: {one}.", WIDTH))
-        print(f"\nTo ask for more:\n    {more['url']}")
-        for line in more["command"].split(" --"):
+        for reason in unavailable:
+            print(wrap(f"External addresses are not counted: {reason}.", WIDTH))
+        print(f"\nTo ask for more:\n    {increase['url']}")
+        for line in increase["command"].split(" --"):
             lead = "    " if line.startswith("gcloud") else "        --"
-            last = more["command"].endswith(line)
+            last = increase["command"].endswith(line)
             print(f"{lead}{line}{'' if last else ' ' + chr(92)}")
         first = next((row for row in rows if row["nodes"]), None)
         if first is not None:
-            then(state, "What it costs there:", f"tpuctl prices {name} --zone {first['zone']}")
+            suggest(state, "What it costs there:", f"tpuctl prices {name} --zone {first['zone']}")
 
     data = {
         "type": name,
-        "limits": _limit_rows(known, spot),
-        "live": {"project": tpuctl.project, "zones": rows, "unavailable": unread, "increase": more},
+        "limits": _limit_rows(accelerator, spot),
+        "live": {
+            "project": tpuctl.project,
+            "zones": rows,
+            "unavailable": unavailable,
+            "increase": increase,
+        },
     }
     state.answer(data, show)
 
 
-def _room_row(one: Room) -> Row:
+def _room_row(room: Room) -> Row:
     """A `limit` of null is no limit where `limit_known`, and an unknown one otherwise."""
-    is_bound = one.allowed is not None and one.allowed != float("inf")
+    is_bound = room.allowed is not None and room.allowed != float("inf")
     return {
-        "zone": one.zone,
-        "capacity": one.capacity,
-        "quota": one.limit,
-        "unit": one.unit,
-        "per_node": one.takes,
-        "limit": one.allowed if is_bound else None,
-        "limit_known": one.allowed is not None,
-        "usage": one.used,
-        "nodes": one.nodes,
-        "limited_by": one.bound or None,
+        "zone": room.zone,
+        "capacity": room.capacity,
+        "quota": room.limit,
+        "unit": room.unit,
+        "per_node": room.takes,
+        "limit": room.allowed if is_bound else None,
+        "limit_known": room.allowed is not None,
+        "usage": room.used,
+        "nodes": room.nodes,
+        "limited_by": room.bound or None,
     }
 
 
@@ -336,13 +350,13 @@ def _nodes(nodes: int | None, is_known: bool) -> str:
     return str(nodes)
 
 
-def console(project: str) -> str:
+def console_url(project: str) -> str:
     """The page of the Google Cloud console where quota is seen and asked for."""
     where = "https://console.cloud.google.com/iam-admin/quotas"
     return f"{where}?service=tpu.googleapis.com&project={quote(project)}"
 
 
-def asking(project: str, room: Room) -> str:
+def increase_command(project: str, room: Room) -> str:
     """The command that asks for room for one node more."""
     return (
         f"gcloud quotas preferences create --project={project} --service=tpu.googleapis.com"
@@ -351,9 +365,9 @@ def asking(project: str, room: Room) -> str:
     )
 
 
-def _then_live(state: State, name: str) -> None:
-    then(
+def _suggest_live(state: State, name: str) -> None:
+    suggest(
         state,
         "How many nodes a project has room for, and how to ask for more:",
-        f"{state.typed_anywhere} quota {name} --live --project my-project",
+        f"{state.cloud_prefix} quota {name} --live --project my-project",
     )

@@ -14,11 +14,11 @@ from tpuctl.cli.catalog.selection import (
     Sort,
     Types,
     Zones,
-    chosen,
+    answer_list,
     field,
-    finish,
-    in_order,
-    natural,
+    natural_key,
+    select,
+    sort_rows,
 )
 from tpuctl.cli.state import State
 
@@ -55,53 +55,53 @@ def runtimes(
     """
     state: State = context.obj
     is_live = live or bool(project)
-    choice = chosen(types=accelerator, generation=generation, zone=zone, is_live=is_live)
+    choice = select(types=accelerator, generation=generation, zone=zone, is_live=is_live)
     everything = _node_rows() if nodes else _rows()
     rows = [
         row
         for row in everything
         if (nodes or not (accelerator or generation) or _fits(row["runtime"], choice))
-        and _has(row["tensorflow"], tensorflow)
+        and _has_version(row["tensorflow"], tensorflow)
     ]
-    told = None
+    live_result = None
     if is_live:
-        from tpuctl.cli.catalog.live_comparison import ask
+        from tpuctl.cli.catalog.live_comparison import query_live
 
-        known = [row["runtime"] for row in rows]
-        others = {row["runtime"] for row in everything} - {*known}
-        told = ask(
+        names = [row["runtime"] for row in rows]
+        others = {row["runtime"] for row in everything} - {*names}
+        live_result = query_live(
             state,
             project,
             "node versions" if nodes else "runtimes",
-            lambda place: known,
-            lambda name: name not in others and (name in known or tensorflow in name),
+            lambda place: names,
+            lambda name: name not in others and (name in names or tensorflow in name),
             zone=zone,
         )
-        new = sorted({name for name, _ in told.compared.new} - {*known}, key=natural)
+        new = sorted({name for name, _ in live_result.comparison.new} - {*names}, key=natural_key)
         rows += [{**dict.fromkeys(everything[0]), "runtime": name} for name in new]
         for row in rows:
-            row["live"] = told.compared.of_name(row["runtime"])
-    rows = in_order(
+            row["live"] = live_result.comparison.of_name(row["runtime"])
+    rows = sort_rows(
         rows,
         sort,
         limit,
         {
-            "runtime": lambda row: natural(row["runtime"]),
-            "tensorflow": lambda row: natural(row["tensorflow"]) if row["tensorflow"] else None,
+            "runtime": lambda row: natural_key(row["runtime"]),
+            "tensorflow": lambda row: natural_key(row["tensorflow"]) if row["tensorflow"] else None,
             **({} if nodes else {"hosts": field("hosts")}),
         },
     )
     columns = {name: name for name in everything[0]}
-    if told is not None:
+    if live_result is not None:
         columns.pop("generations", None)
         columns["live"] = "live"
-    finish(
+    answer_list(
         state,
         "runtimes",
         rows,
         columns,
-        told,
-        more=("In the stack file:", "tpu: {{runtime: {runtime}}}"),
+        live_result,
+        suggestion=("In the stack file:", "tpu: {{runtime: {runtime}}}"),
     )
 
 
@@ -110,12 +110,12 @@ def _rows() -> list[Row]:
 
     return [
         {
-            "runtime": one.version,
-            "tensorflow": one.tensorflow,
-            "generations": list(one.generations),
-            "hosts": one.hosts,
+            "runtime": runtime_info.version,
+            "tensorflow": runtime_info.tensorflow,
+            "generations": list(runtime_info.generations),
+            "hosts": runtime_info.hosts,
         }
-        for one in every_runtime()
+        for runtime_info in every_runtime()
     ]
 
 
@@ -123,18 +123,24 @@ def _node_rows() -> list[Row]:
     from tpuctl.catalog import node_versions
 
     return [
-        {"runtime": one.version, "tensorflow": one.tensorflow, "pytorch": one.pytorch}
-        for one in node_versions()
+        {
+            "runtime": node_version.version,
+            "tensorflow": node_version.tensorflow,
+            "pytorch": node_version.pytorch,
+        }
+        for node_version in node_versions()
     ]
 
 
 def _fits(version: str, choice: Choice) -> bool:
     from tpuctl.catalog import runtime
 
-    found = runtime(version)
-    return found is not None and any(found.fits(one) for one in choice.types)
+    runtime_info = runtime(version)
+    return runtime_info is not None and any(
+        runtime_info.fits(accelerator) for accelerator in choice.types
+    )
 
 
-def _has(version: str | None, wanted: str) -> bool:
+def _has_version(version: str | None, prefix: str) -> bool:
     """2.18 stands for 2.18.0 too, and 2.1 for no 2.18."""
-    return not wanted or (version is not None and f"{version}.".startswith(f"{wanted}."))
+    return not prefix or (version is not None and f"{version}.".startswith(f"{prefix}."))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CapacityName",
     "Generation",
+    "HiddenType",
     "Limit",
     "Live",
     "LiveProject",
@@ -33,19 +34,18 @@ __all__ = [
     "MinChips",
     "Regions",
     "Sort",
-    "TypeToo",
     "Types",
     "Zones",
-    "asked_live",
+    "answer_list",
     "capacities",
-    "chosen",
     "field",
-    "finish",
-    "in_order",
-    "is_meant",
-    "natural",
-    "places",
-    "then",
+    "live_client",
+    "name_filter",
+    "natural_key",
+    "select",
+    "select_zones",
+    "sort_rows",
+    "suggest",
 ]
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ Types = Annotated[
     str,
     type_option("A type, a generation (v5e), a pattern ('v6e-*'), or several with commas."),
 ]
-TypeToo = Annotated[
+HiddenType = Annotated[
     str,
     typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
 ]
@@ -95,7 +95,7 @@ LiveProject = Annotated[
 ]
 
 
-def chosen(
+def select(
     *,
     types: str = "",
     generation: str = "",
@@ -122,7 +122,7 @@ def chosen(
     return choose(
         types=require_types(types),
         generations=require_generations(generation),
-        zones=None if is_live else places(zone, region),
+        zones=None if is_live else select_zones(zone, region),
         chips=(min_chips, max_chips),
     )
 
@@ -137,8 +137,8 @@ def capacities(text: str) -> tuple[Capacity, ...]:
         return PRICED_CAPACITIES
     name = text.lower().replace("_", "-").replace(" ", "-")
     name = {"preemptible": "spot", "reserved": "on-demand"}.get(name, name)
-    found = tuple(one for one in PRICED_CAPACITIES if one == name)
-    if not found:
+    matches = tuple(candidate for candidate in PRICED_CAPACITIES if candidate == name)
+    if not matches:
         like = nearest(name, PRICED_CAPACITIES, count=1) or ["on-demand, spot or flex-start"]
         raise Usage(
             "Invalid value",
@@ -146,33 +146,33 @@ def capacities(text: str) -> tuple[Capacity, ...]:
             hint=f"Did you mean {like[0]}?",
             where="--capacity",
         )
-    return found
+    return matches
 
 
-def places(zone: str, region: str, also: Collection[str] = ()) -> tuple[str, ...]:
+def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[str, ...]:
     """The zones that the options name; without any, all. `also` is known beside the catalog's."""
     from tpuctl.catalog import region_of
     from tpuctl.catalog import zones as every_zone
     from tpuctl.errors import Usage
 
-    known = sorted({*every_zone(), *also})
-    zones, regions = require_zones(zone, known), require_regions(region, known)
-    found = tuple(
-        one
-        for one in (zones if zones is not None else known)
-        if regions is None or region_of(one) in regions
+    all_zones = sorted({*every_zone(), *also})
+    zones, regions = require_zones(zone, all_zones), require_regions(region, all_zones)
+    selected = tuple(
+        candidate
+        for candidate in (zones if zones is not None else all_zones)
+        if regions is None or region_of(candidate) in regions
     )
-    if not found:
+    if not selected:
         raise Usage(
             "Options contradict",
             f"{zone} does not lie in {region}",
             hint="Give one.",
             where="--region",
         )
-    return found
+    return selected
 
 
-def in_order(
+def sort_rows(
     rows: Iterable[T],
     sort: str,
     limit: int | None,
@@ -197,7 +197,7 @@ def field(name: str) -> Callable[[Mapping[str, Any]], Any]:
     return lambda row: row[name]
 
 
-def natural(text: str) -> list[tuple[int, int, str]]:
+def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Names in the order that people expect: v3-8 before v3-32, 2.9 before 2.18."""
     return [
         (0, int(part), "") if part.isdigit() else (1, 0, part)
@@ -210,8 +210,8 @@ def _comparable(value: Callable[[T], Any]) -> Callable[[T], Any]:
     """Values that compare: those that are missing are all alike."""
 
     def comparable(row: T) -> tuple[bool, Any]:
-        told = value(row)
-        return (told is not None, 0 if told is None else told)
+        sort_value = value(row)
+        return (sort_value is not None, 0 if sort_value is None else sort_value)
 
     return comparable
 
@@ -221,24 +221,24 @@ def _unknown_key(sort: str, keys: Mapping[str, Any]) -> Any:
     from tpuctl.spelling import nearest
 
     like = nearest(sort.removeprefix("-"), keys, count=1)
-    meant = f"Did you mean {like[0]}? " if like else ""
+    suggestion = f"Did you mean {like[0]}? " if like else ""
     raise Usage(
         "Unknown sort key",
         f"nothing here can be sorted by {sort.removeprefix('-') or 'nothing'}",
-        hint=f"{meant}There are {', '.join(keys)}.",
+        hint=f"{suggestion}There are {', '.join(keys)}.",
         where="--sort",
     )
 
 
-def then(state: State, text: str, *commands: str) -> None:
+def suggest(state: State, text: str, *commands: str) -> None:
     """What to type next, for a person at a terminal: on stderr, and nowhere else."""
     if state.json or state.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
-    lines = "".join(f"\n    {one}" for one in commands)
+    lines = "".join(f"\n    {command}" for command in commands)
     typer.echo(f"\n{text}{lines}", err=True)
 
 
-def asked_live(state: State, project: str) -> Tpuctl:
+def live_client(state: State, project: str) -> Tpuctl:
     """Whom `--live` asks: in the project that was named, else in that of the stack file."""
     if not project and not state.stack_file.exists():
         from tpuctl.errors import Usage
@@ -247,13 +247,13 @@ def asked_live(state: State, project: str) -> Tpuctl:
             "Which project?",
             f"--live asks in a project: none is named, and there is no {state.stack_file}",
             hint="Name it, or leave --live out to see the catalog:\n"
-            f"    {state.typed_anywhere} {state.command} --live --project my-project",
+            f"    {state.cloud_prefix} {state.command} --live --project my-project",
             where="--live",
         )
     return state.tpuctl(project=project)
 
 
-def is_meant(choice: Choice, types: str, generation: str) -> Callable[[str], bool]:
+def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], bool]:
     """Whether a type that the API lists was asked for: of the choice, or new and fitting by name.
 
     How many chips a new one has nobody knows: options about them do not leave it out.
@@ -262,22 +262,22 @@ def is_meant(choice: Choice, types: str, generation: str) -> Callable[[str], boo
 
     from tpuctl.catalog import accelerator_types
 
-    known = accelerator_types()
-    names = {one.name for one in choice.types}
+    catalog_types = accelerator_types()
+    names = {accelerator.name for accelerator in choice.types}
     conditions = [
         [_prefix(word.strip()) for word in text.lower().split(",") if word.strip()]
         for text in (types, generation)
     ]
 
-    def meant(name: str) -> bool:
-        if name in known:
+    def matches(name: str) -> bool:
+        if name in catalog_types:
             return name in names
         return all(
             not words or any(fnmatch.fnmatchcase(name, word) for word in words)
             for words in conditions
         )
 
-    return meant
+    return matches
 
 
 def _prefix(word: str) -> str:
@@ -286,18 +286,22 @@ def _prefix(word: str) -> str:
 
     if word not in generations():
         return word
-    first = next(one for one in accelerator_types() if accelerator_types()[one].generation == word)
+    first = next(
+        candidate
+        for candidate in accelerator_types()
+        if accelerator_types()[candidate].generation == word
+    )
     return f"{first.rpartition('-')[0]}-*"
 
 
-def finish(
+def answer_list(
     state: State,
     name: str,
     rows: list[dict[str, Any]],
     columns: Mapping[str, str],
-    told: Any,
+    live_result: Any,
     *,
-    more: tuple[str, str],
+    suggestion: tuple[str, str],
     note: str = "",
     counted: Sequence[str] = (),
 ) -> None:
@@ -310,14 +314,19 @@ def finish(
             print_rows(rows, columns, counted=counted)
         if rows and note:
             print(note.format(read=read_date()))
-        for sentence in told.sentences() if told is not None else ():
+        for sentence in live_result.sentences() if live_result is not None else ():
             print(sentence)
         if not rows:
             typer.echo("Nothing in the catalog is like that.", err=True)
-        elif more:
-            text, command = more
-            then(state, text, command.format(**rows[0]))
+        elif suggestion:
+            text, command = suggestion
+            suggest(state, text, command.format(**rows[0]))
 
     state.answer(
-        {"as_of": read_date(), name: rows, "live": told.data if told is not None else None}, show
+        {
+            "as_of": read_date(),
+            name: rows,
+            "live": live_result.data if live_result is not None else None,
+        },
+        show,
     )

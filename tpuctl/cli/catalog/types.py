@@ -17,12 +17,12 @@ from tpuctl.cli.catalog.selection import (
     Sort,
     Types,
     Zones,
-    chosen,
+    answer_list,
     field,
-    finish,
-    in_order,
-    is_meant,
-    natural,
+    name_filter,
+    natural_key,
+    select,
+    sort_rows,
 )
 from tpuctl.cli.state import State
 
@@ -53,7 +53,7 @@ def types(
     """
     state: State = context.obj
     is_live = live or bool(project)
-    choice = chosen(
+    choice = select(
         types=accelerator,
         generation=generation,
         zone=zone,
@@ -62,39 +62,41 @@ def types(
         max_chips=max_chips,
         is_live=is_live,
     )
-    told = None
-    rows = [_row(one, choice) for one in choice.types]
+    live_result = None
+    rows = [_row(accelerator, choice) for accelerator in choice.types]
     if is_live:
-        from tpuctl.cli.catalog.live_comparison import ask
+        from tpuctl.cli.catalog.live_comparison import query_live
 
-        told = ask(
+        live_result = query_live(
             state,
             project,
             "types",
             lambda place: (
-                one.name for one in choice.types if one.in_tpu_api and place in one.zones
+                accelerator.name
+                for accelerator in choice.types
+                if accelerator.in_tpu_api and place in accelerator.zones
             ),
-            is_meant(choice, accelerator, generation),
+            name_filter(choice, accelerator, generation),
             zone=zone,
             region=region,
         )
-        rows = [row for row in rows if set(row["zones"]) & set(told.compared.zones)]
+        rows = [row for row in rows if set(row["zones"]) & set(live_result.comparison.zones)]
         rows += [
             _unknown(name)
-            for name in sorted({name for name, _ in told.compared.new})
+            for name in sorted({name for name, _ in live_result.comparison.new})
             if name not in {row["type"] for row in rows}
         ]
         for row in rows:
             is_asked = row["tpu_api"] is not False
-            row["live"] = told.compared.of_name(row["type"]) if is_asked else "-"
+            row["live"] = live_result.comparison.of_name(row["type"]) if is_asked else "-"
             if is_asked:
-                row["zones"] = list(told.compared.zones_of(row["type"]))
-    rows = in_order(
+                row["zones"] = list(live_result.comparison.zones_of(row["type"]))
+    rows = sort_rows(
         rows,
         sort,
         limit,
         {
-            "type": lambda row: natural(row["type"]),
+            "type": lambda row: natural_key(row["type"]),
             "generation": field("generation"),
             "chips": field("chips"),
             "workers": field("workers"),
@@ -116,35 +118,35 @@ def types(
         "on_demand": "from",
         "live": "live",
     }
-    for name in ["live"] if told is None else ["devices", "topology"]:
+    for name in ["live"] if live_result is None else ["devices", "topology"]:
         del columns[name]
-    finish(
+    answer_list(
         state,
         "types",
         rows,
         columns,
-        told,
-        more=("Zones of a type, and prices:", "tpuctl prices {type}"),
+        live_result,
+        suggestion=("Zones of a type, and prices:", "tpuctl prices {type}"),
         note="From: US dollars an hour on demand in the cheapest zone; prices of {read}.",
         counted=("zones",),
     )
 
 
-def _row(one: AcceleratorType, choice: Choice) -> Row:
+def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
     from tpuctl.catalog import Choice, cheapest, offers_of
 
-    here = choice.zones_of(one)
-    best = {each.capacity: each for each in cheapest(offers_of(Choice((one,), here)))}
+    here = choice.zones_of(accelerator)
+    best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), here)))}
     demand, spot = best.get("on-demand"), best.get("spot")
     return {
-        "type": one.name,
-        "generation": one.generation,
-        "chips": one.chips,
-        "workers": one.workers,
-        "devices": one.devices,
-        "topology": one.topology or None,
-        "hbm_gb": one.chips * one.hbm_gb_per_chip,
-        "tpu_api": one.in_tpu_api,
+        "type": accelerator.name,
+        "generation": accelerator.generation,
+        "chips": accelerator.chips,
+        "workers": accelerator.workers,
+        "devices": accelerator.devices,
+        "topology": accelerator.topology or None,
+        "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
+        "tpu_api": accelerator.in_tpu_api,
         "zones": list(here),
         "on_demand": demand.per_hour if demand else None,
         "on_demand_zone": demand.zone if demand else None,

@@ -17,11 +17,11 @@ from tpuctl.cli.catalog.selection import (
     Sort,
     Types,
     Zones,
-    chosen,
+    answer_list,
     field,
-    finish,
-    in_order,
-    is_meant,
+    name_filter,
+    select,
+    sort_rows,
 )
 from tpuctl.cli.state import State
 
@@ -52,7 +52,7 @@ def zones(
     """
     state: State = context.obj
     is_live = live or bool(project)
-    choice = chosen(
+    choice = select(
         types=accelerator,
         generation=generation,
         zone=zone,
@@ -61,35 +61,37 @@ def zones(
         max_chips=max_chips,
         is_live=is_live,
     )
-    told = None
-    rows = [row for one in choice.zones if (row := _row(one, choice))]
+    live_result = None
+    rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
     if is_live:
-        from tpuctl.cli.catalog.live_comparison import ask
+        from tpuctl.cli.catalog.live_comparison import query_live
 
-        told = ask(
+        live_result = query_live(
             state,
             project,
             "types",
             lambda place: (
-                one.name for one in choice.types if one.in_tpu_api and place in one.zones
+                accelerator.name
+                for accelerator in choice.types
+                if accelerator.in_tpu_api and place in accelerator.zones
             ),
-            is_meant(choice, accelerator, generation),
+            name_filter(choice, accelerator, generation),
             zone=zone,
             region=region,
         )
-        asked = {*told.compared.zones, *told.compared.listed.unread}
-        rows = [row for row in rows if row["zone"] in asked]
-        known = {row["zone"] for row in rows}
+        queried = {*live_result.comparison.zones, *live_result.comparison.listed.unread}
+        rows = [row for row in rows if row["zone"] in queried]
+        listed = {row["zone"] for row in rows}
         rows += [
             _unknown(place)
-            for place, names in told.compared.listed.by_zone.items()
-            if names and place not in known
+            for place, names in live_result.comparison.listed.by_zone.items()
+            if names and place not in listed
         ]
         for row in rows:
-            row["live"] = told.compared.of_zone(row["zone"])
+            row["live"] = live_result.comparison.of_zone(row["zone"])
     is_priced = len(choice.types) == 1
     prices = {"price": field("on_demand"), "spot": field("spot")}
-    rows = in_order(
+    rows = sort_rows(
         rows,
         sort,
         limit,
@@ -107,15 +109,15 @@ def zones(
         else {"types": "types", "most_chips": "most chips"}
     )
     columns = {"zone": "zone", **numbers, "generations": "generations"}
-    if told is not None:
+    if live_result is not None:
         columns["live"] = "live"
-    finish(
+    answer_list(
         state,
         "zones",
         rows,
         columns,
-        told,
-        more=("What one of them offers:", "tpuctl types --zone {zone}"),
+        live_result,
+        suggestion=("What one of them offers:", "tpuctl types --zone {zone}"),
         note="US dollars an hour, prices of {read}; spot floats." if is_priced else "",
     )
 
@@ -124,7 +126,9 @@ def _row(zone: str, choice: Choice) -> Row | None:
     """None for a zone that offers nothing of the choice."""
     from tpuctl.catalog import node_price, region_of
 
-    offered: list[AcceleratorType] = [one for one in choice.types if zone in one.zones]
+    offered: list[AcceleratorType] = [
+        accelerator for accelerator in choice.types if zone in accelerator.zones
+    ]
     if not offered:
         return None
     single = choice.types[0] if len(choice.types) == 1 else None
@@ -133,9 +137,9 @@ def _row(zone: str, choice: Choice) -> Row | None:
     return {
         "zone": zone,
         "region": region_of(zone),
-        "generations": list(dict.fromkeys(one.generation for one in offered)),
+        "generations": list(dict.fromkeys(accelerator.generation for accelerator in offered)),
         "types": len(offered),
-        "most_chips": max(one.chips for one in offered),
+        "most_chips": max(accelerator.chips for accelerator in offered),
         "on_demand": demand.per_hour if demand else None,
         "spot": spot.per_hour if spot else None,
     }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from tpuctl.cli.completion.seen_names import SeenStack
+    from tpuctl.cli.completion.name_history import RememberedStack
 
 __all__ = [
     "complete_capacities",
@@ -30,137 +30,146 @@ __all__ = [
     "complete_zones",
 ]
 
-Offer = str | tuple[str, str]  # a word, with a few words about it
-Complete = Callable[[typer.Context, str], list[Offer]]
+Candidate = str | tuple[str, str]  # a word, with a few words about it
+Complete = Callable[[typer.Context, str], list[Candidate]]
 
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")
 PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][-a-z0-9]+)""")
 TYPE_LINE = re.compile(r"""\btype:\s*["']?([\w-]+)""")
-READ_AT_MOST = 64 * 1024
-FOLDERS_AT_MOST = 200
+MAX_READ_BYTES = 64 * 1024
+MAX_FOLDERS = 200
 
 
-def _never_failing(offers: Callable[[typer.Context, str], Iterable[Offer]]) -> Complete:
+def _ignore_errors(offers: Callable[[typer.Context, str], Iterable[Candidate]]) -> Complete:
     @wraps(offers)
-    def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[Candidate]:
         try:
             found = list(offers(ctx, incomplete))
         except Exception:  # an error would stand in the middle of what is being typed
             return []
-        return [one for one in found if _word(one).startswith(incomplete)]
+        return [offer for offer in found if _word(offer).startswith(incomplete)]
 
     return complete
 
 
-def _word(offer: Offer) -> str:
+def _word(offer: Candidate) -> str:
     return offer if isinstance(offer, str) else offer[0]
 
 
-@_never_failing
-def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
+@_ignore_errors
+def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """TPU types: those of the zone that is named already, else all."""
     from tpuctl.catalog import accelerator_types
 
     zone = ctx.params.get("zone")
-    for one in accelerator_types().values():
-        if not isinstance(zone, str) or not zone or zone in one.zones:
-            yield one.name, f"{one.chips} chip{'' if one.chips == 1 else 's'}"
+    for accelerator in accelerator_types().values():
+        if not isinstance(zone, str) or not zone or zone in accelerator.zones:
+            yield (
+                accelerator.name,
+                f"{accelerator.chips} chip{'' if accelerator.chips == 1 else 's'}",
+            )
 
 
-@_never_failing
-def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Zones: those that offer the type that is named already, else all."""
     from tpuctl.catalog import accelerator_types, zones
 
-    known = accelerator_types()
-    wanted = known.get(next((ctx.params[one] for one in _TYPES if ctx.params.get(one)), ""))
-    return zones() if wanted is None else wanted.zones
+    catalog_types = accelerator_types()
+    accelerator = catalog_types.get(
+        next((ctx.params[parameter] for parameter in _TYPES if ctx.params.get(parameter)), "")
+    )
+    return zones() if accelerator is None else accelerator.zones
 
 
 _TYPES = ("type", "tpu_type", "accelerator")  # what parameters of TPU types are called
 
 
-@_never_failing
-def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     from tpuctl.catalog import regions
 
     return regions()
 
 
-@_never_failing
-def complete_runtimes(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
+@_ignore_errors
+def complete_runtimes(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     from tpuctl.catalog import runtimes
 
-    for one in runtimes():
-        yield one.version, f"TensorFlow {one.tensorflow}" if one.tensorflow else ""
+    for runtime in runtimes():
+        yield runtime.version, f"TensorFlow {runtime.tensorflow}" if runtime.tensorflow else ""
 
 
-@_never_failing
-def complete_templates(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_templates(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     from tpuctl.assets import templates
 
     return sorted(path.stem for path in (templates() / "stacks").glob("*.yaml"))
 
 
-@_never_failing
-def complete_capacities(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_capacities(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     return "on-demand", "spot", "reserved", "flex-start"
 
 
-@_never_failing
-def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
+@_ignore_errors
+def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """Stacks of stack files here and one folder away, and those that commands came across."""
-    offers = dict(_nearby())
-    for one in _seen(ctx):
-        offers.setdefault(one.name, one.project)
+    offers = dict(_nearby_stacks())
+    for stack in _remembered_stacks(ctx):
+        offers.setdefault(stack.name, stack.project)
     yield from offers.items()
 
 
-@_never_failing
-def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Projects of the same stacks; only that of the stack which is named already."""
     stack = ctx.params.get("stack")
-    pairs = [*_nearby(), *((one.name, one.project) for one in _seen(ctx))]
+    pairs = [*_nearby_stacks(), *((stack.name, stack.project) for stack in _remembered_stacks(ctx))]
     return dict.fromkeys(where for name, where in pairs if where and stack in (None, "", name))
 
 
-@_never_failing
-def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
+@_ignore_errors
+def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """Jobs of the stack file's stack, the latest first; their last word too, once begun."""
     stack = _stack_in(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
-    for one in _seen(ctx):
-        if stack is None or one.name == stack[0]:
-            yield from one.jobs
+    for entry in _remembered_stacks(ctx):
+        if stack is None or entry.name == stack[0]:
+            yield from entry.jobs
             if incomplete and not incomplete[0].isdigit():
-                yield from (job.rpartition("-")[2] for job in one.jobs)
+                yield from (job.rpartition("-")[2] for job in entry.jobs)
 
 
-@_never_failing
-def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Numbers of the workers that the stack file's type has."""
     from tpuctl.catalog import accelerator_types
 
     path = Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml")
-    known = accelerator_types()
-    workers = [known[word].workers for word in TYPE_LINE.findall(_text(path)) if word in known]
+    catalog_types = accelerator_types()
+    workers = [
+        catalog_types[word].workers
+        for word in TYPE_LINE.findall(_text(path))
+        if word in catalog_types
+    ]
     return map(str, range(max(workers, default=1)))
 
 
-def _seen(ctx: typer.Context) -> Iterator[SeenStack]:
+def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:
     """Those of the cloud that is spoken to."""
-    from tpuctl.cli.completion.seen_names import seen_stacks
+    from tpuctl.cli.completion.name_history import remembered_stacks
 
     cloud: Any = ctx.find_root().params.get("cloud") or "google"
     cloud = getattr(cloud, "value", cloud)
-    return (one for one in seen_stacks() if one.cloud == cloud)
+    return (stack for stack in remembered_stacks() if stack.cloud == cloud)
 
 
-def _nearby() -> Iterator[tuple[str, str]]:
+def _nearby_stacks() -> Iterator[tuple[str, str]]:
     here = Path()
     folders = [here, Path("..")]
     for parent in (here, Path("..")):
-        inside = (one for one in parent.iterdir() if one.is_dir() and one.name[0] != ".")
-        folders += [one for _, one in zip(range(FOLDERS_AT_MOST), inside, strict=False)]
+        inside = (path for path in parent.iterdir() if path.is_dir() and path.name[0] != ".")
+        folders += [path for _, path in zip(range(MAX_FOLDERS), inside, strict=False)]
     for folder in folders:
         stack = _stack_in(folder / "tpuctl.yaml")
         if stack is not None:
@@ -180,6 +189,6 @@ def _text(path: Path) -> str:
         return ""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return re.sub("#.*", "", file.read(READ_AT_MOST))
+            return re.sub("#.*", "", file.read(MAX_READ_BYTES))
     except OSError:
         return ""

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tpuctl.errors import Usage
 
-__all__ = ["SHELLS", "Installed", "install", "own_shell"]
+__all__ = ["SHELLS", "InstalledScript", "current_shell", "install"]
 
-GENERATIONS = 6
+MAX_PARENTS = 6
 BASH = """\
 _tpuctl_completion() {
     local IFS=$'\\n'
@@ -57,17 +57,17 @@ complete --command tpuctl --no-files --keep-order --arguments '(__tpuctl_offers)
 SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
-class Installed(NamedTuple):
+class InstalledScript(NamedTuple):
     script: Path
     changed: Path | None  # a file of the user's that has a further line now
 
 
-def own_shell() -> str:
+def current_shell() -> str:
     """The shell that started this program, else the user's. Raises Usage for one unknown."""
-    above = list(_programs_above())
-    for found in (*above, Path(os.environ.get("SHELL", "")).name):
-        if found in SHELLS:
-            return found
+    above = list(_parent_programs())
+    for program in (*above, Path(os.environ.get("SHELL", "")).name):
+        if program in SHELLS:
+            return program
     name = above[0] if above else "none that can be told"
     raise Usage(
         "Unknown shell",
@@ -76,10 +76,10 @@ def own_shell() -> str:
     )
 
 
-def _programs_above() -> Iterator[str]:
+def _parent_programs() -> Iterator[str]:
     """The names of the programs that started this one, the nearest first."""
     process = os.getppid()
-    for _ in range(GENERATIONS):
+    for _ in range(MAX_PARENTS):
         done = None
         with suppress(OSError):
             done = subprocess.run(
@@ -95,33 +95,33 @@ def _programs_above() -> Iterator[str]:
         process = int(parent)
 
 
-def install(shell: str) -> Installed:
+def install(shell: str) -> InstalledScript:
     """Write the shell's script where it looks. Doing it again changes nothing more."""
     return INSTALL[shell]()
 
 
-def _bash() -> Installed:
+def _bash() -> InstalledScript:
     script = _data("XDG_DATA_HOME", ".local/share") / "bash-completion/completions/tpuctl"
     _write(script, BASH)
     rc = Path.home() / ".bashrc"  # not everybody has bash-completion, which looks by itself
-    return Installed(script, rc if _add_line(rc, f"source {_quoted(script)}") else None)
+    return InstalledScript(script, rc if _add_line(rc, f"source {_quoted(script)}") else None)
 
 
-def _zsh() -> Installed:
+def _zsh() -> InstalledScript:
     folder = Path.home() / ".zfunc"
     _write(folder / "_tpuctl", ZSH)
     rc = Path(os.environ.get("ZDOTDIR", Path.home())) / ".zshrc"
     line = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
-    return Installed(folder / "_tpuctl", rc if _add_line(rc, line) else None)
+    return InstalledScript(folder / "_tpuctl", rc if _add_line(rc, line) else None)
 
 
-def _fish() -> Installed:
+def _fish() -> InstalledScript:
     script = _data("XDG_CONFIG_HOME", ".config") / "fish/completions/tpuctl.fish"
     _write(script, FISH)
-    return Installed(script, None)
+    return InstalledScript(script, None)
 
 
-INSTALL: dict[str, Callable[[], Installed]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+INSTALL: dict[str, Callable[[], InstalledScript]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
 
 
 def _quoted(path: Path) -> str:

@@ -14,29 +14,32 @@ from typing import Any, NamedTuple
 from tpuctl.cli.arguments import GLOBAL_VALUES, hoist
 from tpuctl.cli.commands import COMMANDS
 
-__all__ = ["VARIABLE", "Offer", "answer", "main", "offers"]
+__all__ = ["SHELL_VARIABLE", "Candidate", "answer", "candidates_for", "main"]
 
-VARIABLE = "_TPUCTL_COMPLETE"
-LINE = "_TPUCTL_LINE"
+SHELL_VARIABLE = "_TPUCTL_COMPLETE"
+LINE_VARIABLE = "_TPUCTL_LINE"
 
 
-class Offer(NamedTuple):
+class Candidate(NamedTuple):
     word: str
     about: str = ""  # in one line
 
 
 def answer(environment: Mapping[str, str]) -> str:
     """What to print for the shell that asks: an offer a line."""
-    shell = environment[VARIABLE]
+    shell = environment[SHELL_VARIABLE]
     if shell == "bash":
-        return _for_bash(environment)
-    found = offers(*_typed(environment[LINE]))
+        return _bash_answer(environment)
+    candidates = candidates_for(*_split_line(environment[LINE_VARIABLE]))
     if shell == "zsh":  # as _describe takes it
-        return "\n".join(":".join(one.replace(":", "\\:") for one in told if one) for told in found)
-    return "\n".join("\t".join(filter(None, told)) for told in found)
+        return "\n".join(
+            ":".join(field.replace(":", "\\:") for field in candidate if field)
+            for candidate in candidates
+        )
+    return "\n".join("\t".join(filter(None, candidate)) for candidate in candidates)
 
 
-def _for_bash(environment: Mapping[str, str]) -> str:
+def _bash_answer(environment: Mapping[str, str]) -> str:
     at = int(environment["COMP_CWORD"])
     typed = environment["COMP_WORDS"].split("\n")  # as the script joins them
     typed = typed if len(typed) > at else _split(environment["COMP_WORDS"])
@@ -47,10 +50,12 @@ def _for_bash(environment: Mapping[str, str]) -> str:
         words.pop()
     if ":" in (incomplete, *words[-1:]):
         return ""
-    return "\n".join(one.word for one in offers([_plain(one) for one in words], incomplete))
+    return "\n".join(
+        offer.word for offer in candidates_for([_unquote(word) for word in words], incomplete)
+    )
 
 
-def _typed(line: str) -> tuple[list[str], str]:
+def _split_line(line: str) -> tuple[list[str], str]:
     words = _split(line)[1:]
     if words and not line[-1:].isspace():
         return words[:-1], words[-1]
@@ -69,11 +74,11 @@ def _split(line: str) -> list[str]:
     return words
 
 
-def _plain(word: str) -> str:
+def _unquote(word: str) -> str:
     return next(iter(_split(word)), "")
 
 
-def offers(words: Sequence[str], incomplete: str) -> list[Offer]:
+def candidates_for(words: Sequence[str], incomplete: str) -> list[Candidate]:
     """What may follow these words and begins with `incomplete`; nothing where files may."""
     words = list(words)
     if "--" in words:
@@ -84,16 +89,18 @@ def offers(words: Sequence[str], incomplete: str) -> list[Offer]:
         words.append(name)
         before = f"{name}="
     elif not incomplete.startswith("-") and not hoist(words):
-        return _beginning([Offer(name, one.summary) for name, one in COMMANDS.items()], incomplete)
-    found = _beginning(_after(words, incomplete), incomplete)
-    return [Offer(before + one.word, one.about) for one in found]
+        return _matching(
+            [Candidate(name, entry.summary) for name, entry in COMMANDS.items()], incomplete
+        )
+    candidates = _matching(_candidates(words, incomplete), incomplete)
+    return [Candidate(before + offer.word, offer.about) for offer in candidates]
 
 
-def _beginning(found: Iterable[Offer], incomplete: str) -> list[Offer]:
-    return [one for one in dict.fromkeys(found) if one.word.startswith(incomplete)]
+def _matching(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]:
+    return [offer for offer in dict.fromkeys(candidates) if offer.word.startswith(incomplete)]
 
 
-def _after(words: list[str], incomplete: str) -> Iterator[Offer]:
+def _candidates(words: list[str], incomplete: str) -> Iterator[Candidate]:
     from tpuctl.cli.app import command_line
 
     root = command_line()
@@ -106,15 +113,21 @@ def _after(words: list[str], incomplete: str) -> Iterator[Offer]:
         return
     parameters = [*command.params, *([] if command is root else root.params)]
     if last is not None:
-        yield from _values(next(one for one in parameters if last in one.opts), context, incomplete)
+        yield from _values(
+            next(parameter for parameter in parameters if last in parameter.opts),
+            context,
+            incomplete,
+        )
     elif incomplete.startswith("-"):
         yield from _options(parameters, context)
     elif command is root:
-        yield from (Offer(name, one.summary) for name, one in COMMANDS.items())
+        yield from (Candidate(name, entry.summary) for name, entry in COMMANDS.items())
     elif hasattr(command, "list_commands"):
         from tpuctl.cli.help_pages import summary_of
 
-        yield from (Offer(name, summary_of(one)) for name, one in command.commands.items())
+        yield from (
+            Candidate(name, summary_of(subcommand)) for name, subcommand in command.commands.items()
+        )
     else:
         argument = _next_argument(command, context)
         if argument is not None:
@@ -126,9 +139,9 @@ def _after(words: list[str], incomplete: str) -> Iterator[Offer]:
 def _takes_value(root: Any, words: Sequence[str], name: str) -> bool:
     command, _ = _context(root, words)
     return command is not None and any(
-        name in one.opts and not one.is_flag
-        for one in command.params
-        if one.param_type_name == "option"
+        name in parameter.opts and not parameter.is_flag
+        for parameter in command.params
+        if parameter.param_type_name == "option"
     )
 
 
@@ -152,7 +165,7 @@ def _context(root: Any, words: Sequence[str]) -> tuple[Any, Any]:
     return command, context
 
 
-def _is_given(parameter: Any, context: Any) -> bool:
+def _is_set(parameter: Any, context: Any) -> bool:
     while context is not None:
         source = context.get_parameter_source(parameter.name)
         if parameter in context.command.params and source is not None:
@@ -161,27 +174,33 @@ def _is_given(parameter: Any, context: Any) -> bool:
     return False
 
 
-def _options(parameters: Iterable[Any], context: Any) -> Iterator[Offer]:
-    for one in parameters:
-        is_shown = one.param_type_name == "option" and not one.hidden
-        if is_shown and (one.multiple or not _is_given(one, context)):
-            yield from (Offer(name, _line(one.help)) for name in one.opts if name[:2] == "--")
-    yield Offer("--help", "Show how it is used.")
+def _options(parameters: Iterable[Any], context: Any) -> Iterator[Candidate]:
+    for parameter in parameters:
+        is_shown = parameter.param_type_name == "option" and not parameter.hidden
+        if is_shown and (parameter.multiple or not _is_set(parameter, context)):
+            yield from (
+                Candidate(name, _one_line(parameter.help))
+                for name in parameter.opts
+                if name[:2] == "--"
+            )
+    yield Candidate("--help", "Show how it is used.")
 
 
 def _next_argument(command: Any, context: Any) -> Any:
-    for one in command.params:
-        if one.param_type_name == "argument" and (one.nargs == -1 or not _is_given(one, context)):
-            return one
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and (
+            parameter.nargs == -1 or not _is_set(parameter, context)
+        ):
+            return parameter
     return None
 
 
-def _values(parameter: Any, context: Any, incomplete: str) -> Iterator[Offer]:
-    for one in parameter.shell_complete(context, incomplete):
-        yield Offer(one.value, _line(one.help))
+def _values(parameter: Any, context: Any, incomplete: str) -> Iterator[Candidate]:
+    for item in parameter.shell_complete(context, incomplete):
+        yield Candidate(item.value, _one_line(item.help))
 
 
-def _line(text: str | None) -> str:
+def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
