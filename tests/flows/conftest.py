@@ -1,4 +1,4 @@
-"""One local cloud for all tests of flows, spoken to over the wire as a user's would be."""
+"""One local cloud for all flow tests, used over the wire like a user's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
-    """A running local cloud of its own, at the pace that does not wait."""
+    """A running local cloud with pace `instant`."""
     home = tmp_path_factory.mktemp("cloud") / "local"
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))
@@ -34,7 +34,7 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
 
 @pytest.fixture(scope="session")
 def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
-    """A local cloud whose machines are names alone: everything is made at once, nobody logs in."""
+    """A local cloud without real machines: everything is created immediately, logins fail."""
     with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
         yield cloud
 
@@ -45,7 +45,7 @@ def project(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
-    """A project of the test's own on that cloud, to which commands speak too."""
+    """A new project for the test on `null_cloud`, which commands use too."""
     return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
 
 
@@ -66,9 +66,9 @@ def bert_job(local_cloud: server_process.LocalCloud, tmp_path: Path) -> Path:
 def make_stack(
     local_cloud: server_process.LocalCloud, tmp_path: Path, events: list[Event]
 ) -> Callable[..., Tpuctl]:
-    """Writes a stack file and opens it. Every stack has another name unless one is given.
+    """Writes a stack file and opens it. Every stack gets a unique name by default.
 
-    Bare Python machines by default: they need no download and start at once.
+    Machines have only Python by default: no download, and they start immediately.
     """
 
     def make(

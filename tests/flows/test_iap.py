@@ -1,4 +1,4 @@
-"""A slice without external addresses, used in every way there is, with tunnels that break."""
+"""A slice without external addresses, used through IAP tunnels that drop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def log_of(events: list[Event], worker: int) -> str:
     return b"".join(chunks).decode()
 
 
-async def test_everything_goes_through_tunnels(
+async def test_jobs_commands_copies_and_ports_work_through_iap(
     slice_: Tpuctl,
     local_cloud: server_process.LocalCloud,
     events: list[Event],
@@ -61,7 +61,7 @@ async def test_everything_goes_through_tunnels(
     node = await slice_.node()
     assert node.addresses == node.inner_addresses
 
-    # A job, its output, and tunnels that are cut while it comes.
+    # A job whose log arrives through tunnels that are cut.
     script = tmp_path / "talk" / "talk.py"
     script.parent.mkdir()
     script.write_text(TALKING, "utf-8")
@@ -70,7 +70,7 @@ async def test_everything_goes_through_tunnels(
     )
     assert await slice_.run(script) == 0
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
-    assert log_of(events, 1) == expected, "of the first worker, whose output is followed"
+    assert log_of(events, 1) == expected, "the log of the first worker"
     assert remote_control.remove_fault(local_cloud, cut["id"])["used"] == 3
     assert not any(
         isinstance(event, WarningIssued) and "onnection" in str(event) for event in events
@@ -87,7 +87,7 @@ async def test_everything_goes_through_tunnels(
     await slice_.copy(parse_copy(["2:there", str(tmp_path / "back")], all_workers=False))
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
-    # The ssh program, whose way is a program of ours.
+    # The ssh program with our proxy command.
     command = await slice_.ssh_command(2, "wc -c < there; exit 9")
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60
@@ -105,7 +105,7 @@ async def test_everything_goes_through_tunnels(
     methods = {call["method"] for call in remote_control.calls(local_cloud)}
     assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
 
-    # A program on a machine can write there what it likes.
+    # Any program on a machine can write guest attributes.
     monkeypatch.setattr(workers, "HOST_KEY_SECONDS", 0.1)
     write = (
         "curl -sf -X PUT -H 'Metadata-Flavor: Google' --data '-oProxyCommand=id' "
@@ -135,7 +135,7 @@ def _read(url: str) -> bytes:
     raise AssertionError(f"{url} does not answer")
 
 
-async def test_a_node_made_anew_has_another_key(
+async def test_recreated_node_has_new_host_key(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
     stack = make_stack(extra="network: {ssh: iap}\n")
@@ -155,16 +155,16 @@ async def test_a_node_made_anew_has_another_key(
     assert second.id != first.id
     (after,) = (await stack.transports()).values()
     assert after.address.host_keys != before.address.host_keys
-    assert (await after.run(["true"])).exit_code == 0, "its attributes tell the new key"
+    assert (await after.run(["true"])).exit_code == 0, "the new key is published"
     await after.close()
-    with pytest.raises(Conflict, match="through IAP") as caught:  # who still expects the old one
+    with pytest.raises(Conflict, match="through IAP") as caught:  # still expects the old key
         await before.run(["true"])
     assert "tpuctl up" in caught.value.diagnostics[0].hint
     await before.close()
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_machine_that_publishes_no_key_is_trusted_once(
+async def test_unpublished_host_key_is_trusted_on_first_use(
     make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack()
@@ -182,7 +182,7 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
             assert (await transport.run(["true"])).exit_code == 0
             await transport.close()
         warnings = [each.diagnostic.summary for each in events if isinstance(each, WarningIssued)]
-        assert warnings == ["Host key trusted on first use"], "the first time alone"
+        assert warnings == ["Host key trusted on first use"], "only on first use"
 
         key_file = transport.address.pinned_keys_file
         assert key_file is not None
@@ -194,10 +194,10 @@ async def test_a_machine_that_publishes_no_key_is_trusted_once(
         command = caught.value.diagnostics[0].hint.splitlines()[-1].strip()
         await asyncio.to_thread(subprocess.run, ["sh", "-c", command], check=True)
         (transport,) = (await stack.transports()).values()
-        assert (await transport.run(["true"])).exit_code == 0, "what the hint says mends it"
+        assert (await transport.run(["true"])).exit_code == 0, "the suggested command fixes it"
         await transport.close()
 
-        # With IAP there is no way to such a machine, which is said.
+        # Such a machine is not reachable through IAP.
         file = stack.stack_file
         file.write_text(file.read_text("utf-8") + "network: {ssh: iap}\n", "utf-8")
         tunnelled = Tpuctl(file, cloud="local")

@@ -1,4 +1,4 @@
-"""Any kind of job, with what it needs: typed as a user types it, run by machines of the cloud."""
+"""Scripts, modules and commands with their dependencies, run on machines of the local cloud."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
 
 
 async def typed(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command typed in that folder."""
+    """Exit code, stdout and stderr of a command run in that folder."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "tpuctl", "--stack-file", str(stack.stack_file), *words],
@@ -51,13 +51,13 @@ async def typed(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str
 
 
 @pytest.mark.soak
-async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: Path) -> None:
+async def test_run_starts_modules_and_commands(stack: Tpuctl, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (folder / "src/bert").mkdir(parents=True)
     (folder / "src/bert/train.py").write_text(
         "import sys\nimport jax, torch\nprint(jax.name, torch.name, sys.argv[1:])\n"
     )
-    for name in ("jax", "torch"):  # stand for what no image here has
+    for name in ("jax", "torch"):  # stand-ins for packages that no image here has
         (folder / f"src/{name}.py").write_text(f"name = '{name}'\n")
     (folder / "train.sh").write_text(BASH)
     (folder / "train.sh").chmod(0o755)
@@ -77,7 +77,7 @@ async def test_modules_and_commands_as_they_are_typed(stack: Tpuctl, tmp_path: P
 
 
 @pytest.mark.soak
-async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: MakeStack) -> None:
+async def test_slice_installs_from_bundled_wheels_without_index(make_stack: MakeStack) -> None:
     stack = make_stack(
         type_name="v4-16",
         zone="us-central2-b",
@@ -127,7 +127,7 @@ async def test_a_slice_is_set_up_from_a_bundle_without_any_index(make_stack: Mak
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_what_cannot_be_installed_is_shown_whole(stack: Tpuctl, tmp_path: Path) -> None:
+async def test_failed_installation_shows_pip_output(stack: Tpuctl, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     make_wheel(folder, "small-library", "3.0", requires=["absent-library>=7"])
     (folder / "requirements.txt").write_text("./small_library-3.0-py3-none-any.whl\n")
@@ -140,7 +140,7 @@ async def test_what_cannot_be_installed_is_shown_whole(stack: Tpuctl, tmp_path: 
     assert "requirements.txt could not be installed" in err
 
 
-async def test_setup_commands_are_refused_where_nothing_keeps_machines_apart(
+async def test_setup_commands_are_rejected_without_isolation(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = make_stack(extra="job: {setup: 'true'}\n")

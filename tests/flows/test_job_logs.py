@@ -1,4 +1,4 @@
-"""Parts of logs, from machines and from the bucket: what is shown is what was asked for."""
+"""Ranges of logs, read from machines and from the bucket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
-ROOM = 1 << 20  # bytes that a log may take on its machine
+ROOM = 1 << 20  # bytes that a log may use on its machine
 BURST = 40_000  # lines
 
 SCRIPT = f"""
@@ -69,7 +69,7 @@ async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
 
 @dataclass
 class Seen:
-    """The log as it is emitted: each chunk where the one before it ended."""
+    """The emitted log; checks that each chunk starts where the previous one ended."""
 
     at: int = 0
     data: bytes = b""
@@ -99,13 +99,13 @@ async def log_of_range(
 
 
 def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
-    """Let jobs mirror often, and keep little."""
+    """Let jobs upload their log often and keep little of it."""
     spec = launch._spec
     monkeypatch.setattr(launch, "_spec", lambda *args: {**spec(*args), **more})
 
 
 @pytest.mark.soak
-async def test_parts_of_a_log_of_which_the_machine_keeps_little(
+async def test_log_ranges_after_the_machine_freed_its_log(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(monkeypatch, log_room=ROOM, sync_seconds=0.2)
@@ -120,7 +120,7 @@ async def test_parts_of_a_log_of_which_the_machine_keeps_little(
         text = await on_machine(machine, "cat", f"{record.folder}/moments")
         return text.endswith(b" %d\n" % len(burst(0)))
 
-    await async_until(noted, "the first burst being noted")
+    await async_until(noted, "the first burst being indexed")
     between = datetime.now(UTC)
     seen = Seen()
     following = asyncio.ensure_future(follow(record, store, transports, seen.emit))
@@ -131,10 +131,10 @@ async def test_parts_of_a_log_of_which_the_machine_keeps_little(
         first = json.loads(text)["first"] if text else 0
         return first if len(WHOLE) - first < ROOM else 0
 
-    first = await async_until(freed, "what the bucket has being freed")
+    first = await async_until(freed, "uploaded bytes being freed")
     used = int((await on_machine(machine, "stat", "-c", "%b", f"{record.folder}/log")).split()[0])
     assert used * 512 <= ROOM + (1 << 16)
-    # Whoever comes only now begins in the bucket, and goes on at the machine.
+    # A late follower reads from the bucket first, then from the machine.
     late = Seen()
     following_late = asyncio.ensure_future(follow(record, store, transports, late.emit))
     await check_parts(WHOLE.removesuffix(THE_END), first, between, record, store, transports)
@@ -158,7 +158,7 @@ async def check_parts(
     store: ObjectStore,
     transports: Mapping[int, Transport],
 ) -> None:
-    """Of this log, whose bytes before the first are not on the machine any more."""
+    """Check ranges of this log, whose bytes before `first` are no longer on the machine."""
     lines = log.splitlines(keepends=True)
     later = log.removeprefix(burst(0))
     parts = {
@@ -198,10 +198,10 @@ def endless(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=MORE) for seed in range(2, 8))])
-async def test_a_machine_that_vanishes_hands_over_at_the_byte(
+async def test_log_resumes_from_bucket_after_machine_vanishes(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """At a random moment, the bucket's copy being more or less behind."""
+    """At a random time, with the copy in the bucket more or less behind."""
     choice = random.Random(seed)
     small(monkeypatch, sync_seconds=choice.choice([0.1, 0.5, 3.0]))
     (tmp_path / "endless.py").write_text(ENDLESS)
@@ -224,7 +224,7 @@ async def test_a_machine_that_vanishes_hands_over_at_the_byte(
         return asyncio.ensure_future(work)
 
     following = watch(followed, transports=transports)
-    # Who looks on through the bucket alone is as far as the copy.
+    # A follower through the bucket gets as far as the copy.
     looking = watch(late, transports={})
     await async_until(lambda: len(followed.data) >= enough, "enough being logged")
     await async_until(lambda: store.exists(record.log_name(0)), "the bucket having a copy")
@@ -253,7 +253,7 @@ print("last", worker, end="")
 """
 
 
-async def test_all_workers_with_their_names_and_only_lines_that_match(
+async def test_log_of_all_workers_has_prefixes_and_matching_lines(
     make_stack: MakeStack, tmp_path: Path
 ) -> None:
     stack = make_stack(type_name="v3-32", zone="europe-west4-a")
@@ -284,7 +284,7 @@ async def test_all_workers_with_their_names_and_only_lines_that_match(
             )
 
     following = asyncio.ensure_future(followed(emit, LogRange()))
-    # A line that has no end yet is shown nevertheless.
+    # An incomplete line is shown anyway.
     waiting = [b"[worker %d] waiting" % worker for worker in record.workers]
     await async_until(lambda: all(line in output for line in waiting), "their waiting")
     for transport in transports.values():
@@ -329,9 +329,7 @@ print(" done")
 
 
 @pytest.mark.soak
-async def test_a_terminal_is_shown_bars_and_colors_as_they_are(
-    stack: Tpuctl, tmp_path: Path
-) -> None:
+async def test_progress_bars_and_colors_pass_unchanged(stack: Tpuctl, tmp_path: Path) -> None:
     (tmp_path / "bar.py").write_text(BAR)
     transports = await stack.transports()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
@@ -340,7 +338,7 @@ async def test_a_terminal_is_shown_bars_and_colors_as_they_are(
     bar = "".join(f"\r\x1b[32m{'#' * step:10}\x1b[0m {step * 10}%" for step in range(11))
     folder = stack.stack_file.parent
     with Terminal(folder, "logs", "-f", record.id) as terminal:
-        # A line that has no end yet is shown nevertheless.
+        # An incomplete line is shown anyway.
         await asyncio.to_thread(terminal.wait_for, f"{bar}\n\x1b[31mloading\x1b[0m")
         assert "done" not in terminal.shown
         await transports[0].run(["touch", "gate"])

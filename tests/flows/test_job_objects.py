@@ -22,7 +22,7 @@ async def store(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[ObjectStore]
     yield ObjectStore(client, f"{stack.stack.name}-objects")
 
 
-async def test_bytes_come_back_with_their_size_and_generation(store: ObjectStore) -> None:
+async def test_put_bytes_returns_size_and_generation(store: ObjectStore) -> None:
     generation = await store.put_bytes("a/b.json", b"{}")
     assert await store.get_bytes("a/b.json") == b"{}"
     info = await store.stat("a/b.json")
@@ -30,7 +30,7 @@ async def test_bytes_come_back_with_their_size_and_generation(store: ObjectStore
     assert (info.name, info.size, info.generation) == ("a/b.json", 2, generation)
 
 
-async def test_what_is_not_there(store: ObjectStore) -> None:
+async def test_missing_object(store: ObjectStore) -> None:
     assert await store.stat("none") is None
     assert not await store.exists("none")
     with pytest.raises(NotFound, match=f"gs://{store.name}/none"):
@@ -40,7 +40,7 @@ async def test_what_is_not_there(store: ObjectStore) -> None:
     await store.delete("none")
 
 
-async def test_a_write_meets_the_generation_it_expects_or_conflicts(store: ObjectStore) -> None:
+async def test_write_with_generation_precondition(store: ObjectStore) -> None:
     first = await store.put_bytes("x", b"1", if_generation=0)
     with pytest.raises(Conflict):
         await store.put_bytes("x", b"2", if_generation=0)
@@ -51,33 +51,35 @@ async def test_a_write_meets_the_generation_it_expects_or_conflicts(store: Objec
     assert await store.get_bytes("x") == b"2"
 
 
-async def test_a_repeated_write_of_the_same_bytes_is_its_own_success(store: ObjectStore) -> None:
+async def test_repeated_create_with_same_bytes_succeeds(store: ObjectStore) -> None:
     first = await store.put_bytes("x", b"1", if_generation=0)
     assert await store.put_bytes("x", b"1", if_generation=0) == first
 
 
-async def test_of_many_writers_one_wins(store: ObjectStore) -> None:
+async def test_one_of_concurrent_creates_succeeds(store: ObjectStore) -> None:
     writes = (store.put_bytes("x", b"%d" % number, if_generation=0) for number in range(6))
     outcomes = await asyncio.gather(*writes, return_exceptions=True)
     assert sorted(isinstance(outcome, Conflict) for outcome in outcomes) == [False] + [True] * 5
 
 
-async def test_files_are_sent_once_and_progress_is_told(store: ObjectStore, tmp_path: Path) -> None:
+async def test_put_file_uploads_once_and_reports_progress(
+    store: ObjectStore, tmp_path: Path
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(20_000_000))  # more than one piece of a resumable upload
-    told: list[tuple[int, int]] = []
-    assert await store.put_file("f", path, progress=lambda *done: told.append(done))
-    assert told[-1] == (20_000_000, 20_000_000)
+    progress: list[tuple[int, int]] = []
+    assert await store.put_file("f", path, progress=lambda *done: progress.append(done))
+    assert progress[-1] == (20_000_000, 20_000_000)
     assert await store.get_bytes("f") == path.read_bytes()
-    told.clear()
-    assert not await store.put_file("f", path, progress=lambda *done: told.append(done))
-    assert told == []
+    progress.clear()
+    assert not await store.put_file("f", path, progress=lambda *done: progress.append(done))
+    assert progress == []
     path.write_bytes(b"other")
     assert await store.put_file("f", path, if_absent=False)
     assert await store.get_bytes("f") == b"other"
 
 
-async def test_ranges_end_where_the_object_does(store: ObjectStore) -> None:
+async def test_read_range_past_end(store: ObjectStore) -> None:
     await store.put_bytes("r", b"0123456789")
     assert await store.read_range("r", 0, 4) == b"0123"
     assert await store.read_range("r", 8, 4) == b"89"
@@ -87,7 +89,7 @@ async def test_ranges_end_where_the_object_does(store: ObjectStore) -> None:
     assert await store.read_range("empty", 0) == b""
 
 
-async def test_listing_and_deleting(store: ObjectStore) -> None:
+async def test_list_and_delete(store: ObjectStore) -> None:
     for name in ("p/b", "p/a", "q"):
         await store.put_bytes(name, b"x")
     assert [info.name for info in await store.list("p/")] == ["p/a", "p/b"]

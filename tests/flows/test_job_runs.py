@@ -1,4 +1,4 @@
-"""Jobs on machines of the local cloud: submitted, followed, stopped, found again."""
+"""Jobs on machines of the local cloud: submit, follow, stop, load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UPLOAD = {"method": "*objects.insert*"}
 
 @dataclass
 class Bench:
-    """A stack that is up, with what the flows are handed."""
+    """A running stack, with the arguments that flows take."""
 
     stack: Tpuctl
     store: ObjectStore
@@ -55,7 +55,7 @@ class Bench:
         return await asyncio.wait_for(work, 120)
 
     def log(self, worker: int = 0) -> bytes:
-        """What was emitted of a worker's log; every chunk where the one before it ended."""
+        """The emitted log of a worker; checks that chunks are contiguous."""
         log = b""
         for event in self.events:
             if isinstance(event, LogChunk) and event.worker == worker:
@@ -91,13 +91,13 @@ async def bench(make_stack: MakeStack, tmp_path: Path, events: list[Event]) -> A
 async def slice_bench(
     make_stack: MakeStack, tmp_path: Path, events: list[Event]
 ) -> AsyncIterator[Bench]:
-    """Four workers that all start the script."""
+    """A slice with four workers."""
     stack = make_stack(type_name="v3-32", zone="europe-west4-a")
     async with bench_on(stack, tmp_path / "job", events) as bench:
         yield bench
 
 
-async def test_a_job_runs_and_everything_is_in_the_bucket(bench: Bench) -> None:
+async def test_job_writes_log_and_records_to_bucket(bench: Bench) -> None:
     (bench.folder / "greeting.txt").write_text("안녕\n")
     record = await bench.submit(
         "import sys; print(open('greeting.txt').read(), sys.argv[1:])", "--steps", "3"
@@ -112,7 +112,7 @@ async def test_a_job_runs_and_everything_is_in_the_bucket(bench: Bench) -> None:
     assert steps == ["job/bundle", "job/upload", "job/start"]
 
 
-async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
+async def test_script_gets_environment_variables(bench: Bench) -> None:
     record = await bench.submit(
         "import json, os; print(json.dumps(dict(os.environ)))", env={"TOKEN": "hush", "A": "1"}
     )
@@ -140,7 +140,7 @@ async def test_the_script_knows_where_it_runs(bench: Bench) -> None:
             assert b"hush" not in await bench.in_bucket(entry.name)
 
 
-async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
+async def test_follow_returns_exit_code_of_job(bench: Bench) -> None:
     record = await bench.submit("raise SystemExit(42)")
     assert await bench.follow(record) == 42
     diagnostics = [event.diagnostic for event in bench.events if isinstance(event, WarningIssued)]
@@ -149,7 +149,7 @@ async def test_the_exit_code_is_the_jobs(bench: Bench) -> None:
     assert (await read_status(bench.store, record)).exit_code == 42
 
 
-async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
+async def test_unchanged_bundle_is_not_uploaded_again(bench: Bench) -> None:
     first = await bench.submit("print(1)")
     second = await bench.submit("print(1)")
     uploads = [
@@ -164,7 +164,7 @@ async def test_a_second_run_sends_no_bundle(bench: Bench) -> None:
     assert await bench.follow(first) == await bench.follow(second) == 0
 
 
-async def test_following_can_be_left_and_taken_up_without_losing_a_byte(bench: Bench) -> None:
+async def test_follow_resumes_at_offset(bench: Bench) -> None:
     record = await bench.submit(
         "import time\nfor number in range(60):\n    print('line', number)\n    time.sleep(0.02)"
     )
@@ -179,7 +179,7 @@ async def test_following_can_be_left_and_taken_up_without_losing_a_byte(bench: B
     assert bench.log().decode() == "".join(f"line {number}\n" for number in range(60))
 
 
-async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
+async def test_log_is_available_after_machine_is_gone(bench: Bench) -> None:
     record = await bench.submit("print('hello'); raise SystemExit(3)")
     await bench.follow(record)
     log = bench.log()
@@ -190,7 +190,7 @@ async def test_the_log_is_there_after_the_machine_is_gone(bench: Bench) -> None:
     assert await load_job(bench.store, record.id) == record
 
 
-async def test_the_bucket_copy_goes_on_when_the_machine_vanishes(bench: Bench) -> None:
+async def test_follow_continues_from_bucket_when_machine_vanishes(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began')\ntime.sleep(600)")
     following = asyncio.ensure_future(bench.follow(record, is_gone=node_is_gone(bench)))
     await async_until(bench.log, "a log")
@@ -210,10 +210,10 @@ def node_is_gone(bench: Bench) -> Callable[[], Any]:
     return is_gone
 
 
-async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> None:
+async def test_log_is_uploaded_while_job_runs(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
 
-    async def is_running() -> bool:  # the log arrives a moment before the record that tells of it
+    async def is_running() -> bool:  # the log is uploaded before the record
         has_log = await bench.store.exists(record.log_name(0))
         return has_log and (await read_status(bench.store, record)).state == "running"
 
@@ -226,9 +226,7 @@ async def test_a_log_grows_in_the_bucket_while_the_job_runs(bench: Bench) -> Non
 
 
 @pytest.mark.soak
-async def test_a_job_has_ended_once_a_slow_bucket_has_its_log(
-    bench: Bench, local_cloud: LocalCloud
-) -> None:
+async def test_job_end_waits_for_slow_log_upload(bench: Bench, local_cloud: LocalCloud) -> None:
     record = await bench.submit("import time\ntime.sleep(3)\nprint('the end')")
     name = record.log_name(0)
     fault = remote_control.add_fault(local_cloud, "hold", **UPLOAD, name=name)
@@ -236,7 +234,7 @@ async def test_a_job_has_ended_once_a_slow_bucket_has_its_log(
     await async_until(
         lambda: remote_control.fault(local_cloud, fault["id"])["used"], "the upload being held"
     )
-    await asyncio.sleep(12)  # longer than a bucket in trouble is waited for
+    await asyncio.sleep(12)  # longer than the wait for an unavailable bucket
     assert not following.done()
     remote_control.release(local_cloud, fault["id"])
     assert await following == 0
@@ -245,7 +243,7 @@ async def test_a_job_has_ended_once_a_slow_bucket_has_its_log(
 
 
 @pytest.mark.soak
-async def test_a_bucket_in_trouble_is_told_and_not_waited_for(
+async def test_job_end_does_not_wait_for_unavailable_bucket(
     bench: Bench, local_cloud: LocalCloud
 ) -> None:
     record = await bench.submit("import time\ntime.sleep(3)\nprint('the end')")
@@ -258,19 +256,19 @@ async def test_a_bucket_in_trouble_is_told_and_not_waited_for(
     notes = [event.text for event in bench.events if isinstance(event, Note)]
     assert notes == ["the end of worker 0's log is not in the bucket: it goes with the machine"]
     remote_control.remove_fault(local_cloud, fault["id"])
-    assert await bench.follow(record) == 0  # which waits for the next try
+    assert await bench.follow(record) == 0  # waits for the next upload
     assert await bench.in_bucket(record.log_name(0)) == b"the end\n"
 
 
 @pytest.mark.soak
-async def test_stop_through_the_bucket_when_no_machine_can_be_reached(bench: Bench) -> None:
+async def test_stop_through_bucket_when_machines_are_unreachable(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
     await stop(record, bench.store, {}, bench.events.append)
     assert [event for event in bench.events if isinstance(event, Note)]
     assert await bench.follow(record) == 143
 
 
-async def test_jobs_are_found_again(bench: Bench) -> None:
+async def test_jobs_are_listed_and_loaded(bench: Bench) -> None:
     assert await latest_job(bench.store) is None
     assert await list_jobs(bench.store) == []
     first = await bench.submit("print(1)")
@@ -286,14 +284,14 @@ async def test_jobs_are_found_again(bench: Bench) -> None:
         await load_job(bench.store, "nothing")
 
 
-async def test_the_time_limit_of_the_stack(bench: Bench) -> None:
+async def test_max_hours_stops_job(bench: Bench) -> None:
     record = await bench.submit("import time\ntime.sleep(600)", max_hours=2 / 3600)
     assert await bench.follow(record) == 124
 
 
-async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> None:
+async def test_job_does_not_start_if_one_worker_fails_to_start(slice_bench: Bench) -> None:
     bench = slice_bench
-    # The folder that jobs are put into is a file on worker 2: nothing can be put there.
+    # On worker 2 the jobs folder is a file, so nothing can be stored there.
     worker_2 = bench.transports[2]
     hidden = await worker_2.run(["sh", "-c", "mv .tpuctl .kept; touch .tpuctl"])
     hidden.check("putting a file in the way")
@@ -309,7 +307,7 @@ async def test_nothing_starts_when_one_worker_does_not(slice_bench: Bench) -> No
         assert WorkerRecord.model_validate_json(result.stdout).state == "stopped"
 
 
-async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: Bench) -> None:
+async def test_first_failing_worker_stops_the_others(slice_bench: Bench) -> None:
     bench = slice_bench
     record = await bench.submit(
         "import os, sys, time\n"
@@ -327,7 +325,7 @@ async def test_every_worker_starts_and_the_first_failure_ends_all(slice_bench: B
 
 
 @pytest.mark.soak
-async def test_workers_end_with_the_first_failure_though_nobody_watches(
+async def test_first_failing_worker_stops_the_others_without_client(
     slice_bench: Bench,
 ) -> None:
     bench = slice_bench

@@ -1,4 +1,4 @@
-"""The main job's scalars in a bucket: each step once, though a run began again further back."""
+"""TensorBoard summaries of the bundled job in a bucket: each step once, also after a restart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print("found", sorted(found.items()))
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_each_step_is_in_the_bucket_once(
+async def test_summaries_contain_each_step_once(
     make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(runtime="auto")

@@ -1,4 +1,4 @@
-"""`--live` asks the APIs over the wire, and tells what differs from the catalog."""
+"""`--live` queries the APIs over the wire and reports differences from the catalog."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bench(project: Project, cloud: LocalCloud) -> Bench:
 
 @pytest.fixture
 def change_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit], None]]:
-    """Has this process, not the cloud, believe something else."""
+    """Changes the catalog of this process, not of the cloud."""
 
     def forget() -> None:
         for cached in (table.accelerator_types, table.zones, table.runtimes, table.node_versions):
@@ -57,7 +57,7 @@ def change_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Edit],
 
 
 def data_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
-    """What a command answers in JSON."""
+    """The data of a command's JSON answer, or its diagnostics."""
     capsys.readouterr()
     assert run([*arguments, "--json"]) == code
     answer = json.loads(capsys.readouterr().out)
@@ -70,7 +70,7 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_what_is_listed_is_what_the_catalog_has(
+def test_live_lists_match_catalog(
     bench: Bench, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("types", "zones", "runtimes"):
@@ -91,7 +91,7 @@ def test_what_is_listed_is_what_the_catalog_has(
     )
 
 
-def test_what_is_new_and_what_is_gone(
+def test_new_and_removed_types_are_reported(
     bench: Bench,
     project: Project,
     change_catalog: Callable[[Edit], None],
@@ -134,7 +134,7 @@ def test_what_is_new_and_what_is_gone(
     assert only["live"] == "new", "and may be named"
 
 
-def test_a_version_that_is_new(
+def test_new_and_removed_versions_are_reported(
     bench: Bench,
     project: Project,
     change_catalog: Callable[[Edit], None],
@@ -151,7 +151,7 @@ def test_a_version_that_is_new(
     assert (rows[version], rows["tpu-vm-tf-9.9.9-pjrt"]) == ("new", "removed")
 
 
-def test_zones_that_do_not_answer(
+def test_unavailable_zones_are_reported(
     bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("types", "--type", "v3-8", "--project", project.id)
@@ -160,7 +160,7 @@ def test_zones_that_do_not_answer(
     )
     data = data_of(capsys, *options)
     assert data["live"]["unavailable"] == {ZONE: "permission denied"}
-    assert data["live"]["removed"] == [], "nobody knows"
+    assert data["live"]["removed"] == [], "unknown"
     assert f"No answer from {ZONE}: permission denied." in output_of(capsys, *options)
     assert remote_control.fault(cloud, fault["id"])["used"] == 2
     zones = data_of(capsys, "zones", *options[1:])["zones"]
@@ -169,7 +169,7 @@ def test_zones_that_do_not_answer(
     assert denied["summary"] == "Permission denied"
 
 
-def test_what_may_not_be_asked_ends_with_its_code(
+def test_live_errors_keep_their_exit_codes(
     project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (absent,) = data_of(capsys, "types", "--live", "--project", "nobodys-project", code=77)
@@ -184,10 +184,10 @@ def test_what_may_not_be_asked_ends_with_its_code(
     assert "the price list" in away["detail"]
 
 
-def test_prices_are_those_of_the_list(
+def test_catalog_prices_match_price_list(
     cloud: LocalCloud, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No project is asked: the list is public. What a SKU tells of a region holds in its zones."""
+    """Needs no project: the list is public. A region's SKU applies to its zones."""
     data = data_of(capsys, "prices", "--live")
     zones = {
         entry["zone"] for entry in data["live"]["differences"] if entry["capacity"] != "flex-start"
@@ -203,7 +203,7 @@ def test_prices_are_those_of_the_list(
         assert row["per_hour"] == pytest.approx(offer["per_hour"], rel=1e-6), row
 
 
-def test_a_price_that_changed(
+def test_changed_prices_are_reported(
     cloud: LocalCloud,
     project: Project,
     change_catalog: Callable[[Edit], None],
@@ -232,7 +232,7 @@ def test_a_price_that_changed(
     assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
 
 
-def test_quota_zone_by_zone(
+def test_live_quota_by_zone(
     bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits = {

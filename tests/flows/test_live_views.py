@@ -1,4 +1,4 @@
-"""What commands show on terminals wide and narrow, dumb ones, in files and without color."""
+"""Output on wide, narrow and dumb terminals, in files and without color."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tpuctl.emulator.client import remote_control, server_process
 MakeStack = Callable[..., Tpuctl]
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 COLORS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
-OWN = ("COLUMNS", "LINES", "NO_COLOR")  # what the terminals of the tests decide themselves
+TERMINAL_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR")  # set by the tests' terminals
 JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
 
 
 class Sized:
-    """tpuctl in a terminal of so many columns and rows."""
+    """tpuctl in a terminal of a given size."""
 
     def __init__(self, folder: Path, columns: int, rows: int, out: Path | None = None) -> None:
         self.folder, self.columns, self.rows, self.out = folder, columns, rows, out
@@ -32,7 +32,9 @@ class Sized:
     def type(self, *arguments: str, **environment: str) -> Terminal:
         to_file = f' > "{self.out}"' if self.out is not None else ""
         line = f'stty cols {self.columns} rows {self.rows}; exec "$@"{to_file}'
-        variables = {name: value for name, value in os.environ.items() if name not in OWN}
+        variables = {
+            name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES
+        }
         return Terminal(
             self.folder,
             *("-c", line, "sh", *TPUCTL, *arguments),
@@ -69,8 +71,8 @@ def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
 
 
 @pytest.mark.soak
-def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> None:
-    """On a wide one with colors, a narrow one without, a dumb one, and through a pipe."""
+def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
+    """On a wide terminal with colors, a narrow one without, a dumb one, and through a pipe."""
     wide = Sized(folder, 80, 24)
     with wide.type("up", "--yes") as terminal:
         assert terminal.end() == 0
@@ -106,8 +108,8 @@ def test_a_stack_goes_up_and_down_on_terminals_of_all_kinds(folder: Path) -> Non
     assert piped(folder, "--quiet", "up", "--yes")[1] == ""
 
 
-def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -> None:
-    """The log goes to stdout byte for byte, while the terminal tells the phases."""
+def test_run_writes_log_to_stdout_and_steps_to_terminal(folder: Path, tmp_path: Path) -> None:
+    """The log goes to stdout byte for byte, the steps to the terminal."""
     piped(folder, "up", "--yes")
     file = Sized(folder, 80, 24, tmp_path / "log")
     with file.type("run", "job/train.py") as terminal:
@@ -122,10 +124,10 @@ def test_phases_of_a_run_stay_apart_from_its_log(folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.soak
-def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
+def test_ctrl_c_during_up_restores_terminal(
     folder: Path, local_cloud: server_process.LocalCloud
 ) -> None:
-    for command in ("up", "down"):  # so that only the node is still to be made
+    for command in ("up", "down"):  # so that only the node is left to create
         piped(folder, command, "--yes")
     wide = Sized(folder, 80, 24)
     remote_control.change_settings(local_cloud, pace="real")
@@ -137,7 +139,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
             screen = wide.screen(terminal)
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
-        piped(folder, "down", "--yes")  # the cloud goes on making it, at that pace
+        piped(folder, "down", "--yes")  # the cloud continues to create it at that pace
     text = "\n".join(screen.lines)
     assert screen.modes == []
     assert sum("node/views-tpu " in line for line in screen.lines) == 1, text
@@ -147,7 +149,7 @@ def test_ctrl_c_while_a_stack_goes_up_leaves_a_sane_terminal(
 
 
 @pytest.mark.soak
-def test_a_watched_status_fits_and_ends_with_ctrl_c(folder: Path) -> None:
+def test_status_watch_fits_terminal_and_ends_with_ctrl_c(folder: Path) -> None:
     small = Sized(folder, 60, 8)
     with small.type("status", "--watch", "--interval", "60") as terminal:
         terminal.wait_for("Ctrl-C ends it")

@@ -1,4 +1,4 @@
-"""Machines that fail under a job, and transfers that break off: what tpuctl makes of them."""
+"""Machines that fail under a job, and transfers that are interrupted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 
 MIB = 1 << 20
-BLOCK = 4096  # of which every file takes whole ones
+BLOCK = 4096  # file sizes are rounded up to it
 PROGRAMS = sum(-(-len(program(name).encode()) // BLOCK) for name in SHIPPED) * BLOCK
 MakeStack = Callable[..., Tpuctl]
 
@@ -35,7 +35,7 @@ async def stack(
 ) -> AsyncIterator[Tpuctl]:
     stack = make_stack()
     await stack.up()
-    events.clear()  # of `up`: what other tests have up may use up the quota that it tells of
+    events.clear()  # `up` may warn of quota used by other tests
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert (await stack.down(delete_bucket=True)).leaks == ()
@@ -53,7 +53,7 @@ async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
 
 
 async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
-    """How often, once it has been, and the problem that it met."""
+    """Wait until the fault was used; return how often, and its problem."""
 
     async def met() -> Any:
         fault_state = await asyncio.to_thread(remote_control.fault, cloud, fault)
@@ -79,7 +79,7 @@ def log_of(events: list[Event]) -> str:
 
 
 @pytest.mark.parametrize("how", ["silent", "refused"])
-async def test_a_job_on_a_machine_that_is_gone_is_lost(
+async def test_job_on_unreachable_machine_is_lost(
     stack: Tpuctl,
     local_cloud: LocalCloud,
     events: list[Event],
@@ -101,7 +101,7 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
     node = await stack.node()
     assert await used(local_cloud, await add(local_cloud, "host-gone", node=node.name, how=how))
     assert (await stack.node()).state == "READY"
-    if how == "silent":  # what is connected is noticed by keepalive only, after a minute
+    if how == "silent":  # keepalive would take a minute to notice
         await worker.close()
     assert await asyncio.wait_for(following, 90) == 69
     (verdict,) = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
@@ -114,7 +114,7 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(
 
 
 @pytest.mark.soak
-async def test_a_job_that_fills_the_disk(
+async def test_job_fails_when_disk_is_full(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
     node = await stack.node()
@@ -123,7 +123,7 @@ async def test_a_job_that_fills_the_disk(
     script(stack, "out = open('big', 'wb')\nwhile True:\n    out.write(bytes(65536))\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 1
-    assert done.stdout == "", "nor is there room for a traceback"
+    assert done.stdout == "", "no space for a traceback either"
     assert "ended with exit code 1; the machine's disk is full" in done.stderr
     fault_state = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
     assert fault_state["free"] is not None
@@ -140,7 +140,7 @@ async def test_a_job_that_fills_the_disk(
         (PROGRAMS + 30_000, "the machine's disk is full"),  # for the log and records of a job
     ],
 )
-async def test_a_job_for_which_there_is_no_room(
+async def test_submit_fails_when_disk_is_full(
     stack: Tpuctl, local_cloud: LocalCloud, free: int, message: str
 ) -> None:
     node = await stack.node()
@@ -153,7 +153,7 @@ async def test_a_job_for_which_there_is_no_room(
 
 
 @pytest.mark.soak
-async def test_requirements_for_which_there_is_no_room(
+async def test_requirements_fail_when_disk_is_full(
     make_stack: MakeStack, local_cloud: LocalCloud
 ) -> None:
     stack = make_stack()
@@ -178,9 +178,7 @@ async def test_requirements_for_which_there_is_no_room(
 
 
 @pytest.mark.soak
-async def test_a_bundle_and_a_log_whose_transfers_break_off(
-    stack: Tpuctl, local_cloud: LocalCloud
-) -> None:
+async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: LocalCloud) -> None:
     (stack.stack_file.parent / "data.txt").write_text(str(list(range(200_000))))
     script(stack, "print(len(open('data.txt').read()))\nprint('x' * 300_000)\n")
     upload_fault = await add(local_cloud, "cut", method="storage.objects.insert", times=2)

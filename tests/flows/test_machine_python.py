@@ -1,6 +1,6 @@
-"""A computer whose Pythons do not suit the runtime's TensorFlow, from `up` to the job's log.
+"""A computer without a suitable Python for the runtime's TensorFlow, from `up` to the job's log.
 
-The program is a copy of tpuctl whose images need other Pythons and install nothing.
+Uses a copy of tpuctl whose images need other Pythons and install nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """The lists of the copy's images, none of which a Python of this computer suits."""
+    """The folder of image locks of the copy, none of which suits this computer's Pythons."""
     package = tmp_path / "program" / "tpuctl"
     compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(tpuctl.__file__).parent, package, ignore=compiled)
@@ -43,7 +43,7 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Run that program on its own local cloud, with no other Python and no uv to be found."""
+    """Run that copy on its own local cloud, without other Pythons and uv."""
     hide_interpreters(tmp_path, monkeypatch)
     work = tmp_path / "work"
     work.mkdir()
@@ -72,7 +72,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     server_process.stop(tmp_path / "cloud")
 
 
-def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, images: Path) -> None:
+def test_up_status_and_log_report_nearest_tensorflow(run: Run, images: Path) -> None:
     (images / "2.16.1.txt").write_text(f"# interpreters: {current().minor}\n")
     note = (
         f"TensorFlow 2.16.1 instead of 2.18.0: no Python {NOWHERE} was found on PATH, in pyenv "
@@ -95,7 +95,7 @@ def test_the_nearest_tensorflow_is_told_by_up_status_and_the_job(run: Run, image
     assert log[-1] == f"hello from {current().version}"
 
 
-def test_where_nothing_fits_up_says_what_to_install(run: Run, tmp_path: Path) -> None:
+def test_up_without_suitable_python_suggests_installation(run: Run, tmp_path: Path) -> None:
     assert run("local", "up", "--pace", "instant").returncode == 0
     up = run("up", "--yes")
     assert up.returncode == 1

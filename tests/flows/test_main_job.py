@@ -1,4 +1,4 @@
-"""The main job: BERT trained on a TPU VM that tpuctl made, shipped to and cleaned up."""
+"""The bundled job: BERT trained on a TPU VM, from upload to cleanup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODEL = ("config.json", "model.safetensors", "tokenizer.json", "README.md", "tra
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_bert_trains_from_the_template(
+async def test_bert_trains_from_template(
     make_stack: Callable[..., Tpuctl], events: list[Event], bert_job: Path
 ) -> None:
     stack = make_stack(runtime="auto")
@@ -67,7 +67,7 @@ async def test_bert_trains_from_the_template(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_the_demo_as_a_newcomer_runs_it() -> None:
+def test_demo() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "demo.py")],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The main job on a TPU node of the local cloud: driven by its controller, fed by the bucket."""
+"""The bundled job on a TPU node of the local cloud: run by its controller, data from the bucket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def losses(log: str) -> dict[int, float]:
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_bert_trains_on_a_tpu_node_and_goes_on_from_its_checkpoint(
+async def test_bert_trains_on_tpu_node_and_resumes_from_checkpoint(
     make_stack: Callable[..., Tpuctl],
     local_cloud: server_process.LocalCloud,
     events: list[Event],

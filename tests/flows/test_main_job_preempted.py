@@ -1,4 +1,4 @@
-"""The main job on a node that Google takes away: it saves at the notice, and goes on from there."""
+"""The bundled job on a preempted node: it saves at the notice and resumes from there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(log: str) -> list[int]:
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1500)
-async def test_a_notice_is_saved_for_and_the_next_attempt_goes_on_there(
+async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     make_stack: Callable[..., Tpuctl],
     patient: LocalCloud,
     events: list[Event],

@@ -1,4 +1,4 @@
-"""The bundled job where the machine's account may not write: what it says of it."""
+"""The bundled job on a machine without write access to the bucket: its error message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuctl.model.events import Event, LogChunk
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_a_bucket_that_may_not_be_written_is_named_with_who_may_not(
+async def test_denied_output_bucket_names_bucket_and_account(
     make_stack: Callable[..., Tpuctl], events: list[Event], bert_job: Path
 ) -> None:
     stack = make_stack(runtime="auto")

@@ -1,4 +1,4 @@
-"""An account that was made a moment ago, and that other services do not see yet."""
+"""A new service account that other services do not see yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuctl.model.events import StepProgress
 
 
 async def bring_up(bench: Bench, cloud: server_process.LocalCloud, text: str) -> int:
-    """`up` whose controller's operation ends with this; how often that struck."""
+    """Run `up` with this error of the controller's operation; return how often it occurred."""
     fields = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
     fault = remote_control.add_fault(cloud, "error", code="NOT_FOUND", text=text, **fields)
     try:
@@ -21,7 +21,7 @@ async def bring_up(bench: Bench, cloud: server_process.LocalCloud, text: str) ->
     return used
 
 
-async def test_a_controllers_operation_may_not_see_it_yet(
+async def test_controller_creation_retries_until_account_is_visible(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     bench = project.stack("kind: node")
@@ -37,9 +37,9 @@ async def test_a_controllers_operation_may_not_see_it_yet(
     assert (await bench.stack.plan()).plan.is_empty
 
 
-async def test_another_failure_of_the_operation_is_told_at_once(
+async def test_other_controller_errors_are_not_retried(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     bench = project.stack("kind: node")
-    with pytest.raises(TpuctlError, match="'somebody' was not found"):
-        await bring_up(bench, null_cloud, "The resource 'somebody' was not found.")
+    with pytest.raises(TpuctlError, match="'other' was not found"):
+        await bring_up(bench, null_cloud, "The resource 'other' was not found.")

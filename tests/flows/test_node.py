@@ -1,4 +1,4 @@
-"""TPU nodes with their controllers come up, stay, and go away, on the local cloud."""
+"""TPU nodes with their controllers, on the local cloud."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tpuctl.resources.iam_grants import ROLES
 MakeStack = Callable[..., Tpuctl]
 WHERE = {"project": PROJECT, "zone": US_ZONE}
 
-# A node is a TensorFlow server, whose image is made when missing.
+# A node is a TensorFlow server, whose image is built if missing.
 boots = [pytest.mark.tensorflow("2.12.1"), pytest.mark.timeout(900)]
 
 
@@ -80,7 +80,7 @@ async def output_of(transport: Transport, *argv: str) -> str:
 
 
 async def variables(stack: Tpuctl) -> dict[str, str]:
-    """What a login shell on the controller has."""
+    """The environment of a login shell on the controller."""
     transport = (await stack.transports())[0]
     try:
         text = await output_of(transport, "bash", "-lc", "env")
@@ -91,11 +91,11 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
 
 @node_marks
 def warned(events: list[Event]) -> list[str]:
-    """Of quota too, where other stacks have used it up."""
+    """Summaries of warnings; of quota too, if other stacks have used it up."""
     return [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
 
 
-async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
+async def test_up_creates_node_and_controller_and_down_deletes_them(
     make_node: MakeStack, events: list[Event]
 ) -> None:
     stack = make_node(
@@ -153,7 +153,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
     assert "closed" in " ".join(warned(events))
     events.clear()
     assert (await stack.up()).plan.is_empty
-    assert "closed" not in " ".join(warned(events)), "there is one: nothing to say"
+    assert "closed" not in " ".join(warned(events)), "a node exists: no notice"
 
     assert len(await left_of(stack)) == 4
     assert (await stack.down(delete_bucket=True)).leaks == ()
@@ -162,7 +162,7 @@ async def test_up_makes_a_node_and_its_controller_and_down_takes_them_away(
 
 @pytest.mark.soak
 @node_marks
-async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
+async def test_up_starts_stopped_controller_and_updates_node_address(
     make_node: MakeStack,
 ) -> None:
     stack = make_node()
@@ -193,7 +193,7 @@ async def test_a_stopped_controller_is_started_and_learns_a_new_nodes_address(
 
 @pytest.mark.soak
 @node_marks
-async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) -> None:
+async def test_concurrent_stacks_get_separate_node_ranges(make_node: MakeStack) -> None:
     first, other = make_node(), make_node()
     await asyncio.gather(first.up(), other.up())
     ranges = [IPv4Network((await node_of(stack)).cidr_block) for stack in (first, other)]
@@ -203,10 +203,10 @@ async def test_two_stacks_at_once_get_ranges_of_their_own(make_node: MakeStack) 
 
 @pytest.mark.soak
 @node_marks
-async def test_a_range_that_is_taken_after_all_leads_to_the_next(
+async def test_conflicting_node_range_is_replaced_by_the_next(
     make_node: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
-    """As when a peered network has it, of which no list tells."""
+    """As if a peered network used it, which no list shows."""
     stack = make_node()
     fault = remote_control.add_fault(
         local_cloud, "error", method="google.cloud.tpu.v1.Tpu/CreateNode", like="cidr-conflict"
@@ -222,7 +222,7 @@ async def test_a_range_that_is_taken_after_all_leads_to_the_next(
 
 @pytest.mark.soak
 @node_marks
-async def test_lost_answers_leave_one_of_each(
+async def test_lost_responses_create_no_duplicates(
     make_node: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_node(tpu="data_disks: [{size_gb: 20}]")
@@ -244,7 +244,7 @@ async def test_lost_answers_leave_one_of_each(
 
 
 @node_marks
-async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
+async def test_up_recreates_preempted_node_and_authorizes_second_key(
     make_node: MakeStack,
     local_cloud: server_process.LocalCloud,
     tmp_path: Path,
@@ -272,7 +272,7 @@ async def test_a_preempted_node_is_made_again_and_another_laptop_let_in(
     await stack.down(delete_bucket=True)
 
 
-async def test_a_controller_beside_a_tpu_vm(make_stack: MakeStack) -> None:
+async def test_controller_with_tpu_vm(make_stack: MakeStack) -> None:
     stack = make_stack(
         zone=US_ZONE, extra="controller: {machine_type: n1-standard-1}\nlimits: {idle: null}\n"
     )
@@ -288,8 +288,8 @@ async def test_a_controller_beside_a_tpu_vm(make_stack: MakeStack) -> None:
     assert await left_of(stack) == []
 
 
-async def test_a_range_of_ones_own_that_is_taken_is_told(make_node: MakeStack) -> None:
-    """10.128.0.0/20 is the subnetwork of us-central1 in every network of auto mode."""
+async def test_conflicting_node_range_in_stack_file_is_rejected(make_node: MakeStack) -> None:
+    """10.128.0.0/20 is the us-central1 subnetwork of every auto mode network."""
     stack = make_node(extra="network: {node_range: 10.128.0.0/29}\n")
     with pytest.raises(Conflict, match=r"10\.128\.0\.0/29") as caught:
         await stack.up()
@@ -297,7 +297,7 @@ async def test_a_range_of_ones_own_that_is_taken_is_told(make_node: MakeStack) -
     await stack.down(delete_bucket=True)
 
 
-async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
+async def test_denied_tpu_node_suggests_tpu_vm(
     make_node: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     stack = make_node()
@@ -312,14 +312,14 @@ async def test_a_denied_node_is_announced_and_answered_with_the_change_to_make(
     assert change in caught.value.diagnostics[0].hint
     hints = [event.diagnostic.hint for event in events if isinstance(event, WarningIssued)]
     assert [change in hint for hint in hints].count(True) == 1
-    assert await left_of(stack) == [], "a controller without a node costs for nothing"
+    assert await left_of(stack) == [], "no controller without a node"
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_an_image_that_is_nowhere_is_told_before_anything_is_made(
+async def test_missing_controller_image_fails_before_changes(
     make_node: MakeStack,
 ) -> None:
-    # Enabling the APIs is the first thing that `up` does; Compute Engine answers from then on.
+    # Enable Compute Engine first, as `up` does.
     await make_node().cloud.call("compute", _enable_compute(make_node()))
     stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
     with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
@@ -336,7 +336,7 @@ def _enable_compute(stack: Tpuctl) -> Callable[..., Any]:
     return enable
 
 
-async def test_a_disk_that_is_nowhere_is_told_before_anything_is_made(
+async def test_missing_data_disk_fails_before_changes(
     make_node: MakeStack,
 ) -> None:
     stack = make_node(tpu="data_disks: [{name: nowhere}]")
@@ -345,7 +345,7 @@ async def test_a_disk_that_is_nowhere_is_told_before_anything_is_made(
     assert await left_of(stack) == []
 
 
-async def test_a_machine_of_somebody_else_is_refused_and_stays(make_node: MakeStack) -> None:
+async def test_foreign_instance_is_not_adopted_or_deleted(make_node: MakeStack) -> None:
     stack = make_node()
     await stack.cloud.call("compute", _enable_compute(stack))
     name = stack.stack.names.controller

@@ -1,4 +1,4 @@
-"""The first access of a TPU node's account to the bucket, which nobody can ask about before."""
+"""The first access of a TPU node's account to the bucket, which cannot be tested before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READ = """
 import os
 import tensorflow as tf
 
-left = os.path.exists("left")  # by a start before this one
+left = os.path.exists("left")  # by an earlier start
 open("left", "w").close()
 print("attempt", os.environ["TPUCTL_ATTEMPT"], "left" if left else "fresh", flush=True)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("")
@@ -41,7 +41,7 @@ def log_of(events: list[Event]) -> str:
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_a_script_refused_by_the_bucket_is_started_again(
+async def test_script_restarts_after_denied_bucket_access(
     make_stack: Callable[..., Tpuctl],
     local_cloud: server_process.LocalCloud,
     events: list[Event],
@@ -64,7 +64,7 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
         used = remote_control.remove_fault(local_cloud, fault["id"])["used"]
     assert used == 1
     log = log_of(events)
-    assert text in log, "as TensorFlow tells it"
+    assert text in log, "as TensorFlow logs it"
     starts = [line for line in log.splitlines() if line.startswith("attempt ")]
     assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "in an untouched folder"
     lines = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
@@ -84,13 +84,13 @@ async def test_a_script_refused_by_the_bucket_is_started_again(
     remote_control.add_fault(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
     )
-    assert await stack.run(script) == 1, "the grant is old: the refusal has another reason"
+    assert await stack.run(script) == 1, "the grant is old, so the denial has another reason"
     assert "tpuctl: " not in log_of(events)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
 async def grown_old(stack: Tpuctl) -> None:
-    """As if the grants had been made an hour ago."""
+    """Change the record as if the grants were an hour old."""
 
     def change(contents: Contents) -> Contents:
         then = datetime.now(UTC) - timedelta(hours=1)
@@ -106,7 +106,7 @@ async def access_of(bench: Bench) -> FirstAccess | None:
     return await first_access(stack.stack, stack.cloud, await stack.node())
 
 
-async def test_it_is_waited_for_until_some_minutes_after_the_grant(project: Project) -> None:
+async def test_first_access_ends_minutes_after_grant(project: Project) -> None:
     bench = project.stack("kind: node")
     before = datetime.now(UTC)
     await bench.provision()
@@ -121,7 +121,7 @@ async def test_it_is_waited_for_until_some_minutes_after_the_grant(project: Proj
     assert access.until < datetime.now(UTC)
 
 
-async def test_a_clock_that_is_ahead_makes_it_no_longer(project: Project) -> None:
+async def test_first_access_is_not_extended_by_fast_clock(project: Project) -> None:
     bench = project.stack("kind: node")
     await bench.provision()
 
@@ -137,7 +137,7 @@ async def test_a_clock_that_is_ahead_makes_it_no_longer(project: Project) -> Non
     assert access.until <= datetime.now(UTC) + MINUTES
 
 
-async def test_grants_that_are_not_ours_are_not_waited_for(project: Project) -> None:
+async def test_first_access_ignores_foreign_grants(project: Project) -> None:
     bench = project.stack("kind: node")
     await bench.provision()
     record = Record(bench.stack.stack, bench.stack.cloud)

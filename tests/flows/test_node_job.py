@@ -1,4 +1,4 @@
-"""A job on the controller of a TPU node: it trains on the node, which sees gs:// alone."""
+"""A job on the controller of a TPU node: it trains on the node, which can only read gs://."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
 from tpuctl.model.events import Event, LogChunk
 
-# As a user would write it, but for the strategy: CPUs stand in for the TPU's cores here, which
-# `initialize_tpu_system` knows nothing of.
+# As a user would write it, except for the strategy: `initialize_tpu_system` does not support the
+# CPUs that replace the TPU's cores here.
 CONNECT = """
 import json, os, sys
 import tensorflow as tf
@@ -68,7 +68,7 @@ def log_of(events: list[Event]) -> str:
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
+async def test_job_trains_on_tpu_node_and_local_paths_fail(
     make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(runtime="auto, kind: node")
@@ -96,7 +96,7 @@ async def test_a_job_trains_on_the_node_and_local_paths_fail_there(
     events.clear()
     submission = stack.submission(folder / "local.py", check=False)
     ended = await stack.follow(await stack.start(submission))
-    assert ended == 1, "as on Google: the node has no such file"
+    assert ended == 1, "as on Google: the node cannot read the file"
     log = log_of(events)
     assert "2 lines on the controller" in log
     assert "numbers.txt; No such file or directory" in log

@@ -1,4 +1,4 @@
-"""TPU nodes beside the plainest: PyTorch's, and in ranges of service networking."""
+"""Other TPU nodes: for PyTorch, and with service networking."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.model.plan import Action
 
 
-async def test_a_node_for_pytorch(project: Project) -> None:
-    """Every worker starts what is no TensorFlow, but this node's only machine is the controller."""
+async def test_pytorch_node(project: Project) -> None:
+    """Without TensorFlow jobs start on every worker; here the controller is the only machine."""
     bench = project.stack("kind: node, runtime: pytorch-1.13", type_name="v3-32")
     await bench.provision()
     node = await bench.stack.node()
@@ -31,7 +31,7 @@ async def test_a_node_for_pytorch(project: Project) -> None:
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_node_for_pytorch_has_no_machine_on_the_local_cloud(
+async def test_pytorch_node_is_unsupported_on_local_cloud_machines(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
     stack = make_stack(runtime="pytorch-1.13, kind: node")
@@ -40,8 +40,8 @@ async def test_a_node_for_pytorch_has_no_machine_on_the_local_cloud(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_node_in_a_range_of_service_networking(project: Project) -> None:
-    """Its peering chooses the range: none is looked for, none is sent, any is right."""
+async def test_node_with_service_networking(project: Project) -> None:
+    """The peering chooses the range: none is searched or sent, and any is accepted."""
     bench = project.stack("kind: node", "network: {node_range: service-networking}")
     await bench.provision()
     stack = bench.stack.stack
@@ -52,7 +52,7 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
     assert node.cidr_block
     assert (await bench.stack.plan()).plan.is_empty
 
-    # Another node of the network, whose range is looked for, finds one beside it.
+    # Another node in the network gets a range next to it.
     other = project.stack("kind: node")
     await other.provision()
     path = path.replace(stack.name, other.stack.stack.name)
@@ -60,7 +60,7 @@ async def test_a_node_in_a_range_of_service_networking(project: Project) -> None
     assert not beside.use_service_networking
     assert beside.cidr_block != node.cidr_block
 
-    # Made again, it asks in the same way.
+    # Recreated, it uses service networking again.
     operation = await bench.call("tpu_v1", "delete_node", {"name": node.name})
     await long_operation(
         bench.stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60

@@ -1,4 +1,4 @@
-"""Preemption and maintenance, as programs on a real machine are told of them before."""
+"""Preemption and maintenance notices, as programs on a real machine receive them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Unreachable
 
 MakeStack = Callable[..., Tpuctl]
-# Says each value that a key of the metadata server takes, and that it was asked to end.
+# Prints each value of a metadata key, and receiving SIGTERM.
 LISTENER = """
 import os, signal, sys, time, urllib.request
 
@@ -25,7 +25,7 @@ def say(text):
 
 def end(*_):
     say("signal")
-    time.sleep(0.5)  # the connection is cut off when the last program has ended
+    time.sleep(0.5)  # the connection is closed when the last program has ended
     sys.exit()
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sessions are sent it as well
@@ -43,7 +43,7 @@ while True:
 
 
 class Heard:
-    """What a listener on worker 0 has said until now."""
+    """The lines that a listener on worker 0 has printed so far."""
 
     def __init__(self, stack: Tpuctl, key: str) -> None:
         self.lines: list[str] = []
@@ -75,7 +75,7 @@ class Heard:
 
 @pytest.fixture
 async def quick(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
-    """Its operations take their moment: notices last three seconds."""
+    """A cloud with pace `quick`: notices last three seconds."""
     yield local_cloud
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
@@ -101,7 +101,7 @@ def _get(url: str) -> Any:
         return session.get(url, timeout=20).json()
 
 
-async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+async def test_preemption_notice_of_queued_node(make_stack: MakeStack, quick: LocalCloud) -> None:
     stack = with_queue(make_stack)(tpu="capacity: spot")
     await stack.up()
     node = stack.stack.names.node
@@ -123,7 +123,7 @@ async def test_preemption_of_a_queued_node(make_stack: MakeStack, quick: LocalCl
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_maintenance_of_a_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+async def test_maintenance_notice_of_node(make_stack: MakeStack, quick: LocalCloud) -> None:
     stack = make_stack()
     await stack.up()
     node = stack.stack.names.node

@@ -1,4 +1,4 @@
-"""What stacks left behind in a project is found in every zone, and how to remove it is said."""
+"""Resources that stacks left behind are found in every zone, with the command to delete them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpuctl.model.inventory import find_orphaned
 
 
 async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:
-    """As somebody does in the console, who thinks that this is all there was."""
+    """Delete only the node, as a user might in the console."""
     parent = f"projects/{bench.stack.project}/locations/{ZONE}"
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
     operation = await bench.call(client, "delete_node", {"name": name})
@@ -41,7 +41,7 @@ async def delete_controller(bench: Bench) -> None:
 
 
 async def left(bench: Bench) -> dict[str, str]:
-    """Addresses of this stack with the reason."""
+    """Orphaned addresses of this stack with the reason."""
     everything = await bench.again().orphans()
     name = bench.stack.stack.name
     return {
@@ -55,7 +55,7 @@ def stacks(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {stack["stack"]: stack for stack in data["stacks"]}
 
 
-async def test_nothing_is_left_of_what_works_and_of_what_was_taken_down(project: Project) -> None:
+async def test_no_orphans_of_running_and_deleted_stacks(project: Project) -> None:
     working, deleted = project.stack(extra="controller: {}"), project.stack("kind: node")
     await asyncio.gather(working.provision(), deleted.provision())
     await deleted.stack.down()
@@ -73,7 +73,9 @@ async def test_nothing_is_left_of_what_works_and_of_what_was_taken_down(project:
     assert f"bucket/{deleted.stack.stack.bucket}" in out
 
 
-async def test_halves_of_a_pair(project: Project) -> None:
+async def test_node_without_controller_and_controller_without_node_are_orphans(
+    project: Project,
+) -> None:
     without_node, without_controller = project.stack("kind: node"), project.stack("kind: node")
     await asyncio.gather(without_node.provision(), without_controller.provision())
     await asyncio.gather(delete_node(without_node), delete_controller(without_controller))
@@ -99,7 +101,7 @@ async def test_halves_of_a_pair(project: Project) -> None:
     assert orphaned_row["per_hour"] == pytest.approx(0.0573)
 
 
-async def test_the_command_that_is_shown_removes_it(project: Project, tmp_path: Path) -> None:
+async def test_suggested_command_deletes_orphans(project: Project, tmp_path: Path) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]")
     await bench.provision()
     await delete_node(bench, "tpu")
@@ -117,10 +119,8 @@ async def test_the_command_that_is_shown_removes_it(project: Project, tmp_path: 
     assert {item.kind for item in await bench.again().orphans()} == {"bucket"}
 
 
-async def test_a_second_zone_is_left_but_not_the_first(
-    project: Project, null_cloud: LocalCloud
-) -> None:
-    """As when the program was killed while it moved on to the next zone."""
+async def test_node_in_second_zone_is_orphaned(project: Project, null_cloud: LocalCloud) -> None:
+    """As after a kill while moving to the next zone."""
     bench = project.stack(zones=f"{ZONE}, us-central1-a", extra="bucket: {allow_egress: true}")
     await bench.provision()
     node = {
@@ -138,13 +138,13 @@ async def test_a_second_zone_is_left_but_not_the_first(
     code, out, _ = bench.type("orphans")
     assert code == 1
     assert "tpuctl up" in out
-    assert "tpuctl down" not in out, "it would take the node away that works"
+    assert "tpuctl down" not in out, "it would delete the working node"
     assert (await bench.stack.status()).advice[0].command == "up"
     await bench.provision()
     assert await left(bench) == {}
 
 
-async def test_what_costs_nothing_is_told_and_is_no_failure(
+async def test_free_orphans_do_not_fail_the_command(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench = project.stack("capacity: spot")
@@ -158,8 +158,8 @@ async def test_what_costs_nothing_is_told_and_is_no_failure(
     assert "none of which costs money" in out
 
 
-async def test_grants_of_a_stack_that_is_gone(project: Project) -> None:
-    """Its account is deleted by hand: the project's policy still names it."""
+async def test_grants_of_deleted_account_are_orphans(project: Project) -> None:
+    """Its account was deleted by hand; the project's policy still contains it."""
     bench = project.stack()
     await bench.provision()
     await delete_node(bench, "tpu")
@@ -173,7 +173,7 @@ async def test_grants_of_a_stack_that_is_gone(project: Project) -> None:
     assert await left(bench) == {}
 
 
-async def test_a_project_is_looked_through_by_its_id_alone(project: Project) -> None:
+async def test_orphans_by_project_id(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     by_id = Tpuctl(project=project.id, cloud="local")
@@ -193,12 +193,12 @@ DOUBT = "Permission 'a.b.list' denied on resource 'projects/p' (or it may not ex
     [("Instances/AggregatedList", "controller"), ("google.cloud.tpu.v2.Tpu/ListNodes", "node")],
 )
 @pytest.mark.parametrize("text", ["", DOUBT])
-async def test_what_may_not_be_looked_at_is_no_proof(
+async def test_denied_listing_of_billable_kind_is_an_error(
     project: Project, null_cloud: LocalCloud, method: str, kind: str, text: str
 ) -> None:
-    """Machines that nobody could see may be charged: not a word of nothing being left.
+    """Machines that cannot be listed may be charged, so no command may report that nothing is left.
 
-    Google says of a project that is there, too, that it may not exist.
+    Google answers "it may not exist" for existing projects too.
     """
     bench = project.stack()
     await bench.provision()
@@ -212,7 +212,9 @@ async def test_what_may_not_be_looked_at_is_no_proof(
     remote_control.remove_fault(null_cloud, fault["id"])
 
 
-async def test_what_costs_nothing_may_stay_unseen(project: Project, null_cloud: LocalCloud) -> None:
+async def test_denied_listing_of_free_kind_is_a_warning(
+    project: Project, null_cloud: LocalCloud
+) -> None:
     bench = project.stack()
     await bench.provision()
     for method in ("ListServiceAccounts", "GetIamPolicy"):

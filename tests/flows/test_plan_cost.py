@@ -1,4 +1,4 @@
-"""What everything costs is shown before it is made, in each zone that it may end up in."""
+"""The cost of everything is shown before it is created, for each zone that `up` may use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lines(bench: Bench) -> dict[str, float | None]:
     return {line.what: line.per_hour for line in cost_of(bench.stack.stack).lines}
 
 
-def test_a_node_its_address_and_its_bucket(project: Project) -> None:
+def test_cost_of_node_address_and_bucket(project: Project) -> None:
     assert lines(project.stack()) == {
         "node v3-8 in europe-west4-a": pytest.approx(8.8),
         "external address": pytest.approx(0.005),
@@ -27,7 +27,7 @@ def test_a_node_its_address_and_its_bucket(project: Project) -> None:
     }
 
 
-def test_everything_that_is_made_and_nothing_that_was_there(project: Project) -> None:
+def test_cost_covers_created_resources_only(project: Project) -> None:
     bench = project.stack(
         "kind: node, data_disks: [{size_gb: 100}, {size_gb: 100}, {size_gb: 10, "
         "type: pd-standard}, {name: mine}]",
@@ -44,7 +44,7 @@ def test_everything_that_is_made_and_nothing_that_was_there(project: Project) ->
     }
 
 
-def test_several_spot_nodes_of_several_workers(project: Project) -> None:
+def test_cost_of_several_spot_nodes(project: Project) -> None:
     bench = project.stack(
         "capacity: spot, queue: {nodes: 2}",
         "controller: {}\nbucket: {location: EU, allow_egress: true}",
@@ -57,11 +57,11 @@ def test_several_spot_nodes_of_several_workers(project: Project) -> None:
     assert "bucket in eu" in costs
 
 
-def test_without_external_addresses_none_is_charged(project: Project) -> None:
+def test_no_address_cost_without_external_addresses(project: Project) -> None:
     assert "external address" not in lines(project.stack(extra="network: {ssh: internal}"))
 
 
-async def test_the_plan_has_it_in_numbers(project: Project) -> None:
+async def test_plan_json_has_costs(project: Project) -> None:
     bench = project.stack(
         zones="europe-west4-a, us-central1-b", extra="bucket: {allow_egress: true}"
     )
@@ -76,7 +76,7 @@ async def test_the_plan_has_it_in_numbers(project: Project) -> None:
     assert data["zone"] == "europe-west4-a"
 
 
-async def test_the_plan_has_it_in_words(project: Project) -> None:
+async def test_plan_prints_costs(project: Project) -> None:
     bench = project.stack(
         "kind: node",
         zones="europe-west4-a, us-central1-b, us-central1-a",
@@ -91,18 +91,18 @@ async def test_the_plan_has_it_in_words(project: Project) -> None:
     assert "or in us-central1-b $8.06 and $0.05 per GB from the bucket" in rows, "no surprise"
 
 
-async def test_up_tells_it_before_it_asks_and_after_it_is_done(project: Project) -> None:
+async def test_up_prints_costs_before_confirmation(project: Project) -> None:
     bench = project.stack()
     code, out, stderr = bench.type("up")
-    assert code == 2, "nobody can be asked"
-    assert "in all" in out, "what would be made is shown before"
+    assert code == 2, "cannot prompt"
+    assert "in all" in out, "the plan is shown first"
     question = "The local cloud is free. On Google this stack costs $8.81/h, prices of mid-2026."
     assert f"{question} Continue?" in " ".join(stderr.split())
     assert "charged on Google" in out
     assert (await bench.stack.status()).inventory == ()
 
 
-def test_a_plan_fits_a_narrow_terminal(project: Project) -> None:
+def test_plan_fits_narrow_terminal(project: Project) -> None:
     bench = project.stack(
         "capacity: spot, data_disks: [{size_gb: 1000}]",
         "controller: {}\nbucket: {allow_egress: true}",

@@ -1,4 +1,4 @@
-"""Projects made and paid for, permissions asked first, and grants that come and go alone."""
+"""Creating projects with billing, checking permissions, and granting and revoking roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
-    """A stack in a project of its own, which is not there yet."""
+    """A stack in a new project, which does not exist yet."""
 
     def make(id: str = "", **more: str) -> Tpuctl:
         stack = make_stack()
@@ -41,7 +41,7 @@ def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
 
 @pytest.fixture
 def denied(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
-    """Sets which permissions the caller has not got."""
+    """Sets the permissions that the caller lacks."""
 
     def deny(*names: str) -> None:
         settings = {"denied_permissions": list(names)}
@@ -75,7 +75,9 @@ async def project_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
     return {(binding.role, member) for binding in policy.bindings for member in binding.members}
 
 
-async def test_a_project_is_made_paid_for_and_kept(make_project: Callable[..., Tpuctl]) -> None:
+async def test_up_creates_project_with_billing_and_down_keeps_it(
+    make_project: Callable[..., Tpuctl],
+) -> None:
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
     await stack.up()
     project = await request(
@@ -101,12 +103,12 @@ async def test_a_project_is_made_paid_for_and_kept(make_project: Callable[..., T
     assert project.state.name == "ACTIVE"
 
 
-async def test_without_billing_nothing_is_made(make_project: Callable[..., Tpuctl]) -> None:
+async def test_up_without_billing_account_is_denied(make_project: Callable[..., Tpuctl]) -> None:
     stack = make_project(create="true")
     with pytest.raises(Denied, match="Billing") as caught:
         await stack.up()
     assert "billing_account" in caught.value.diagnostics[0].hint
-    # What was missing is added to the file, and the same project is used.
+    # Add what was missing to the file; the same project is used.
     text = stack.stack_file.read_text("utf-8")
     text = text.replace("create: true", f"create: true, billing_account: {ACCOUNT}")
     stack.stack_file.write_text(text, "utf-8")
@@ -117,7 +119,7 @@ async def test_without_billing_nothing_is_made(make_project: Callable[..., Tpuct
     await again.down(delete_bucket=True)
 
 
-async def test_another_billing_account_is_never_replaced(
+async def test_other_billing_account_is_not_replaced(
     make_project: Callable[..., Tpuctl],
 ) -> None:
     stack = make_project(id="local-project", billing_account="FFFFFF-FFFFFF-FFFFFF")
@@ -130,7 +132,7 @@ async def test_another_billing_account_is_never_replaced(
         assert name in str(caught.value)
 
 
-async def test_all_that_is_missing_is_told_at_once_and_nothing_is_made(
+async def test_missing_permissions_are_reported_together(
     make_stack: MakeStack, denied: Callable[..., None]
 ) -> None:
     stack = make_stack()
@@ -146,7 +148,7 @@ async def test_all_that_is_missing_is_told_at_once_and_nothing_is_made(
     assert (await stack.status()).bucket is None
 
 
-async def test_what_the_plan_does_not_do_may_be_denied(
+async def test_permissions_not_needed_by_plan_may_be_denied(
     make_stack: MakeStack, denied: Callable[..., None]
 ) -> None:
     stack = make_stack()
@@ -164,7 +166,7 @@ async def test_what_the_plan_does_not_do_may_be_denied(
     await stack.down(delete_bucket=True)
 
 
-async def test_a_parent_that_takes_no_projects_is_told_first(
+async def test_missing_permissions_on_parent_and_billing_account(
     make_project: Callable[..., Tpuctl], denied: Callable[..., None]
 ) -> None:
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
@@ -178,7 +180,7 @@ async def test_a_parent_that_takes_no_projects_is_told_first(
     assert f"billing accounts add-iam-policy-binding {ACCOUNT}" in diagnostic.hint
 
 
-async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeStack) -> None:
+async def test_grants_are_recorded_and_revoked_by_down(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     member = f"serviceAccount:{stack.stack.service_account}"
@@ -194,7 +196,7 @@ async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeSta
     }
     others = {pair for pair in await project_pairs(stack) if pair[1] != member}
     await stack.down()
-    assert await project_pairs(stack) == others, "nobody else's is touched, nothing is left"
+    assert await project_pairs(stack) == others, "other grants stay, own ones are gone"
     assert not any(stack.stack.name in who for _, who in await bucket_pairs(stack))
     contents = await Record(stack.stack, stack.cloud).read()
     assert contents is not None
@@ -202,7 +204,7 @@ async def test_grants_come_and_go_and_are_recorded_meanwhile(make_stack: MakeSta
 
 
 async def given_account(stack: Tpuctl, name: str) -> str:
-    """An account of the user's, with a grant that was there before the stack."""
+    """A user's service account, with a grant from before the stack."""
     await request(
         stack,
         "iam",
@@ -212,9 +214,9 @@ async def given_account(stack: Tpuctl, name: str) -> str:
     return f"{name}@local-project.iam.gserviceaccount.com"
 
 
-async def test_what_a_given_account_had_before_stays_its_own(make_stack: MakeStack) -> None:
+async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -> None:
     first = make_stack()
-    await first.up()  # APIs, and a bucket to be granted on before the second stack comes
+    await first.up()  # enables APIs and creates the bucket before the second stack
     email = await given_account(first, f"mine-{next(_numbers)}")
     stack = make_stack()
     text = stack.stack_file.read_text("utf-8")
@@ -231,7 +233,7 @@ async def test_what_a_given_account_had_before_stays_its_own(make_stack: MakeSta
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
     assert (stack.stack.names.watch_role, member) in await project_pairs(stack)
     assert not {(role, member) for role in WRITERS} & await project_pairs(stack)
-    # From an empty laptop: the record alone knows of an account that the name does not tell.
+    # As without local state: only the record has the account.
     await stack.down()
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {ROLES[0]}
     assert member not in {who for _, who in await project_pairs(stack)}
@@ -240,13 +242,13 @@ async def test_what_a_given_account_had_before_stays_its_own(make_stack: MakeSta
 
 @asynccontextmanager
 async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
-    """Somebody else who grants and grants on the same project, each time to another."""
+    """Another client that keeps granting roles on the same project."""
     granted: list[str] = []
 
     async def edit() -> None:
         while True:
             policy = await project_policy(stack)
-            member = f"user:somebody-{len(granted)}@tpuctl.example"
+            member = f"user:other-{len(granted)}@tpuctl.example"
             policy.bindings.add(role=role, members=[member])
             request = {"resource": f"projects/{stack.stack.project}", "policy": policy}
             try:
@@ -264,7 +266,7 @@ async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_nobody_loses_a_grant_to_us_nor_we_to_them(make_stack: MakeStack) -> None:
+async def test_concurrent_policy_changes_lose_no_grant(make_stack: MakeStack) -> None:
     stacks = [make_stack() for _ in range(3)]
     async with busy_policy(stacks[0], "roles/browser") as granted:
         await asyncio.gather(*(stack.up() for stack in stacks))
@@ -280,7 +282,7 @@ async def test_nobody_loses_a_grant_to_us_nor_we_to_them(make_stack: MakeStack) 
     assert not any(stack.stack.names.service_account in who for stack in stacks for _, who in pairs)
 
 
-async def test_what_a_deleted_account_left_behind_is_swept_away(make_stack: MakeStack) -> None:
+async def test_down_removes_grants_of_deleted_account(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     name = f"projects/local-project/serviceAccounts/{stack.stack.service_account}"
@@ -292,7 +294,7 @@ async def test_what_a_deleted_account_left_behind_is_swept_away(make_stack: Make
     assert not any(stack.stack.service_account in who for _, who in await project_pairs(stack))
 
 
-async def test_the_role_is_shared_extended_and_taken_back(make_stack: MakeStack) -> None:
+async def test_custom_role_is_shared_extended_and_undeleted(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     name = stack.stack.names.watch_role
@@ -305,7 +307,7 @@ async def test_the_role_is_shared_extended_and_taken_back(make_stack: MakeStack)
         if resource.address == f"role/{name.rpartition('/')[2]}"
     ]
     change = needed.diff(await needed.observe())
-    if change.is_work:  # no other test had a controller yet
+    if change.is_work:  # if no other test had a controller yet
         await needed.apply(change, lambda text, fraction: None)
     role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.delete", "compute.instances.delete"} <= {*role.included_permissions}
@@ -317,7 +319,7 @@ async def test_the_role_is_shared_extended_and_taken_back(make_stack: MakeStack)
     assert needed.diff(await needed.observe()).action is Action.NOTHING
 
 
-async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
+async def test_concurrent_record_updates_are_merged(make_stack: MakeStack) -> None:
     stack = make_stack()
     record = Record(stack.stack, stack.cloud)
     assert await record.read() is None
@@ -348,7 +350,7 @@ async def test_the_record_merges_what_many_write(make_stack: MakeStack) -> None:
 @pytest.mark.parametrize(
     ("text", "names"), [(b'{"version": 2, "stack": "s"}', "version 2"), (b"{", "cannot be read")]
 )
-async def test_a_record_that_is_not_understood_is_left_alone(
+async def test_unreadable_record_is_not_overwritten(
     make_stack: MakeStack, text: bytes, names: str
 ) -> None:
     stack = make_stack()
@@ -358,16 +360,16 @@ async def test_a_record_that_is_not_understood_is_left_alone(
     with pytest.raises(Conflict, match=names):
         await Record(stack.stack, stack.cloud).update(lambda contents: contents.with_down())
     assert await stack.store.get_bytes(stack.stack.names.record) == text
-    # Another test's stacks would be careful of it.
+    # Other tests' stacks would respect it.
     await stack.cloud.call("object", bucket.blob(stack.stack.names.record).delete)
 
 
-def test_fields_of_a_newer_writer_are_kept() -> None:
+def test_record_keeps_unknown_fields() -> None:
     read = Contents.model_validate_json('{"version": 1, "stack": "s", "color": "red"}')
     assert '"color":"red"' in read.with_down().model_dump_json()
 
 
-def test_only_unconditional_grants_are_ours(tmp_path: Path) -> None:
+def test_conditional_grants_are_not_changed(tmp_path: Path) -> None:
     from tpuctl.resources.iam_policy import granted_pairs, with_pairs, without_pairs
 
     condition = {"title": "until monday", "expression": "false"}

@@ -1,4 +1,4 @@
-"""Stacks come up, stay, and go away, on the local cloud with the official clients."""
+"""Stacks are created, kept and deleted on the local cloud with the official clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpuctl.resources.iam_grants import ROLES
 MakeStack = Callable[..., Tpuctl]
 
 
-async def test_up_makes_everything_as_the_stack_file_says(make_stack: MakeStack) -> None:
+async def test_up_creates_what_the_stack_file_specifies(make_stack: MakeStack) -> None:
     stack = make_stack(extra="network: {tags: [mine], allow: ['tcp:6006']}\n")
     await stack.up()
     node = await check_made(stack, type_name="v2-8", tags=["mine"], ports=["22", "6006"])
@@ -29,7 +29,7 @@ async def test_up_makes_everything_as_the_stack_file_says(make_stack: MakeStack)
     assert node.network_config.network.endswith("projects/local-project/global/networks/default")
 
 
-async def test_a_spot_node_without_external_addresses(make_stack: MakeStack) -> None:
+async def test_spot_node_without_external_addresses(make_stack: MakeStack) -> None:
     stack = make_stack(extra="network: {ssh: internal}\n")
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("type: v2-8", "type: v2-8, capacity: spot"), "utf-8")
@@ -40,19 +40,17 @@ async def test_a_spot_node_without_external_addresses(make_stack: MakeStack) -> 
     assert not raw.network_config.enable_external_ips
 
 
-async def test_up_twice_does_nothing_the_second_time(
-    make_stack: MakeStack, events: list[Event]
-) -> None:
+async def test_up_is_idempotent(make_stack: MakeStack, events: list[Event]) -> None:
     stack = make_stack()
     await stack.up()
     again = make_stack(name=stack.stack.name)  # as from another folder
     await check_second_up(again, events)
 
 
-async def test_independent_things_do_not_wait_for_each_other(
+async def test_independent_resources_are_created_in_parallel(
     make_stack: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
-    """While the account is not made, the rule that lets SSH in is."""
+    """The firewall rule is created while the service account is still pending."""
     fault = remote_control.add_fault(local_cloud, "hold", method="CreateServiceAccount")["id"]
     bringing_up = asyncio.create_task(make_stack().up())
     async with asyncio.timeout(60):
@@ -65,12 +63,12 @@ async def test_independent_things_do_not_wait_for_each_other(
 
 
 def finished(events: list[Event]) -> set[str]:
-    """The kinds of what is done."""
+    """The kinds of finished steps."""
     ended = (event for event in events if isinstance(event, StepFinished))
     return {event.address.partition("/")[0] for event in ended}
 
 
-async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: MakeStack) -> None:
+async def test_down_deletes_everything_but_the_bucket(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     down = await stack.down()
@@ -78,12 +76,12 @@ async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: Ma
     assert states == {
         "project": "kept",
         "apis": "kept",
-        "network": "kept",  # the project's default, which is not ours
+        "network": "kept",  # the project's default network
         "firewall": "deleted",
         "bucket": "kept",
         "grants": "deleted",
         "project-grants": "deleted",
-        "role": "kept",  # every stack's of the project: a role alone grants nothing
+        "role": "kept",  # shared by the project's stacks; a role alone grants nothing
         "node": "deleted",
         "account": "deleted",
     }
@@ -99,7 +97,7 @@ async def test_down_takes_everything_but_the_bucket_and_proves_it(make_stack: Ma
     assert not any(stack.stack.name in member for member in members if "serviceAccount" in member)
 
 
-async def test_down_with_the_bucket_leaves_nothing(make_stack: MakeStack) -> None:
+async def test_down_with_delete_bucket_leaves_nothing(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
@@ -112,7 +110,7 @@ async def test_down_with_the_bucket_leaves_nothing(make_stack: MakeStack) -> Non
     assert again.leaks == ()
 
 
-async def test_down_finds_a_node_in_a_zone_that_the_file_no_longer_names(
+async def test_down_deletes_node_in_zone_removed_from_stack_file(
     make_stack: MakeStack,
 ) -> None:
     before = make_stack(zone="us-central1-b")
@@ -125,7 +123,7 @@ async def test_down_finds_a_node_in_a_zone_that_the_file_no_longer_names(
     assert (await before.status()).nodes == ()
 
 
-async def test_a_node_of_another_stack_is_refused(make_stack: MakeStack) -> None:
+async def test_node_of_another_stack_is_a_conflict(make_stack: MakeStack) -> None:
     stack = make_stack()
     operation = await ask(
         (await _with_apis(stack)),
@@ -162,11 +160,11 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     return stack
 
 
-async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
+async def test_verify_down_reports_remaining_resources(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
-    proof = await verify_down(teardown, stack.cloud)  # though nothing was taken down
+    proof = await verify_down(teardown, stack.cloud)  # although nothing was deleted
     remaining = {
         resource.address.partition("/")[0] for resource in proof if resource.state == "remains"
     }
@@ -176,10 +174,10 @@ async def test_the_proof_tells_what_remains(make_stack: MakeStack) -> None:
 
 
 @pytest.mark.soak
-async def test_down_meets_a_node_that_is_being_deleted(
+async def test_down_while_node_is_being_deleted(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By somebody else, or by a call of ours whose answer was lost."""
+    """By another client, or by an earlier request whose response was lost."""
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
     server_process.start(home, pace="quick")
@@ -194,7 +192,7 @@ async def test_down_meets_a_node_that_is_being_deleted(
         server_process.stop(home)
 
 
-async def test_up_starts_a_stopped_node(make_stack: MakeStack) -> None:
+async def test_up_starts_stopped_node(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
@@ -208,7 +206,7 @@ async def test_up_starts_a_stopped_node(make_stack: MakeStack) -> None:
     await transport.close()
 
 
-async def test_grants_that_are_not_ours_stay(make_stack: MakeStack) -> None:
+async def test_down_keeps_foreign_grants(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
@@ -220,7 +218,7 @@ async def test_grants_that_are_not_ours_stay(make_stack: MakeStack) -> None:
     await stack.cloud.call("policy", bucket.set_iam_policy, policy)
     await stack.down()
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
-    deleted = f"deleted:{member}?uid="  # its account is gone: Google shows members so
+    deleted = f"deleted:{member}?uid="  # how Google shows a deleted account
     roles = {
         binding["role"]
         for binding in policy.bindings
@@ -235,7 +233,7 @@ async def test_grants_that_are_not_ours_stay(make_stack: MakeStack) -> None:
     assert colleague == {ROLES[0]}
 
 
-async def test_a_changed_type_is_told_and_nothing_is_touched(make_stack: MakeStack) -> None:
+async def test_changed_type_is_a_conflict(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     bigger = make_stack(name=stack.stack.name, type_name="v3-8")
@@ -244,7 +242,7 @@ async def test_a_changed_type_is_told_and_nothing_is_touched(make_stack: MakeSta
     assert [node.state for node in (await stack.status()).nodes] == ["READY"]
 
 
-async def test_an_unknown_project_is_named(make_stack: MakeStack) -> None:
+async def test_unknown_project_is_reported(make_stack: MakeStack) -> None:
     stack = make_stack()
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("local-project", "absent-project"), "utf-8")
@@ -252,7 +250,7 @@ async def test_an_unknown_project_is_named(make_stack: MakeStack) -> None:
         await stack.up()
 
 
-async def test_a_network_is_made_and_owned_where_there_is_no_default(
+async def test_up_creates_network_without_default_network(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "cloud"
@@ -290,7 +288,7 @@ async def _remove_default_network(stack: Tpuctl) -> None:
     await compute_operation(stack.cloud, operation, subject="default", seconds=30)
 
 
-async def test_two_people_bring_the_same_stack_up(make_stack: MakeStack) -> None:
+async def test_concurrent_up_by_two_users(make_stack: MakeStack) -> None:
     first = make_stack()
     other = make_stack(name=first.stack.name)
     await asyncio.gather(first.up(), other.up())
@@ -299,12 +297,10 @@ async def test_two_people_bring_the_same_stack_up(make_stack: MakeStack) -> None
     assert (await first.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_failure_is_told_once_at_its_root(
-    make_stack: MakeStack, events: list[Event]
-) -> None:
+async def test_failure_is_reported_once(make_stack: MakeStack, events: list[Event]) -> None:
     first = make_stack()
     await first.up()
-    # The bucket of the first stack is in the way of the second, which names it as its own.
+    # A bucket with the second stack's name already exists.
     second = make_stack()
     bucket_owner = make_stack(name=second.stack.name)
     bucket = bucket_owner.cloud.client("storage").bucket(bucket_owner.stack.bucket)
@@ -318,7 +314,7 @@ async def test_a_failure_is_told_once_at_its_root(
     ]
 
 
-async def test_slices_have_a_machine_for_each_worker(make_stack: MakeStack) -> None:
+async def test_slice_has_a_machine_per_worker(make_stack: MakeStack) -> None:
     stack = make_stack(type_name="v2-32", zone="europe-west4-a")
     await stack.up()
     node = await stack.node()
@@ -333,7 +329,7 @@ async def test_slices_have_a_machine_for_each_worker(make_stack: MakeStack) -> N
     await stack.down(delete_bucket=True)
 
 
-async def test_labels_of_the_stack_file_are_brought_to_what_is_there(make_stack: MakeStack) -> None:
+async def test_up_updates_labels_of_existing_resources(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     labeled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")

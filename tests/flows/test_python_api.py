@@ -1,4 +1,4 @@
-"""The programs of docs/guides/automation.md, run as readers do, and what importing costs."""
+"""The programs of docs/guides/automation.md, and what importing tpuctl loads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for step in range(int(sys.argv[2])):
 
 
 @pytest.mark.soak
-def test_the_programs_of_the_page(local_cloud: LocalCloud, tmp_path: Path) -> None:
+def test_programs_of_the_automation_guide(local_cloud: LocalCloud, tmp_path: Path) -> None:
     (tmp_path / "tpuctl.yaml").write_text(STACK, "utf-8")
     (tmp_path / "train.py").write_text(SCRIPT, "utf-8")
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
@@ -47,7 +47,7 @@ def test_the_programs_of_the_page(local_cloud: LocalCloud, tmp_path: Path) -> No
     assert wrong.splitlines()[0].isdigit()
 
 
-def test_importing_it_imports_nothing_else() -> None:
+def test_import_is_lazy() -> None:
     program = "import sys, tpuctl; print(*(one for one in sys.modules if one[:7] == 'tpuctl.'))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -60,9 +60,9 @@ def test_importing_it_imports_nothing_else() -> None:
         _ = tpuctl.nonesuch
 
 
-async def test_it_works_where_a_loop_runs_already(tmp_path: Path) -> None:
+async def test_blocking_api_works_in_running_event_loop(tmp_path: Path) -> None:
     assert asyncio.get_running_loop().is_running()
     stack = BlockingTpuctl(tmp_path / "absent.yaml", cloud="local")
     with stack, pytest.raises(TpuctlError, match=r"absent\.yaml"):
         stack.plan()
-    stack.close()  # again is no harm
+    stack.close()  # idempotent

@@ -1,4 +1,4 @@
-"""Nodes asked for through queued resources, on the local cloud with the official clients."""
+"""Nodes created through queued resources, on the local cloud with the official clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MakeStack = Callable[..., Tpuctl]
 
 @pytest.fixture
 def faults(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., str]]:
-    """Makes something go wrong until the test is over; answers with the fault's id."""
+    """Adds a fault until the test ends; returns its id."""
 
     def add(kind: str, **fields: Any) -> str:
         return str(remote_control.add_fault(local_cloud, kind, **fields)["id"])
@@ -52,12 +52,12 @@ async def until_told(events: list[Event], text: str) -> None:
     def is_told() -> bool:
         return any(isinstance(event, StepProgress) and text in event.text for event in events)
 
-    await async_until(is_told, f"{text!r} being told")
+    await async_until(is_told, f"{text!r} being reported")
 
 
 @asynccontextmanager
 async def coming_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
-    """`up` beside what is done here; interrupted at the end unless it has ended."""
+    """Run `up` in the background; cancel it at the end of the block."""
     task = asyncio.create_task(stack.up())
     try:
         yield task
@@ -66,7 +66,7 @@ async def coming_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_up_asks_and_waits_and_down_leaves_nothing(make_queued: MakeStack) -> None:
+async def test_up_creates_queued_resource_and_down_deletes_it(make_queued: MakeStack) -> None:
     stack = make_queued()
     prepared = await stack.up()
     assert prepared.plan.change(f"queued/{stack.stack.names.queued}").action is Action.CREATE
@@ -81,7 +81,7 @@ async def test_up_asks_and_waits_and_down_leaves_nothing(make_queued: MakeStack)
     assert await nodes_of(stack) == []
 
 
-async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
+async def test_up_resumes_waiting_for_interrupted_request(
     make_queued: MakeStack,
     faults: Callable[..., str],
     local_cloud: server_process.LocalCloud,
@@ -113,7 +113,7 @@ async def test_a_request_that_waits_is_left_by_an_interrupt_and_taken_up_again(
     await again.down(delete_bucket=True)
 
 
-async def test_ctrl_c_says_how_to_return_and_how_to_cancel(
+async def test_ctrl_c_explains_how_to_resume_and_cancel(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
     stack = make_queued()
@@ -141,7 +141,7 @@ async def test_ctrl_c_says_how_to_return_and_how_to_cancel(
     assert await request_of(stack) is None
 
 
-async def test_down_takes_a_waiting_request_away_from_whoever_waits(
+async def test_down_deletes_request_that_up_waits_for(
     make_queued: MakeStack, faults: Callable[..., str], events: list[Event]
 ) -> None:
     stack = make_queued()
@@ -156,10 +156,10 @@ async def test_down_takes_a_waiting_request_away_from_whoever_waits(
 
 
 @pytest.mark.parametrize("is_moment", [False, True])
-async def test_waiting_ends_when_the_file_says(
+async def test_valid_until_ends_waiting(
     make_queued: MakeStack, faults: Callable[..., str], is_moment: bool
 ) -> None:
-    """A time passes everywhere, a duration begins anew in the next zone."""
+    """A timestamp applies to all zones; a duration starts again in the next zone."""
     faults("stockout", zone="us-central1-*", times="unlimited")
     soon = datetime.now(UTC) + timedelta(seconds=5)
     until = f"'{soon.isoformat()}'" if is_moment else "1s"
@@ -176,7 +176,7 @@ async def test_waiting_ends_when_the_file_says(
 
 
 @pytest.mark.soak
-async def test_several_nodes_are_one_request_and_run_one_job(
+async def test_multi_node_request_runs_one_job(
     make_queued: MakeStack, tmp_path: Path, events: list[Event]
 ) -> None:
     stack = make_queued(queue="{nodes: 2}", type_name="v2-32", zone="europe-west4-a")
@@ -203,7 +203,7 @@ async def test_several_nodes_are_one_request_and_run_one_job(
     assert await nodes_of(stack) == []
 
 
-async def test_a_job_starts_on_every_node_of_one_worker_too(
+async def test_job_starts_on_all_single_worker_nodes(
     make_queued: MakeStack, tmp_path: Path, events: list[Event]
 ) -> None:
     stack = make_queued(queue="{nodes: 2}")
@@ -218,7 +218,7 @@ async def test_a_job_starts_on_every_node_of_one_worker_too(
     await stack.down(delete_bucket=True)
 
 
-async def test_a_failed_request_is_deleted_and_the_next_zone_tried(
+async def test_failed_request_is_deleted_before_next_zone(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
     faults("queue-fail", zone=US_ZONE)
@@ -242,7 +242,7 @@ async def test_a_failed_request_is_deleted_and_the_next_zone_tried(
         ({"code": "PERMISSION_DENIED", "text": "not for you"}, Denied, "not for you"),
     ],
 )
-async def test_a_failed_request_says_why_and_is_not_left(
+async def test_failed_request_is_reported_and_deleted(
     make_queued: MakeStack,
     faults: Callable[..., str],
     fields: dict[str, str],
@@ -259,7 +259,7 @@ async def test_a_failed_request_says_why_and_is_not_left(
     await stack.down(delete_bucket=True)
 
 
-async def test_a_request_that_was_suspended_is_made_again(
+async def test_up_recreates_suspended_request(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
     stack = make_queued(tpu="capacity: spot")
@@ -282,7 +282,7 @@ async def test_a_request_that_was_suspended_is_made_again(
 
 
 @pytest.mark.parametrize("options", [{}, FLEX_START])
-async def test_a_request_whose_answer_was_lost_is_not_made_twice(
+async def test_lost_response_creates_no_second_request(
     make_queued: MakeStack,
     faults: Callable[..., str],
     local_cloud: server_process.LocalCloud,
@@ -304,7 +304,7 @@ async def test_a_request_whose_answer_was_lost_is_not_made_twice(
 
 
 @pytest.mark.soak
-async def test_waiting_outlasts_a_cloud_that_does_not_answer(
+async def test_waiting_survives_unavailable_cloud(
     make_queued: MakeStack,
     faults: Callable[..., str],
     local_cloud: server_process.LocalCloud,
@@ -323,7 +323,7 @@ async def test_waiting_outlasts_a_cloud_that_does_not_answer(
     await stack.down(delete_bucket=True)
 
 
-async def test_two_people_ask_for_the_same_nodes(make_queued: MakeStack) -> None:
+async def test_concurrent_requests_by_two_users(make_queued: MakeStack) -> None:
     first = make_queued()
     other = make_queued(name=first.stack.name)
     await asyncio.gather(first.up(), other.up())
@@ -333,7 +333,7 @@ async def test_two_people_ask_for_the_same_nodes(make_queued: MakeStack) -> None
     assert (await first.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_node_made_without_a_queue_is_not_asked_for_again(
+async def test_existing_node_conflicts_with_queued_resource(
     make_queued: MakeStack, make_stack: MakeStack
 ) -> None:
     before = make_stack(zone=US_ZONE)

@@ -1,4 +1,4 @@
-"""Kinds of capacity that a queued resource asks for: reserved, guaranteed, flex-start."""
+"""Capacity of queued resources: reserved, guaranteed, flex-start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
     return with_queue(make_stack)
 
 
-async def test_reserved_capacity_is_drawn_from_the_reservation_named(
+async def test_reserved_capacity_uses_named_reservation(
     make_queued: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     reservation = f"projects/{PROJECT}/locations/{US_ZONE}/reservations/ours"
@@ -42,7 +42,7 @@ async def test_reserved_capacity_is_drawn_from_the_reservation_named(
     await stack.down(delete_bucket=True)
 
 
-async def test_capacity_can_be_asked_for_that_is_not_taken_away(make_queued: MakeStack) -> None:
+async def test_guaranteed_capacity(make_queued: MakeStack) -> None:
     stack = make_queued(queue="{guaranteed: true}")
     await stack.up()
     request = await request_of(stack)
@@ -51,7 +51,7 @@ async def test_capacity_can_be_asked_for_that_is_not_taken_away(make_queued: Mak
     await stack.down(delete_bucket=True)
 
 
-async def test_flex_start_gives_nodes_for_the_time_asked_for(make_queued: MakeStack) -> None:
+async def test_flex_start_run_duration(make_queued: MakeStack) -> None:
     stack = make_queued(**FLEX_START)
     await stack.up()
     rest = stack.cloud.client("rest")
@@ -64,14 +64,14 @@ async def test_flex_start_gives_nodes_for_the_time_asked_for(make_queued: MakeSt
     assert await request_of(stack) is None
 
 
-async def test_flex_start_of_several_nodes(make_queued: MakeStack) -> None:
+async def test_flex_start_with_several_nodes(make_queued: MakeStack) -> None:
     stack = make_queued(**(FLEX_START | {"queue": "{run_for: 1d, nodes: 2}"}))
     await stack.up()
     assert [node.state.name for node in await nodes_of(stack)] == ["READY", "READY"]
     await stack.down(delete_bucket=True)
 
 
-async def test_what_is_refused_after_it_was_taken_is_told(make_queued: MakeStack) -> None:
+async def test_request_rejected_after_acceptance_is_reported(make_queued: MakeStack) -> None:
     stack = make_queued(**(FLEX_START | {"zone": "europe-west4-b"}))
     with pytest.raises(TpuctlError, match="FLEX_START provisioning model is not supported"):
         await stack.up()

@@ -1,4 +1,4 @@
-"""How much quota is used and left is read beside the plan, told before, and never in the way."""
+"""Quota usage and limits are read next to the plan, reported first, and never block it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
 
 @pytest.fixture
 def set_quota(cloud: LocalCloud) -> Iterator[SetQuota]:
-    """Changes what every project may have, until the test ends."""
+    """Changes every project's quota until the test ends."""
     yield lambda limits: remote_control.change_settings(cloud, quota=limits) and None
     left = dict.fromkeys(remote_control.settings(cloud)["quota"])
     remote_control.change_settings(cloud, quota=left)
@@ -45,14 +45,14 @@ def warnings(bench: Bench) -> list[str]:
     return [event.diagnostic.detail for event in bench.events if isinstance(event, WarningIssued)]
 
 
-async def test_used_and_left(project: Project, cloud: LocalCloud) -> None:
+async def test_quota_usage_and_remaining(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack(extra="controller: {}")
     await bench.provision()
     other = project.stack("data_disks: [{size_gb: 30, type: pd-standard}]", "controller: {}")
     lines = by_limit(await other.stack.plan())
     zone = lines[IN_ZONE]
     assert (zone.place, zone.used, zone.added, zone.left) == (ZONE, 8, 8, USUAL - 16)
-    assert IN_REGION not in lines, "nothing limits a region further"
+    assert IN_REGION not in lines, "no separate limit for the region"
     cpus = lines["CPUS"]
     assert (cpus.place, cpus.used, cpus.added) == (REGION, 1, 1)
     assert lines["DISKS_TOTAL_GB"].used == 50
@@ -61,8 +61,8 @@ async def test_used_and_left(project: Project, cloud: LocalCloud) -> None:
     assert warnings(other) == []
 
 
-async def test_a_preempted_node_does_not_count_twice(project: Project, cloud: LocalCloud) -> None:
-    """`up` makes it anew in its place."""
+async def test_preempted_node_is_not_counted_twice(project: Project, cloud: LocalCloud) -> None:
+    """`up` recreates it in its place."""
     bench = project.stack("capacity: spot")
     await bench.provision()
     await bench.preempt(cloud)
@@ -70,7 +70,7 @@ async def test_a_preempted_node_does_not_count_twice(project: Project, cloud: Lo
     assert (line.used, line.added) == (0, 8)
 
 
-async def test_nodes_that_tpuctl_did_not_make_count_too(project: Project) -> None:
+async def test_foreign_nodes_count_toward_quota(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     parent = f"projects/{project.id}/locations/{ZONE}"
@@ -79,12 +79,10 @@ async def test_nodes_that_tpuctl_did_not_make_count_too(project: Project) -> Non
     line = by_limit(await project.stack().stack.plan())[IN_ZONE]
     assert (line.used, line.added) == (16, 8)
     prepared = await bench.again().plan()
-    assert prepared.plan.is_empty, "what is nobody's is not touched"
+    assert prepared.plan.is_empty, "foreign nodes are not touched"
 
 
-async def test_a_shortfall_is_told_before_anything_is_made(
-    project: Project, set_quota: SetQuota
-) -> None:
+async def test_plan_warns_of_insufficient_quota(project: Project, set_quota: SetQuota) -> None:
     first = project.stack()
     await first.provision()  # makes the project, and enables its APIs
     await first.stack.down(delete_bucket=True)
@@ -98,7 +96,7 @@ async def test_a_shortfall_is_told_before_anything_is_made(
         await bench.provision()
 
     code, out, stderr = bench.type("plan")
-    assert code == 0, "the cloud decides, not the count"
+    assert code == 0, "the cloud decides, not the report"
     assert "Not enough quota" in stderr
     assert IN_ZONE in stderr
     (row,) = [line.split() for line in out.splitlines() if line.startswith("TPUV3s")]
@@ -116,9 +114,7 @@ async def test_a_shortfall_is_told_before_anything_is_made(
     assert data["unavailable"] == []
 
 
-async def test_a_limit_of_the_region_is_told_where_there_is_one(
-    project: Project, set_quota: SetQuota
-) -> None:
+async def test_regional_quota_limit(project: Project, set_quota: SetQuota) -> None:
     bench = project.stack()
     await bench.provision()
     set_quota({IN_REGION: {REGION: 8}})
@@ -131,7 +127,7 @@ async def test_a_limit_of_the_region_is_told_where_there_is_one(
     ("method", "service"),
     [("ConsumerQuotaMetrics", "Cloud TPU"), ("Regions/Get", "Compute Engine")],
 )
-async def test_quota_that_cannot_be_read_is_no_error(
+async def test_unreadable_quota_is_not_an_error(
     project: Project, cloud: LocalCloud, method: str, service: str
 ) -> None:
     bench = project.stack()
@@ -147,7 +143,7 @@ async def test_quota_that_cannot_be_read_is_no_error(
     assert stderr == "", "one line, and no warning"
 
 
-async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> None:
+async def test_quota_is_unknown_before_apis_are_enabled(project: Project) -> None:
     bench = project.stack()
     prepared = await bench.stack.plan()
     assert [line.added for line in prepared.quota.lines] == [8]
@@ -156,7 +152,7 @@ async def test_before_the_apis_are_enabled_it_is_unknown(project: Project) -> No
     assert warnings(bench) == []
 
 
-async def test_it_takes_two_calls_more(project: Project, cloud: LocalCloud) -> None:
+async def test_quota_needs_two_more_requests(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack()
     await bench.provision()
     last = max(call["number"] for call in remote_control.calls(cloud))

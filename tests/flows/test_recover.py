@@ -1,4 +1,4 @@
-"""Jobs whose node is taken away: made anew, gone on with, each byte of each attempt once."""
+"""Jobs whose node is preempted: recreated and resumed, each byte of each attempt's log once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def spot(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[
 
 
 @pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=MORE) for seed in range(4))])
-async def test_a_preempted_job_goes_on_with_its_output(
+async def test_preempted_job_resumes_with_its_output(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event], seed: int
 ) -> None:
     record = await spot.submit(script(spot, COUNTING), ["30", "0.05"])
@@ -61,7 +61,7 @@ async def test_a_preempted_job_goes_on_with_its_output(
 
 
 async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
-    """The stack's node, seen to be gone."""
+    """Preempt the stack's node and wait until it is reported."""
     node = await stack.node()
     await befall(cloud, "preempt", node=node.name)
     async with asyncio.timeout(60):
@@ -72,7 +72,7 @@ async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
 FOR_EVER = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
 
 
-async def test_a_budget_that_is_spent_ends_the_job(
+async def test_exhausted_retries_end_the_job(
     make_stack: MakeStack, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
     spot = make_stack(
@@ -92,13 +92,13 @@ async def test_a_budget_that_is_spent_ends_the_job(
     assert [diagnostic.summary for diagnostic in diagnostics] == ["Job was lost"]
     assert "No retries left (job.retries.preemption: 1)" in diagnostics[0].detail
     assert [attempt.number for attempt in await read_attempts(spot.store, record)] == [2]
-    assert (await spot.node()).state == "PREEMPTED", "nothing is made that nothing runs on"
-    assert await spot.follow(await spot.job()) == 75, "as often as one asks"
+    assert (await spot.node()).state == "PREEMPTED", "no node is created without a job to run"
+    assert await spot.follow(await spot.job()) == 75, "repeatable"
     assert (await spot.down(delete_bucket=True)).leaks == ()
 
 
 @pytest.mark.soak
-async def test_of_two_that_recover_one_starts_each_attempt(
+async def test_one_of_concurrent_clients_starts_each_attempt(
     spot: Tpuctl, local_cloud: LocalCloud, make_stack: MakeStack
 ) -> None:
     record = await spot.submit(script(spot, COUNTING), ["12", "0.05"])
@@ -120,7 +120,7 @@ async def test_of_two_that_recover_one_starts_each_attempt(
     assert sorted(started) == [0, 1]
 
 
-async def test_a_stopped_job_is_not_recovered(
+async def test_stopped_job_is_not_recovered(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
     record = await spot.submit(script(spot, FOR_EVER))
@@ -133,7 +133,7 @@ async def test_a_stopped_job_is_not_recovered(
     assert (await spot.node()).state == "PREEMPTED"
 
 
-async def test_what_somebody_took_away_is_not_made_again(
+async def test_job_is_not_recovered_after_down(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
     record = await spot.submit(script(spot, FOR_EVER))

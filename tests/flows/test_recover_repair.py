@@ -1,4 +1,4 @@
-"""Jobs under which machines break, or whose recovery is interrupted, elsewhere and in the queue."""
+"""Recovery from broken machines, missing capacity, and interruptions of the recovery itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def errors(events: list[Event]) -> list[Any]:
     ]
 
 
-async def test_what_a_machine_did_is_tried_again_on_the_same_node(
+async def test_infrastructure_failure_is_retried_on_same_node(
     make_stack: MakeStack, events: list[Event]
 ) -> None:
     stack = make_stack()
@@ -89,7 +89,7 @@ async def test_what_a_machine_did_is_tried_again_on_the_same_node(
     await taken_down(stack)
 
 
-async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
+async def test_script_failure_is_retried_only_if_configured(
     make_stack: MakeStack, events: list[Event]
 ) -> None:
     stack = make_stack(extra="job: {retries: {failure: 1}}\n")
@@ -104,7 +104,7 @@ async def test_a_script_that_fails_is_tried_again_only_where_that_is_wanted(
 
 
 @pytest.mark.soak
-async def test_machines_that_no_longer_answer_are_made_anew(
+async def test_unreachable_machines_are_recreated(
     make_stack: MakeStack,
     faults: LocalCloud,
     events: list[Event],
@@ -128,13 +128,13 @@ async def test_machines_that_no_longer_answer_are_made_anew(
 
 
 @pytest.mark.soak
-async def test_a_job_that_only_was_not_heard_of_is_left_alone(
+async def test_unreachable_but_running_job_is_not_restarted(
     make_stack: MakeStack,
     faults: LocalCloud,
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As of a laptop that has moved: what runs is found again, and no second one is started."""
+    """As after a laptop changed networks: the running job is found again, not restarted."""
     monkeypatch.setattr(recover, "UNREACHABLE_SECONDS", 0.3)
     stack = make_stack()
     await stack.up()
@@ -154,7 +154,7 @@ async def test_a_job_that_only_was_not_heard_of_is_left_alone(
 
 
 @pytest.mark.soak
-async def test_killed_while_the_node_is_made_another_machine_goes_on(
+async def test_another_machine_resumes_killed_recovery(
     make_stack: MakeStack,
     faults: LocalCloud,
     events: list[Event],
@@ -182,7 +182,7 @@ async def test_killed_while_the_node_is_made_another_machine_goes_on(
     assert "retries left: preemption 9" in stderr
     await asyncio.to_thread(remote_control.release, faults, hold, act=False)
     await asyncio.to_thread(remote_control.remove_fault, faults, hold)
-    assert not (await stack.status()).nodes, "nothing tells any more that it was preempted"
+    assert not (await stack.status()).nodes, "the preemption is no longer visible"
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
     assert await asyncio.wait_for(other.follow(await other.job()), 120) == 0
@@ -202,7 +202,7 @@ async def until_logged(stack: Tpuctl, text: str) -> None:
         await following
 
 
-async def test_a_node_that_somebody_deleted_stays_deleted(
+async def test_manually_deleted_node_is_not_recreated(
     make_stack: MakeStack, faults: LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack(runtime=SPOT)
@@ -222,7 +222,7 @@ async def test_a_node_that_somebody_deleted_stays_deleted(
 
 
 @pytest.mark.soak
-async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
+async def test_recovery_retries_without_capacity_and_in_other_zones(
     make_stack: MakeStack,
     faults: LocalCloud,
     events: list[Event],
@@ -252,7 +252,7 @@ async def test_where_there_is_no_capacity_it_is_asked_for_again_and_elsewhere(
 
 
 @pytest.mark.soak
-async def test_a_queued_slice_of_four_workers(
+async def test_preempted_queued_slice_resumes(
     make_stack: MakeStack, faults: LocalCloud, events: list[Event]
 ) -> None:
     stack = with_queue(make_stack)(type_name="v3-32", zone="europe-west4-a", tpu="capacity: spot")
@@ -281,10 +281,10 @@ async def test_a_queued_slice_of_four_workers(
 
 
 @pytest.mark.soak
-async def test_an_attempt_that_was_announced_and_never_begun_is_followed_by_another(
+async def test_claimed_but_not_started_attempt_is_followed_by_another(
     make_stack: MakeStack, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a laptop that was closed in that moment; what it may yet start is told to end."""
+    """As by a laptop that was closed right then; anything it still starts is stopped."""
     monkeypatch.setattr(recover, "START_SECONDS", 0.3)
     stack = make_stack()
     await stack.up()
@@ -316,7 +316,7 @@ async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
 
 
 @pytest.mark.soak
-async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
+async def test_interrupted_recovery_explains_how_to_resume(
     make_stack: MakeStack, faults: LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack(runtime=SPOT)
@@ -339,7 +339,7 @@ async def test_whoever_leaves_while_the_node_is_made_is_told_how_to_go_on(
 
 
 @pytest.mark.soak
-async def test_a_value_that_nobody_knows_any_more_is_asked_for_before_anything_is_made(
+async def test_missing_variable_fails_recovery_before_changes(
     make_stack: MakeStack, faults: LocalCloud
 ) -> None:
     stack = make_stack(runtime=SPOT, extra="job: {env: {TOKEN: hush}}\n")
@@ -363,7 +363,7 @@ async def test_a_value_that_nobody_knows_any_more_is_asked_for_before_anything_i
 
 
 @pytest.mark.soak
-async def test_a_limit_of_the_watch_ends_the_job_for_good(
+async def test_limit_ends_job_without_retry(
     make_stack: MakeStack,
     local_cloud: LocalCloud,
     events: list[Event],
@@ -387,7 +387,7 @@ async def test_a_limit_of_the_watch_ends_the_job_for_good(
 
 
 @pytest.mark.soak
-async def test_the_end_of_maintenance_is_waited_for(
+async def test_recovery_waits_for_end_of_maintenance(
     make_stack: MakeStack, faults: LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack()
@@ -419,7 +419,7 @@ async def test_the_end_of_maintenance_is_waited_for(
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
+async def test_job_of_preempted_tpu_node_is_stopped_and_resumed(
     make_stack: MakeStack,
     faults: LocalCloud,
     events: list[Event],
@@ -447,7 +447,7 @@ async def test_what_waits_for_a_tpu_node_that_is_gone_is_ended_and_goes_on(
     await taken_down(stack)
 
 
-async def test_a_script_that_fails_keeps_its_exit_code_where_the_cloud_answers_no_more(
+async def test_failed_script_keeps_exit_code_if_cloud_is_unavailable(
     make_stack: MakeStack, faults: LocalCloud, events: list[Event]
 ) -> None:
     stack = make_stack()

@@ -64,7 +64,7 @@ RUNTIME = "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"
 
 
 class Typed:
-    """Commands in a stack's folder, as a person types them."""
+    """Runs `rehearse` in a stack's folder."""
 
     def __init__(self, stack: Tpuctl) -> None:
         self.folder = stack.stack_file.parent
@@ -106,7 +106,7 @@ def the(data: Any, topic: str) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie waits for nobody but the system's first process."""
+    """Whether a process runs; a zombie does not."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
 
@@ -118,7 +118,7 @@ def around(data: Any) -> Any:
 
 
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-def test_a_good_script_has_no_problem_and_goes_on_from_its_checkpoint(typed: Typed) -> None:
+def test_good_script_resumes_from_checkpoint_without_findings(typed: Typed) -> None:
     typed.write(GOOD)
     code, data = typed.data("--steps", "4", "train.py")
     problems = [
@@ -136,7 +136,7 @@ def test_a_good_script_has_no_problem_and_goes_on_from_its_checkpoint(typed: Typ
     assert not (typed.folder / "__pycache__").exists()
 
 
-def test_a_script_finds_a_workers_surroundings_the_sample_and_no_way_to_google(
+def test_script_sees_worker_environment_and_samples_but_not_google(
     typed: Typed, make_stack: Callable[..., Tpuctl]
 ) -> None:
     typed.write(AROUND)
@@ -166,7 +166,7 @@ def test_a_script_finds_a_workers_surroundings_the_sample_and_no_way_to_google(
     assert client.bucket(bucket).blob("train/inner/one.txt").download_as_bytes() == b"1"
 
 
-def test_a_script_that_fails_says_where_and_ends_with_1(typed: Typed) -> None:
+def test_failing_script_is_reported_with_location(typed: Typed) -> None:
     typed.write("import json\n\njson.loads('no')\n")
     done = typed.run("train.py")
     assert done.returncode == 1
@@ -176,7 +176,7 @@ def test_a_script_that_fails_says_where_and_ends_with_1(typed: Typed) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
-async def test_ctrl_c_ends_everything_and_says_so(typed: Typed) -> None:
+async def test_ctrl_c_stops_all_processes(typed: Typed) -> None:
     pids = typed.folder / "pids"
     typed.write(ENDLESS)
     started = typed.start("train.py", "--", str(pids))
@@ -194,7 +194,7 @@ async def test_ctrl_c_ends_everything_and_says_so(typed: Typed) -> None:
     assert not any(map(is_alive, map(int, pids.read_text("utf-8").split())))
 
 
-def test_a_command_is_refused(typed: Typed) -> None:
+def test_command_cannot_be_rehearsed(typed: Typed) -> None:
     typed.write("#!/bin/sh\n", "train.sh")
     (typed.folder / "train.sh").chmod(0o755)
     done = typed.run("train.sh")
@@ -202,7 +202,7 @@ def test_a_command_is_refused(typed: Typed) -> None:
     assert "Only Python can be rehearsed" in done.stderr
 
 
-async def test_run_offers_a_rehearsal_until_there_was_one(
+async def test_run_suggests_rehearsal_of_new_content(
     make_stack: Callable[..., Tpuctl], events: list[Event]
 ) -> None:
     from tpuctl.api.rehearse import RehearsalOptions, rehearse

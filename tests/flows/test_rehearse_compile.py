@@ -1,4 +1,4 @@
-"""Scripts whose step the TPU's own compiler compiles, or refuses, without a TPU."""
+"""Scripts whose step the TPU compiler compiles or rejects, without a TPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.soak  # gigabytes of others' programs, made once
+pytestmark = pytest.mark.soak  # installs gigabytes of packages once
 
 STRATEGY = """
 import tensorflow as tf
@@ -99,13 +99,13 @@ def rehearsed(folder: Path, text: str, *options: str) -> dict[str, Any]:
     return answer
 
 
-def test_fit_of_keras_3_compiles_as_it_is(tmp_path: Path) -> None:
+def test_keras_3_fit_compiles(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, KERAS, "--type", "v5litepod-8", "--batch", "512")
     assert answer["exit_code"] == 0, answer
     report = answer["data"]
     assert (report["batch_per_core"], report["batch"], report["generation"]) == (64, 512, "v5e")
     assert report["inputs"][0][1][1:] == [28, 28, 1]
-    # The weights, Adam's two averages of each, and not much else.
+    # The weights and Adam's two moments of each, and not much else.
     weights = 64 * 9 + 64 + 4 * 64 + 26 * 26 * 64 * 10 + 10
     assert 3 * 4 * (weights - 128) <= report["variables"] <= 3 * 4 * weights + 4096
     assert report["variable_bytes"] < report["requested"]["peak"] < report["available_bytes"]
@@ -113,7 +113,7 @@ def test_fit_of_keras_3_compiles_as_it_is(tmp_path: Path) -> None:
     assert report["dynamic"] == 0
 
 
-def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) -> None:
+def test_out_of_memory_reports_compiler_numbers(tmp_path: Path) -> None:
     # 16 numbers of 4 bytes for each of 2**27 examples: 8.6 GB, beside what is made of them.
     text = LOOP.replace("        tf.print", "        #").replace("    gradient = tf.py_", "    #")
     answer = rehearsed(tmp_path, text, "--type", "v2-8", "--batch", str(8 << 27))
@@ -124,7 +124,7 @@ def test_what_is_too_much_is_refused_in_the_compilers_numbers(tmp_path: Path) ->
     assert "RESOURCE_EXHAUSTED" in requested["compiler_message"]
 
 
-def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -> None:
+def test_unsupported_operations_are_reported_together_with_lines(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, LOOP, "--type", "v3-8")
     assert answer["exit_code"] == 1 and answer["data"], answer
     refusal = answer["data"]["refusal"]
@@ -140,14 +140,14 @@ def test_all_that_a_tpu_has_not_is_named_at_once_with_its_line(tmp_path: Path) -
     }
 
 
-def test_fit_of_transformers_compiles_as_it_is(tmp_path: Path) -> None:
+def test_transformers_fit_compiles(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
     assert answer["exit_code"] == 0, answer
     # Gradients of embeddings go through `unique`, whose size is not known before.
     assert answer["data"]["dynamic"] > 0
 
 
-def test_a_script_without_a_step_is_refused_with_what_would_be_one(tmp_path: Path) -> None:
+def test_script_without_training_step_is_rejected(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, WITHOUT, "--type", "v3-8")
     assert answer["exit_code"] == 65
     assert answer["diagnostics"][0]["summary"] == "No training step was found"

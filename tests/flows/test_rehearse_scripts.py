@@ -1,4 +1,4 @@
-"""Whole rehearsals of scripts of many kinds: what each of them has wrong is found, and no more."""
+"""Rehearsals of scripts of many kinds: their problems are found, and nothing else."""
 
 from __future__ import annotations
 
@@ -173,20 +173,20 @@ PY_FUNCTION = "return tf.ensure_shape(tf.py_function(lambda z: z, [x], tf.float3
         pytest.param("import nothere\n", {("error", "script")}, id="import"),
     ],
 )
-def test_what_is_wrong_is_found_and_no_more(
+def test_rehearsal_finds_expected_problems_only(
     rehearsed: Callable[[str], Any], text: str, expected: Found
 ) -> None:
     assert problems(rehearsed(text)) == expected
 
 
-def test_a_refusal_is_at_the_line_that_asks_for_it(rehearsed: Callable[[str], Any]) -> None:
+def test_compile_error_has_line_of_unsupported_operation(rehearsed: Callable[[str], Any]) -> None:
     text = keras(PY_FUNCTION)
     data = rehearsed(text)
     [error] = [finding for finding in data["findings"] if finding["severity"] == "error"]
     assert text.splitlines()[error["line"] - 1].strip() == PY_FUNCTION
 
 
-def test_each_length_is_a_compilation(rehearsed: Callable[[str], Any]) -> None:
+def test_each_input_length_is_compiled(rehearsed: Callable[[str], Any]) -> None:
     data = rehearsed(VARYING)
     [function] = data["measured"]["functions"]
     assert function["compilations"] == 8

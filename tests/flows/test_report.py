@@ -1,4 +1,4 @@
-"""Looking back at a run: `jobs show` and `report`, after its machines are gone."""
+"""`jobs show` and `report`, after the job's machines are gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ raise SystemExit(3)
 
 
 class Outline(HTMLParser):
-    """What a page consists of."""
+    """The tags, links, text and curves of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Outline(HTMLParser):
         self.text += data
 
 
-async def test_a_run_is_told_when_its_machines_are_gone(
+async def test_report_after_machines_are_gone(
     make_stack: Callable[..., Tpuctl], tmp_path: Path
 ) -> None:
     stack = make_stack()
@@ -70,7 +70,7 @@ async def test_a_run_is_told_when_its_machines_are_gone(
     assert report.explanation.failure is not None
 
 
-def test_a_page_is_written_and_shown(
+def test_report_page_and_jobs_show(
     make_stack: Callable[..., Tpuctl],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,14 +98,16 @@ def test_a_page_is_written_and_shown(
     page = file.read_text("utf-8")
     outline = Outline()
     outline.feed(page)
-    assert not outline.links and "script" not in outline.tags  # it fetches and runs nothing
+    assert (
+        not outline.links and "script" not in outline.tags
+    )  # loads no resources and runs no scripts
     assert record["id"] in outline.text and "warming up <&>" not in page.replace(
         "&lt;&amp;&gt;", ""
     )
     assert len(outline.points) == 2
     assert all(len(points.split()) == 100 for points in outline.points)
     falling = [float(point.partition(",")[2]) for point in outline.points[0].split()]
-    assert falling == sorted(falling)  # the loss falls: down is where numbers grow
+    assert falling == sorted(falling)  # falling loss: SVG's y axis points down
 
     assert run([*options, "report", "--output", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!doctype html>")

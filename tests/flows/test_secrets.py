@@ -1,4 +1,4 @@
-"""A job's secrets reach its script, and nothing else; the machines' account reads just those."""
+"""A job's secrets reach only its script; the machines' account can read only those."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with open(f"/proc/{os.getppid()}/stat") as keeper:  # its supervisor: another on
 
 
 class Secrets:
-    """Secret Manager, as its administrator sees it."""
+    """Secret Manager with an administrator's permissions."""
 
     def __init__(self, cloud: LocalCloud, project: str) -> None:
         self.owner = Member.owner(cloud)
@@ -47,7 +47,7 @@ class Secrets:
         self.owner.send_ok("POST", path)
 
     def make(self, name: str, value: bytes = THERE.encode()) -> str:
-        """Its full name."""
+        """Create a secret; return its full name."""
         full = f"projects/{self.project}/secrets/{name}"
         path = f"/v1/projects/{self.project}/secrets?secretId={name}"
         if not self.owner.send("GET", f"/v1/{full}").ok:
@@ -68,7 +68,7 @@ class Secrets:
 async def stack(
     make_stack: MakeStack, local_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Tpuctl]:
-    """One whose jobs have a secret of each kind."""
+    """A stack whose jobs have a secret of each kind."""
     secrets = Secrets(local_cloud, "local-project")
     await asyncio.to_thread(secrets.enable)
     await asyncio.to_thread(secrets.make, "there")
@@ -95,9 +95,7 @@ async def on_worker(stack: Tpuctl, *command: str) -> str:
         return (await transports[0].run(list(command))).stdout.decode()
 
 
-async def test_the_script_has_them_and_nothing_else_does(
-    stack: Tpuctl, events: list[Event]
-) -> None:
+async def test_secrets_reach_only_the_script(stack: Tpuctl, events: list[Event]) -> None:
     record = await stack.submit(script(stack, LOOKING))
     events.clear()
     assert await stack.follow(record) == 0, log_of(events)
@@ -113,7 +111,7 @@ async def test_the_script_has_them_and_nothing_else_does(
         "HERE": "env:LAPTOP",
         "THERE": "projects/local-project/secrets/there/versions/latest",
     }
-    # Neither in the bucket, nor left on the machine, nor told.
+    # Not in the bucket, on the machine, or in events.
     for entry in await stack.store.list(""):
         assert b"hush-" not in await stack.store.get_bytes(entry.name), entry.name
     assert await on_worker(stack, "grep", "-rl", "hush-", ".") == ""
@@ -121,9 +119,7 @@ async def test_the_script_has_them_and_nothing_else_does(
     assert "hush-" not in repr(record)
 
 
-async def test_what_cannot_be_read_is_told_before_anything_starts(
-    stack: Tpuctl, local_cloud: LocalCloud
-) -> None:
+async def test_unreadable_secrets_fail_before_start(stack: Tpuctl, local_cloud: LocalCloud) -> None:
     secrets = Secrets(local_cloud, "local-project")
     job = script(stack, "print('never')\n")
 
@@ -140,7 +136,7 @@ async def test_what_cannot_be_read_is_told_before_anything_starts(
     assert await stack.jobs() == []
 
 
-async def test_an_account_that_is_never_let_in(
+async def test_account_without_secret_access_fails_job(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
@@ -161,7 +157,7 @@ def bench_of(project: Project, secrets: str = "{T: 'secret:token'}") -> Bench:
 
 
 async def prepared(project: Project, cloud: LocalCloud, *names: str) -> Secrets:
-    """The project is there, with these secrets in it."""
+    """Create the project with these secrets."""
     await project.stack(name="first").provision()
     secrets = Secrets(cloud, project.id)
     await asyncio.to_thread(secrets.enable)
@@ -170,44 +166,44 @@ async def prepared(project: Project, cloud: LocalCloud, *names: str) -> Secrets:
     return secrets
 
 
-async def test_the_account_is_let_into_the_secrets_that_the_file_names(
+async def test_up_grants_access_to_secrets_in_stack_file(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     secrets = await prepared(project, null_cloud, "token", "other")
-    somebody = "user:ann@local-cloud.invalid"
+    ann_member = "user:ann@local-cloud.invalid"
     await asyncio.to_thread(
         secrets.owner.send_ok,
         "POST",
         f"/v1/projects/{project.id}/secrets/token:setIamPolicy",
-        json={"policy": {"bindings": [{"role": ACCESSOR, "members": [somebody]}]}},
+        json={"policy": {"bindings": [{"role": ACCESSOR, "members": [ann_member]}]}},
     )
     bench = bench_of(project)
     change = (await bench.stack.plan()).plan.change("secret/token")
     assert (change.action.value, change.fields) == ("update", (ACCESSOR,))
     await bench.provision()
     account = f"serviceAccount:{bench.stack.stack.service_account}"
-    assert sorted(secrets.readers("token")) == sorted([somebody, account])
+    assert sorted(secrets.readers("token")) == sorted([ann_member, account])
     assert secrets.readers("other") == []
     assert (await bench.again().plan()).plan.is_empty
 
-    # The file names another one now: what it named before is closed again.
+    # The file now names another secret: access to the first is revoked.
     text = bench.stack.stack_file.read_text("utf-8").replace("secret:token", "secret:other")
     bench.stack.stack_file.write_text(text, "utf-8")
     again = Bench(bench.again(), bench.events)
     await again.provision()
-    assert (secrets.readers("token"), secrets.readers("other")) == ([somebody], [account])
+    assert (secrets.readers("token"), secrets.readers("other")) == ([ann_member], [account])
     assert (await bench.again().plan()).plan.is_empty
 
-    # From an empty laptop: the stack's record alone knows of the grant.
+    # Without local state: only the stack's record has the grant.
     names = ("--stack", again.stack.stack.name, "--project", project.id)
     code, _, stderr = await asyncio.to_thread(
         bench.type, "down", "--yes", *names, folder=bench.folder.parent
     )
     assert code == 0, stderr
-    assert (secrets.readers("token"), secrets.readers("other")) == ([somebody], [])
+    assert (secrets.readers("token"), secrets.readers("other")) == ([ann_member], [])
 
 
-async def test_a_secret_that_is_missing_stops_up_before_it_begins(
+async def test_missing_secret_fails_up_before_changes(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     await prepared(project, null_cloud)
@@ -219,7 +215,7 @@ async def test_a_secret_that_is_missing_stops_up_before_it_begins(
     assert (await bench.again().status()).inventory == ()
 
 
-async def test_who_may_not_let_anybody_in_is_told_beforehand(
+async def test_missing_permission_to_grant_secrets_is_reported(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     await prepared(project, null_cloud, "token")

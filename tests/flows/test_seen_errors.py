@@ -1,8 +1,8 @@
-"""Every error text of Google's that was seen in public, played the way by which it arrives.
+"""Every Google error text seen in public, replayed through the channel on which it arrives.
 
-`seen_errors.json` says of each what it means and how tpuctl has to end: judged from the text and
-from what was going on when people met it. Answers and operations come over the wire from the local
-cloud, lines of logs from a job's record in the bucket, and what other programs say is pasted.
+`seen_errors.json` has the meaning and the expected exit code of each, judged from the text and its
+reported context. Responses and operations come from the local cloud, log lines from a job's record
+in the bucket, and output of other programs is pasted.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def arriving(*how: str) -> Any:
 
 @dataclass(frozen=True)
 class Played:
-    """A cloud with stacks in it to play errors to, one for all tests of this file."""
+    """A cloud with stacks to replay errors on, shared by the tests of this module."""
 
     cloud: LocalCloud
     project: Project
     stacks: dict[str, Bench]
 
     def bench(self, kind: str) -> Bench:
-        if kind == "new":  # nothing of it exists: project, APIs and grants are made first
+        if kind == "new":  # does not exist yet: project, APIs and grants are created first
             return Project(self.project.folder).stack()
         if kind not in self.stacks:
             tpu = NODE if kind in ("node", "controller") else ""
@@ -64,7 +64,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 
 async def met_by(bench: Bench, kind: str) -> TpuctlError:
-    """What a program meets that does what the command does."""
+    """The error raised by the API call behind the command."""
     stack = bench.again()
     with pytest.raises(TpuctlError) as caught:
         if kind == "jobs":
@@ -75,10 +75,10 @@ async def met_by(bench: Bench, kind: str) -> TpuctlError:
 
 
 @arriving("an answer", "an operation that fails")
-async def test_a_refusal(
+async def test_cloud_error_is_classified(
     played: Played, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # nobody else creates it
+    monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # no other client creates it
     bench = played.bench(case["stack"])
     fault = remote_control.add_fault(played.cloud, "error", **case["fault"], times="unlimited")
     try:
@@ -98,7 +98,7 @@ async def test_a_refusal(
     assert f"    {case['command'].format(**names)}" in diagnostic.hint.splitlines()
 
 
-def test_a_refusal_as_the_command_ends(played: Played) -> None:
+def test_up_prints_classified_cloud_error(played: Played) -> None:
     bench = played.project.stack()
     remote_control.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
     code, out, stderr = bench.type("up", "--yes", "--verbose")
@@ -128,7 +128,7 @@ def record_of(bench: Bench, number: int) -> JobRecord:
 
 
 async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
-    """What a job leaves in the bucket whose script died with this."""
+    """Write the records of a job whose script died with this line to the bucket."""
     log = f'step 1\nTraceback (most recent call last):\n  File "job.py", line 2\n{line}\n'.encode()
     worker = WorkerRecord(
         job=record.id,
@@ -153,14 +153,14 @@ async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
 
 @pytest.fixture(scope="module")
 def stopped(played: Played) -> Bench:
-    """A stack with a bucket and a node: what nobody blames for what a log says."""
+    """A stack with a bucket and a healthy node."""
     bench = played.project.stack()
     asyncio.run(Bench(bench.again(), []).provision())
     return bench
 
 
 @arriving("a job's log")
-async def test_a_line_of_a_log(stopped: Bench, case: dict[str, Any]) -> None:
+async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) -> None:
     stack = stopped.again()
     record = record_of(stopped, SEEN.index(case))
     await left_by(stack, record, case["text"])
@@ -172,7 +172,7 @@ async def test_a_line_of_a_log(stopped: Bench, case: dict[str, Any]) -> None:
     assert f"    {case['command']}" in failure.hint.splitlines()
 
 
-def test_a_line_of_a_log_as_the_command_tells_it(stopped: Bench) -> None:
+def test_explain_prints_classified_log_error(stopped: Bench) -> None:
     case = next(entry for entry in SEEN if entry["id"] == "tpu-in-use")
     record = record_of(stopped, 99_999)
     asyncio.run(left_by(stopped.again(), record, case["text"]))
@@ -182,7 +182,7 @@ def test_a_line_of_a_log_as_the_command_tells_it(stopped: Bench) -> None:
     assert f"    {case['command']}\n" in out
 
 
-def test_without_a_job_explain_tells_how_the_stack_is(stopped: Bench, played: Played) -> None:
+def test_explain_without_job_describes_stack(stopped: Bench, played: Played) -> None:
     bench = played.project.stack()
     code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
@@ -193,10 +193,10 @@ def test_without_a_job_explain_tells_how_the_stack_is(stopped: Bench, played: Pl
 
 
 @arriving("an answer", "an operation that fails", "a job's log", "another program")
-def test_a_text_that_is_pasted(
+def test_pasted_error_is_classified(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """In this process: no cloud is asked."""
+    """In this process, without a cloud."""
     from tpuctl.cli.main import run
 
     monkeypatch.chdir(tmp_path)
@@ -210,7 +210,7 @@ def test_a_text_that_is_pasted(
     assert f"    {command}" in response["hint"]
 
 
-def test_every_text_was_judged() -> None:
+def test_every_error_text_has_an_entry() -> None:
     names = {entry.name for entry in table().errors}
     assert {case["known"] for case in SEEN} <= names
     assert len({case["id"] for case in SEEN}) == len(SEEN)

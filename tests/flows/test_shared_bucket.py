@@ -1,4 +1,4 @@
-"""Stacks that share a bucket, and the accounts that several of them rely on."""
+"""Stacks that share a bucket or a service account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SET_POLICY = "storage.buckets.setIamPolicy"
 
 
 async def make_bucket(bench: Bench, name: str) -> None:
-    """A bucket of the user's, before any stack uses it."""
+    """Create a bucket before any stack uses it."""
     await bench.call("storage", "create_bucket", name, location="europe-west4")
 
 
@@ -33,7 +33,7 @@ async def granted(bench: Bench, email: str) -> set[str]:
 
 
 async def listed(bench: Bench, email: str) -> set[str]:
-    """The roles of an account on the bucket that the stack's record has."""
+    """The roles of an account on the bucket according to the stack's record."""
     contents = await Record(bench.stack.stack, bench.stack.cloud).read()
     grants = contents.grants if contents is not None else ()
     on = f"bucket/{bench.stack.stack.bucket}"
@@ -50,8 +50,8 @@ async def agent_of(bench: Bench) -> str:
 
 
 async def two_nodes(project: Project) -> tuple[Bench, Bench]:
-    """Stacks of TPU nodes with a bucket of the user's; the first one is up."""
-    # Its first `up` makes the project, and a bucket can only be made in one.
+    """Two stacks of TPU nodes with a user's bucket; the first one is up."""
+    # The first `up` creates the project, which the bucket needs.
     shared = f"{project.id}-shared"
     extra = f"bucket: {{name: {shared}}}"
     await project.stack().provision()
@@ -61,7 +61,7 @@ async def two_nodes(project: Project) -> tuple[Bench, Bench]:
     return first, second
 
 
-async def test_the_nodes_common_account_keeps_its_grants_until_the_last_stack_is_down(
+async def test_shared_node_account_keeps_grants_until_last_stack_is_down(
     project: Project,
 ) -> None:
     first, second = await two_nodes(project)
@@ -79,7 +79,7 @@ async def test_the_nodes_common_account_keeps_its_grants_until_the_last_stack_is
     assert await granted(first, agent) == {*ROLES}, "the second stack goes on"
     assert (await listed(first, agent), await listed(second, agent)) == (set(), {*ROLES})
     own_account = first.stack.stack.service_account
-    assert await granted(first, own_account) == set(), "nobody else's"
+    assert await granted(first, own_account) == set(), "not shared"
     assert (await second.stack.plan()).plan.is_empty
 
     assert (await second.stack.down()).leaks == ()
@@ -88,7 +88,7 @@ async def test_the_nodes_common_account_keeps_its_grants_until_the_last_stack_is
 
 
 async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, Bench, str]:
-    """Two stacks with an account of the user's, and a bucket if asked; the first one is up."""
+    """Two stacks with a user's account, and a bucket if requested; the first one is up."""
     before = project.stack()
     await before.provision()
     request = {
@@ -107,13 +107,12 @@ async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, 
     return first, second, account
 
 
-async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
+async def test_up_during_down_of_other_stack_keeps_grants(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
-    """The one has looked for others and found none, and is about to revoke.
+    """`down` has found no other stack and is about to revoke the grants.
 
-    With an account of the user's: the other has nothing to write into the policy then, by which
-    the one could notice it.
+    With a user's account `up` does not change the policy, so `down` cannot notice it that way.
     """
     first, second, account = await sharing(project)
     fault = remote_control.add_fault(null_cloud, "hold", method=SET_POLICY, project=project.id)
@@ -130,10 +129,10 @@ async def test_a_stack_that_comes_while_the_other_goes_has_its_grants(
     assert await granted(second, account) == set()
 
 
-async def test_a_grant_that_no_record_has_any_more_is_not_relied_on(
+async def test_grant_revoked_by_other_stack_is_granted_again(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
-    """The one is taken down between the other's reading of the records and of the policies."""
+    """The first stack goes down after the second read the records and before it reads policies."""
     first, second, account = await sharing(project)
     fault = remote_control.add_fault(
         null_cloud, "hold", method="storage.objects.list", project=project.id
@@ -148,7 +147,7 @@ async def test_a_grant_that_no_record_has_any_more_is_not_relied_on(
 
 
 async def may_watch(bench: Bench, account: str) -> bool:
-    """Whether the account has the role on the project with which a machine ends itself."""
+    """Whether the account has the role with which machines delete themselves."""
     names = bench.stack.stack.names
     policy = await bench.call(
         "projects", "get_iam_policy", {"resource": f"projects/{names.project}"}
@@ -160,7 +159,7 @@ async def may_watch(bench: Bench, account: str) -> bool:
 
 
 @pytest.mark.parametrize("has_bucket", [True, False], ids=["one-bucket", "two-buckets"])
-async def test_machines_of_a_common_account_may_end_themselves_until_the_last_stack_is_down(
+async def test_shared_account_keeps_watchdog_role_until_last_stack_is_down(
     project: Project, has_bucket: bool
 ) -> None:
     first, second, account = await sharing(project, has_bucket=has_bucket)
@@ -173,7 +172,7 @@ async def test_machines_of_a_common_account_may_end_themselves_until_the_last_st
 
 
 @pytest.mark.parametrize("text", ["not a record", '{"version": 2, "stack": "other"}'])
-async def test_what_a_record_may_say_that_cannot_be_read_is_left_to_its_stack(
+async def test_unreadable_record_of_other_stack_keeps_shared_grants(
     project: Project, text: str
 ) -> None:
     first, _ = await two_nodes(project)
@@ -187,8 +186,8 @@ async def test_what_a_record_may_say_that_cannot_be_read_is_left_to_its_stack(
     assert await granted(first, first.stack.stack.service_account) == set()
 
 
-async def test_a_grant_is_recorded_with_its_time(project: Project) -> None:
-    """The first access of a node is waited for by it."""
+async def test_grants_are_recorded_with_time(project: Project) -> None:
+    """The wait for a node's first access depends on it."""
     before = datetime.now(UTC)
     first, second = await two_nodes(project)
     await second.provision()

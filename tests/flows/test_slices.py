@@ -1,4 +1,4 @@
-"""Jobs on the four workers of a slice: together or not at all, and one cause when they end."""
+"""Jobs on the four workers of a slice: all start or none, and one cause when they end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpuctl.remote.ssh import SshTransport
 MakeStack = Callable[..., Tpuctl]
 WORKERS = (0, 1, 2, 3)
 WAITING = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
-# Ends what runs of a job on a machine, and nothing that would write its end.
+# Kills a job's processes on a machine, so that nothing records its end.
 KILL = """
 import os, sys
 job, wanted = sys.argv[1:]
@@ -84,7 +84,7 @@ class Slice:
         return done.check(f"worker {worker}: {argv[0]}").stdout
 
     async def text(self, worker: int, record: JobRecord, name: str) -> bytes:
-        """A file of the attempt's folder, empty when it is not there."""
+        """A file in the attempt's folder; empty if missing."""
         return (await self.transports[worker].run(["cat", f"{record.folder}/{name}"])).stdout
 
 
@@ -103,7 +103,7 @@ async def slice_up(make_stack: MakeStack, events: list[Event]) -> AsyncIterator[
 @pytest.mark.soak
 async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = slice_up
-    # Nobody is there when the last of them is ready: the first gives the sign, in the bucket.
+    # No client is connected when the last worker is ready: worker 0 gives the sign in the bucket.
     monkeypatch.setattr(launch, "READY_SECONDS", 0.0)
     monkeypatch.setattr(launch, "are_ready", lambda record, records: False)
     record = await workers.start("print('began')\n")
@@ -111,13 +111,13 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     assert [workers.log(worker) for worker in WORKERS] == ["began\n"] * 4
     assert json.loads(await workers.text(0, record, "go")) == {"by": 0}
     monkeypatch.undo()
-    # Somebody is there: the sign comes over SSH, before anybody followed.
+    # A client is connected: the sign comes over SSH, before anyone follows.
     record = await workers.start("print('began')\n")
     assert await workers.text(0, record, "go") == b""
     assert await workers.on(0, "ls", f"{record.folder}/go")
     assert await workers.stack.wait_until_running(record) is None
     assert await workers.follow(record) == 0
-    # One of them cannot be prepared: the others are ready, and none starts.
+    # One worker cannot be prepared: the others are ready, and none starts.
     await workers.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
     record = await workers.start("print('began again')\n")
     assert await asyncio.wait_for(workers.stack.wait_until_running(record), 60) == 1
@@ -132,10 +132,10 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
 
 @pytest.mark.soak
 @pytest.mark.parametrize("alone", [False, True])
-async def test_a_worker_that_dies_ends_the_job_and_is_named(
+async def test_dead_worker_ends_job_and_is_named(
     slice_up: Slice, local_cloud: LocalCloud, alone: bool
 ) -> None:
-    """Its keeper, all that runs of the job there, the machine; with somebody there, and alone."""
+    """The job's parent process, all its processes, or the machine dies; with a client and alone."""
     if not local_cloud.runs_startup_scripts:
         pytest.skip(f"what is killed could be of other machines: {local_cloud.isolation}")
     workers = slice_up
@@ -148,7 +148,7 @@ async def test_a_worker_that_dies_ends_the_job_and_is_named(
             await asyncio.wait([following])
         await workers.on(worker, "python3", "-c", KILL, record.id, killed)
         if alone:
-            if killed == "all":  # nobody is there to notice, until somebody asks that machine
+            if killed == "all":  # unnoticed until a client queries that machine
                 await workers.on(worker, *launch.command(record, "status"))
             workers.events.clear()
             following = asyncio.ensure_future(workers.follow(record, is_reached=False))

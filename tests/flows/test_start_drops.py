@@ -1,4 +1,4 @@
-"""Connections that drop while machines are settled and jobs started: nothing runs twice."""
+"""Connections that drop while machines are prepared and jobs started: nothing runs twice."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Bench:
         self.record = record
 
     async def start(self, *cuts: Cut) -> Relay:
-        """Start the job again through connections that are cut so; it has to run once."""
-        at = datetime.now(UTC) + timedelta(seconds=next(_numbers))  # ids of their own
+        """Start the job again through connections with these cuts; it must run once."""
+        at = datetime.now(UTC) + timedelta(seconds=next(_numbers))  # unique ids
         record = self.record.model_copy(update={"id": new_job_id(at, random.Random(1))})
         runs = f"runs-{record.id}"
         launch = Launch(env={"RUNS": runs})
@@ -53,11 +53,11 @@ class Bench:
         assert await follow(record, None, {0: self.direct}, ignore) == 0, cuts
         assert (await self.direct.run(["cat", runs])).stdout == b"run ", cuts
         listed = await self.direct.run(["ls", record.folder])
-        assert b"new." not in listed.stdout, "what arrived twice was left behind"
+        assert b"new." not in listed.stdout, "no temporary file is left"
         return relay
 
     async def settle(self, *cuts: Cut) -> Relay:
-        """The last step of `up`."""
+        """Run the last step of `up` through connections with these cuts."""
         async with cut_transport(self.direct, self.stack.key.path, cuts) as (transport, relay):
             await prepare_workers(self.stack.stack, self.stack.cloud, None, {0: transport}, ignore)
         return relay
@@ -82,32 +82,32 @@ Direction = Literal["request", "answer"]
 
 
 DIRECTIONS: tuple[Direction, ...] = ("request", "answer")
-FAREWELL = 400  # bytes with which a connection ends that has served: cutting those means nothing
+CLOSING_BYTES = 400  # at the end of a connection: cutting those has no effect
 
 
 def sampled(seed: int, whole: Relay, count: int) -> list[Cut]:
-    """Moments of what went through whole, in both directions."""
+    """Random cuts within what an uncut connection transferred, in both directions."""
     choice = random.Random(seed)
     return [
-        Cut(direction, choice.randrange(whole.passed[direction] - FAREWELL))
+        Cut(direction, choice.randrange(whole.passed[direction] - CLOSING_BYTES))
         for direction in (DIRECTIONS * count)[:count]
     ]
 
 
-async def test_a_job_is_started_once_whenever_the_connection_drops(bench: Bench) -> None:
+async def test_dropped_connection_does_not_start_job_twice(bench: Bench) -> None:
     whole = await bench.start()
     assert whole.made == 1
     for cut in sampled(15, whole, 6):
         assert (await bench.start(cut)).made == 2, cut
 
 
-async def test_up_settles_machines_whenever_the_connection_drops(bench: Bench) -> None:
+async def test_up_survives_dropped_connections(bench: Bench) -> None:
     whole = await bench.settle()
     for cut in sampled(16, whole, 6):
         assert (await bench.settle(cut)).made == 2, cut
 
 
-async def test_host_keys_are_asked_for_again_before_one_is_trusted(
+async def test_host_keys_are_polled_before_trust_on_first_use(
     bench: Bench, local_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     fault = await asyncio.to_thread(
@@ -128,11 +128,11 @@ async def test_host_keys_are_asked_for_again_before_one_is_trusted(
 
 @pytest.mark.soak
 @pytest.mark.release("every packet; `make test` has some of them")
-async def test_every_moment_at_which_the_connection_may_drop(bench: Bench) -> None:
-    """Twice in a row; more often than there are packets."""
+async def test_connection_drops_at_every_offset(bench: Bench) -> None:
+    """Twice in a row, at more offsets than there are packets."""
     for work in (bench.start, bench.settle):
         whole = await work()
         for direction in DIRECTIONS:
-            for after in range(0, whole.passed[direction] - FAREWELL, 499):
+            for after in range(0, whole.passed[direction] - CLOSING_BYTES, 499):
                 cut = Cut(direction, after)
                 assert (await work(cut, cut)).made == 3, cut

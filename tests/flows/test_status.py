@@ -1,4 +1,4 @@
-"""What exists of a stack, how old it is and what it cost so far; and the proof after `down`."""
+"""What exists of a stack, its age and cost so far; and what remains after `down`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def by_kind(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def hours_later(items: tuple[InventoryItem, ...], hours: float) -> dict[str, tuple[Any, Any]]:
-    """By kind, the price an hour and the cost so far as seen so many hours after creation."""
+    """By kind: price per hour and cost so far, `hours` after creation."""
     (created,) = {item.created for item in items if item.kind == "node"}
     assert created is not None
     charges = charges_of(items, created + timedelta(hours=hours))
     return {charge.item.kind: (charge.per_hour, charge.so_far) for charge in charges}
 
 
-async def test_a_stack_with_everything(project: Project) -> None:
+async def test_status_of_full_stack(project: Project) -> None:
     bench = project.stack(
         "data_disks: [{size_gb: 100, type: pd-standard}]", "controller: {disk_gb: 50}"
     )
@@ -72,7 +72,7 @@ async def test_a_stack_with_everything(project: Project) -> None:
     assert data["advice"] == []
 
 
-async def test_in_words(project: Project) -> None:
+async def test_status_output(project: Project) -> None:
     bench = project.stack(extra="controller: {}")
     await bench.provision()
     code, out, stderr = bench.type("status")
@@ -93,9 +93,7 @@ async def test_in_words(project: Project) -> None:
     assert "\x1b[3" not in plain
 
 
-async def test_a_spot_node_that_was_taken_away_costs_nothing_now(
-    project: Project, null_cloud: LocalCloud
-) -> None:
+async def test_preempted_spot_node_costs_nothing(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack("capacity: spot")
     await bench.provision()
     costs = hours_later((await bench.stack.status()).inventory, 1)
@@ -114,7 +112,7 @@ async def test_a_spot_node_that_was_taken_away_costs_nothing_now(
     assert out.rstrip().endswith("To make it anew:\n    tpuctl up")
 
 
-async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
+async def test_status_advises_to_start_stopped_node(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     name = f"projects/{project.id}/locations/{ZONE}/nodes/{bench.stack.stack.names.node}"
@@ -129,7 +127,7 @@ async def test_a_stopped_node_is_started_by_up(project: Project) -> None:
     assert "To start it" in data["advice"][0]["text"]
 
 
-async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) -> None:
+async def test_status_of_waiting_request(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack("queue: {nodes: 2}, capacity: spot")
     fault = remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     work = asyncio.create_task(bench.provision())
@@ -137,7 +135,7 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
 
         async def is_waiting() -> bool:
             items = []
-            with suppress(Denied):  # while the project is being made
+            with suppress(Denied):  # while the project is being created
                 items = (await bench.again().status()).inventory
             return "WAITING_FOR_RESOURCES" in [
                 item.state for item in items if item.kind == "queued"
@@ -157,8 +155,8 @@ async def test_a_request_that_waits(project: Project, null_cloud: LocalCloud) ->
     remote_control.remove_fault(null_cloud, fault["id"])
 
 
-async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: LocalCloud) -> None:
-    """As a program leaves it that was killed before it could take it away."""
+async def test_failed_request_holds_quota(project: Project, null_cloud: LocalCloud) -> None:
+    """As left by a client that was killed before it could delete it."""
     bench = project.stack("queue: true")
     await bench.provision()
     await bench.stack.down()
@@ -188,7 +186,7 @@ async def test_a_request_that_failed_holds_quota(project: Project, null_cloud: L
     assert [charge for charge in status.charges if charge.item.kind == "queued"] == []
 
 
-async def test_nodes_of_a_spot_request_are_priced_as_spot(project: Project) -> None:
+async def test_nodes_of_spot_request_have_spot_price(project: Project) -> None:
     bench = project.stack("queue: {nodes: 2}, capacity: spot")
     await bench.provision()
     status = await bench.stack.status()
@@ -197,7 +195,7 @@ async def test_nodes_of_a_spot_request_are_priced_as_spot(project: Project) -> N
     assert [charge.per_hour for charge in nodes] == [pytest.approx(2.2465)] * 2
 
 
-async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
+async def test_status_of_tpu_node_and_of_orphaned_controller(project: Project) -> None:
     bench = project.stack("kind: node, data_disks: [{size_gb: 10}]")
     await bench.provision()
     status = await bench.stack.status()
@@ -217,8 +215,8 @@ async def test_a_node_of_api_v1_and_half_of_its_pair(project: Project) -> None:
     assert "no TPU beside it" in data["advice"][0]["text"]
 
 
-async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
-    """The names alone will do, with the commands for what to do next."""
+async def test_status_and_down_without_stack_file(project: Project, tmp_path: Path) -> None:
+    """The names are enough; the output has commands for the next steps."""
     bench = project.stack("kind: node", f"bucket: {{name: own-name-of-{project.id}}}")
     await bench.provision()
     names = ("--stack", bench.stack.stack.name, "--project", project.id)
@@ -229,7 +227,7 @@ async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
         bench.answer("status", *names, folder=empty),
     )
     by_name = by_name["data"]
-    for data in (with_file, by_name):  # seconds pass between the two
+    for data in (with_file, by_name):  # taken seconds apart
         data.pop("cost_so_far")
         for row in (*data["resources"], *data["nodes"]):
             row.pop("age_hours", None)
@@ -247,9 +245,9 @@ async def test_from_an_empty_laptop(project: Project, tmp_path: Path) -> None:
     assert (await bench.again().status()).inventory == ()
 
 
-async def test_a_stack_that_nobody_made(project: Project, tmp_path: Path) -> None:
+async def test_status_of_nonexistent_stack(project: Project, tmp_path: Path) -> None:
     bench = project.stack()
-    assert (await bench.stack.status()).inventory == (), "`up` makes the project, too"
+    assert (await bench.stack.status()).inventory == (), "`up` creates the project as well"
     await bench.provision()
     names = ("--stack", "mistyped", "--project")
     code, out, stderr = bench.type("status", *names, project.id, folder=tmp_path)
@@ -268,7 +266,7 @@ async def fill(stack: Tpuctl, sizes: dict[str, int]) -> None:
         await stack.cloud.call("upload", bucket.blob(name).upload_from_string, b"x" * size)
 
 
-async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
+async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     sizes = {"output/a": 700_000, "output/b": 700_001, "c": 0}
@@ -298,7 +296,7 @@ async def test_a_kept_bucket_is_told_with_its_size(project: Project) -> None:
     assert "Nothing that costs money is left." in out.splitlines()
 
 
-async def test_a_bucket_of_many_objects_is_not_counted_to_the_end(project: Project) -> None:
+async def test_large_bucket_is_measured_partially(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     await fill(bench.stack, {f"output/{number}": 10 for number in range(12)})
@@ -311,10 +309,10 @@ async def test_a_bucket_of_many_objects_is_not_counted_to_the_end(project: Proje
     assert (exact.objects, exact.is_whole) == (13, True)
 
 
-async def test_what_remains_and_is_charged_fails_down(
+async def test_down_fails_if_billable_resources_remain(
     project: Project, null_cloud: LocalCloud
 ) -> None:
-    """A machine that came into being behind its back."""
+    """A node created during `down`."""
     bench = project.stack()
     await bench.provision()
     parent = f"projects/{project.id}/locations/{ZONE}"

@@ -1,4 +1,4 @@
-"""Every template from `init` to `down`, typing what each command says to type next."""
+"""Every template from `init` to `down`, running the commands that each command suggests next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tpuctl.emulator.client import server_process
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
-# What makes each job short, and what its log then says.
+# Arguments that shorten each job, and the last line of its log.
 JOBS = {
     "keras": (["--epochs", "1", "--examples", "512", "--batch", "128"], "the model is in gs://"),
     "tpu-node": (["--steps", "4", "--steps-per-call", "2", "--batch", "32"], "step 4/4"),
@@ -22,7 +22,7 @@ JOBS = {
 
 
 def typed(folder: Path, *words: str) -> str:
-    """What a command prints that must not fail."""
+    """The output of a command that must succeed."""
     done = subprocess.run(
         [*TPUCTL, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
@@ -31,7 +31,7 @@ def typed(folder: Path, *words: str) -> str:
 
 
 def commands_in(output: str) -> dict[str, list[str]]:
-    """The commands in it that are to be typed, by their name."""
+    """The suggested commands in the output, by name."""
     lines = [shlex.split(line) for line in output.splitlines() if line.startswith("    tpuctl ")]
     return {words[1]: words[1:] for words in lines}
 
@@ -39,13 +39,13 @@ def commands_in(output: str) -> dict[str, list[str]]:
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("template", JOBS)
-def test_a_template_goes_up_runs_and_leaves_nothing(
+def test_template_lifecycle(
     local_cloud: server_process.LocalCloud, tmp_path: Path, template: str
 ) -> None:
     arguments, logged = JOBS[template]
     then = commands_in(typed(tmp_path, "init", template, "--name", f"t-{template}"))
     assert list(then) == ["doctor", "up", "run", "down"]
-    if template == "empty":  # it brings no script
+    if template == "empty":  # has no script
         assert then["run"] == ["run", "SCRIPT"]
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / "train.py").write_text("print('hello')\n", "utf-8")

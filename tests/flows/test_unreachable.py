@@ -1,4 +1,4 @@
-"""Workers and buckets that cannot be reached: what is told, and what is left."""
+"""Unreachable workers and buckets: what is reported, and what remains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote.transport import Result
 
-NOBODY = 9  # the discard port, on which nothing listens
+DISCARD_PORT = 9  # the discard port, on which nothing listens
 MakeStack = Callable[..., Tpuctl]
 
 
@@ -39,7 +39,7 @@ async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
 
 
 async def move_ssh(stack: Tpuctl, port: int) -> None:
-    """Let the node's metadata name another port for SSH."""
+    """Set another SSH port in the node's metadata."""
     node = await stack.node()
     name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
     client = stack.cloud.client("tpu")
@@ -65,15 +65,15 @@ def tpuctl(stack: Tpuctl, *arguments: str, **environment: str) -> subprocess.Com
     )
 
 
-async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> None:
+async def test_run_fails_if_ssh_port_is_closed(stack: Tpuctl) -> None:
     (stack.stack_file.parent / "job.py").write_text("print('began')\n")
     direct = await stack.transports()
-    await move_ssh(stack, NOBODY)
+    await move_ssh(stack, DISCARD_PORT)
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 69
     assert done.stdout == ""
     assert done.stderr.count("error: ") == 1
-    assert f":{NOBODY}: " in done.stderr
+    assert f":{DISCARD_PORT}: " in done.stderr
     assert "Cannot reach worker" in done.stderr
     assert "tpuctl status" in done.stderr
     assert "Traceback" not in done.stderr
@@ -86,7 +86,7 @@ async def test_run_ends_when_nothing_listens_on_the_worker(stack: Tpuctl) -> Non
     await direct[0].close()
 
 
-async def test_run_ends_when_the_local_cloud_is_killed(
+async def test_run_ends_when_local_cloud_is_killed(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "cloud"
@@ -107,13 +107,13 @@ async def test_run_ends_when_the_local_cloud_is_killed(
                 await stack.run(script, up=True)
         assert "tpuctl wait 2" in ended.value.diagnostics[0].hint
     finally:
-        server_process.start(home)  # which ends what the machines of the one before still run
+        server_process.start(home)  # stops processes of the killed cloud's machines
         server_process.stop(home)
 
 
 @pytest.mark.soak
-async def test_a_start_whose_answer_was_lost_does_not_run_on(stack: Tpuctl, tmp_path: Path) -> None:
-    """The worker is reached until the job was started, and never again."""
+async def test_start_with_lost_response_is_stopped(stack: Tpuctl, tmp_path: Path) -> None:
+    """The worker becomes unreachable right after the job was started."""
     (tmp_path / "job.py").write_text("import time\nprint('began', flush=True)\ntime.sleep(600)\n")
     transports = await stack.transports()
     direct = transports[0]
@@ -136,20 +136,20 @@ async def test_a_start_whose_answer_was_lost_does_not_run_on(stack: Tpuctl, tmp_
     with pytest.raises(Transient):
         await submit(planned, store, {0: Lossy()}, stack.emit)  # type: ignore[dict-item]
     record = await stack.job()
-    # Its supervisor hears of the end through the bucket, and says so itself.
+    # Its supervisor gets the stop through the bucket, and records it.
     assert await asyncio.wait_for(follow(record, store, {0: direct}, stack.emit), 60) == 143
     await direct.close()
 
 
 @pytest.mark.parametrize("trouble", ["refused", "forbidden"])
-async def test_without_the_bucket_the_bundle_goes_over_ssh(
+async def test_bundle_is_uploaded_over_ssh_without_bucket(
     stack: Tpuctl, tmp_path: Path, trouble: str
 ) -> None:
     (tmp_path / "job.py").write_text("print(open('greeting.txt').read(), end='')\n")
     (tmp_path / "greeting.txt").write_text("안녕\n", "utf-8")
     local = stack.endpoint
     elsewhere = {
-        "refused": Endpoint("local", f"http://127.0.0.1:{NOBODY}", local.token),
+        "refused": Endpoint("local", f"http://127.0.0.1:{DISCARD_PORT}", local.token),
         "forbidden": Endpoint("local", local.url, "not-the-token"),
     }[trouble]
     broken = ObjectStore(
@@ -171,11 +171,11 @@ async def test_without_the_bucket_the_bundle_goes_over_ssh(
 
 
 @pytest.mark.soak
-async def test_proxies_of_the_shell_are_not_asked_for_the_local_cloud(stack: Tpuctl) -> None:
-    nobody = f"http://127.0.0.1:{NOBODY}"
+async def test_proxy_variables_are_ignored_for_local_cloud(stack: Tpuctl) -> None:
+    unused_proxy = f"http://127.0.0.1:{DISCARD_PORT}"
     proxies = dict.fromkeys(
         ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
-        nobody,
+        unused_proxy,
     )
     done = await asyncio.to_thread(tpuctl, stack, "plan", "--json", **proxies)
     assert done.returncode == 0, done.stderr

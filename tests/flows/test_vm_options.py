@@ -1,4 +1,4 @@
-"""What a stack file can say about a TPU VM comes out so, on the local cloud."""
+"""The options of a TPU VM in a stack file, on the local cloud."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 @pytest.fixture
 def make_vm(make_stack: MakeStack) -> MakeStack:
-    """As `make_stack`, with more in `tpu`."""
+    """Like `make_stack`, with more options in `tpu`."""
 
     def make(tpu: str, **options: Any) -> Tpuctl:
         return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=US_ZONE, **options)
@@ -46,7 +46,7 @@ async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
 
 
 async def with_apis(stack: Tpuctl) -> Tpuctl:
-    """Enable the APIs, for what a test makes before `up` does."""
+    """Enable the APIs for resources that a test creates before `up`."""
     names = ("compute", "tpu", "storage", "iam")
     operation = await request(
         stack,
@@ -61,17 +61,17 @@ async def with_apis(stack: Tpuctl) -> Tpuctl:
     return stack
 
 
-async def test_a_shape_is_asked_for_by_its_topology(make_vm: MakeStack) -> None:
+async def test_topology(make_vm: MakeStack) -> None:
     stack = make_vm("topology: 2x2")
     await stack.up()
     node = await node_of(stack)
     assert (node.accelerator_config.type_.name, node.accelerator_config.topology) == ("V2", "2x2")
-    assert (await stack.up()).plan.is_empty, "what comes back is what was asked for"
+    assert (await stack.up()).plan.is_empty, "the node matches the request"
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.parametrize("capacity", ["spot", "preemptible"])
-async def test_capacity_that_may_be_taken_away(make_vm: MakeStack, capacity: str) -> None:
+async def test_spot_and_preemptible_capacity(make_vm: MakeStack, capacity: str) -> None:
     stack = make_vm(f"capacity: {capacity}")
     await stack.up()
     scheduling = (await node_of(stack)).scheduling_config
@@ -102,7 +102,7 @@ async def test_reserved_capacity_needs_a_reservation(
     await stack.down(delete_bucket=True)
 
 
-async def test_labels_tags_and_metadata_follow_the_file_and_others_stay(
+async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     make_vm: MakeStack,
 ) -> None:
     stack = make_vm(
@@ -146,7 +146,7 @@ async def test_labels_tags_and_metadata_follow_the_file_and_others_stay(
     await changed.down(delete_bucket=True)
 
 
-async def test_a_startup_script_runs_on_the_worker(make_vm: MakeStack) -> None:
+async def test_startup_script_runs_on_worker(make_vm: MakeStack) -> None:
     stack = make_vm("startup_script: begin.sh")
     script = '#!/bin/sh\necho "begun by $USER" > /tmp/begun\n'
     (stack.stack_file.parent / "begin.sh").write_text(script)
@@ -165,7 +165,7 @@ async def test_a_startup_script_runs_on_the_worker(make_vm: MakeStack) -> None:
     await stack.down(delete_bucket=True)
 
 
-async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
+async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
     disk_request = {"name": "mine", "size_gb": 30, "type_": f"zones/{US_ZONE}/diskTypes/pd-ssd"}
     stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
     with pytest.raises(NotFound, match="has no disk mine"):
@@ -200,7 +200,7 @@ async def test_disks_are_made_or_taken_as_named(make_vm: MakeStack) -> None:
     await done(stack, "disks", "delete_unary", **WHERE, disk="mine")
 
 
-async def test_a_subnetwork_without_external_addresses(make_vm: MakeStack) -> None:
+async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None:
     network = {"name": "quiet", "auto_create_subnetworks": False}
     stack = make_vm(
         "service_account: null",
@@ -229,7 +229,7 @@ async def test_a_subnetwork_without_external_addresses(make_vm: MakeStack) -> No
 
 
 @pytest.mark.parametrize("tpu", ["capacity: spot", "topology: 2x2", "data_disks: [{size_gb: 20}]"])
-async def test_the_same_options_through_a_queue(make_vm: MakeStack, tpu: str) -> None:
+async def test_node_options_with_queued_resource(make_vm: MakeStack, tpu: str) -> None:
     stack = make_vm(f"queue: true, metadata: {{mine: yes-it-is}}, {tpu}")
     await stack.up()
     node = await node_of(stack)

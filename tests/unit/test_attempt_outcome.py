@@ -1,4 +1,4 @@
-"""Whether machines that are gone had reached a limit, by clocks that do not quite agree."""
+"""Whether deleted machines had reached a limit, with clocks that differ slightly."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def limit_at(of: Stack, age: float) -> str:
         (HOUR - CLOCK_SKEW_SECONDS * 2, ""),
     ],
 )
-def test_an_age(tmp_path: Path, age: float, expected: str) -> None:
+def test_max_hours_is_reached_with_clock_skew(tmp_path: Path, age: float, expected: str) -> None:
     assert limit_at(stack(tmp_path, "{max_hours: 1}"), age) == expected
 
 
-def test_a_cost(tmp_path: Path) -> None:
+def test_max_cost_is_reached_with_clock_skew(tmp_path: Path) -> None:
     of = stack(tmp_path, "{max_cost: 9}")
     hourly = cost_of(of).per_hour
     assert hourly is not None
@@ -48,6 +48,6 @@ def test_a_cost(tmp_path: Path) -> None:
     assert limit_at(of, seconds - CLOCK_SKEW_SECONDS * 2) == ""
 
 
-def test_without_limits_or_a_time_of_making_none_is_reached(tmp_path: Path) -> None:
+def test_no_limit_is_reached_without_limits_or_creation_time(tmp_path: Path) -> None:
     assert limit_at(stack(tmp_path, "{}"), 10**8) == ""
     assert reached_limit(stack(tmp_path, "{max_hours: 1}"), None) == ""

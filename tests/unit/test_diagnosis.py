@@ -1,4 +1,4 @@
-"""How checks are asked, what their findings come to, and how they are shown: without a cloud."""
+"""How checks run, how findings are combined and displayed; without a cloud."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def stack_of(folder: Path, text: str) -> Stack:
     return load_stack(path)
 
 
-def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
+def test_checks_after_failed_check_are_skipped() -> None:
     async def refuse() -> Finding:
         raise QuotaExceeded("Quota exceeded", "of it")
 
     async def never() -> Finding:
-        raise AssertionError("asked in vain")
+        raise AssertionError("must not run")
 
     checks = [
         ok("a"),
@@ -63,8 +63,8 @@ def test_what_follows_a_failure_says_so_and_is_not_asked() -> None:
     assert diagnosis.exit_code == 76
 
 
-def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
-    told: list[str] = []
+def test_findings_are_reported_in_order_as_available() -> None:
+    reported: list[str] = []
     late = asyncio.Event()
 
     async def slow() -> Finding:
@@ -72,17 +72,17 @@ def test_findings_are_told_in_order_each_as_soon_as_it_may_be() -> None:
         return Finding("b", CheckState.OK, "well")
 
     async def ends_all() -> Finding:
-        while told != ["a"]:
+        while reported != ["a"]:
             await asyncio.sleep(0)
         late.set()
         return Finding("c", CheckState.OK, "well")
 
     checks = [ok("a"), Check("b", slow), Check("c", ends_all)]
-    asyncio.run(run_checks(checks, lambda finding: told.append(finding.check)))
-    assert told == ["a", "b", "c"]
+    asyncio.run(run_checks(checks, lambda finding: reported.append(finding.check)))
+    assert reported == ["a", "b", "c"]
 
 
-def test_an_error_that_is_no_answer_ends_it() -> None:
+def test_unexpected_exception_propagates() -> None:
     async def broken() -> Finding:
         raise ZeroDivisionError
 
@@ -99,7 +99,7 @@ def test_an_error_that_is_no_answer_ends_it() -> None:
         ([("problem", 0)], 1),
     ],
 )
-def test_the_most_basic_problem_decides(states: list[tuple[str, int]], code: int) -> None:
+def test_exit_code_is_that_of_first_problem(states: list[tuple[str, int]], code: int) -> None:
     findings = [Finding("x", CheckState(state), "", exit_code=number) for state, number in states]
     assert Diagnosis(tuple(findings)).exit_code == code
 
@@ -110,7 +110,7 @@ def output_of(finding: Finding, width: int) -> str:
     return out.getvalue()
 
 
-def test_words_are_wrapped_and_commands_are_not() -> None:
+def test_text_is_wrapped_and_commands_are_not() -> None:
     command = "gcloud projects add-iam-policy-binding my-project --member=user:YOU --role=roles/a.b"
     finding = Finding(
         "permissions",
@@ -126,7 +126,7 @@ def test_words_are_wrapped_and_commands_are_not() -> None:
     assert finding.command == command
 
 
-def test_the_end_counts_what_was_found() -> None:
+def test_ending_counts_findings() -> None:
     findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "not asked")]
     assert (
         summary(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
@@ -135,7 +135,9 @@ def test_the_end_counts_what_was_found() -> None:
     assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
 
 
-def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_key_that_cannot_be_read_or_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     finding = machine_finding(None)
     assert finding.state in (CheckState.OK, CheckState.WARNING)
@@ -155,7 +157,7 @@ def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.M
     assert str(wrong) in finding.told
 
 
-# Allowed and denied values as Google's page on resource locations has them, and places.
+# Values as on Google's page on resource locations, with allowed and denied locations.
 @pytest.mark.parametrize(
     ("rule", "yes", "no"),
     [
@@ -178,9 +180,7 @@ def test_a_key_that_cannot_be_used_or_made(tmp_path: Path, monkeypatch: pytest.M
         ),
     ],
 )
-def test_locations_that_policies_allow(
-    rule: dict[str, object], yes: list[str], no: list[str]
-) -> None:
+def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str]) -> None:
     assert [location for location in (*yes, *no) if _is_allowed(location, [rule])] == yes
 
 
@@ -199,7 +199,7 @@ def test_locations_that_policies_allow(
         ("gcp.resourceLocations", {"values": {"allowedValues": ["in:us-locations"]}}, "", True),
     ],
 )
-def test_what_policies_mean_for_a_stack(
+def test_policy_verdicts(
     tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
 ) -> None:
     stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
@@ -207,7 +207,7 @@ def test_what_policies_mean_for_a_stack(
     assert (None if verdict is None else verdict.is_problem) == problem
 
 
-def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None:
+def test_one_denied_zone_of_several_is_a_warning(tmp_path: Path) -> None:
     zones = "europe-west4-a, us-central1-a"
     stack = stack_of(
         tmp_path,
@@ -222,7 +222,7 @@ def test_one_zone_of_several_that_is_closed_is_a_warning(tmp_path: Path) -> None
     assert "zones: [europe-west4-a]" in verdict.hint
 
 
-def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
+def test_role_describes_each_group(tmp_path: Path) -> None:
     assert {(permission.kind, permission.action) for permission in required_permissions(KINDS)} >= {
         (kind.kind, kind.optional[0]) for kind in KINDS if kind.optional[0]
     }
@@ -249,7 +249,7 @@ def test_the_role_says_of_each_group_what_it_is_for(tmp_path: Path) -> None:
         ("job: {secrets: {TOKEN: secret:token}}", "secretmanager.secrets.setIamPolicy"),
     ],
 )
-def test_the_role_has_what_the_stack_asks_for_and_no_other_stacks_need(
+def test_role_has_exactly_the_permissions_of_the_stack(
     tmp_path: Path, text: str, name: str
 ) -> None:
     plain = "tpu: {type: v3-8, zones: [europe-west4-a]}\nlimits: {idle: null}\n"
@@ -269,13 +269,13 @@ def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
     assert failed("a", error, 77).exit_code == 77
 
 
-def test_what_belongs_into_the_stack_file_is_no_command() -> None:
+def test_yaml_in_hint_is_not_a_command() -> None:
     hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
     assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
     assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
-def test_a_check_that_fails_is_told_in_its_own_words() -> None:
+def test_failed_check_reports_the_error() -> None:
     async def refuse() -> Finding:
         error = Denied("Permission denied", "no", hint="Ask:\n    command --now")
         raise error from NotFound("x")

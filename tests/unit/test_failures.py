@@ -1,4 +1,4 @@
-"""Classes of failure, each told by a text as it was seen in public."""
+"""Classes of failure, each recognized by a text seen in public."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()
 HERE = Path(__file__).parent
 
-# By the class: what it was known by, in the words of jobs, libraries and Google.
+# Class and text, as printed by jobs, libraries and Google.
 SEEN: list[tuple[str, str]] = [
     (
         "libtpu-lock",
@@ -191,7 +191,7 @@ SEEN: list[tuple[str, str]] = [
         "ERROR: No matching distribution found for tensorflow-tpu==99",
     ),
 ]
-# What scripts end with that is nobody's fault but theirs, though it sounds like more.
+# Script failures that sound like infrastructure failures.
 THEIR_OWN = [
     "ValueError: Unavailable",
     "KeyError: 'socket'",
@@ -239,7 +239,7 @@ def weighed(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
 
 
 @pytest.mark.parametrize(("name", "text"), SEEN)
-def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
+def test_error_texts_are_classified(name: str, text: str) -> None:
     failure = weighed(FRAMES + text.encode() + b"\n")
     assert (failure.name, failure.worker) == (name, 0)
     assert failure.detail == text.strip()
@@ -248,7 +248,7 @@ def test_each_class_is_told_by_what_was_seen(name: str, text: str) -> None:
     assert failure.hint
 
 
-def test_every_entry_of_the_table_was_seen() -> None:
+def test_every_known_error_has_a_seen_text() -> None:
     texts = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
     answers = json.loads((HERE.parent / "flows/seen_errors.json").read_text("utf-8"))
     covered = {name for name, _ in SEEN} | {row["known"] for row in [*texts, *answers]}
@@ -260,7 +260,7 @@ def test_every_entry_of_the_table_was_seen() -> None:
 
 
 @pytest.mark.parametrize("text", THEIR_OWN)
-def test_a_scripts_own_failure_is_no_machines(text: str) -> None:
+def test_script_failure_is_not_attributed_to_machines(text: str) -> None:
     for log in (FRAMES + text.encode() + b"\n", text.encode()):
         for state in ("READY", "PREEMPTED", ""):
             failure = weighed(log, Machines(state=state, is_spot=True))
@@ -268,20 +268,20 @@ def test_a_scripts_own_failure_is_no_machines(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hbm", "import", "missing-data", "bucket-permission", "nan"])
-def test_a_node_that_is_taken_away_afterwards_excuses_no_script(name: str) -> None:
+def test_later_preemption_does_not_hide_script_failure(name: str) -> None:
     text = next(text for name_of_text, text in SEEN if name_of_text == name)
     failure = weighed(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
     assert (failure.kind, failure.name) == ("failure", name)
 
 
-def test_what_a_program_survived_is_not_why_it_ended() -> None:
+def test_survived_errors_are_not_the_cause() -> None:
     survived = FRAMES + b"UnavailableError: Socket closed\ntrying again\n"
     went_on = b"".join(b"step %d\n" % number for number in range(100))
     assert weighed(survived + went_on + b"no more data\n").name == "script"
     assert weighed(survived + went_on + FRAMES + b"KeyError: 'x'\n").name == "script"
 
 
-def test_the_first_of_a_chain_of_exceptions_counts_where_the_last_says_nothing() -> None:
+def test_generic_exception_is_classified_by_its_cause() -> None:
     cause = FRAMES + b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
     direct = b"\nThe above exception was the direct cause of the following exception:\n\n"
     beside = b"\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -292,13 +292,13 @@ def test_the_first_of_a_chain_of_exceptions_counts_where_the_last_says_nothing()
         assert weighed(log).name == "import"
 
 
-def test_the_first_words_of_a_long_message_count() -> None:
+def test_long_message_is_classified_by_its_first_line() -> None:
     program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
     hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
     assert weighed(FRAMES + hbm + program).name == "hbm"
 
 
-def test_the_scripts_failure_on_one_worker_goes_before_what_broke_around_it() -> None:
+def test_script_failure_on_one_worker_takes_precedence() -> None:
     workers = {0: worker(0), 1: worker(1, finished=NOON.replace(minute=1))}
     logs = {
         0: FRAMES + b"XlaRuntimeError: UNAVAILABLE: Socket closed\n",
@@ -329,7 +329,7 @@ def test_the_scripts_failure_on_one_worker_goes_before_what_broke_around_it() ->
         (Machines(state="PREEMPTED", is_spot=True, was_deleted_by_down=True), "ended", "down"),
     ],
 )
-def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
+def test_lost_machines_are_classified_by_node_state(
     machines: Machines, kind: str, name: str
 ) -> None:
     for lost in (worker(state="lost"), worker(first_cause="terminated", exit_code=143)):
@@ -364,13 +364,13 @@ def test_machines_that_are_gone_are_told_by_what_the_cloud_says(
         (worker(first_cause="setup", exit_code=1), "failure", "setup"),
     ],
 )
-def test_what_supervisors_say(record: WorkerRecord, kind: str, name: str) -> None:
+def test_worker_records_are_classified(record: WorkerRecord, kind: str, name: str) -> None:
     failure = classify({0: record}, {}, Machines())
     assert failure is not None
     assert (failure.kind, failure.name) == (kind, name)
 
 
-def test_an_installer_without_a_network_says_at_last_that_there_is_no_such_package() -> None:
+def test_pip_network_failure_is_not_missing_package() -> None:
     log = (
         b"WARNING: Retrying after connection broken by 'NewConnectionError: Failed to establish a "
         b"new connection: [Errno -3] Temporary failure in name resolution'\n"
@@ -381,17 +381,17 @@ def test_an_installer_without_a_network_says_at_last_that_there_is_no_such_packa
     assert (failure.kind, failure.name) == ("infrastructure", "network")
 
 
-def test_a_remote_nodes_end_explains_whatever_its_script_said() -> None:
+def test_tpu_node_preemption_explains_any_script_error() -> None:
     taken = Machines(state="PREEMPTED", is_spot=True, is_remote=True)
     assert weighed(FRAMES + b"ValueError: x\n", taken).kind == "preemption"
     assert weighed(FRAMES + b"ModuleNotFoundError: No module named 'x'\n", taken).name == "import"
 
 
-def test_success_is_no_failure() -> None:
+def test_success_is_not_a_failure() -> None:
     assert classify({0: worker(state="succeeded", exit_code=0)}, {}, Machines()) is None
 
 
 @given(st.binary(max_size=2000))
-def test_any_log_can_be_read(log: bytes) -> None:
+def test_any_log_can_be_classified(log: bytes) -> None:
     assert all(line.strip() for line in error_lines(log))
     assert weighed(log).kind in ("failure", "infrastructure")

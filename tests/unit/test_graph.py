@@ -1,4 +1,4 @@
-"""The walk: any order it takes is legal, and one failure is told once."""
+"""Walking the dependency graph: any order is legal, and one failure is reported once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tpuctl.engine.graph import order, reverse, walk
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Result
 
-# Threads that other tests left, as gRPC's are, may draw random numbers meanwhile: hypothesis takes
-# them for draws of the strategy and warns.
+# Threads of earlier tests, such as gRPC's, may draw random numbers, which hypothesis takes for
+# draws of the strategy.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*random.*:hypothesis.errors.HypothesisDeprecationWarning"
 )
@@ -25,7 +25,7 @@ Graph = dict[str, frozenset[str]]
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Random graphs without cycles: each node follows some of those before it."""
+    """Random acyclic graphs: each node depends on some of the previous ones."""
     size = draw(st.integers(1, 12))
     names = [f"n{index}" for index in range(size)]
     return {
@@ -46,13 +46,13 @@ def ancestors(graph: Graph, node: str) -> set[str]:
 
 
 @given(graphs(), st.integers(0, 2**32), st.sets(st.integers(0, 11), max_size=3))
-def test_every_walk_is_legal(graph: Graph, seed: int, failing: set[int]) -> None:
+def test_walk_visits_dependencies_first(graph: Graph, seed: int, failing: set[int]) -> None:
     choice = random.Random(seed)
     ended: set[str] = set()
     bad = {f"n{index}" for index in failing} & set(graph)
 
     async def visit(node: str) -> Result:
-        assert graph[node] <= ended, "visited before what it follows"
+        assert graph[node] <= ended, "visited before its dependencies"
         for _ in range(choice.randrange(4)):
             await asyncio.sleep(0)
         ended.add(node)
@@ -64,23 +64,23 @@ def test_every_walk_is_legal(graph: Graph, seed: int, failing: set[int]) -> None
         blocked_by = ancestors(graph, node) & bad
         if blocked_by:
             assert result.outcome is Outcome.SKIPPED
-            assert result.because in blocked_by, "the root of the failure is named"
+            assert result.because in blocked_by, "the address that failed first"
         else:
             assert result.outcome is (Outcome.FAILED if node in bad else Outcome.DONE)
 
 
 @given(graphs())
-def test_reversed_twice_is_the_same(graph: Graph) -> None:
+def test_reverse_is_its_own_inverse(graph: Graph) -> None:
     assert reverse(reverse(graph)) == graph
 
 
 @given(graphs())
-def test_order_has_all_before_what_follows_them(graph: Graph) -> None:
+def test_order_is_topological(graph: Graph) -> None:
     place = {node: index for index, node in enumerate(order(graph))}
     assert all(place[before] < place[node] for node in graph for before in graph[node])
 
 
-def test_what_does_not_depend_on_each_other_overlaps() -> None:
+def test_independent_nodes_are_visited_in_parallel() -> None:
     running = 0
     most = 0
 
@@ -96,13 +96,13 @@ def test_what_does_not_depend_on_each_other_overlaps() -> None:
     assert most == 2
 
 
-def test_a_cycle_is_named() -> None:
+def test_cycle_error_names_nodes() -> None:
     with pytest.raises(CycleError) as caught:
         order({"a": frozenset({"b"}), "b": frozenset({"a"})})
     assert {"a", "b"} <= set(caught.value.args[1])
 
 
-def test_a_bug_in_a_visit_comes_out_as_it_is() -> None:
+def test_unexpected_exception_in_visit_propagates() -> None:
     async def visit(node: str) -> Result:
         if node == "a":
             raise KeyError("mistake")

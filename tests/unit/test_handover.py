@@ -1,4 +1,4 @@
-"""The stack file that a controller gets describes the same stack, with nothing left to choose."""
+"""The stack file for a controller describes the same stack with every choice fixed."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def handed(stack: Stack, folder: Path) -> Stack:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_it_is_the_same_stack(tmp_path: Path, name: str) -> None:
+def test_controller_stack_file_describes_same_stack(tmp_path: Path, name: str) -> None:
     text = f"stack: one\nproject: {{id: my-project, create: true}}\n{STACKS[name]}\n"
     stack = loaded(tmp_path / "here", text)
-    here = stack.in_zone(stack.zones[-1])  # where it came up
+    here = stack.in_zone(stack.zones[-1])  # the zone where it came up
     there = handed(here, tmp_path / "there")
     same = ("names", "accelerator", "runtime", "zone", "bucket", "bucket_location", "user")
     for field in same:
@@ -92,7 +92,7 @@ def test_it_is_the_same_stack(tmp_path: Path, name: str) -> None:
     assert addresses(there) - {network} == addresses(here) - {"network/main"}
 
 
-def test_machines_let_in_whom_they_let_in_before(tmp_path: Path) -> None:
+def test_controller_stack_file_keeps_ssh_keys(tmp_path: Path) -> None:
     text = f"stack: one\nproject: {{id: my-project}}\n{STACKS['everything']}\n"
     here = loaded(tmp_path / "here", text)
     there = handed(here, tmp_path / "there")
@@ -103,7 +103,7 @@ def test_machines_let_in_whom_they_let_in_before(tmp_path: Path) -> None:
     assert {**metadata, "ssh-keys": ""} == {**before, "ssh-keys": ""}
 
 
-def test_a_nodes_range_is_kept_unless_the_file_names_one(tmp_path: Path) -> None:
+def test_node_range_is_kept_unless_configured(tmp_path: Path) -> None:
     text = f"stack: one\nproject: {{id: my-project}}\n{STACKS['node']}\n"
     here = loaded(tmp_path / "here", text)
     assert handed(here, tmp_path / "there").file.network.node_range == "10.240.7.0/29"
@@ -120,7 +120,7 @@ def test_a_nodes_range_is_kept_unless_the_file_names_one(tmp_path: Path) -> None
         (1, "Collecting a\nERROR: No matching distribution", "No matching", "package index"),
     ],
 )
-def test_what_kept_tpuctl_from_being_installed_is_told(
+def test_installation_failure_on_controller_is_reported(
     tmp_path: Path, code: int, output: str, detail: str, hint: str
 ) -> None:
     stack = loaded(

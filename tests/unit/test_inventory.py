@@ -1,4 +1,4 @@
-"""What of all that stacks have seems forgotten, what to do next, and what each thing costs."""
+"""Orphans among the resources of stacks, advice on what to do next, and their cost."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ ACCOUNT = item("account")
         ([item("address", "RESERVED", "europe-west4")], {"bert-address": "no machine"}),
     ],
 )
-def test_what_is_left_behind(everything: list[InventoryItem], left: dict[str, str]) -> None:
+def test_orphans_are_found(everything: list[InventoryItem], left: dict[str, str]) -> None:
     reasons = {orphan.item.name: orphan.why for orphan in find_orphaned(everything)}
     assert reasons.keys() == left.keys()
     for name, reason in left.items():
         assert reason in reasons[name]
 
 
-def test_stacks_are_judged_apart() -> None:
-    """The node of one stack is no reason to keep the disk of another."""
+def test_stacks_are_checked_separately() -> None:
+    """A node of one stack does not keep the disk of another from being orphaned."""
     other = item("disk", "READY", stack="gpt", name="gpt-data-0")
     assert [orphan.item for orphan in find_orphaned([NODE, other, ACCOUNT])] == [other]
 
 
-def test_the_owner_by_description_and_by_account() -> None:
+def test_stack_from_description_and_account() -> None:
     for stack in ("bert", "a", "my-stack-2"):
         assert stack_of_description(ownership(stack)) == stack
     for text in ("", "Made by tpuctl for stack ", f"{ownership('bert')}!", ownership("Bert")):
@@ -115,14 +115,14 @@ def test_the_owner_by_description_and_by_account() -> None:
         ([NODE, item("disk", "READY", B)], f"disk/{B}/bert-disk", "up"),
     ],
 )
-def test_what_to_do_next(everything: list[InventoryItem], text: str, command: str) -> None:
+def test_advice(everything: list[InventoryItem], text: str, command: str) -> None:
     (advice,) = advice_on(everything)
     assert text in advice.text
     assert advice.command == command
 
 
 @pytest.mark.parametrize("everything", [[NODE, BUCKET], [TPU, CONTROLLER, DISK]])
-def test_what_is_well_needs_no_advice(everything: list[InventoryItem]) -> None:
+def test_healthy_stack_needs_no_advice(everything: list[InventoryItem]) -> None:
     assert advice_on(everything) == ()
 
 
@@ -143,7 +143,7 @@ def test_what_is_well_needs_no_advice(everything: list[InventoryItem]) -> None:
         (item("address", "IN_USE", "europe-west4"), 0.005),
     ],
 )
-def test_age_times_price(charged_item: InventoryItem, per_hour: float) -> None:
+def test_charge_is_age_times_price(charged_item: InventoryItem, per_hour: float) -> None:
     charge = charge_of(charged_item, NOW)
     assert charge.hours == pytest.approx(2)
     assert charge.per_hour == pytest.approx(per_hour)
@@ -160,7 +160,7 @@ def test_age_times_price(charged_item: InventoryItem, per_hour: float) -> None:
         item("controller", "TERMINATED"),
     ],
 )
-def test_what_has_ended_costs_nothing_now_and_nobody_knows_what_it_did(
+def test_ended_resources_cost_nothing_now_and_past_cost_is_unknown(
     ended_item: InventoryItem,
 ) -> None:
     charge = charge_of(ended_item, NOW)
@@ -169,13 +169,13 @@ def test_what_has_ended_costs_nothing_now_and_nobody_knows_what_it_did(
     assert not is_charged(ended_item)
 
 
-def test_what_has_not_begun_has_cost_nothing() -> None:
+def test_starting_resources_cost_nothing() -> None:
     for starting_item in (item("node", "CREATING"), item("controller", "STAGING")):
         charge = charge_of(starting_item, NOW)
         assert (charge.per_hour, charge.so_far) == (0, 0)
 
 
-def test_a_disk_is_charged_whatever_its_machine_does() -> None:
+def test_disk_is_charged_in_every_state() -> None:
     for state in ("READY", "in use", "STOPPED", "CREATING"):
         assert is_charged(item("disk", state))
 
@@ -189,19 +189,19 @@ def test_a_disk_is_charged_whatever_its_machine_does() -> None:
         item("disk", "READY", detail="pd-future"),
     ],
 )
-def test_what_nobody_published_is_unknown(unpriced_item: InventoryItem) -> None:
+def test_unpublished_price_is_unknown(unpriced_item: InventoryItem) -> None:
     charge = charge_of(unpriced_item, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
     assert is_charged(unpriced_item)
 
 
-def test_a_bucket_has_a_rate_alone() -> None:
+def test_bucket_has_only_a_rate() -> None:
     charge = charge_of(BUCKET, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
     assert charge.note == "$0.02 per GB per month of stored data"
 
 
-def test_sums_say_whether_they_are_whole() -> None:
+def test_sums_report_completeness() -> None:
     def sums(*everything: InventoryItem) -> tuple[tuple[float, bool], tuple[float, bool]]:
         charges: tuple[Charge, ...] = charges_of(everything, NOW)
         return hourly(charges), so_far(charges)
@@ -221,23 +221,23 @@ def test_sums_say_whether_they_are_whole() -> None:
     assert sums(item("node", "READY", detail="v99-8"))[0] == (0, False)
 
 
-def test_a_clock_that_runs_behind_gives_nobody_money() -> None:
+def test_slow_clock_gives_no_negative_cost() -> None:
     assert charge_of(item("node", "READY", hours=-1), NOW).so_far == 0
     assert charge_of(item("node", "READY", created=None), NOW).so_far is None
 
 
-def test_nodes_are_priced_as_their_request_asked() -> None:
-    """A node tells neither that its request was for spot nor that it was for flex-start."""
+def test_nodes_have_price_of_their_request() -> None:
+    """A node does not show whether its request was for spot or flex-start."""
     request = item("queued", "ACTIVE", capacity="spot")
     node = item("node", "READY", request=request.name)
     alone = item("node", "READY", name="alone")
     elsewhere = item("node", "READY", B, request=request.name, name="elsewhere")
-    mended = {
+    by_name = {
         node_item.name: node_item for node_item in with_requests([node, request, alone, elsewhere])
     }
-    assert mended["bert-node"].capacity == "spot"
-    assert mended["alone"].capacity == mended["elsewhere"].capacity == "on-demand"
-    assert len(mended) == 4
+    assert by_name["bert-node"].capacity == "spot"
+    assert by_name["alone"].capacity == by_name["elsewhere"].capacity == "on-demand"
+    assert len(by_name) == 4
 
     plain = item("queued", "ACTIVE")
     for capacity in ("flex-start", "on-demand", None):

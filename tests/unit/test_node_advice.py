@@ -1,4 +1,4 @@
-"""What is said about TPU nodes being closed: before one is asked for, and when it is refused."""
+"""The notice that TPU nodes are closed: before one is requested, and when it is denied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
         ("v3-8", None, "tpu-ubuntu2204-base"),  # PyTorch
     ],
 )
-def test_the_runtime_to_change_to(type_name: str, tensorflow: str | None, expected: str) -> None:
+def test_suggested_runtime(type_name: str, tensorflow: str | None, expected: str) -> None:
     accelerator = accelerator_type(type_name)
     assert accelerator is not None
     runtime = vm_runtime(accelerator, tensorflow)
@@ -31,7 +31,7 @@ def test_the_runtime_to_change_to(type_name: str, tensorflow: str | None, expect
     assert runtime.version == expected
 
 
-def test_what_is_announced_can_be_put_into_the_stack_file(tmp_path: Path) -> None:
+def test_announced_change_works_in_stack_file(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     text = (
         "stack: bert\nproject: {id: my-project}\n"

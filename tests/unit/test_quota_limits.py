@@ -1,4 +1,4 @@
-"""Quota limits and flex-start zones of the catalog, against what was seen in public reports."""
+"""Quota limits and flex-start zones of the catalog, compared with public reports."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def known_type(name: str) -> AcceleratorType:
         ("v6e-16", False, "TPUV6EPerProjectPerZoneForTPUAPI", 16),
     ],
 )
-def test_limits_are_those_of_reports(name: str, spot: bool, limit: str, amount: int) -> None:
+def test_quota_limits_match_public_reports(name: str, spot: bool, limit: str, amount: int) -> None:
     limits = {each.id: each for each in quota_limits(known_type(name), spot)}
     assert limits[limit].amount(known_type(name)) == amount
     assert limits[limit].scope == ("zone" if "PerZone" in limit else "region")
 
 
-def test_every_type_has_a_limit_for_its_zone_and_one_for_its_region() -> None:
+def test_every_type_has_zonal_and_regional_limit() -> None:
     for accelerator in accelerator_types().values():
         for spot in (False, True):
             scopes = [limit.scope for limit in quota_limits(accelerator, spot)]
@@ -60,7 +60,7 @@ def test_every_type_has_a_limit_for_its_zone_and_one_for_its_region() -> None:
                 assert scopes == []
 
 
-def test_flex_start_is_where_it_was_accepted_and_not_where_it_was_refused() -> None:
+def test_flex_start_zones_match_public_reports() -> None:
     # Zone tables of 2026-08; us-west4-a alone took a v5litepod-1 among those tried.
     assert "us-west4-a" in flex_start_zones(known_type("v5litepod-1"))
     assert "europe-west4-b" not in flex_start_zones(known_type("v5litepod-1"))

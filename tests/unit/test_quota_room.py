@@ -1,4 +1,4 @@
-"""How many nodes still fit, by hand: limits, what is used, and external addresses."""
+"""How many nodes fit, computed by hand: limits, usage, and external addresses."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def node(
     return InventoryItem(kind, "n", "", zone, "READY", name, capacity=capacity, count=count)  # type: ignore[arg-type]
 
 
-def test_what_is_left_of_a_zone() -> None:
+def test_nodes_that_fit_in_zone() -> None:
     allowed = {(DEMAND.format("Zone"), HERE): 40.0, (SPOT.format("Zone"), HERE): 7.0}
     room_by_zone = rooms(allowed, node(HERE), node(THERE), node(HERE, capacity="spot"))
     demand, spot = room_by_zone[HERE, "on-demand"], room_by_zone[HERE, "spot"]
     assert (demand.allowed, demand.used, demand.takes, demand.nodes) == (40, 8, 8, 4)
     assert (demand.bound, demand.unit) == ("zone", "cores")
-    assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never fewer than none"
-    assert demand.preferred == 48, "one more than there is room for"
-    assert spot.preferred == 16, "what is used, and one more"
+    assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "not negative"
+    assert demand.preferred == 48, "one more than fits"
+    assert spot.preferred == 16, "usage and one more"
 
 
-def test_the_region_or_the_addresses_may_be_what_is_short() -> None:
+def test_region_or_addresses_may_be_the_limit() -> None:
     allowed = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Region"), REGION): 24.0}
     room = rooms(allowed, node("europe-west4-b"))[HERE, "on-demand"]
     assert (room.used, room.nodes, room.bound) == (0, 2, "region"), "of 24 a neighbor has 8"
@@ -60,7 +60,7 @@ def test_the_region_or_the_addresses_may_be_what_is_short() -> None:
     assert (room.nodes, room.bound) == (2, "addresses"), "four workers each"
 
 
-def test_what_nobody_tells_is_not_guessed() -> None:
+def test_unknown_limits_are_not_guessed() -> None:
     room_by_zone = rooms({})
     assert {(room.allowed, room.nodes) for room in room_by_zone.values()} == {(None, None)}
     room_by_zone = rooms({}, addresses=(1.0, 1.0))
@@ -68,7 +68,7 @@ def test_what_nobody_tells_is_not_guessed() -> None:
     unlimited = rooms({(DEMAND.format("Zone"), HERE): None})[HERE, "on-demand"]
     assert (unlimited.allowed, unlimited.nodes, unlimited.bound) == (float("inf"), None, "")
     both = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Zone"), THERE): None}
-    assert next(iter(rooms(both))) == (THERE, "on-demand"), "no bound is most room"
+    assert next(iter(rooms(both))) == (THERE, "on-demand"), "unlimited first"
 
 
 def test_requests_count_with_all_their_nodes() -> None:
@@ -77,7 +77,7 @@ def test_requests_count_with_all_their_nodes() -> None:
     assert (room.used, room.nodes) == (24, 2)
 
 
-def test_zones_with_room_stand_first() -> None:
+def test_zones_are_sorted_by_available_nodes() -> None:
     allowed = {
         (DEMAND.format("Zone"), HERE): 8.0,
         (SPOT.format("Zone"), HERE): 0.0,

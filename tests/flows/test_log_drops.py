@@ -1,4 +1,4 @@
-"""Logs through connections that break: every byte once, in order, from a real machine."""
+"""Logs through dropping connections to a real machine: every byte once and in order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def whole_log() -> bytes:
         pytest.param(False, 2, 100, marks=MORE),
     ],
 )
-async def test_every_byte_once_through_many_drops(
+async def test_log_is_complete_after_dropped_connections(
     stack: Tpuctl, tmp_path: Path, has_bucket: bool, seed: int, cuts: int
 ) -> None:
     """With the bucket at hand, the end of an ended job's log comes from there."""

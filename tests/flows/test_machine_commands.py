@@ -1,4 +1,4 @@
-"""The commands that reach machines and look at jobs, typed as users do, on a slice of three."""
+"""ssh, cp, forward, status and explain, run as commands on a slice with three job workers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def shell(
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
-def test_a_command_on_all_workers(shell: Shell) -> None:
+def test_ssh_on_all_workers(shell: Shell) -> None:
     line = "echo out; echo err >&2; exit $(($(hostname | tail -c 2) == 2 ? 5 : 0))"
     code, out, stderr = shell.run("ssh", "--all-workers", "--", line)
     assert code == 5
@@ -134,13 +134,15 @@ def test_a_command_on_all_workers(shell: Shell) -> None:
         (("explain", "nothing"), "nothing"),
     ],
 )
-def test_what_is_not_there_is_named(shell: Shell, arguments: tuple[str, ...], says: str) -> None:
+def test_unknown_worker_and_job_are_reported(
+    shell: Shell, arguments: tuple[str, ...], says: str
+) -> None:
     code, out, stderr = shell.run(*arguments)
     assert code == (1 if arguments[0] == "explain" else 2)
     assert says in stderr + out
 
 
-def test_copies_both_ways(shell: Shell) -> None:
+def test_cp_uploads_and_downloads(shell: Shell) -> None:
     tree = shell.folder / "tree"
     (tree / "in side").mkdir(parents=True)
     (tree / "in side" / "é 안").write_text("odd")
@@ -151,12 +153,12 @@ def test_copies_both_ways(shell: Shell) -> None:
     assert stderr.count("2 files") == 4
     assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
     assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
-        "copied": [{"worker": 0, "files": 1, "bytes": 3}]
+        "workers": [{"worker": 0, "files": 1, "bytes": 3}]
     }
     assert (shell.folder / "back").read_text() == "odd"
 
 
-def test_a_port_until_ctrl_c(shell: Shell) -> None:
+def test_forward_until_ctrl_c(shell: Shell) -> None:
     with shell.going("ssh", "1", "--", "python3", "-u", "-c", SERVING) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
@@ -181,7 +183,7 @@ def test_a_port_until_ctrl_c(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_a_stack_and_its_job_are_watched(
+def test_status_watch_follows_stack_and_job(
     shell: Shell, local_cloud: server_process.LocalCloud
 ) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
@@ -202,7 +204,7 @@ def test_a_stack_and_its_job_are_watched(
                 if not steps or job_state["progress"]["step"] > steps[-1]:
                     steps.append(job_state["progress"]["step"])
         assert update["data"]["per_hour"] > 0
-        # The cloud refuses for a while: that is told, and watching goes on.
+        # The cloud denies requests for a while: reported, and watching continues.
         fault = remote_control.add_fault(
             local_cloud, "deny", method="*ListNodes*", times="unlimited"
         )
@@ -236,7 +238,7 @@ def test_a_stack_and_its_job_are_watched(
 
 
 @pytest.mark.soak
-def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
+def test_status_lines_and_explain_of_running_job(shell: Shell) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
     with shell.going("status", "--watch", "--interval", "1") as watching:
         assert watching.stdout is not None
@@ -261,7 +263,7 @@ def test_a_job_in_lines_and_in_words(shell: Shell) -> None:
     assert f"{job}: stopped with exit code 143" in out
 
 
-def test_a_failure_is_explained(shell: Shell) -> None:
+def test_explain_failed_job(shell: Shell) -> None:
     code, _, _ = shell.run("run", shell.script("failing.py", FAILING))
     assert code == 1
     code, out, stderr = shell.run("explain")
@@ -295,7 +297,7 @@ def test_a_failure_is_explained(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-async def test_a_job_is_explained_from_the_bucket_once_its_machines_are_gone(
+async def test_explain_from_bucket_after_machines_are_gone(
     make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, tmp_path: Path
 ) -> None:
     stack = make_stack()

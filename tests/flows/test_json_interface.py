@@ -1,5 +1,5 @@
-"""Programs use the command line: every answer is what the published schema says, nothing asks
-where nobody can answer, and what is repeated changes nothing."""
+"""The command line for programs: answers match the published schema, nothing prompts without a
+terminal, and repeated commands change nothing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ WITHOUT_A_STACK = (
 
 
 def command_of(line: str) -> str:
-    """The longest that there is a schema of."""
+    """The longest command name in the line that has a schema."""
     words = line.split()
     return next(name for end in (3, 2, 1) if (name := " ".join(words[:end])) in RESPONSES)
 
 
 def strict(schema: Any) -> Any:
-    """With no key but those it names: what is new has to be told of."""
+    """The schema with additional keys forbidden, so that new keys must be documented."""
     if isinstance(schema, dict):
         schema = {name: strict(value) for name, value in schema.items()}
         if "properties" in schema and "required" in schema and "title" in schema:
@@ -75,7 +75,7 @@ def bench(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def answer(bench: Bench, *arguments: str, code: int = 0) -> dict[str, Any]:
     ended, out, stderr = bench.type("--json", *arguments)
-    assert out, f"{arguments} answered nothing, and told\n{stderr}"
+    assert out, f"{arguments} printed no answer, stderr:\n{stderr}"
     found: dict[str, Any] = json.loads(out)
     assert found["exit_code"] == ended
     Draft202012Validator(ENVELOPE).validate(found)
@@ -91,7 +91,7 @@ def test_every_command_has_a_schema() -> None:
     Draft202012Validator.check_schema(events_schema())
 
 
-def test_a_key_that_is_not_told_of_is_found() -> None:
+def test_strict_schema_rejects_undocumented_keys() -> None:
     envelope = {"version": 1, "command": "stop", "status": "ok", "exit_code": 0, "diagnostics": []}
     data: dict[str, Any] = {"job": "x", "state": "stopped", "exit_code": None}
     check = Draft202012Validator(ENVELOPE)
@@ -105,7 +105,7 @@ def test_a_key_that_is_not_told_of_is_found() -> None:
 
 
 def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
-    """What is printed as things happen, each line as the schema has it."""
+    """The printed events and the envelope, validated against the schema."""
     code, out, stderr = bench.type(*arguments, "--json", "--events")
     assert code == 0, stderr
     lines: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
@@ -116,14 +116,14 @@ def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
 
 
 def quietly(bench: Bench, *arguments: str) -> str:
-    """What is answered where only problems are to be told, of which there are none."""
+    """Standard output with --quiet, where stderr must be empty."""
     code, out, stderr = bench.type(*arguments, "--quiet")
     assert (code, stderr) == (0, ""), arguments
     return out
 
 
-def test_a_life_in_envelopes(bench: Bench) -> None:
-    """One stack and a job, with each command on the way: its answer, and that again is no harm."""
+def test_stack_lifecycle_in_json(bench: Bench) -> None:
+    """One stack and a job through every command: valid answers, and repeating is harmless."""
     done = set()
 
     def good(*arguments: str) -> Any:
@@ -167,7 +167,7 @@ def test_a_life_in_envelopes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("line", WITHOUT_A_STACK)
-def test_an_answer_that_needs_no_stack(
+def test_json_of_commands_without_stack(
     bench: Bench,
     line: str,
     capsys: pytest.CaptureFixture[str],
@@ -221,7 +221,7 @@ def test_an_answer_that_needs_no_stack(
         ("doctor --nonesuch", 2),
     ],
 )
-def test_a_failure_in_an_envelope(
+def test_json_of_failed_commands(
     bench: Bench,
     command: str,
     code: int,
@@ -241,7 +241,7 @@ def test_a_failure_in_an_envelope(
     [("up", "--yes"), ("run --up train.py", "--yes"), ("local reset", "--yes")],
 )
 @pytest.mark.parametrize("as_json", [False, True])
-def test_nobody_is_asked_without_a_terminal(
+def test_commands_do_not_prompt_without_terminal(
     bench: Bench,
     command: str,
     flag: str,
@@ -259,7 +259,7 @@ def test_nobody_is_asked_without_a_terminal(
     assert flag in (captured.out if as_json else captured.err)
 
 
-def test_quiet_tells_problems(
+def test_quiet_prints_errors(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bench.folder)
@@ -270,7 +270,7 @@ def test_quiet_tells_problems(
 
 
 @pytest.mark.parametrize(("fault", "code"), [("stockout", 75), ("quota", 76)])
-def test_what_the_cloud_has_not_is_told_by_its_number(
+def test_missing_capacity_and_quota_exit_codes(
     project: Project, null_cloud: LocalCloud, fault: str, code: int
 ) -> None:
     bench = project.stack()

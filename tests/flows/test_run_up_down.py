@@ -1,5 +1,5 @@
-"""`run --up --down`: whatever happens to a job, its stack goes, and the exit code tells the first
-thing that went wrong."""
+"""`run --up --down`: the stack is taken down whatever happens to the job, and the exit code is that
+of the first error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def script(stack: Tpuctl, text: str) -> str:
 
 
 def begin(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
-    """As CI systems start commands: nobody sits there."""
+    """Start a command like a CI system, without a terminal."""
     return subprocess.Popen(
         [*TPUCTL, *arguments],
         cwd=stack.stack_file.parent,
@@ -56,7 +56,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 def left_of(stack: Tpuctl) -> list[str]:
-    """Addresses of all that exists of a stack and costs money, but for its bucket."""
+    """Addresses of a stack's billable resources, except for its bucket."""
     items = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
     return [item.address for item in items if item.is_billable and item.kind != "bucket"]
 
@@ -65,7 +65,7 @@ def take_away(stack: Tpuctl) -> None:
     asyncio.run(Tpuctl(stack.stack_file, cloud="local").down(delete_bucket=True))
 
 
-def test_it_goes_up_and_down_around_a_job_that_fails(make_stack: MakeStack) -> None:
+def test_run_up_down_with_failing_job(make_stack: MakeStack) -> None:
     stack = make_stack()
     job = script(stack, "print('hello', flush=True)\nraise SystemExit(6)\n")
     done = subprocess.run(
@@ -85,7 +85,7 @@ def test_it_goes_up_and_down_around_a_job_that_fails(make_stack: MakeStack) -> N
     assert (states["node"], states["bucket"]) == ("deleted", "kept")
     assert left_of(stack) == []
     log = asyncio.run(read_log(stack))
-    assert log == b"hello\n", "the bucket stays, with the job in it"
+    assert log == b"hello\n", "the bucket with the job is kept"
     take_away(stack)
 
 
@@ -95,7 +95,7 @@ async def read_log(stack: Tpuctl) -> bytes:
     return await again.store.get_bytes(record.log_name(0))
 
 
-def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack) -> None:
+def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: MakeStack) -> None:
     stack = make_stack()
     folder = stack.stack_file.parent
     job = script(stack, ENDLESS)
@@ -128,8 +128,8 @@ def test_ctrl_c_leaves_job_and_stack_and_another_ends_both(make_stack: MakeStack
 
 
 @pytest.mark.soak
-def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
-    """An interrupt where nobody could press once more, which some systems send before they kill."""
+def test_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
+    """SIGINT without a terminal, which some CI systems send before SIGKILL."""
     stack = make_stack()
     job = script(stack, ENDLESS)
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
@@ -143,10 +143,10 @@ def test_a_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
 
 
 @pytest.mark.soak
-def test_a_stack_that_cannot_be_taken_down_is_told(
+def test_failed_down_is_reported_with_exit_code(
     make_stack: MakeStack, local_cloud: LocalCloud
 ) -> None:
-    """With the job's exit code where it failed, else with that of taking down."""
+    """With the job's exit code if it failed, otherwise with that of `down`."""
     stack = make_stack()
     job = script(stack, ENDLESS)
     denied = {"method": "DeleteNode", "name": stack.stack.names.node, "times": "unlimited"}
@@ -154,7 +154,7 @@ def test_a_stack_that_cannot_be_taken_down_is_told(
     with begin(stack, "run", "--up", "--down", "--yes", job) as running:
         read_until(running, "it runs\n")
         running.terminate()
-        running.send_signal(signal.SIGINT)  # as some systems do, one after the other
+        running.send_signal(signal.SIGINT)  # as some CI systems do
         _, stderr = running.communicate(timeout=90)
     assert running.returncode == 143, stderr
     assert "error: Cannot take the stack down" in stderr
@@ -174,19 +174,17 @@ def on(project: Project) -> tuple[Bench, str]:
     return bench, script(bench.stack, "print('never')\n")
 
 
-async def test_an_up_that_fails_half_way_is_taken_away(
-    project: Project, null_cloud: LocalCloud
-) -> None:
+async def test_failed_up_is_taken_down(project: Project, null_cloud: LocalCloud) -> None:
     bench, job = on(project)
     remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     code, out, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
     assert (code, out) == (75, ""), stderr
-    assert stderr.index("error: ") < stderr.index("delete account/"), "first what went wrong"
+    assert stderr.index("error: ") < stderr.index("delete account/"), "the error comes first"
     kinds = {item.kind for item in (await bench.again().status()).inventory}
     assert kinds == {"bucket"}
 
 
-async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: LocalCloud) -> None:
+async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalCloud) -> None:
     bench, job = on(project)
     node = bench.stack.stack.names.node
     fault = remote_control.add_fault(null_cloud, "hold", method="CreateNode", name=node)
@@ -212,7 +210,7 @@ async def test_an_interrupted_up_is_taken_away(project: Project, null_cloud: Loc
     assert kinds == {"bucket"}
 
 
-async def test_what_is_refused_beforehand_touches_nothing(project: Project) -> None:
+async def test_rejected_run_changes_nothing(project: Project) -> None:
     bench, job = on(project)
     await bench.provision()
     (bench.folder / "job" / "broken.py").write_text("if\n", "utf-8")
@@ -233,7 +231,7 @@ async def test_what_is_refused_beforehand_touches_nothing(project: Project) -> N
     assert (await bench.again().status()).inventory == ()
 
 
-async def test_programs_do_the_same(make_stack: MakeStack) -> None:
+async def test_python_api_run_up_down(make_stack: MakeStack) -> None:
     stack = make_stack()
     folder = stack.stack_file.parent
     job = folder / script(stack, "raise SystemExit(3)\n")
@@ -241,7 +239,7 @@ async def test_programs_do_the_same(make_stack: MakeStack) -> None:
         broken = folder / "broken.py"
         broken.write_text("if\n")
         await stack.run(broken, up=True, down=True)
-    assert (await stack.status()).inventory == (), "nothing was begun"
+    assert (await stack.status()).inventory == (), "nothing was created"
     assert await stack.run(job, up=True, down=True) == 3
     assert [item.kind for item in (await stack.status()).inventory] == ["bucket"]
     await stack.down(delete_bucket=True)

@@ -1,4 +1,4 @@
-"""The same stack brought up by two programs at the same moment: each meets what the other makes."""
+"""The same stack brought up by two programs at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuctl.remote.keys import default_key
 
 @pytest.fixture
 def slow_cloud(null_cloud: server_process.LocalCloud) -> Iterator[server_process.LocalCloud]:
-    """One whose creations take a moment, in which their names are taken and nothing is visible."""
+    """A cloud with slow creations, during which names are reserved but resources not visible."""
     remote_control.change_settings(null_cloud, pace="quick")
     yield null_cloud
     remote_control.change_settings(null_cloud, pace="instant", policies=[])
@@ -29,10 +29,10 @@ STACKS = {
 
 
 @pytest.mark.parametrize("kind", STACKS)
-async def test_both_succeed(
+async def test_concurrent_ups_succeed(
     slow_cloud: server_process.LocalCloud, project: Project, kind: str
 ) -> None:
-    """Both planned while nothing existed, the project included."""
+    """Both plan while nothing exists, not even the project."""
     if kind == "queued":  # so that the network is created too
         remote_control.change_settings(slow_cloud, policies=["compute.skipDefaultNetworkCreation"])
     first = project.stack(*STACKS[kind])
@@ -42,16 +42,16 @@ async def test_both_succeed(
     plans = [await bench.stack.plan() for bench in (first, second)]
     await asyncio.gather(first.stack.provision(plans[0]), second.stack.provision(plans[1]))
     remote_control.change_settings(slow_cloud, pace="instant")
-    for bench in (first, second):  # the keys of both are let in
+    for bench in (first, second):  # both SSH keys are authorized
         assert (await bench.stack.plan()).plan.is_empty
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
 
 
 @pytest.mark.parametrize("times", [1, "unlimited"])
-async def test_a_project_that_appears_between_two_listings_is_asked_again(
+async def test_denied_listing_is_retried_for_new_project(
     slow_cloud: server_process.LocalCloud, project: Project, times: int | str
 ) -> None:
-    """Google denies what is in a project that is not there: to the listings that came before it."""
+    """Google denies listings in a project that does not exist yet."""
     bench = project.stack()
     await bench.provision()
     text = "Permission 'tpu.queuedResources.list' denied on resource (or it may not exist)."

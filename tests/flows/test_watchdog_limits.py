@@ -1,4 +1,4 @@
-"""Machines that enforce their stack's limits themselves, on the local cloud's real machines."""
+"""Machines that enforce their stack's limits themselves, on real machines of the local cloud."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
-STATE = "../root/.tpuctl/watch/watch.json"  # of a watch that root started, from another's home
+STATE = "../root/.tpuctl/watch/watch.json"  # of a watchdog started by root
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ async def until_deleted(stack: Tpuctl) -> None:
     async def probe() -> bool | None:
         return True if not await nodes(stack) else None
 
-    await async_until(probe, "the node going by itself")
+    await async_until(probe, "the node deleting itself")
 
 
 async def nodes(stack: Tpuctl) -> list[Any]:
@@ -65,7 +65,7 @@ async def orders(transport: Transport) -> dict[str, Any]:
     return dict(json.loads(done.check("reading the orders").stdout))
 
 
-async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
+async def test_idle_node_deletes_itself(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 5s}\n")
     await stack.up()
     await until_deleted(stack)
@@ -73,7 +73,7 @@ async def test_an_idle_node_goes_by_itself(make_stack: MakeStack) -> None:
 
 
 @pytest.mark.soak
-async def test_a_deletion_that_is_refused_is_tried_again(
+async def test_watchdog_retries_denied_deletion(
     make_stack: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_stack(extra="limits: {idle: 5s}\n")
@@ -86,7 +86,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
             text = (await worker.run(["cat", STATE])).stdout
             return json.loads(text).get("failure") or None
 
-        assert "HTTP 403" in await async_until(probe, "the refusal being told")
+        assert "HTTP 403" in await async_until(probe, "the error being reported")
     await until_deleted(stack)
     assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
 
@@ -94,7 +94,7 @@ async def test_a_deletion_that_is_refused_is_tried_again(
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)
-async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> None:
+async def test_idle_controller_deletes_its_node_too(make_stack: MakeStack) -> None:
     stack = make_stack(runtime="auto, kind: node", extra="limits: {idle: 6s}\n")
     await stack.up()
     assert [item.address.partition("/")[0] for item in await left(stack)] != []
@@ -102,7 +102,7 @@ async def test_a_controller_takes_its_node_with_it(make_stack: MakeStack) -> Non
     async def probe() -> bool | None:
         return True if not await left(stack) else None
 
-    await async_until(probe, "node and controller going by themselves")
+    await async_until(probe, "node and controller deleting themselves")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -115,7 +115,7 @@ async def left(stack: Tpuctl) -> list[Any]:
     ]
 
 
-async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> None:
+async def test_node_without_limits_has_no_watchdog(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: null}\n")
     await stack.up()
     (node,) = await nodes(stack)
@@ -124,9 +124,7 @@ async def test_a_node_without_limits_is_told_of_none(make_stack: MakeStack) -> N
     )
 
 
-async def test_a_running_job_keeps_its_node_and_nothing_else_does(
-    make_stack: MakeStack, tmp_path: Path
-) -> None:
+async def test_running_job_keeps_node_alive(make_stack: MakeStack, tmp_path: Path) -> None:
     stack = make_stack(extra="limits: {idle: 10s}\n")
     await stack.up()
     script = tmp_path / "job" / "wait.py"
@@ -141,7 +139,7 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
         worker = (await machines(stack, exits))[0]
         state = (await ensure_watchdogs({0: worker}))[0]
         assert not state.was_started, "it started with the machine"
-    # Three times the limit, counted by the watch's own looks: it has seen the job in each.
+    # Three times the limit, counted in heartbeats: each has seen the job.
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
         states = []
@@ -160,7 +158,7 @@ async def test_a_running_job_keeps_its_node_and_nothing_else_does(
 
 
 @pytest.mark.soak
-async def test_a_node_goes_at_its_age_though_a_job_runs(
+async def test_max_hours_deletes_node_despite_running_job(
     make_stack: MakeStack, tmp_path: Path
 ) -> None:
     stack = make_stack(extra="limits: {max_hours: 0.004, idle: null}\n")  # 14 seconds
@@ -174,7 +172,7 @@ async def test_a_node_goes_at_its_age_though_a_job_runs(
     await until_deleted(stack)
 
 
-async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack) -> None:
+async def test_user_startup_script_runs_with_watchdog(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("tpu: {", "tpu: {startup_script: begin.sh, "), "utf-8")
@@ -193,29 +191,29 @@ async def test_the_users_own_startup_script_runs_as_before(make_stack: MakeStack
     await stack.down(delete_bucket=True)
 
 
-async def test_a_watch_that_is_not_there_is_started_over_ssh(make_stack: MakeStack) -> None:
+async def test_missing_watchdog_is_started_over_ssh(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        # Two, where the login came before the startup script did.
+        # There are two if the login came before the startup script.
         read = (
             "import glob, json; "
             "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watch/*n')))"
         )
         stop = f'kill $(python3 -c "{read}")'
-        (await worker.run(["sh", "-c", stop])).check("stopping the watch")
+        (await worker.run(["sh", "-c", stop])).check("stopping the watchdog")
 
         async def probe() -> bool | None:
             return (await ensure_watchdogs({0: worker}))[0].was_started or None
 
-        await async_until(probe, "the watch being started")
+        await async_until(probe, "the watchdog being started")
         assert not (await ensure_watchdogs({0: worker}))[0].was_started
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.soak
-async def test_new_limits_reach_a_watch_at_work(make_stack: MakeStack) -> None:
+async def test_running_watchdog_gets_new_limits(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
     again = make_stack(name=stack.stack.name, extra="limits: {idle: 5s}\n")
@@ -225,7 +223,7 @@ async def test_new_limits_reach_a_watch_at_work(make_stack: MakeStack) -> None:
     await until_deleted(again)
 
 
-async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack) -> None:
+async def test_machines_test_bucket_access(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
     said: list[str] = []
@@ -246,8 +244,8 @@ async def test_a_machine_proves_that_it_may_use_the_bucket(make_stack: MakeStack
 
 
 @pytest.mark.soak
-async def test_workers_of_a_slice_tell_each_other_of_their_jobs(make_stack: MakeStack) -> None:
-    """A login on worker 3 alone keeps the whole slice."""
+async def test_login_on_one_worker_keeps_slice_alive(make_stack: MakeStack) -> None:
+    """A login on worker 3 keeps the whole slice."""
     stack = make_stack(type_name="v2-32", zone="europe-west4-a", extra="limits: {idle: 5s}\n")
     await stack.up()
     async with AsyncExitStack() as exits:
