@@ -24,7 +24,7 @@ REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
 
 @dataclass(frozen=True)
 class Shell:
-    """Somebody's shell: a home and a project of their own, and nothing known of Google but this."""
+    """A user's shell with a separate home and project, configured for the local cloud."""
 
     cloud: server_process.LocalCloud
     project: str

@@ -17,7 +17,7 @@ PLAYBOOK = Path(__file__).with_name("playbook.yml")
 
 
 @pytest.mark.malformed  # numbers where int64 is described; fields of its own on buckets
-def test_a_playbook(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
+def test_ansible_playbook_runs(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
     key, output_file = shell.home / "key", shell.home / "seen.json"
     shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
     values = {"project": shell.project, "zone": US_ZONE, "key": key, "seen": output_file}

@@ -17,7 +17,9 @@ PROGRAM = Path(__file__).with_name("libcloud_compute.py")
 
 
 @pytest.mark.malformed  # a fingerprint "na" of metadata, a body where none is described
-def test_life_of_an_instance(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
+def test_libcloud_creates_and_deletes_instance(
+    shell: Any, google: Any, programs: Callable[[str], Path]
+) -> None:
     done = shell.run(programs("libcloud") / "python", PROGRAM, shell.project, US_ZONE)
     assert json.loads(done.stdout) == {
         "size": 2048,

@@ -69,7 +69,7 @@ print(files.find(bucket))
 
 @pytest.mark.parametrize("where", ["shell", "machine"])
 def test_gcsfs(python: str, shell: dict[str, str], where: str) -> None:
-    """On a machine no variable names the local cloud: gcsfs takes the proxy, as it is told to."""
+    """On a machine no variable names the local cloud: gcsfs is configured to use the proxy."""
     variables = dict(shell)
     if where == "machine":
         del variables["STORAGE_EMULATOR_HOST"]
@@ -92,9 +92,7 @@ print(int(tensorstore.open(spec).result()[5, 5].read().result()))
 """
 
 
-def test_tensorstore_which_jax_keeps_its_checkpoints_with(
-    python: str, shell: dict[str, str]
-) -> None:
+def test_tensorstore(python: str, shell: dict[str, str]) -> None:
     assert run_program(python, TENSORSTORE, shell) == ["7"]
 
 
@@ -107,7 +105,7 @@ print(http.request(url)[0].status)
 """
 
 
-def test_httplib2_as_googles_api_client_uses_it(python: str, shell: dict[str, str]) -> None:
+def test_httplib2_with_google_api_client(python: str, shell: dict[str, str]) -> None:
     """It takes proxies where PySocks is installed."""
     assert run_program(python, HTTPLIB2, shell) == ["200"]
 

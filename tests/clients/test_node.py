@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("node_clients.js")
 
 
 @pytest.mark.malformed  # a body of "" where none is described
-def test_the_five_clients(shell: Any, google: Any, node_modules: Path) -> None:
+def test_node_clients(shell: Any, google: Any, node_modules: Path) -> None:
     done = shell.run("node", PROGRAM, shell.project, US_ZONE, NODE_PATH=str(node_modules))
     assert json.loads(done.stdout) == {
         "project": shell.project,

@@ -41,7 +41,7 @@ NODES = {
 
 
 @pytest.mark.parametrize("kind", ["tpu", "cpu"])
-def test_a_cluster_of_one(
+def test_ray_cluster_of_one_node(
     shell: Any, google: Any, programs: Callable[[str], Path], kind: str
 ) -> None:
     shipped = shell.write("shipped", "shipped\n")

@@ -21,12 +21,12 @@ from tpuctl.emulator.client.shell_record import RECORD
 from tpuctl.emulator.machines.certificate_authority import Authority
 
 ROOT = str(Path(__file__).resolve().parents[2])
-# What decides where programs go, and is not to come from whoever runs the tests.
+# Variables that configure endpoints; not inherited from the environment of the test run.
 LEADING = ("proxy", "cloudsdk", "google", "gce_", "storage_", "tpuctl_", "boto", "ca_bundle", "ssl")
 
 
 class Shell:
-    """Somebody's bash, with a home and a few variables of their own."""
+    """A user's bash, with a separate home and a few variables."""
 
     def __init__(self, folder: Path, local_home: Path) -> None:
         self.home = folder / "me"
@@ -121,7 +121,7 @@ print(iam_admin_v1.IAMClient().create_service_account(asked).email)
 """
 
 
-def test_googles_clients_work_with_plain_defaults(shell: Shell) -> None:
+def test_google_clients_work_with_defaults(shell: Shell) -> None:
     assert shell.python(CLIENTS) == [
         "local-project text 3000000",
         "[] local-project",
@@ -133,7 +133,7 @@ def test_googles_clients_work_with_plain_defaults(shell: Shell) -> None:
     ]
 
 
-def test_gcloud_and_gsutil_work_and_the_users_configuration_is_left_alone(shell: Shell) -> None:
+def test_gcloud_and_gsutil_work_without_changing_user_configuration(shell: Shell) -> None:
     require_gcloud()
     user_configuration = shell.home / ".config" / "gcloud" / "configurations" / "config_work"
     user_configuration.parent.mkdir(parents=True)
@@ -165,7 +165,7 @@ def variables_of(text: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in ("_", "SHLVL")}
 
 
-def test_there_is_a_way_back_however_often_it_was_set(shell: Shell) -> None:
+def test_environment_is_restored_after_repeated_use(shell: Shell) -> None:
     user_settings = {
         "https_proxy": "http://me:p%20w@proxy.company.com:3128",
         "NO_PROXY": "intranet.company.com,.googleapis.com",
@@ -197,7 +197,7 @@ def test_there_is_a_way_back_however_often_it_was_set(shell: Shell) -> None:
     assert "p%20w" not in "".join(value for name, value in between.items() if name != RECORD)
 
 
-def test_what_it_writes_is_the_users_alone_to_read(shell: Shell, home: Path) -> None:
+def test_files_are_private(shell: Shell, home: Path) -> None:
     shell.pointed("true", https_proxy="http://me:secret@127.0.0.1:9")
     assert home.stat().st_mode & 0o777 == 0o700
     names = ("boto", "certificates.pem", "credentials.json", "gcloud/configurations/config_local")
@@ -212,7 +212,7 @@ def test_what_it_writes_is_the_users_alone_to_read(shell: Shell, home: Path) -> 
     assert not [path for path in shell.home.rglob("*") if path.is_file()]
 
 
-def test_json_and_another_project(shell: Shell, home: Path) -> None:
+def test_json_output_and_project_option(shell: Shell, home: Path) -> None:
     answer = json.loads(shell.output("tpuctl local env --json --project lab-project"))["data"]
     assert answer["set"]["GOOGLE_CLOUD_PROJECT"] == "lab-project"
     assert answer["unset"] == []
@@ -248,9 +248,7 @@ def port_of(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
-    shell: Shell, tmp_path: Path
-) -> None:
+async def test_other_hosts_keep_their_proxy_settings(shell: Shell, tmp_path: Path) -> None:
     outside = Authority(tmp_path / "outside")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -275,7 +273,7 @@ async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
     )
     assert result.startswith("outside")
     assert asked == ["files.company.com:443"]
-    # Without a proxy of its own, the shell goes there straight: nobody knows that host.
+    # Without a proxy, the shell connects directly: the host is unknown.
     done = await asyncio.to_thread(
         shell.run, 'eval "$(tpuctl local env)"; curl -sS https://files.company.invalid/'
     )
@@ -286,9 +284,7 @@ async def test_other_hosts_are_reached_as_the_shell_reached_them_before(
 
 
 @pytest.mark.soak
-def test_a_local_cloud_started_again_in_such_a_shell_is_reached_as_before(
-    shell: Shell, home: Path
-) -> None:
+def test_restarted_local_cloud_is_reachable_from_configured_shell(shell: Shell, home: Path) -> None:
     look = "import google.auth; from google.cloud import tpu_v2; print(len(list(tpu_v2.TpuClient()"
     look += ".list_nodes(parent='projects/local-project/locations/us-central1-b', timeout=20))))"
     result = shell.pointed(
@@ -306,7 +302,7 @@ def test_a_local_cloud_started_again_in_such_a_shell_is_reached_as_before(
         assert not {RECORD, "CLOUDSDK_CONFIG", "STORAGE_EMULATOR_HOST"} & {*around}
 
 
-def test_it_starts_the_local_cloud_and_says_so_where_it_is_not_read(
+def test_local_cloud_is_started_and_reported_on_stderr(
     tmp_path: Path,
 ) -> None:
     other = tmp_path / "cloud"
@@ -321,7 +317,7 @@ def test_it_starts_the_local_cloud_and_says_so_where_it_is_not_read(
         server_process.stop(other)
 
 
-def test_a_refresh_token_that_is_none_is_refused_in_googles_words(shell: Shell) -> None:
+def test_invalid_refresh_token_gets_google_error(shell: Shell) -> None:
     program = """
 import google.auth.transport.requests
 from google.auth.exceptions import RefreshError
@@ -339,7 +335,7 @@ for token in ("x", None):
     assert shell.python(program)[0] == "invalid_grant: Bad Request"
 
 
-def test_a_token_is_refreshed_where_older_clients_ask_for_it(shell: Shell) -> None:
+def test_token_refresh_of_older_clients(shell: Shell) -> None:
     program = """
 import json, os
 import google.auth.transport.requests
@@ -357,7 +353,7 @@ for uri in ("accounts.google.com/o/oauth2/token", "www.googleapis.com/oauth2/v4/
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
-def test_the_users_own_tensorflow_reads_and_writes_gs(shell: Shell) -> None:
+def test_user_tensorflow_reads_and_writes_gs(shell: Shell) -> None:
     from tpuctl.emulator.machines.images import ImageStore
 
     image = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None))
@@ -370,7 +366,7 @@ with tf.io.TFRecordWriter(path) as writer:
     writer.write(b"two")
 print([len(one.numpy()) for one in tf.data.TFRecordDataset(path)], tf.io.gfile.glob(path + "*"))
 tf.io.gfile.remove(path)
-print(tf.io.gfile.exists(path), tf.io.gfile.exists("gs://nobody/x"))
+print(tf.io.gfile.exists(path), tf.io.gfile.exists("gs://absent/x"))
 """
     (shell.home / "program.py").write_text(program)
     making = "from google.cloud import storage; storage.Client().create_bucket('tensorflow-bucket')"
@@ -384,8 +380,8 @@ print(tf.io.gfile.exists(path), tf.io.gfile.exists("gs://nobody/x"))
     ]
 
 
-def test_a_path_prefix_is_as_good_as_a_header_and_links_keep_it(shell: Shell, home: Path) -> None:
-    """Clients that are told one address of Cloud Storage send no token."""
+def test_token_path_prefix_replaces_header_and_stays_in_links(shell: Shell, home: Path) -> None:
+    """Clients with a custom endpoint of Cloud Storage send no token."""
     cloud = server_process.status(home)
     assert cloud is not None
     root = f"{cloud.url}/t/{cloud.token}"

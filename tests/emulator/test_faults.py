@@ -48,7 +48,7 @@ def networks(cloud: Any) -> Any:
 
 
 @both
-async def test_unavailable_strikes_before_anything_is_done(cloud: Any, transport: str) -> None:
+async def test_unavailable_applies_before_the_action(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "unavailable", method="CreateNode", times=2)
     for count in (1, 2):
@@ -62,7 +62,7 @@ async def test_unavailable_strikes_before_anything_is_done(cloud: Any, transport
 
 
 @both
-async def test_a_lost_answer_leaves_what_was_done(cloud: Any, transport: str) -> None:
+async def test_lost_response_keeps_the_action(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "lost", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)) as caught:
@@ -76,7 +76,7 @@ async def test_a_lost_answer_leaves_what_was_done(cloud: Any, transport: str) ->
 
 
 @both
-async def test_a_dropped_request_leaves_nothing(cloud: Any, transport: str) -> None:
+async def test_dropped_request_has_no_effect(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "dropped", method="CreateNode")
     with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)):
@@ -85,7 +85,7 @@ async def test_a_dropped_request_leaves_nothing(cloud: Any, transport: str) -> N
     assert await used(cloud, fault) == 1
 
 
-async def test_a_cut_answer_has_not_one_byte(cloud: Any) -> None:
+async def test_lost_response_sends_no_bytes(cloud: Any) -> None:
     await add(cloud, "lost", method="buckets.insert")
     reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
     body = b'{"name": "made"}'
@@ -100,7 +100,7 @@ async def test_a_cut_answer_has_not_one_byte(cloud: Any) -> None:
 
 
 @both
-async def test_at_strikes_the_one_request_of_that_number(cloud: Any, transport: str) -> None:
+async def test_at_applies_to_the_nth_request(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "unavailable", method="ListNodes", at=3)
     assert await asyncio.to_thread(nodes, client) == []
@@ -112,7 +112,7 @@ async def test_at_strikes_the_one_request_of_that_number(cloud: Any, transport: 
     assert (fault_state["seen"], fault_state["used"], fault_state["spent"]) == (3, 1, True)
 
 
-async def test_unlimited_goes_on_until_it_is_removed(cloud: Any) -> None:
+async def test_unlimited_applies_until_removed(cloud: Any) -> None:
     client = cloud.tpu()
     fault = await add(cloud, "unavailable", times="unlimited")
     for _ in range(5):
@@ -140,7 +140,7 @@ async def test_an_error_of_any_code_and_text(cloud: Any, transport: str) -> None
 
 
 @both
-async def test_quota_in_a_zone_says_what_google_says(cloud: Any, transport: str) -> None:
+async def test_zone_quota_error_matches_google(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "quota", zone=ZONE, limit="TPUV3", number=4)
     with pytest.raises((exceptions.ResourceExhausted, exceptions.TooManyRequests)) as caught:
@@ -157,7 +157,7 @@ async def test_quota_in_a_zone_says_what_google_says(cloud: Any, transport: str)
     assert await used(cloud, fault) == 1
 
 
-async def test_a_fault_of_another_place_leaves_this_one_alone(cloud: Any) -> None:
+async def test_fault_applies_only_to_its_zone(cloud: Any) -> None:
     client = cloud.tpu()
     elsewhere = [
         await add(cloud, "quota", zone="us-central1-b"),
@@ -177,7 +177,7 @@ async def test_a_fault_of_another_place_leaves_this_one_alone(cloud: Any) -> Non
         await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
 
 
-async def test_mutating_is_all_that_changes_something(cloud: Any) -> None:
+async def test_mutating_matches_all_mutations(cloud: Any) -> None:
     client, storage = cloud.tpu(), cloud.storage()
     await add(cloud, "deny", method="mutating", times="unlimited")
     assert await asyncio.to_thread(nodes, client) == []
@@ -190,7 +190,7 @@ async def test_mutating_is_all_that_changes_something(cloud: Any) -> None:
         await asyncio.to_thread(networks(cloud).delete_unary, project=PROJECT, network="default")
 
 
-async def test_storage_by_the_names_of_its_own_api(cloud: Any) -> None:
+async def test_storage_methods_have_json_api_names(cloud: Any) -> None:
     bucket = cloud.storage().bucket("a-bucket")
     await asyncio.to_thread(bucket.create, timeout=10)
     blob = bucket.blob("a/b")
@@ -221,7 +221,7 @@ async def test_storage_by_the_names_of_its_own_api(cloud: Any) -> None:
     assert await used(cloud, fault) == 1
 
 
-async def test_a_lost_upload_is_there_when_it_is_repeated(cloud: Any) -> None:
+async def test_lost_upload_response_keeps_object(cloud: Any) -> None:
     bucket = cloud.storage().bucket("a-bucket")
     await asyncio.to_thread(bucket.create, timeout=10)
     fault = await add(cloud, "lost", method="storage.objects.insert")
@@ -236,7 +236,7 @@ async def test_a_lost_upload_is_there_when_it_is_repeated(cloud: Any) -> None:
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"mine"
 
 
-async def test_a_large_upload_hears_the_refusal(cloud: Any) -> None:
+async def test_large_upload_receives_error(cloud: Any) -> None:
     await asyncio.to_thread(cloud.storage().create_bucket, "a-bucket", timeout=10)
     await add(cloud, "deny", method="storage.objects.insert")
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name=large"
@@ -245,7 +245,7 @@ async def test_a_large_upload_hears_the_refusal(cloud: Any) -> None:
     assert answer.json()["error"]["errors"][0]["reason"] == "forbidden"
 
 
-async def test_compute_refuses_in_its_own_shape(cloud: Any) -> None:
+async def test_compute_errors_have_legacy_format(cloud: Any) -> None:
     client = networks(cloud)
     fault = await add(cloud, "error", method="google.cloud.compute.v1.Networks/*", http=418)
     answer = await asyncio.to_thread(
@@ -263,7 +263,7 @@ async def test_compute_refuses_in_its_own_shape(cloud: Any) -> None:
     assert "Quota 'CPUS' exceeded." in str(caught.value)
 
 
-async def test_an_operation_can_be_made_to_fail(cloud: Any) -> None:
+async def test_operation_fails(cloud: Any) -> None:
     client = cloud.tpu()
     fault = await add(cloud, "error", method="CreateNode", like="reservation", operation=True)
     operation = await asyncio.to_thread(create, client)
@@ -274,7 +274,7 @@ async def test_an_operation_can_be_made_to_fail(cloud: Any) -> None:
     assert "boot" not in cloud.host.called
 
 
-async def test_a_slow_operation_takes_that_much_longer(make_cloud: Any) -> None:
+async def test_slow_operation_takes_longer(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     fault = await add(cloud, "slow", method="CreateNode", seconds=3600)
@@ -287,7 +287,7 @@ async def test_a_slow_operation_takes_that_much_longer(make_cloud: Any) -> None:
 
 
 @both
-async def test_a_slow_call_is_answered_late(cloud: Any, transport: str) -> None:
+async def test_slow_call_is_delayed(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     fault = await add(cloud, "slow", method="ListNodes", seconds=3600)
 
@@ -306,7 +306,7 @@ def compute(cloud: Any, client: Any) -> Any:
     return cloud.keep(client(**cloud.options()))
 
 
-async def test_a_slow_operation_of_compute(cloud: Any) -> None:
+async def test_slow_compute_operation(cloud: Any) -> None:
     fault = await add(cloud, "slow", method="Networks/Insert", seconds=3600)
     client = networks(cloud)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
@@ -320,7 +320,7 @@ async def test_a_slow_operation_of_compute(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lost", "dropped"])
-async def test_compute_with_its_connection_cut(cloud: Any, kind: str) -> None:
+async def test_lost_compute_response(cloud: Any, kind: str) -> None:
     fault = await add(cloud, kind, method="google.cloud.compute.v1.Networks/Insert")
     client = networks(cloud)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
@@ -337,7 +337,7 @@ async def test_compute_with_its_connection_cut(cloud: Any, kind: str) -> None:
     assert await used(cloud, fault) == 1
 
 
-async def test_an_operation_of_compute_with_computes_own_code(cloud: Any) -> None:
+async def test_compute_operation_fails_with_compute_code(cloud: Any) -> None:
     fields = {"method": "Networks/Insert", "like": "compute-stockout", "operation": True}
     fault = await add(cloud, "error", **fields)
     client, operations = networks(cloud), compute(cloud, compute_v1.GlobalOperationsClient)

@@ -61,7 +61,7 @@ def list_nodes(cloud: server_process.LocalCloud) -> int:
         return session.get(cloud.url + NODES, headers=headers, timeout=20).status_code
 
 
-def test_a_fault_from_its_beginning_to_its_end(
+def test_fault_lifecycle(
     capsys: pytest.CaptureFixture[str], cloud: server_process.LocalCloud
 ) -> None:
     assert run(["local", "fault", "add", "unavailable", "--method", "ListNodes"]) == 0
@@ -78,7 +78,7 @@ def test_a_fault_from_its_beginning_to_its_end(
     assert remote_control.faults(cloud) == []
 
 
-def test_every_option_arrives(
+def test_every_option_is_passed(
     capsys: pytest.CaptureFixture[str], cloud: server_process.LocalCloud
 ) -> None:
     options = (
@@ -130,7 +130,7 @@ def test_every_option_arrives(
         (["release", "lost-7"], 1, "lost-7"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_errors_name_the_invalid_value(
     capsys: pytest.CaptureFixture[str],
     cloud: server_process.LocalCloud,
     words: list[str],
@@ -165,10 +165,10 @@ def test_settings(capsys: pytest.CaptureFixture[str], cloud: server_process.Loca
     assert "allowed or denied" in capsys.readouterr().err
 
 
-def test_a_changed_pace_is_the_clouds_own(
+def test_changed_pace_is_persistent(
     capsys: pytest.CaptureFixture[str], home: Path, cloud: server_process.LocalCloud
 ) -> None:
-    """It is told by `local status`, found by those that come later, and kept over a restart."""
+    """It is shown by `local status`, used by later commands, and survives a restart."""
     answer(capsys, "set", "pace", "real")
     running = server_process.status(home)
     assert running is not None
@@ -180,7 +180,7 @@ def test_a_changed_pace_is_the_clouds_own(
     assert server_process.start(home, ssh="high").pace == "real"
 
 
-def test_reset_forgets_faults_and_settings(
+def test_reset_deletes_faults_and_settings(
     capsys: pytest.CaptureFixture[str], home: Path, cloud: server_process.LocalCloud
 ) -> None:
     answer(capsys, "set", "nodes", "denied")

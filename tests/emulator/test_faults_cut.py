@@ -55,7 +55,7 @@ async def exchange(cloud: Any, request: bytes) -> bytes:
     return answer
 
 
-async def test_a_download_ends_after_so_many_bytes(cloud: Any, bucket: Any) -> None:
+async def test_download_is_cut_after_n_bytes(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
     for path in ("/storage/v1/b/a-bucket/o/b?alt=media", "/a-bucket/b"):
         for after, arrived in ((0, 0), (1, 1), (300_000, 300_000), (None, 2 * MIB)):
@@ -68,7 +68,7 @@ async def test_a_download_ends_after_so_many_bytes(cloud: Any, bucket: Any) -> N
     assert ("get", "CUT") in await statuses(cloud)
 
 
-async def test_a_range_is_cut_in_its_own_middle(cloud: Any, bucket: Any) -> None:
+async def test_range_is_cut_in_its_middle(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
     fault = await add(cloud, method="storage.objects.get")
     request = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
@@ -76,9 +76,7 @@ async def test_a_range_is_cut_in_its_own_middle(cloud: Any, bucket: Any) -> None
     assert await used(cloud, fault) == 1
 
 
-async def test_the_official_client_goes_on_where_a_download_was_cut(
-    cloud: Any, bucket: Any
-) -> None:
+async def test_official_client_resumes_cut_download(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
     await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
     fault = await add(cloud, method="storage.objects.get", times=2, after_bytes=MIB)
@@ -86,7 +84,7 @@ async def test_the_official_client_goes_on_where_a_download_was_cut(
     assert await used(cloud, fault) == 2
 
 
-async def test_what_is_no_longer_than_that_passes_whole(cloud: Any, bucket: Any) -> None:
+async def test_shorter_body_is_not_cut(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
     fault = await add(cloud, after_bytes=4 * MIB + 1000, times="unlimited")
     await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
@@ -96,9 +94,7 @@ async def test_what_is_no_longer_than_that_passes_whole(cloud: Any, bucket: Any)
 
 
 @pytest.mark.parametrize("kind", ["media", "multipart"])
-async def test_an_upload_cut_while_it_is_sent_leaves_nothing(
-    cloud: Any, bucket: Any, kind: str
-) -> None:
+async def test_cut_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -> None:
     fault = await add(cloud, method="storage.objects.insert", after_bytes=2 * MIB)
     blob = bucket.blob("b")
 
@@ -119,7 +115,7 @@ async def test_an_upload_cut_while_it_is_sent_leaves_nothing(
     assert ("insert", "CUT") in await statuses(cloud)
 
 
-async def test_the_official_client_repeats_a_cut_upload(cloud: Any, bucket: Any) -> None:
+async def test_official_client_retries_cut_upload(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", times=2)
     blob = bucket.blob("b")
     await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
@@ -127,7 +123,7 @@ async def test_the_official_client_repeats_a_cut_upload(cloud: Any, bucket: Any)
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
 
 
-async def test_a_resumable_upload_goes_on_where_it_was_cut(cloud: Any, bucket: Any) -> None:
+async def test_cut_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
     """The request that begins the session has no data: it is let through."""
     fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
     blob = bucket.blob("b", chunk_size=2 * MIB)
@@ -136,7 +132,7 @@ async def test_a_resumable_upload_goes_on_where_it_was_cut(cloud: Any, bucket: A
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
 
 
-async def test_a_session_keeps_what_arrived_before_the_cut(cloud: Any, bucket: Any) -> None:
+async def test_upload_session_keeps_data_before_cut(cloud: Any, bucket: Any) -> None:
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=resumable&name=b"
     begun = await asyncio.to_thread(cloud.request, "POST", path, json={})
     place = begun.headers["Location"].removeprefix(cloud.url)
@@ -148,7 +144,7 @@ async def test_a_session_keeps_what_arrived_before_the_cut(cloud: Any, bucket: A
     assert (response.status_code, response.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
 
 
-async def test_the_answer_to_an_upload_can_be_cut_too(cloud: Any, bucket: Any) -> None:
+async def test_upload_response_can_be_cut(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", of="answer")
     blob = bucket.blob("b")
 
@@ -161,7 +157,7 @@ async def test_the_answer_to_an_upload_can_be_cut_too(cloud: Any, bucket: Any) -
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"data"
 
 
-async def test_a_json_answer_is_cut_after_the_cloud_acted(cloud: Any) -> None:
+async def test_json_response_is_cut_after_the_action(cloud: Any) -> None:
     client = cloud.tpu("rest")
     fault = await add(cloud, method="CreateNode", after_bytes=20)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -176,7 +172,7 @@ async def test_a_json_answer_is_cut_after_the_cloud_acted(cloud: Any) -> None:
     assert (call["status"], call["faults"]) == ("CUT", [fault])
 
 
-async def test_a_json_request_cut_while_it_is_sent_does_nothing(cloud: Any) -> None:
+async def test_cut_json_request_has_no_effect(cloud: Any) -> None:
     client = cloud.tpu("rest")
     fault = await add(cloud, method="CreateNode", of="request")
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -189,9 +185,7 @@ async def test_a_json_request_cut_while_it_is_sent_does_nothing(cloud: Any) -> N
 
 
 @pytest.mark.parametrize(("of", "is_done"), [("request", False), ("answer", True)])
-async def test_over_grpc_the_call_ends_and_the_connection_stays(
-    cloud: Any, of: str, is_done: bool
-) -> None:
+async def test_cut_grpc_call_keeps_connection(cloud: Any, of: str, is_done: bool) -> None:
     client = cloud.tpu("grpc")
     fault = await add(cloud, method="CreateNode", of=of)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -203,7 +197,7 @@ async def test_over_grpc_the_call_ends_and_the_connection_stays(
     assert bool(list(cloud.server.store.items("tpu.node"))) == is_done
 
 
-async def test_a_refusal_is_cut_like_any_answer(cloud: Any, bucket: Any) -> None:
+async def test_error_response_can_be_cut(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.get", after_bytes=5)
     answer = await exchange(cloud, b"GET /storage/v1/b/a-bucket/o/none HTTP/1.1\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -212,7 +206,7 @@ async def test_a_refusal_is_cut_like_any_answer(cloud: Any, bucket: Any) -> None
     assert await used(cloud, fault) == 1
 
 
-async def test_two_at_once_share_what_may_strike_once(cloud: Any, bucket: Any) -> None:
+async def test_concurrent_requests_use_fault_once(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB)
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name="
 

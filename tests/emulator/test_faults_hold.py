@@ -60,7 +60,9 @@ def node_names(cloud: Any) -> list[str]:
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("how", ["released", "removed"])
-async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, how: str) -> None:
+async def test_held_request_continues_after_release(
+    cloud: Any, transport: str, after: bool, how: str
+) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="CreateNode", after=after
@@ -80,7 +82,7 @@ async def test_a_held_request_goes_on(cloud: Any, transport: str, after: bool, h
     assert node_names(cloud) == [f"{PARENT}/nodes/one"]
 
 
-async def test_a_held_request_can_be_cut_off(cloud: Any) -> None:
+async def test_held_request_can_be_cut_off(cloud: Any) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
@@ -93,7 +95,7 @@ async def test_a_held_request_can_be_cut_off(cloud: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["grpc", "rest"])
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_client_killed_while_it_is_held(cloud: Any, kind: str, after: bool) -> None:
+async def test_disconnected_client_ends_held_request(cloud: Any, kind: str, after: bool) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="mutating", after=after
@@ -101,7 +103,7 @@ async def test_a_client_killed_while_it_is_held(cloud: Any, kind: str, after: bo
     with subprocess.Popen([sys.executable, "-c", PROGRAM, cloud.url, cloud.token, kind]) as client:
         await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 30)
         client.kill()
-    async with asyncio.timeout(10):  # it is noticed that nobody waits any more
+    async with asyncio.timeout(10):  # the disconnected client is detected
         while (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["waiting"]:
             await asyncio.sleep(0.01)
     await asyncio.to_thread(remote_control.remove_all_faults, handle)
@@ -110,7 +112,7 @@ async def test_a_client_killed_while_it_is_held(cloud: Any, kind: str, after: bo
     assert call["status"] in ("CUT", "CANCELLED")
 
 
-async def test_the_server_ends_although_a_request_is_held(make_cloud: Any) -> None:
+async def test_server_stops_despite_held_request(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     handle = steered(cloud)
@@ -124,7 +126,7 @@ async def test_the_server_ends_although_a_request_is_held(make_cloud: Any) -> No
     assert node_names(again) == []
 
 
-async def test_what_nobody_meets_is_not_held(cloud: Any) -> None:
+async def test_wait_held_times_out_without_request(cloud: Any) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold")
     with pytest.raises(TimedOut):

@@ -1,4 +1,4 @@
-"""Faults of single machines: which they are about, what is told of them, what is taken back."""
+"""Faults of single machines: which machines they apply to, their state, and how they are undone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     return met
 
 
-async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
+async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
     fault = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
     assert (fault["used"], fault["problem"]) == (1, "")
@@ -80,7 +80,7 @@ async def test_all_hosts_of_a_node_are_gone_or_one(cloud: Any) -> None:
     assert node.state is tpu_v2.Node.State.READY
 
 
-async def test_a_disk_is_full_until_the_fault_is_removed(cloud: Any) -> None:
+async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
     fault = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
     assert (fault["used"], fault["problem"], fault["free"]) == (1, "", 0)
@@ -96,7 +96,7 @@ async def test_a_disk_is_full_until_the_fault_is_removed(cloud: Any) -> None:
     assert cloud.host.disk_limit(SLICE[1]) is None
 
 
-async def test_a_full_disk_is_full_after_a_restart(make_cloud: Any) -> None:
+async def test_disk_full_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     await asyncio.to_thread(make_slice, cloud)
@@ -107,14 +107,14 @@ async def test_a_full_disk_is_full_after_a_restart(make_cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
-async def test_an_instance_is_a_machine_too(cloud: Any, kind: str) -> None:
+async def test_faults_apply_to_instances(cloud: Any, kind: str) -> None:
     await asyncio.to_thread(make_instance, cloud)
     await happened(cloud, await add(cloud, kind, node="controller"))
     events = cloud.host.lost if kind == "host-gone" else cloud.host.limits
     assert list(events) == [INSTANCE]
 
 
-async def test_an_instance_is_preempted(cloud: Any) -> None:
+async def test_instance_is_preempted(cloud: Any) -> None:
     await asyncio.to_thread(make_instance, cloud)
     fault = await happened(cloud, await add(cloud, "preempt", node="controller"))
     assert fault["problem"] == ""
@@ -123,7 +123,7 @@ async def test_an_instance_is_preempted(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["MIGRATE", "TERMINATE"])
-async def test_an_instance_is_maintained(cloud: Any, policy: str) -> None:
+async def test_instance_is_maintained(cloud: Any, policy: str) -> None:
     await asyncio.to_thread(make_instance, cloud, on_host_maintenance=policy)
     fault = await happened(cloud, await add(cloud, "maintenance", node="controller"))
     assert fault["problem"] == ""
@@ -134,7 +134,7 @@ async def test_an_instance_is_maintained(cloud: Any, policy: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
-async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
+async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
     with pytest.raises(NotFound, match="Node slice not found"):
         await add(cloud, kind, node="slice")
     await asyncio.to_thread(make_slice, cloud)
@@ -147,7 +147,7 @@ async def test_what_is_not_there_is_named(cloud: Any, kind: str) -> None:
     assert "Node another not found" in later["problem"]
 
 
-async def test_a_key_is_refused_by_one_worker(cloud: Any) -> None:
+async def test_one_worker_refuses_key(cloud: Any) -> None:
     fault = await add(cloud, "key-refused", node="slice", worker=1, times="unlimited")
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]

@@ -158,7 +158,7 @@ async def test_every_method_over_grpc(struck: Struck) -> None:
     assert len(names) > 100
 
 
-async def test_methods_of_service_usage_that_no_client_has(struck: Struck) -> None:
+async def test_service_usage_methods_without_client(struck: Struck) -> None:
     service = "/v1beta1/projects/local-project/services/tpu.googleapis.com"
     metrics = f"{service}/consumerQuotaMetrics"
     paths = {
@@ -201,7 +201,7 @@ async def test_every_method_of_storage(struck: Struck) -> None:
         assert error["errors"][0]["message"] == "struck", (method, verb)
 
 
-async def test_storage_by_its_xml_api(struck: Struck) -> None:
+async def test_storage_xml_api(struck: Struck) -> None:
     ways = [
         ("GET", "/x/y", "objects.get"),
         ("PUT", "/x/y", "objects.insert"),
@@ -234,7 +234,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("path", list(BATCHES))
-async def test_a_call_inside_a_batch(struck: Struck, path: str) -> None:
+async def test_call_in_batch(struck: Struck, path: str) -> None:
     """The batch is answered; a lost answer or a delay of one part is that of the whole."""
     method, line = BATCHES[path]
     body = (
@@ -248,6 +248,6 @@ async def test_a_call_inside_a_batch(struck: Struck, path: str) -> None:
     assert '"struck"' in text
 
 
-async def test_the_names_are_those_of_the_tables(struck: Struck) -> None:
+async def test_names_match_method_tables(struck: Struck) -> None:
     names = {name for name in struck.router.names() if struck.router.imitates(name)}
     assert names == {method.full_name for method in struck.methods()}

@@ -52,7 +52,7 @@ async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
     await async_until(has_happened, f"the fault {fault['kind']!r}")
 
 
-async def test_a_stockout_in_one_zone(cloud: Any) -> None:
+async def test_stockout_in_one_zone(cloud: Any) -> None:
     client, handle = cloud.tpu(), steered(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
@@ -72,7 +72,7 @@ async def test_a_stockout_in_one_zone(cloud: Any) -> None:
     assert (await asyncio.to_thread(create, PARENT)).state is State.READY
 
 
-async def test_a_queued_resource_that_fails(cloud: Any) -> None:
+async def test_queued_resource_fails(cloud: Any) -> None:
     client, handle = cloud.tpu(), steered(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "queue-fail", text="not today"
@@ -99,7 +99,7 @@ async def test_a_queued_resource_that_fails(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("node", ["one", NAME])
-async def test_a_node_is_preempted(cloud: Any, node: str) -> None:
+async def test_node_is_preempted(cloud: Any, node: str) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
     await preempted(client)
@@ -108,7 +108,7 @@ async def test_a_node_is_preempted(cloud: Any, node: str) -> None:
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
 
-async def test_a_node_is_maintained(cloud: Any) -> None:
+async def test_node_is_maintained(cloud: Any) -> None:
     handle = steered(cloud)
     await asyncio.to_thread(make_node, cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
@@ -116,7 +116,7 @@ async def test_a_node_is_maintained(cloud: Any) -> None:
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
 
 
-async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) -> None:
+async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
@@ -134,7 +134,7 @@ async def test_what_is_to_happen_later_happens_after_a_restart(make_cloud: Any) 
     await happened(steered(again), fault)
 
 
-async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
+async def test_removed_fault_does_not_happen(cloud: Any) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
     removed = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
@@ -147,7 +147,7 @@ async def test_what_was_removed_does_not_happen(cloud: Any) -> None:
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
 
 
-async def test_a_node_that_is_not_there(cloud: Any) -> None:
+async def test_missing_node_is_reported(cloud: Any) -> None:
     handle = steered(cloud)
     with pytest.raises(NotFound, match="one"):
         await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")

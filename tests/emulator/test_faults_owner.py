@@ -69,9 +69,7 @@ def names(client: Any) -> list[str]:
         ({}, "Unknown fault kind ''"),
     ],
 )
-async def test_a_wrong_fault_is_refused_in_words(
-    cloud: Any, fields: dict[str, Any], message: str
-) -> None:
+async def test_invalid_fault_is_rejected(cloud: Any, fields: dict[str, Any], message: str) -> None:
     from tpuctl.emulator.client import server_process
 
     with pytest.raises(Usage) as caught:
@@ -83,13 +81,13 @@ async def test_a_wrong_fault_is_refused_in_words(
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b'"stockout"'])
-async def test_bodies_that_are_no_object(cloud: Any, body: bytes) -> None:
+async def test_body_must_be_an_object(cloud: Any, body: bytes) -> None:
     for verb, path in (("POST", "faults"), ("PATCH", "settings")):
         answer = await asyncio.to_thread(cloud.request, verb, f"/_local/{path}", data=body)
         assert answer.status_code == 400
 
 
-async def test_nobody_but_the_owner(cloud: Any) -> None:
+async def test_only_owner_is_allowed(cloud: Any) -> None:
     token = cloud.server.world.access.token_for("machine@local-project.iam.gserviceaccount.com")
     for verb, path in (
         ("GET", "faults"),
@@ -104,7 +102,7 @@ async def test_nobody_but_the_owner(cloud: Any) -> None:
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
 
-async def test_a_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
+async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     handle = steered(cloud)
@@ -144,7 +142,7 @@ async def test_a_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     assert added["id"] not in [fault["id"] for fault in before]
 
 
-async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
+async def test_take_returns_matching_stockout(cloud: Any) -> None:
     """`take` is what services ask with; the facts are theirs."""
     faults = cloud.server.world.faults
     handle = steered(cloud)
@@ -162,7 +160,7 @@ async def test_a_stockout_is_taken_where_it_was_asked_for(cloud: Any) -> None:
     assert (listed["used"], listed["seen"], listed["spent"]) == (2, 2, True)
 
 
-async def test_the_journal_names_every_call(cloud: Any) -> None:
+async def test_journal_lists_every_call(cloud: Any) -> None:
     client, storage, handle = cloud.tpu("rest"), cloud.storage(), steered(cloud)
 
     def work() -> None:
@@ -196,7 +194,7 @@ async def test_the_journal_names_every_call(cloud: Any) -> None:
     assert await asyncio.to_thread(remote_control.calls, handle, 700) == []
 
 
-async def test_the_journal_tells_of_faults(cloud: Any) -> None:
+async def test_journal_lists_faults_of_calls(cloud: Any) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "dropped", method="ListNodes")
     with pytest.raises(exceptions.ServiceUnavailable):
@@ -205,7 +203,7 @@ async def test_the_journal_tells_of_faults(cloud: Any) -> None:
     assert (call["status"], call["faults"]) == ("CUT", [fault["id"]])
 
 
-async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
+async def test_journal_drops_oldest_calls(cloud: Any) -> None:
     def list_calls() -> dict[str, Any]:
         answer: dict[str, Any] = cloud.request("GET", "/_local/calls?since=0").json()
         return answer
@@ -223,7 +221,7 @@ async def test_the_journal_forgets_the_oldest(cloud: Any) -> None:
     assert [call["number"] for call in traffic.calls(10_049)["calls"]] == [10_050]
 
 
-async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
+async def test_settings_are_patched(cloud: Any) -> None:
     handle = steered(cloud)
 
     def change(**changes: Any) -> dict[str, Any]:
@@ -270,7 +268,7 @@ async def test_settings_are_changed_one_by_one(cloud: Any) -> None:
         ({"reservations": ["mine"]}, "not a valid reservation"),
     ],
 )
-async def test_a_wrong_setting_changes_nothing(
+async def test_invalid_setting_changes_nothing(
     cloud: Any, changes: dict[str, Any], message: str
 ) -> None:
     handle = steered(cloud)
@@ -283,7 +281,7 @@ async def test_a_wrong_setting_changes_nothing(
     assert await asyncio.to_thread(remote_control.settings, handle) == before
 
 
-async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
+async def test_pace_changes_without_restart(cloud: Any) -> None:
     client = cloud.tpu()
     operations = cloud.server.world.operations
 
@@ -302,7 +300,7 @@ async def test_the_pace_changes_without_a_restart(cloud: Any) -> None:
     assert record.due == record.started
 
 
-async def test_what_is_not_there(cloud: Any) -> None:
+async def test_unknown_ids_are_not_found(cloud: Any) -> None:
     handle = steered(cloud)
     await asyncio.to_thread(remote_control.add_fault, handle, "lost", name="x")
     for call in (remote_control.fault, remote_control.remove_fault, remote_control.release):
@@ -339,7 +337,7 @@ async def test_what_is_not_there(cloud: Any) -> None:
         ("storage.projects.serviceAccount.get", False),
     ],
 )
-def test_what_changes_something(method: str, is_so: bool) -> None:
+def test_mutating_methods(method: str, is_so: bool) -> None:
     assert matches_method("mutating", method) == is_so
 
 
@@ -361,15 +359,15 @@ def test_what_changes_something(method: str, is_so: bool) -> None:
         ("buckets.get", "storage.buckets.getIamPolicy", False),
     ],
 )
-def test_patterns_of_methods(pattern: str, method: str, is_so: bool) -> None:
+def test_method_patterns(pattern: str, method: str, is_so: bool) -> None:
     assert matches_method(pattern, method) == is_so
 
 
 @pytest.mark.parametrize("like", list(MESSAGES))
-def test_every_wording_can_be_said(like: str) -> None:
+def test_every_message_can_be_used(like: str) -> None:
     facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
     facts["project"] = PROJECT
-    facts |= {"project_number": 7, "caller": "somebody", "service": "tpu.googleapis.com"}
+    facts |= {"project_number": 7, "caller": "ann@example.com", "service": "tpu.googleapis.com"}
     error = fault_error({"kind": "error", "like": like}, facts)
     whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
     assert not re.search(r"\{\w+\}", whole)

@@ -69,7 +69,7 @@ def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
 
 
 @pytest.mark.parametrize("status", list(CLASSES))
-async def test_every_http_status_in_the_shape_of_its_api(cloud: Any, status: int) -> None:
+async def test_every_http_status_in_the_format_of_its_api(cloud: Any, status: int) -> None:
     for api, (method, call) in asks(cloud).items():
         fault = await add(cloud, method=method, http=status)
         with pytest.raises(CLASSES[status]) as caught:
@@ -112,7 +112,7 @@ async def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> N
     assert caught.value.grpc_status_code.name == code
 
 
-async def test_too_many_requests_as_each_api_says_it(cloud: Any) -> None:
+async def test_too_many_requests_message_of_each_api(cloud: Any) -> None:
     calls = asks(cloud)
     await add(cloud, method="ListNodes", http=429)
     with pytest.raises(exceptions.TooManyRequests) as caught:
@@ -127,7 +127,7 @@ async def test_too_many_requests_as_each_api_says_it(cloud: Any) -> None:
     assert (entry["domain"], entry["reason"]) == ("usageLimits", "rateLimitExceeded")
 
 
-async def test_a_text_of_ones_own_is_no_page(cloud: Any) -> None:
+async def test_custom_text_is_not_a_page(cloud: Any) -> None:
     await add(cloud, method="ListNodes", http=502, text="out for lunch")
     with pytest.raises(exceptions.BadGateway, match="out for lunch") as caught:
         await asyncio.to_thread(asks(cloud)["tpu"][1])

@@ -1,4 +1,4 @@
-"""Who is kept out: other computers, and whoever on this one does not hold a token."""
+"""Access control: other computers, and callers without a token, are rejected."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def guarded(cloud: Any) -> Any:
 
 
 @pytest.mark.parametrize(("verb", "path"), REQUESTS)
-async def test_every_way_in_wants_a_token(guarded: Any, verb: str, path: str) -> None:
+async def test_every_endpoint_requires_a_token(guarded: Any, verb: str, path: str) -> None:
     token = guarded.token
 
     def statuses() -> list[int]:
@@ -113,7 +113,7 @@ async def test_every_way_in_wants_a_token(guarded: Any, verb: str, path: str) ->
 
 
 @pytest.mark.parametrize(("verb", "path"), [request for request in REQUESTS if request[0] == "GET"])
-async def test_either_way_of_showing_the_token_opens(guarded: Any, verb: str, path: str) -> None:
+async def test_token_in_header_or_path_is_accepted(guarded: Any, verb: str, path: str) -> None:
     def statuses() -> set[int]:
         bearer = statuses_of(guarded, verb, path, Authorization=f"Bearer {guarded.token}").status
         prefix = statuses_of(guarded, verb, f"/t/{guarded.token}{path}").status
@@ -140,7 +140,7 @@ def intact(cloud: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("token", ["", "wrong"])
-async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token: str) -> None:
+async def test_every_grpc_service_requires_a_token(cloud: Any, service: str, token: str) -> None:
     def send() -> grpc.StatusCode:
         call = cloud.channel(token).unary_unary(f"/{service}/Anything")
         with pytest.raises(grpc.RpcError) as caught:
@@ -151,7 +151,7 @@ async def test_every_grpc_service_wants_a_token(cloud: Any, service: str, token:
     assert await asyncio.to_thread(send) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_pages_in_browsers_are_not_invited(guarded: Any) -> None:
+async def test_no_cors_headers(guarded: Any) -> None:
     """What another site's page asks for carries no token; nor may it read any answer."""
 
     def headers() -> Iterator[str]:
@@ -173,7 +173,7 @@ async def test_pages_in_browsers_are_not_invited(guarded: Any) -> None:
     assert not {name for name in names if name.startswith("access-control")}
 
 
-async def test_the_token_file_is_the_owners_alone(make_cloud: Any, tmp_path: Path) -> None:
+async def test_token_file_is_private(make_cloud: Any, tmp_path: Path) -> None:
     """One left empty by a kill of old does not let in who has none."""
     home = tmp_path / "home"
     home.mkdir()
@@ -199,7 +199,7 @@ def address_on_a_network() -> str:
     return address
 
 
-async def test_other_computers_find_nobody(cloud: Any) -> None:
+async def test_server_does_not_listen_on_other_interfaces(cloud: Any) -> None:
     address = address_on_a_network()
 
     def knock() -> None:
@@ -210,7 +210,7 @@ async def test_other_computers_find_nobody(cloud: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a connection cannot be made")
-async def test_who_comes_from_another_address_is_cut_off(cloud: Any) -> None:
+async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
     """As a router or a container might hand them on: the right token does not help."""
     source = address_on_a_network()
     bearer = {"Authorization": f"Bearer {cloud.token}"}
@@ -243,8 +243,8 @@ def whole_cloud(tmp_path: Path) -> Iterator[LocalCloud]:
     server_process.stop(home)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sockets are told by /proc")
-def test_nothing_of_it_listens_but_on_loopback(whole_cloud: LocalCloud) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets are listed in /proc")
+def test_everything_listens_only_on_loopback(whole_cloud: LocalCloud) -> None:
     addresses = listening(whole_cloud.pid)
     # The APIs, the way out of machines, and of the one machine SSH and metadata.
     assert len(addresses) >= 4

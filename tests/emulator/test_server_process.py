@@ -84,7 +84,7 @@ def enable(process: Process) -> None:
     )
 
 
-def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
+def test_kill_loses_nothing_acknowledged(serve: Any) -> None:
     process = serve()
     process.request("POST", "/storage/v1/b?project=local-project", json={"name": "kept"})
     written: dict[str, str] = {}
@@ -126,7 +126,7 @@ def test_a_kill_loses_nothing_acknowledged(serve: Any) -> None:
         assert len(content.content) == int(item["size"])
 
 
-def test_a_kill_in_the_middle_of_a_creation_is_made_good(serve: Any) -> None:
+def test_creation_completes_after_kill(serve: Any) -> None:
     process = serve()
     enable(process)
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -143,13 +143,13 @@ def test_a_kill_in_the_middle_of_a_creation_is_made_good(serve: Any) -> None:
     assert again.request("GET", "/_local/status").json()["machines"] == 1
 
 
-def test_it_ends_cleanly_when_asked(serve: Any) -> None:
+def test_server_stops_cleanly_on_sigterm(serve: Any) -> None:
     process = serve()
     enable(process)
     assert process.end(signal.SIGTERM) == 0
 
 
-def test_it_ends_over_its_control_page(serve: Any) -> None:
+def test_server_stops_through_control_api(serve: Any) -> None:
     process = serve()
     assert process.request("POST", "/_local/shutdown").status_code == 200
     assert process.child.wait(timeout=20) == 0
@@ -167,7 +167,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def test_control_starts_finds_and_stops(home: Path) -> None:
+def test_client_starts_finds_and_stops_server(home: Path) -> None:
     assert server_process.status(home) is None
     cloud = server_process.start(home, ssh="high", pace="instant")
     assert server_process.status(home) == cloud
@@ -185,13 +185,13 @@ def test_control_starts_finds_and_stops(home: Path) -> None:
     assert (again.port, again.token, again.pace) == (cloud.port, cloud.token, "instant")
 
 
-def test_many_starts_at_once_make_one_server(home: Path) -> None:
+def test_concurrent_starts_create_one_server(home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         clouds = set(pool.map(lambda _: server_process.start(home, ssh="high"), range(4)))
     assert len(clouds) == 1
 
 
-def test_a_taken_port_is_named(home: Path) -> None:
+def test_port_in_use_is_reported(home: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -204,7 +204,7 @@ def test_a_taken_port_is_named(home: Path) -> None:
     assert "--port" in diagnostic.hint
 
 
-def test_a_server_that_dies_tells_its_last_words(home: Path) -> None:
+def test_failed_start_reports_log_tail(home: Path) -> None:
     home.mkdir()
     (home / "state.sqlite").write_text("this is no database, and long enough to be looked at" * 50)
     with pytest.raises(TpuctlError) as caught:
@@ -212,7 +212,7 @@ def test_a_server_that_dies_tells_its_last_words(home: Path) -> None:
     assert "file is not a database" in caught.value.diagnostics[0].detail
 
 
-def test_a_log_does_not_grow_for_ever(home: Path) -> None:
+def test_log_is_rotated(home: Path) -> None:
     home.mkdir()
     (home / "server.log").write_text("of former days\n" * 400_000)
     server_process.start(home, ssh="high")
@@ -222,7 +222,7 @@ def test_a_log_does_not_grow_for_ever(home: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"lock"}
 
 
-def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
+def test_unresponsive_server_is_killed(home: Path) -> None:
     cloud = server_process.start(home, ssh="high")
     os.kill(cloud.pid, signal.SIGSTOP)
     record = json.loads((home / "server.json").read_text())
@@ -232,7 +232,7 @@ def test_a_server_that_hangs_is_ended_all_the_same(home: Path) -> None:
     await_end(cloud.pid)
 
 
-def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:
+def test_process_with_reused_id_is_not_killed(home: Path) -> None:
     server_process.start(home, ssh="high")
     server_process.stop(home)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -242,7 +242,7 @@ def test_another_process_with_the_old_id_is_left_alone(home: Path) -> None:
         assert other.poll() is None
 
 
-def test_reset_deletes_the_state_and_nothing_else(home: Path, tmp_path: Path) -> None:
+def test_reset_deletes_only_state(home: Path, tmp_path: Path) -> None:
     cloud = server_process.start(home, ssh="high")
     (home / "mine.txt").write_text("not the cloud's")
     server_process.reset(home)
@@ -259,7 +259,7 @@ def test_reset_deletes_the_state_and_nothing_else(home: Path, tmp_path: Path) ->
     assert (foreign / "thesis.txt").exists()
 
 
-def test_control_imports_nothing_of_google() -> None:
+def test_client_imports_no_google_libraries() -> None:
     code = (
         "import sys, tpuctl.emulator.client.server_process; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'grpc')])"
@@ -270,14 +270,14 @@ def test_control_imports_nothing_of_google() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def test_the_default_home_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_home_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))
     assert server_process.default_home() == tmp_path
     monkeypatch.delenv("TPUCTL_LOCAL_HOME")
     assert server_process.default_home().name == "local"
 
 
-async def test_tokens_are_in_no_log(home: Path) -> None:
+async def test_tokens_are_not_logged(home: Path) -> None:
     cloud = await asyncio.to_thread(server_process.start, home, ssh="high")
 
     def call() -> None:

@@ -22,7 +22,7 @@ def create(client: Any, node_id: str) -> Any:
     return operation.result(timeout=20)
 
 
-async def test_a_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> None:
+async def test_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     node = await asyncio.to_thread(create, cloud.tpu(), "n")
@@ -33,7 +33,7 @@ async def test_a_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -
     await async_until(again.host.count_running, "a machine running")
 
 
-async def test_a_restart_finishes_what_was_pending(make_cloud: Any) -> None:
+async def test_restart_finishes_pending_operations(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     cloud.host.gate.clear()

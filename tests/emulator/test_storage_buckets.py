@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 
-async def test_a_buckets_life(cloud: Any) -> None:
+async def test_bucket_lifecycle(cloud: Any) -> None:
     def run() -> None:
         client = cloud.storage()
         bucket = storage.Bucket(client, "stack-bucket")
@@ -45,7 +45,7 @@ async def test_a_buckets_life(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_names_are_one_namespace(cloud: Any) -> None:
+async def test_bucket_names_are_global(cloud: Any) -> None:
     cloud.server.world.projects.add("other-project", billing=True)
 
     def run() -> None:
@@ -80,7 +80,7 @@ async def test_names_are_one_namespace(cloud: Any) -> None:
         ({"name": "fine.example.org"}, {}, 200),
     ],
 )
-async def test_what_a_bucket_may_be(
+async def test_bucket_settings(
     cloud: Any, resource: dict[str, Any], query: dict[str, str], status: int
 ) -> None:
     cloud.server.world.projects.add("unpaid-project")
@@ -92,7 +92,7 @@ async def test_what_a_bucket_may_be(
     assert cloud.server.report()["buckets"] == (1 if status == 200 else 0)
 
 
-async def test_a_bucket_with_objects_stays(cloud: Any) -> None:
+async def test_bucket_with_objects_cannot_be_deleted(cloud: Any) -> None:
     def run() -> None:
         client = cloud.storage()
         bucket = client.create_bucket("full-one")
@@ -106,7 +106,7 @@ async def test_a_bucket_with_objects_stays(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_policies_are_read_modified_and_written(cloud: Any) -> None:
+async def test_policies_are_read_modify_write(cloud: Any) -> None:
     def run() -> None:
         bucket = cloud.storage().create_bucket("granted")
         policy = bucket.get_iam_policy(requested_policy_version=3)
@@ -137,7 +137,7 @@ async def test_policies_are_read_modified_and_written(cloud: Any) -> None:
         {"role": "x"},
     ],
 )
-async def test_policies_that_are_none_are_refused(cloud: Any, bindings: Any) -> None:
+async def test_invalid_policies_are_rejected(cloud: Any, bindings: Any) -> None:
     def run() -> int:
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "granted"})
         path = "/storage/v1/b/granted/iam"
@@ -146,7 +146,7 @@ async def test_policies_that_are_none_are_refused(cloud: Any, bindings: Any) -> 
     assert await asyncio.to_thread(run) == 400
 
 
-async def test_what_gcloud_asks_of_a_bucket(cloud: Any) -> None:
+async def test_bucket_requests_of_gcloud(cloud: Any) -> None:
     def run() -> None:
         cloud.storage().create_bucket("asked", location="EU")
         layout = cloud.request("GET", "/storage/v1/b/asked/storageLayout").json()
@@ -178,7 +178,7 @@ async def test_what_gcloud_asks_of_a_bucket(cloud: Any) -> None:
         ("POST", "/batch/storage/v1", b"x"),
     ],
 )
-async def test_malformed_requests_are_refused_as_such(
+async def test_malformed_requests_are_rejected(
     cloud: Any, verb: str, path: str, body: bytes
 ) -> None:
     def run() -> Any:
@@ -204,7 +204,7 @@ async def test_malformed_requests_are_refused_as_such(
     ],
     ids=str,
 )
-async def test_settings_of_another_type_are_refused(cloud: Any, field: dict[str, Any]) -> None:
+async def test_settings_of_wrong_type_are_rejected(cloud: Any, field: dict[str, Any]) -> None:
     def run() -> None:
         path = "/storage/v1/b/typed"
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "typed"})

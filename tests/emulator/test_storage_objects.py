@@ -31,7 +31,7 @@ def md5(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
-async def test_what_is_written_is_read(bucket: Any) -> None:
+async def test_written_data_is_read(bucket: Any) -> None:
     def run() -> None:
         data = bytes(range(256)) * 10
         blob = bucket.blob("folder/한글 name+&%?#.bin")
@@ -59,7 +59,7 @@ async def test_what_is_written_is_read(bucket: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_an_empty_object(bucket: Any) -> None:
+async def test_empty_object(bucket: Any) -> None:
     def run() -> None:
         blob = bucket.blob("empty")
         blob.upload_from_string(b"")
@@ -132,7 +132,7 @@ async def test_lists(bucket: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_copies_share_nothing_but_the_bytes(bucket: Any) -> None:
+async def test_copies_are_independent(bucket: Any) -> None:
     def run() -> None:
         other = bucket.client.create_bucket("other-bucket", location="US")
         blob = bucket.blob("a b/c")
@@ -158,7 +158,7 @@ async def test_copies_share_nothing_but_the_bytes(bucket: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_compositions_have_no_md5(bucket: Any) -> None:
+async def test_composed_objects_have_no_md5(bucket: Any) -> None:
     def run() -> None:
         parts = [bucket.blob(f"part-{index}") for index in range(3)]
         for index, part in enumerate(parts):
@@ -176,7 +176,7 @@ async def test_compositions_have_no_md5(bucket: Any) -> None:
         again.compose([whole, parts[0]], if_generation_match=0)
         assert bucket.get_blob("again").component_count == 4
         with pytest.raises(exceptions.NotFound):
-            bucket.blob("never").compose([bucket.blob("nobody")])
+            bucket.blob("never").compose([bucket.blob("absent")])
         with pytest.raises(exceptions.PreconditionFailed):
             bucket.blob("never").compose(
                 parts, if_source_generation_match=[1, 2, 3], if_generation_match=0
@@ -286,7 +286,7 @@ async def test_large_objects_stream(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_download_goes_on_while_the_object_is_replaced(cloud: Any, bucket: Any) -> None:
+async def test_download_continues_while_object_is_replaced(cloud: Any, bucket: Any) -> None:
     data = b"a" * (8 << 20)
     await asyncio.to_thread(bucket.blob("o").upload_from_string, data)
 
@@ -307,7 +307,7 @@ async def test_a_download_goes_on_while_the_object_is_replaced(cloud: Any, bucke
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 1025, "a\nb"])
-async def test_names_that_no_object_may_have(cloud: Any, bucket: Any, name: str) -> None:
+async def test_invalid_object_names(cloud: Any, bucket: Any, name: str) -> None:
     answer = await asyncio.to_thread(
         cloud.request,
         "POST",

@@ -82,7 +82,7 @@ async def test_objects(
     await asyncio.to_thread(run)
 
 
-async def test_copies_hold_conditions_on_source_and_target(cloud: Any) -> None:
+async def test_copies_check_source_and_target_preconditions(cloud: Any) -> None:
     def run() -> None:
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
         upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=s"
@@ -101,7 +101,7 @@ async def test_copies_hold_conditions_on_source_and_target(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_only_one_of_many_takes_a_lock(cloud: Any) -> None:
+async def test_only_one_client_acquires_lock(cloud: Any) -> None:
     await asyncio.to_thread(
         cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
     )

@@ -109,7 +109,7 @@ async def test_multipart(bucket_cloud: Any, line_end: str) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_multipart_with_a_line_end_of_each_kind(bucket_cloud: Any) -> None:
+async def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
     """The first delimiter says which is the message's; a lone LF before the last one is too."""
 
     def run() -> None:
@@ -138,7 +138,7 @@ async def test_multipart_with_a_line_end_of_each_kind(bucket_cloud: Any) -> None
         ("multipart/related; boundary=x", b"--x\r\n\r\n{}\r\n--x\r\n\r\nno name\r\n--x--"),
     ],
 )
-async def test_multipart_that_is_none(bucket_cloud: Any, header: str, body: bytes) -> None:
+async def test_invalid_multipart(bucket_cloud: Any, header: str, body: bytes) -> None:
     answer = await asyncio.to_thread(
         bucket_cloud.request,
         "POST",
@@ -172,7 +172,7 @@ async def test_resumable_in_chunks(bucket_cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_resumable_sent_twice_is_taken_once(bucket_cloud: Any) -> None:
+async def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
@@ -190,7 +190,7 @@ async def test_resumable_sent_twice_is_taken_once(bucket_cloud: Any) -> None:
         *("bytes 20-*/*", "bytes 6-*/5", "bytes *-5/10", "bytes 0-*"),
     ],
 )
-async def test_resumable_ranges_that_cannot_be(bucket_cloud: Any, header: str) -> None:
+async def test_resumable_with_invalid_ranges(bucket_cloud: Any, header: str) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         put(bucket_cloud, address, b"01234", "bytes 0-4/*")
@@ -201,7 +201,7 @@ async def test_resumable_ranges_that_cannot_be(bucket_cloud: Any, header: str) -
     await asyncio.to_thread(run)
 
 
-async def test_resumable_finished_by_a_question(bucket_cloud: Any) -> None:
+async def test_resumable_finished_by_status_query(bucket_cloud: Any) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         put(bucket_cloud, address, b"01234", "bytes 0-4/*")
@@ -216,9 +216,7 @@ async def test_resumable_finished_by_a_question(bucket_cloud: Any) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
 @pytest.mark.parametrize("total", ["*", "size"])
-async def test_resumable_with_a_range_without_end(
-    bucket_cloud: Any, data: bytes, total: str
-) -> None:
+async def test_resumable_with_open_ended_range(bucket_cloud: Any, data: bytes, total: str) -> None:
     """Node's client sends all that it has as `bytes 0-*/*`, or with the size where it knows it."""
 
     def run() -> None:
@@ -236,7 +234,7 @@ async def test_resumable_with_a_range_without_end(
     await asyncio.to_thread(run)
 
 
-async def test_resumable_goes_on_with_a_range_without_end(bucket_cloud: Any) -> None:
+async def test_resumable_continues_with_open_ended_range(bucket_cloud: Any) -> None:
     def run() -> None:
         for total in ("*", "10"):
             address = begin(bucket_cloud)
@@ -252,7 +250,7 @@ async def test_resumable_goes_on_with_a_range_without_end(bucket_cloud: Any) -> 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(bucket_cloud: Any) -> None:
+async def test_resumable_of_unknown_size_creates_object_when_complete(bucket_cloud: Any) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         chunked = "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*"
@@ -265,7 +263,7 @@ async def test_resumable_of_unknown_size_is_no_object_until_it_is_whole(bucket_c
     await asyncio.to_thread(run)
 
 
-async def test_resumable_over_a_connection_that_breaks(bucket_cloud: Any) -> None:
+async def test_resumable_continues_after_broken_connection(bucket_cloud: Any) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         whole = "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000"
@@ -281,7 +279,7 @@ async def test_resumable_over_a_connection_that_breaks(bucket_cloud: Any) -> Non
     await asyncio.to_thread(run)
 
 
-async def test_resumable_survives_a_restart(make_cloud: Any) -> None:
+async def test_resumable_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     await asyncio.to_thread(
         cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
@@ -295,19 +293,19 @@ async def test_resumable_survives_a_restart(make_cloud: Any) -> None:
     assert await asyncio.to_thread(content, again) == b"0123456789"
 
 
-async def test_resumable_cancelled_or_unknown(bucket_cloud: Any) -> None:
+async def test_resumable_canceled_or_unknown(bucket_cloud: Any) -> None:
     def run() -> None:
         address = begin(bucket_cloud)
         assert bucket_cloud.request("DELETE", address).status_code == 499
         assert put(bucket_cloud, address, b"x", "bytes 0-0/1").status_code == 404
         assert (
-            put(bucket_cloud, f"{UPLOAD}?upload_id=nobody", b"x", "bytes 0-0/1").status_code == 404
+            put(bucket_cloud, f"{UPLOAD}?upload_id=absent", b"x", "bytes 0-0/1").status_code == 404
         )
 
     await asyncio.to_thread(run)
 
 
-async def test_resumable_loses_when_another_write_was_first(bucket_cloud: Any) -> None:
+async def test_resumable_fails_precondition_after_another_write(bucket_cloud: Any) -> None:
     def run() -> None:
         answer = bucket_cloud.request(
             "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
@@ -321,7 +319,7 @@ async def test_resumable_loses_when_another_write_was_first(bucket_cloud: Any) -
 
 
 @pytest.mark.parametrize("claim", ["crc32c=AAAAAA==", "md5=AAAAAAAAAAAAAAAAAAAAAA=="])
-async def test_wrong_checksums_are_refused(bucket_cloud: Any, claim: str) -> None:
+async def test_wrong_checksums_are_rejected(bucket_cloud: Any, claim: str) -> None:
     def run() -> None:
         headers = {"X-Goog-Hash": claim}
         answer = bucket_cloud.request(
@@ -336,7 +334,7 @@ async def test_wrong_checksums_are_refused(bucket_cloud: Any, claim: str) -> Non
     await asyncio.to_thread(run)
 
 
-async def test_links_lead_back_the_way_the_request_came(bucket_cloud: Any) -> None:
+async def test_links_have_scheme_and_host_of_request(bucket_cloud: Any) -> None:
     def run() -> None:
         headers = {"Host": "www.googleapis.com", "X-Forwarded-Proto": "https"}
         answer = bucket_cloud.request(
@@ -359,8 +357,8 @@ async def test_links_lead_back_the_way_the_request_came(bucket_cloud: Any) -> No
     await asyncio.to_thread(run)
 
 
-async def test_uploads_with_a_length_that_are_chunked_too(bucket_cloud: Any) -> None:
-    """TensorFlow sends both headers, and waits to be told to go on."""
+async def test_chunked_uploads_with_content_length(bucket_cloud: Any) -> None:
+    """TensorFlow sends both headers, and waits for 100 Continue."""
 
     def run() -> None:
         address = begin(bucket_cloud)
@@ -380,7 +378,7 @@ async def test_uploads_with_a_length_that_are_chunked_too(bucket_cloud: Any) -> 
     await asyncio.to_thread(run)
 
 
-async def test_the_xml_paths(bucket_cloud: Any) -> None:
+async def test_xml_paths(bucket_cloud: Any) -> None:
     def run() -> None:
         host = {"Host": "storage.googleapis.com"}
         path = f"/{BUCKET}/a%20b/c"
@@ -412,7 +410,7 @@ async def test_the_xml_paths(bucket_cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_the_clients_resumable_upload(bucket_cloud: Any) -> None:
+async def test_official_client_resumable_upload(bucket_cloud: Any) -> None:
     def run() -> None:
         blob = bucket_cloud.storage().bucket(BUCKET).blob("chunks")
         blob.chunk_size = 256 * 1024
@@ -440,7 +438,7 @@ async def test_no_draft_is_left_behind(bucket_cloud: Any) -> None:
     assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == []
 
 
-async def test_sessions_end_after_their_week(make_cloud: Any) -> None:
+async def test_sessions_expire_after_a_week(make_cloud: Any) -> None:
     cloud = await make_cloud()
     path = "/storage/v1/b?project=local-project"
     await asyncio.to_thread(cloud.request, "POST", path, json={"name": BUCKET})
@@ -466,7 +464,7 @@ async def test_sessions_end_after_their_week(make_cloud: Any) -> None:
         ("uploadType=media&name=o", "Uploads must be sent to the upload URL. Re-send this request"),
     ],
 )
-async def test_uploads_to_another_path_are_sent_to_the_right_one(
+async def test_upload_to_wrong_path_names_the_right_one(
     cloud: Any, query: str, message: str
 ) -> None:
     """In the words of fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""

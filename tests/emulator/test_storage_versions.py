@@ -37,7 +37,7 @@ def files(cloud: Any) -> int:
     return sum(path.is_file() for path in (cloud.server.home / "objects").rglob("*"))
 
 
-async def test_everything_kept_is_there_after_a_restart(make_cloud: Any) -> None:
+async def test_versions_survive_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
 
     def fill() -> list[str]:
@@ -63,7 +63,7 @@ async def test_everything_kept_is_there_after_a_restart(make_cloud: Any) -> None
     assert files(again) == 4
 
 
-async def test_soft_delete_ends_with_its_time(make_cloud: Any) -> None:
+async def test_soft_deleted_versions_expire(make_cloud: Any) -> None:
     cloud = await make_cloud()
 
     def fill() -> None:
@@ -80,7 +80,7 @@ async def test_soft_delete_ends_with_its_time(make_cloud: Any) -> None:
     assert files(await make_cloud()) == 0
 
 
-async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_soft_deleted_bytes_are_limited(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, so that a week of checkpoints does not fill the disk."""
     monkeypatch.setattr(versions, "MAX_SOFT_DELETED_BYTES", 100)
 
@@ -97,7 +97,7 @@ async def test_soft_delete_keeps_only_so_much(cloud: Any, monkeypatch: pytest.Mo
     assert files(cloud) == 3
 
 
-async def test_a_deleted_bucket_keeps_nothing(cloud: Any) -> None:
+async def test_deleted_bucket_has_no_soft_deleted_versions(cloud: Any) -> None:
     def run() -> None:
         make(cloud)
         write(cloud, b"1")
@@ -108,7 +108,7 @@ async def test_a_deleted_bucket_keeps_nothing(cloud: Any) -> None:
     assert files(cloud) == 0
 
 
-async def test_what_is_refused_changes_nothing(cloud: Any) -> None:
+async def test_rejected_request_changes_nothing(cloud: Any) -> None:
     def run() -> None:
         make(cloud, softDeletePolicy={"retentionDurationSeconds": "0"})
         generation = write(cloud, b"1")
@@ -123,7 +123,7 @@ async def test_what_is_refused_changes_nothing(cloud: Any) -> None:
     assert files(cloud) == 1
 
 
-async def test_the_xml_api_says_what_keeps_an_object(cloud: Any) -> None:
+async def test_xml_api_reports_retention(cloud: Any) -> None:
     def run() -> None:
         make(cloud, retentionPolicy={"retentionPeriod": str(DAY)})
         write(cloud, b"1")
@@ -140,7 +140,7 @@ async def test_the_xml_api_says_what_keeps_an_object(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_many_objects_in_pages_and_folders(cloud: Any) -> None:
+async def test_objects_in_pages_and_folders(cloud: Any) -> None:
     """More than are read from the store at once."""
     names = [f"{folder}/{index:03}" for folder in "ab" for index in range(300)]
 
@@ -161,7 +161,7 @@ async def test_many_objects_in_pages_and_folders(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_selectors_that_are_none(cloud: Any) -> None:
+async def test_invalid_field_selectors(cloud: Any) -> None:
     def run() -> None:
         make(cloud)
         for fields in ("items(", "(", "items)", "a,,b", "/"):

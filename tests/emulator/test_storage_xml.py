@@ -35,7 +35,7 @@ def code(answer: Any) -> tuple[int, str]:
     return answer.status_code, match[1]
 
 
-async def test_buckets_are_made_listed_and_deleted(stocked: Any) -> None:
+async def test_buckets_are_created_listed_and_deleted(stocked: Any) -> None:
     def send(verb: str, path: str, **more: Any) -> Any:
         return stocked.request(verb, path, headers=HOST, **more)
 
@@ -167,7 +167,7 @@ async def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> No
     await asyncio.to_thread(run)
 
 
-async def test_parts_that_cannot_be_joined(stocked: Any) -> None:
+async def test_invalid_part_lists_are_rejected(stocked: Any) -> None:
     def run() -> None:
         upload = Parts(stocked)
         small, large = upload.put(1, b"small"), upload.put(2, b"x" * 5 * MEBIBYTE)

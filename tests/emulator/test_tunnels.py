@@ -110,7 +110,7 @@ def fault(cloud: Any, kind: str, **fields: Any) -> Any:
     return cloud.server.world.faults.add({"kind": kind, **fields})
 
 
-async def test_every_byte_passes_both_ways_once(cloud: Any, machine: Machine) -> None:
+async def test_data_passes_in_both_directions(cloud: Any, machine: Machine) -> None:
     data = os.urandom(3000 * KIB)
     async with reached(way(cloud)) as (opened, reader, writer):
         assert await echoed(reader, writer, data) == data
@@ -120,7 +120,7 @@ async def test_every_byte_passes_both_ways_once(cloud: Any, machine: Machine) ->
 
 @pytest.mark.parametrize("part", ["answer", "request"])
 @pytest.mark.parametrize("code", [None, "UNAUTHENTICATED"])
-async def test_cuts_lose_and_repeat_nothing(
+async def test_cut_connections_lose_and_repeat_nothing(
     cloud: Any, machine: Machine, part: str, code: str | None
 ) -> None:
     """The connection to the relay ends again and again, without a word, or for a token that has
@@ -140,9 +140,7 @@ async def test_cuts_lose_and_repeat_nothing(
     assert calls.count("iap.tunnels.reconnect") == len(cuts)
 
 
-async def test_a_relay_that_is_away_for_a_moment_is_asked_again(
-    cloud: Any, machine: Machine
-) -> None:
+async def test_unavailable_relay_is_retried(cloud: Any, machine: Machine) -> None:
     cut = fault(cloud, "cut", method="iap.tunnels.connect", after_bytes=10)
     away = fault(cloud, "unavailable", method="iap.tunnels.reconnect", times=2)
     async with reached(way(cloud)) as (opened, reader, writer):
@@ -152,7 +150,7 @@ async def test_a_relay_that_is_away_for_a_moment_is_asked_again(
     assert (cut.fields["used"], away.fields["used"]) == (1, 2)
 
 
-async def test_a_machine_that_hangs_up_ends_the_tunnel(cloud: Any, machine: Machine) -> None:
+async def test_tunnel_ends_when_machine_closes(cloud: Any, machine: Machine) -> None:
     async with reached(way(cloud)) as (opened, reader, writer):
         assert await echoed(reader, writer, b"hello") == b"hello"
         machine.open[0].close()
@@ -160,7 +158,7 @@ async def test_a_machine_that_hangs_up_ends_the_tunnel(cloud: Any, machine: Mach
     assert opened.reconnections == 0
 
 
-async def test_our_end_ends_the_connection_to_the_machine(cloud: Any, machine: Machine) -> None:
+async def test_closing_tunnel_closes_machine_connection(cloud: Any, machine: Machine) -> None:
     async with reached(way(cloud)) as (_, reader, writer):
         assert await echoed(reader, writer, b"hello") == b"hello"
         (session,) = cloud.server._tunnels._sessions.values()
@@ -169,7 +167,7 @@ async def test_our_end_ends_the_connection_to_the_machine(cloud: Any, machine: M
     assert cloud.server._tunnels._sessions == {}
 
 
-async def test_a_session_is_another_callers_to_nobody_else(cloud: Any, machine: Machine) -> None:
+async def test_session_belongs_to_its_caller(cloud: Any, machine: Machine) -> None:
     stranger = cloud.server.world.access.token_for("eve@example.com")
     session = way(cloud)
     other_session = way(cloud, token=stranger)
@@ -192,7 +190,7 @@ async def refused(way: IapRoute) -> TpuctlError:
     return caught.value
 
 
-async def test_who_may_not_is_told_which_role_is_needed(cloud: Any, machine: Machine) -> None:
+async def test_denied_caller_gets_required_role(cloud: Any, machine: Machine) -> None:
     token = cloud.server.world.access.token_for("eve@example.com")
     error = await refused(way(cloud, token=token))
     assert isinstance(error, Denied)
@@ -201,7 +199,7 @@ async def test_who_may_not_is_told_which_role_is_needed(cloud: Any, machine: Mac
     assert machine.connections == 0
 
 
-async def test_the_role_is_enough(cloud: Any, machine: Machine) -> None:
+async def test_role_is_sufficient(cloud: Any, machine: Machine) -> None:
     world = cloud.server.world
     role = {"role": "roles/iap.tunnelResourceAccessor", "members": ["user:ann@example.com"]}
     world.authority._policies.add(f"projects/{PROJECT}", [role])
@@ -210,14 +208,14 @@ async def test_the_role_is_enough(cloud: Any, machine: Machine) -> None:
         assert await echoed(reader, writer, b"hello") == b"hello"
 
 
-async def test_a_token_that_nobody_has_is_refused(cloud: Any, machine: Machine) -> None:
+async def test_invalid_token_is_rejected(cloud: Any, machine: Machine) -> None:
     error = await refused(way(cloud, token="made-up"))
     assert isinstance(error, Denied)
     assert "401" in str(error)
 
 
-async def test_machines_that_do_not_run_are_not_found(cloud: Any, machine: Machine) -> None:
-    assert "4047" in str(await refused(way(cloud, instance="nobody")))
+async def test_stopped_machines_are_not_found(cloud: Any, machine: Machine) -> None:
+    assert "4047" in str(await refused(way(cloud, instance="absent")))
     row = cloud.server.store.get_json("compute.instances", MACHINE)
     cloud.server.store.put_json("compute.instances", MACHINE, {**row, "status": "TERMINATED"})
     error = await refused(way(cloud))
@@ -226,7 +224,7 @@ async def test_machines_that_do_not_run_are_not_found(cloud: Any, machine: Machi
     assert "tpuctl status" in error.diagnostics[0].hint
 
 
-async def test_a_port_where_nothing_answers(cloud: Any, machine: Machine) -> None:
+async def test_port_without_server(cloud: Any, machine: Machine) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         cloud.host.reserved[MACHINE] = Endpoint("127.0.0.1", listener.getsockname()[1])
@@ -236,9 +234,7 @@ async def test_a_port_where_nothing_answers(cloud: Any, machine: Machine) -> Non
     assert "4003" in str(await refused(way(cloud, port=8888)))
 
 
-async def test_without_a_rule_for_it_the_relay_does_not_come_in(
-    cloud: Any, machine: Machine
-) -> None:
+async def test_relay_requires_firewall_rule(cloud: Any, machine: Machine) -> None:
     name = f"projects/{PROJECT}/global/firewalls/bert-ssh"
     rule = {**RULE, "sourceRanges": ["203.0.113.7/32"]}
     cloud.server.store.put_json("compute.firewalls", name, rule)
@@ -266,6 +262,6 @@ async def test_without_a_rule_for_it_the_relay_does_not_come_in(
         ([{}, {"priority": 10, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
     ],
 )
-def test_rules_are_judged_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
+def test_firewall_rules_apply_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
     whole = [{k: v for k, v in {**RULE, **rule}.items() if v is not None} for rule in rules]
     assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_let_in

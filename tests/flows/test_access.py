@@ -60,7 +60,7 @@ async def node_tags(bench: Bench) -> set[str]:
     return found
 
 
-async def test_ssh_is_open_to_the_named_addresses_alone(project: Project) -> None:
+async def test_ssh_is_allowed_only_from_named_addresses(project: Project) -> None:
     """In `default`, which comes with a rule that lets everybody in."""
     bench = project.stack("", "network: {allow_from: [203.0.113.7], allow: ['tcp:6006']}")
     await bench.provision()
@@ -84,7 +84,7 @@ async def test_ssh_is_open_to_the_named_addresses_alone(project: Project) -> Non
     assert not any(name.startswith(moved.stack.stack.name) for name in names)
 
 
-async def test_the_controller_is_as_shut_as_the_rest(project: Project) -> None:
+async def test_controller_has_the_same_firewall(project: Project) -> None:
     bench = project.stack("kind: node", "network: {allow_from: [203.0.113.7]}")
     await bench.provision()
     stack = bench.stack.stack
@@ -102,7 +102,7 @@ async def test_the_controller_is_as_shut_as_the_rest(project: Project) -> None:
     }
 
 
-async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
+async def test_iap_allows_only_its_relay(project: Project) -> None:
     bench = project.stack("", "network: {ssh: iap}\ncontroller: {}")
     await bench.provision()
     stack = bench.stack.stack
@@ -149,7 +149,7 @@ async def test_with_iap_its_relay_alone_comes_in(project: Project) -> None:
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_who_may_not_tunnel_is_told_before_anything_is_made(
+async def test_missing_tunnel_permission_is_reported_before_creation(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
     """As a warning: a machine may grant it, or a condition, and the project not tell."""
@@ -182,7 +182,7 @@ async def test_who_may_not_tunnel_is_told_before_anything_is_made(
         ("{allow_from: [203.0.113.7/24]}", "203.0.113.7/24"),
     ],
 )
-def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, names: str) -> None:
+def test_unusable_source_ranges_are_rejected(project: Project, network: str, names: str) -> None:
     bench = project.stack("", f"network: {network}")
     with pytest.raises(InvalidStack) as caught:
         bench.stack.stack.require_valid()
@@ -191,7 +191,7 @@ def test_ranges_that_let_nobody_in_are_refused(project: Project, network: str, n
     assert "tpuctl.yaml:" in caught.value.diagnostics[0].where
 
 
-async def test_a_squatted_bucket_is_not_taken_for_the_stacks(
+async def test_bucket_of_another_project_is_not_used(
     project: Project, null_cloud: server_process.LocalCloud, tmp_path: Path
 ) -> None:
     """Names are global and can be guessed, and labels are anybody's: the bucket of another project

@@ -24,7 +24,7 @@ from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport
 
 PACKS = "tpuctl/bundles/packs/"
-NOBODY = 9  # the discard port, on which nothing listens
+DISCARD_PORT = 9  # nothing listens there
 
 
 @dataclass
@@ -93,7 +93,7 @@ async def bench(
 
 
 @pytest.mark.soak
-async def test_a_worker_fetches_what_it_lacks(bench: Bench) -> None:
+async def test_worker_fetches_missing_packs(bench: Bench) -> None:
     (bench.folder / "job.py").write_text(
         "import os, subprocess\n"
         "print(len(open('data/noise', 'rb').read()), os.readlink('data/link'))\n"
@@ -121,7 +121,7 @@ async def test_a_worker_fetches_what_it_lacks(bench: Bench) -> None:
 
 
 @pytest.mark.soak
-async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: Bench) -> None:
+async def test_next_run_repairs_damaged_or_missing_packs(bench: Bench) -> None:
     store = bench.stack.store
     (bench.folder / "job.py").write_text("print(len(open('noise', 'rb').read()))\n")
     (bench.folder / "noise").write_bytes(random.Random(1).randbytes(100_000))
@@ -151,14 +151,14 @@ async def test_packs_that_are_damaged_or_gone_are_healed_by_the_next_run(bench: 
 
 
 @pytest.mark.soak
-async def test_without_the_bucket_a_worker_is_sent_what_it_lacks(bench: Bench) -> None:
-    nowhere = Endpoint("local", f"http://127.0.0.1:{NOBODY}", bench.stack.endpoint.token)
+async def test_missing_packs_are_sent_over_ssh_without_bucket(bench: Bench) -> None:
+    nowhere = Endpoint("local", f"http://127.0.0.1:{DISCARD_PORT}", bench.stack.endpoint.token)
     cloud = Cloud(nowhere, bench.stack.stack.project)
     broken = ObjectStore(cloud.client("storage"), bench.stack.stack.bucket, retry_seconds=0.5)
     (bench.folder / "noise").write_bytes(random.Random(1).randbytes(3_000_000))
 
     async def run(text: str, has_bucket: bool) -> str:
-        """Run a script that says so; what was told of sending it."""
+        """Run a script that prints the word; returns the note about its upload."""
         (bench.folder / "job.py").write_text(f"print({text!r}, len(open('noise', 'rb').read()))\n")
         record = await bench.submit(None if has_bucket else broken)
         assert await bench.log(record, has_bucket=has_bucket) == f"{text} 3000000\n"

@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 class Shipper:
-    """Somebody with a folder to ship, and a memory of what was shipped."""
+    """A user with a folder to upload, and a cache of what was uploaded."""
 
     def __init__(self, store: ObjectStore, home: Path) -> None:
         self.store = store
@@ -98,7 +98,7 @@ def shipper(make_shipper: Callable[[], Shipper]) -> Shipper:
     return make_shipper()
 
 
-async def test_a_second_run_sends_what_changed(shipper: Shipper) -> None:
+async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
     for number in range(200):
         (shipper.folder / f"module-{number}.py").write_bytes(prose(number, 300))
     big = prose(-1, 100_000)
@@ -125,7 +125,7 @@ async def test_a_second_run_sends_what_changed(shipper: Shipper) -> None:
     assert third.sent < 1000, "the root alone"
 
 
-async def test_a_machine_that_shipped_nothing_sends_what_the_bucket_lacks(
+async def test_another_computer_uploads_only_missing_packs(
     make_shipper: Callable[[], Shipper],
 ) -> None:
     alice, yours = make_shipper(), make_shipper()
@@ -138,7 +138,7 @@ async def test_a_machine_that_shipped_nothing_sends_what_the_bucket_lacks(
     assert await alice.unpacked() == read_tree(alice.folder)
 
 
-async def test_people_who_ship_at_the_same_time(make_shipper: Callable[[], Shipper]) -> None:
+async def test_concurrent_uploads(make_shipper: Callable[[], Shipper]) -> None:
     people = [make_shipper() for _ in range(4)]
     for number, person in enumerate(people):
         (person.folder / "same.txt").write_bytes(prose(1, 20_000))
@@ -149,7 +149,7 @@ async def test_people_who_ship_at_the_same_time(make_shipper: Callable[[], Shipp
         assert await person.unpacked() == read_tree(person.folder)
 
 
-async def test_what_the_bucket_lost_is_sent_again(shipper: Shipper) -> None:
+async def test_packs_missing_in_bucket_are_uploaded_again(shipper: Shipper) -> None:
     (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
     first = await shipper.ship()
     (pack,) = (await shipper.root())["packs"]
@@ -160,7 +160,7 @@ async def test_what_the_bucket_lost_is_sent_again(shipper: Shipper) -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-async def test_a_pack_that_is_not_what_its_name_says_is_written_again(
+async def test_corrupt_pack_is_rewritten(
     make_shipper: Callable[[], Shipper], remembers: bool
 ) -> None:
     """One who sent it knows its index, and learns of the damage from a worker that removes it."""
@@ -179,7 +179,7 @@ async def test_a_pack_that_is_not_what_its_name_says_is_written_again(
     assert await someone.unpacked() == read_tree(someone.folder)
 
 
-async def test_what_would_soon_expire_is_made_new_without_being_sent(
+async def test_expiring_packs_are_renewed_without_upload(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
@@ -195,7 +195,7 @@ async def test_what_would_soon_expire_is_made_new_without_being_sent(
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
-async def test_a_bundle_is_kept_for_another_attempt(
+async def test_bundle_is_kept_for_retries(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(18_000_000))
@@ -212,7 +212,7 @@ async def test_a_bundle_is_kept_for_another_attempt(
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
-async def test_many_runs_do_not_make_many_packs(shipper: Shipper) -> None:
+async def test_packs_are_merged_over_many_runs(shipper: Shipper) -> None:
     (shipper.folder / "data.txt").write_bytes(prose(1, 20_000))
     await shipper.ship()
     for number in range(24):
@@ -222,7 +222,7 @@ async def test_many_runs_do_not_make_many_packs(shipper: Shipper) -> None:
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
-async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper: Shipper) -> None:
+async def test_bundle_with_missing_pack_is_not_unpacked(shipper: Shipper) -> None:
     (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(20_000_000))
     await shipper.ship()
     root = await shipper.root()
@@ -239,7 +239,7 @@ async def test_a_bundle_without_one_of_its_packs_is_never_half_unpacked(shipper:
 
 @pytest.mark.soak
 @pytest.mark.release("a measurement; smaller bundles go the same way")
-async def test_one_line_of_half_a_gigabyte(shipper: Shipper) -> None:
+async def test_half_gigabyte_line(shipper: Shipper) -> None:
     """Thousands of files and large ones; a line changes, and kilobytes are sent."""
     for number in range(4000):
         path = shipper.folder / f"package-{number % 40}/module-{number}.py"

@@ -102,20 +102,20 @@ def expected(lines: int) -> str:
     return "".join(f"line {number}\n" for number in range(lines))
 
 
-def test_run_shows_the_log_and_ends_with_the_jobs_code(shell: Shell) -> None:
+def test_run_shows_log_and_returns_job_exit_code(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
     code, out, _ = shell.run("run", script, "--", "5", "0", "7")
     assert (code, out) == (7, expected(5))
 
 
 @pytest.mark.soak
-def test_options_after_the_dashes_are_the_scripts(shell: Shell) -> None:
+def test_options_after_dashes_go_to_script(shell: Shell) -> None:
     script = shell.script("arguments.py", "import sys\nprint(sys.argv[1:])\n")
     code, out, _ = shell.run("run", script, "--", "--json", "--cloud", "x", "-y")
     assert (code, out) == (0, "['--json', '--cloud', 'x', '-y']\n")
 
 
-def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
+def test_job_environment_variables(shell: Shell) -> None:
     script = shell.script(
         "environment.py",
         "import json, os\n"
@@ -142,7 +142,7 @@ def test_the_environment_tells_the_job_where_it_is(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_that_crashes_at_once_leaves_nothing_running(shell: Shell) -> None:
+def test_crashed_job_leaves_no_process(shell: Shell) -> None:
     script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
     done = subprocess.run(
         [*TPUCTL, "run", script], cwd=shell.folder, capture_output=True, text=True, check=False
@@ -153,7 +153,7 @@ def test_a_job_that_crashes_at_once_leaves_nothing_running(shell: Shell) -> None
     assert shell.processes("crashing.py") == ""
 
 
-def test_a_missing_or_broken_script_is_not_sent(shell: Shell) -> None:
+def test_missing_or_invalid_script_is_not_uploaded(shell: Shell) -> None:
     before = json.loads(shell.run("jobs", "--json")[1])["data"]
     assert shell.run("run", "absent.py")[0] == 2
     broken = shell.script("broken.py", "if\n")
@@ -163,7 +163,7 @@ def test_a_missing_or_broken_script_is_not_sent(shell: Shell) -> None:
     assert json.loads(shell.run("jobs", "--json")[1])["data"] == before
 
 
-def test_ctrl_c_leaves_the_job_and_the_log_goes_on_at_the_byte(shell: Shell) -> None:
+def test_ctrl_c_detaches_and_logs_resume_at_same_byte(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
     process = shell.begin("run", script, "--", "25", "0.1", "3")
     output = read_until(process, "line 4\n")
@@ -179,7 +179,7 @@ def test_ctrl_c_leaves_the_job_and_the_log_goes_on_at_the_byte(shell: Shell) -> 
     assert shell.run("logs", command[3], "--offset", "10")[1] == expected(25)[10:]
 
 
-def test_a_second_ctrl_c_stops_the_job(shell: Shell) -> None:
+def test_second_ctrl_c_stops_job(shell: Shell) -> None:
     script = shell.script("long.py", COUNTING)
     process = shell.begin("run", script, "--", "1000", "0.1", "0")
     read_until(process, "line 1\n")
@@ -192,7 +192,7 @@ def test_a_second_ctrl_c_stops_the_job(shell: Shell) -> None:
     assert json.loads(shell.run("jobs", "--json")[1])["data"][0]["state"] == "stopped"
 
 
-def test_a_killed_client_loses_nothing(shell: Shell) -> None:
+def test_killed_client_loses_nothing(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
     process = shell.begin("run", script, "--", "20", "0.1", "5")
     read_until(process, "line 2\n")
@@ -203,7 +203,7 @@ def test_a_killed_client_loses_nothing(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_a_third_ctrl_c_does_not_wait_for_a_deaf_job(shell: Shell) -> None:
+def test_third_ctrl_c_does_not_wait_for_unresponsive_job(shell: Shell) -> None:
     script = shell.script(
         "deaf.py",
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -223,14 +223,14 @@ def test_a_third_ctrl_c_does_not_wait_for_a_deaf_job(shell: Shell) -> None:
     shell.run("ssh", "0", "--", "pkill", "-9", "-f", "deaf.py")
 
 
-def test_ssh_takes_a_command_as_ssh_does(shell: Shell) -> None:
+def test_ssh_passes_command(shell: Shell) -> None:
     words = ["printf", "[%s]", "-l", "--yes", "a b"]
     assert shell.run("ssh", "0", "--", *words)[:2] == (0, "[-l][--yes][a b]")
     assert shell.run("ssh", "0", "printf", "%s", "-l")[:2] == (0, "-l")
 
 
 @pytest.mark.soak
-def test_jobs_where_nothing_is_yet(
+def test_job_commands_without_jobs(
     local_cloud: server_process.LocalCloud, make_stack: Callable[..., Tpuctl]
 ) -> None:
     shell = Shell(make_stack())
@@ -242,7 +242,7 @@ def test_jobs_where_nothing_is_yet(
 
 
 @pytest.mark.soak
-def test_without_a_place_for_the_key_nothing_is_made(
+def test_up_creates_nothing_without_key_folder(
     make_stack: Callable[..., Tpuctl], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")
@@ -267,9 +267,7 @@ def test_detach_wait_and_stop(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_another_laptop_is_refused_until_it_brings_the_stack_up(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_another_laptop_needs_up_first(shell: Shell, tmp_path: Path) -> None:
     script = shell.script("counting.py", COUNTING)
     other = {"TPUCTL_CONFIG_HOME": str(tmp_path / "other")}
     code, _, errors = shell.run("run", script, "--", "1", "0", "0", env=other)
@@ -281,7 +279,7 @@ def test_another_laptop_is_refused_until_it_brings_the_stack_up(
     assert shell.run("run", script, "--", "1", "0", "0")[0] == 0  # the first one still may
 
 
-def test_bytes_come_through_as_they_are(shell: Shell) -> None:
+def test_output_bytes_are_unchanged(shell: Shell) -> None:
     text = (
         "import sys\n"
         "out = sys.stdout.buffer\n"
@@ -296,7 +294,7 @@ def test_bytes_come_through_as_they_are(shell: Shell) -> None:
     assert done.stdout == bytes(range(256)) + "\r10%\r20%\x1b[32m초록\x1b[0m no newline".encode()
 
 
-def test_max_hours_ends_the_job_with_124(shell: Shell) -> None:
+def test_max_hours_stops_job_with_124(shell: Shell) -> None:
     script = shell.script("long.py", COUNTING)
     original = (shell.folder / "tpuctl.yaml").read_text("utf-8")
     short = shell.folder / "short.yaml"
@@ -309,7 +307,7 @@ def test_max_hours_ends_the_job_with_124(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_records_and_logs_outlive_the_machine(
+def test_records_and_logs_survive_machine(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
     shell = Shell(make_stack())
@@ -329,7 +327,7 @@ def test_records_and_logs_outlive_the_machine(
 
 
 @pytest.mark.soak
-def test_a_slice_runs_on_all_workers_that_are_to_start(
+def test_slice_job_runs_on_all_workers(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
     stack = make_stack(type_name="v2-32", zone="europe-west4-a")
@@ -356,7 +354,7 @@ def test_a_slice_runs_on_all_workers_that_are_to_start(
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
+def test_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as used_port:
         port = used_port.getsockname()[1]
         done = subprocess.run(
@@ -374,7 +372,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_local_cloud_starts_stops_and_forgets(tmp_path: Path) -> None:
+def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
     def local(*arguments: str) -> tuple[int, dict[str, object]]:
         done = subprocess.run(
             [*TPUCTL, "local", *arguments, "--json"],

@@ -34,7 +34,7 @@ async def lose_the_node(bench: Bench) -> None:
     await long_operation(cloud, "tpu", operation.operation, subject="the node", seconds=30)
 
 
-async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(
+async def test_stockout_deletes_new_disk_and_keeps_existing_one(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH)
@@ -60,7 +60,7 @@ async def test_a_stockout_leaves_a_new_disk_behind_and_an_old_one_alone(
     assert await disks(bench) == [(name, ZONE)]
 
 
-async def test_a_file_with_other_zones_does_not_take_a_disk_away(project: Project) -> None:
+async def test_changed_zones_do_not_delete_disk(project: Project) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=ZONE)
     await bench.provision()
     await lose_the_node(bench)
@@ -73,7 +73,7 @@ async def test_a_file_with_other_zones_does_not_take_a_disk_away(project: Projec
     assert await disks(bench) == []
 
 
-async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Project) -> None:
+async def test_abandoned_zone_is_deleted_in_dependency_order(project: Project) -> None:
     """As after a crash in the middle of moving on; the machines hold the disks until they go."""
     bench = project.stack(
         "data_disks: [{size_gb: 20}]", f"{ANYWHERE}\ncontroller: {{}}", zones=BOTH
@@ -103,7 +103,7 @@ async def test_what_an_abandoned_zone_has_goes_before_what_it_uses(project: Proj
     assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
 
 
-def test_what_a_region_has_serves_its_zones() -> None:
+def test_regional_resources_are_shared_by_zones() -> None:
     address = InventoryItem(Address, "a", "s", zone="europe-west4")
     assert address.serves("europe-west4-a") and address.serves("europe-west4-b")
     assert not address.serves("us-central1-a")
@@ -112,9 +112,7 @@ def test_what_a_region_has_serves_its_zones() -> None:
     assert InventoryItem(Bucket, "b", "s").serves("us-central1-a")
 
 
-async def test_a_disk_let_go_just_after_a_refusal_is_tried_once_more(
-    project: Project, null_cloud: LocalCloud
-) -> None:
+async def test_released_disk_is_retried_once(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", zones=ZONE)
     await bench.provision()
     await lose_the_node(bench)

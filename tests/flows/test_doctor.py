@@ -70,7 +70,7 @@ def states(checks: Mapping[str, Any]) -> dict[str, str]:
     return {name: check["state"] for name, check in checks.items() if check["state"] != "ok"}
 
 
-def test_nothing_in_the_way_and_nothing_changed(
+def test_all_checks_pass_without_changes(
     ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
 ) -> None:
     since = remote_control.calls(cloud)[-1]["number"]
@@ -84,7 +84,7 @@ def test_nothing_in_the_way_and_nothing_changed(
     assert mutations == []
 
 
-def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, run_doctor: Ask) -> None:
+def test_caller_with_printed_role_passes(ready: Pipeline, run_doctor: Ask) -> None:
     ready.let_robot(ready.role().permissions)
     code, checks, _ = run_doctor(caller=ready.member)
     assert code == 0
@@ -92,7 +92,7 @@ def test_whoever_has_just_the_printed_role_is_told_so(ready: Pipeline, run_docto
     assert checks["permissions"]["state"] == "ok"
 
 
-def test_a_permission_that_is_missing(ready: Pipeline, run_doctor: Ask) -> None:
+def test_missing_permission(ready: Pipeline, run_doctor: Ask) -> None:
     names = {*ready.role().permissions} - {"tpu.nodes.create", "compute.firewalls.update"}
     ready.let(sorted(names))
     code, checks, following = run_doctor(caller=ANN)
@@ -113,7 +113,7 @@ def test_a_permission_that_is_missing(ready: Pipeline, run_doctor: Ask) -> None:
     assert run_doctor(caller=ANN)[0] == 0
 
 
-def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
+def test_billing_disabled(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     path = f"/v1/projects/{ready.project}/billingInfo"
     Member.owner(cloud).send_ok("PUT", path, json={"billingAccountName": ""})
     code, checks, following = run_doctor()
@@ -122,7 +122,7 @@ def test_billing_is_off(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> 
     assert "no account" in checks["billing"]["message"]
 
 
-def test_an_api_that_may_not_be_enabled(
+def test_api_without_permission_to_enable(
     ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
 ) -> None:
     path = f"/v1/projects/{ready.project}/services/tpu.googleapis.com:disable"
@@ -141,7 +141,7 @@ def test_an_api_that_may_not_be_enabled(
     assert "no permission to enable" in checks["APIs"]["message"]
 
 
-def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
+def test_zero_quota(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     limit = "TPUV3sPerProjectPerZoneForTPUAPI"
     remote_control.change_settings(cloud, quota={limit: {ZONE: 0}})
     try:
@@ -153,7 +153,7 @@ def test_quota_of_none(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> N
     assert following == checks["quota"]["command"] != ""
 
 
-def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
+def test_organization_policy(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     owner, project = Member.owner(cloud), f"projects/{ready.project}"
     apis = {"serviceIds": ["orgpolicy.googleapis.com"]}
     owner.send_ok("POST", f"/v1/{project}/services:batchEnable", json=apis)
@@ -179,7 +179,7 @@ def test_a_policy_of_the_organization(ready: Pipeline, cloud: LocalCloud, run_do
     assert "--role=roles/orgpolicy.policyViewer" in checks["org policies"]["command"]
 
 
-def test_a_network_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
+def test_missing_network(ready: Pipeline, run_doctor: Ask) -> None:
     with ready.file.open("a", encoding="utf-8") as file:
         file.write("network: {name: elsewhere}\n")
     code, checks, following = run_doctor()
@@ -187,7 +187,7 @@ def test_a_network_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
     assert following == f"gcloud compute networks create elsewhere --project={ready.project}"
 
 
-def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
+def test_expired_token(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     remote_control.add_fault(
         cloud, "error", method="GetProject", project=ready.project, code="UNAUTHENTICATED"
     )
@@ -198,7 +198,7 @@ def test_a_token_that_has_ended(ready: Pipeline, cloud: LocalCloud, run_doctor: 
     assert {checks[name]["requires"] for name in others} == {"project"}
 
 
-def test_a_project_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
+def test_missing_project(ready: Pipeline, run_doctor: Ask) -> None:
     text = ready.file.read_text("utf-8")
     ready.file.write_text(text.replace(ready.project, "nobodys-project"), "utf-8")
     code, checks, following = run_doctor()
@@ -206,7 +206,7 @@ def test_a_project_that_is_not_there(ready: Pipeline, run_doctor: Ask) -> None:
     assert "nobodys-project" in checks["project"]["message"]
 
 
-def test_a_project_that_up_makes(project: Project) -> None:
+def test_project_created_by_up(project: Project) -> None:
     bench = project.stack()
     code, out, _ = bench.type("doctor", "--json")
     checks = {check["check"]: check for check in json.loads(out)["data"]["checks"]}
@@ -215,7 +215,7 @@ def test_a_project_that_up_makes(project: Project) -> None:
     assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
 
 
-def test_a_stack_file_that_is_wrong_or_not_there(ready: Pipeline, run_doctor: Ask) -> None:
+def test_invalid_or_missing_stack_file(ready: Pipeline, run_doctor: Ask) -> None:
     ready.file.write_text("stack: s\nproject: {id: p}\ntpu: {tpye: v2-8}\n", "utf-8")
     code, checks, following = run_doctor()
     assert (code, following) == (2, "tpuctl check")
@@ -229,7 +229,7 @@ def test_a_stack_file_that_is_wrong_or_not_there(ready: Pipeline, run_doctor: As
     assert states(checks)["quota"] == "not asked"
 
 
-def test_on_a_terminal_it_fits_and_ends_with_the_next_command(ready: Pipeline) -> None:
+def test_terminal_output_fits_and_ends_with_next_command(ready: Pipeline) -> None:
     screen = ready.bench.in_terminal("--no-color", "doctor", columns=80)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen).splitlines()
     copied = [line for line in lines if "gcloud " in line or " " not in line.strip()]
@@ -239,7 +239,7 @@ def test_on_a_terminal_it_fits_and_ends_with_the_next_command(ready: Pipeline) -
     assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", screen), "colors"
 
 
-def test_without_a_terminal_and_what_cannot_be_joined(ready: Pipeline) -> None:
+def test_output_without_terminal_and_conflicting_options(ready: Pipeline) -> None:
     code, out, errors = ready.bench.type("doctor")
     assert (code, errors) == (0, "")
     assert out.endswith("\nNext:\n    tpuctl up\n")
@@ -251,7 +251,7 @@ def test_without_a_terminal_and_what_cannot_be_joined(ready: Pipeline) -> None:
     assert json.loads(out)["data"]["role"]["stage"] == "GA"
 
 
-async def test_credentials_of_google_that_are_refused(
+async def test_rejected_google_credentials(
     ready: Pipeline, cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key of a service account, which the local cloud's token endpoint takes none of."""

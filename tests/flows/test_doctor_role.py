@@ -37,7 +37,7 @@ def as_robot(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pip
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_role_is_enough(
+async def test_role_is_sufficient(
     null_cloud: LocalCloud,
     tmp_path: Path,
     as_robot: Callable[[Pipeline], None],
@@ -106,7 +106,7 @@ def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permissions, "missing_permissions", nothing)
 
 
-async def test_some_of_it_is_missed_when_taken_away(
+async def test_sampled_permissions_are_required(
     null_cloud: LocalCloud,
     tmp_path: Path,
     as_robot: Callable[[Pipeline], None],
@@ -123,7 +123,7 @@ async def test_some_of_it_is_missed_when_taken_away(
 @pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_of_it_is_missed_when_taken_away(
+async def test_all_permissions_are_required(
     null_cloud: LocalCloud,
     tmp_path: Path,
     as_robot: Callable[[Pipeline], None],
@@ -137,7 +137,7 @@ async def test_all_of_it_is_missed_when_taken_away(
             await without(null_cloud, tmp_path, kind, missing, as_robot, monkeypatch)
 
 
-async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
+async def test_named_account_needs_only_grant_on_itself(
     null_cloud: LocalCloud, tmp_path: Path, as_robot: Callable[[Pipeline], None]
 ) -> None:
     pipeline = Pipeline(null_cloud, tmp_path, "vm")
@@ -170,7 +170,7 @@ async def test_an_account_that_is_named_is_acted_as_by_a_grant_on_it_alone(
         ("robots-node", "auto, kind: node"),
     ],
 )
-async def test_the_role_is_enough_for_a_job_on_real_machines(
+async def test_role_is_sufficient_for_job_on_real_machines(
     make_stack: Callable[..., Tpuctl],
     local_cloud: LocalCloud,
     tmp_path: Path,
@@ -190,7 +190,7 @@ async def test_the_role_is_enough_for_a_job_on_real_machines(
     monkeypatch.setenv("TPUCTL_LOCAL_CALLER", member)
     stack = make_stack(name=name, runtime=runtime)
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
+    (tmp_path / "job" / "job.py").write_text("print('finished')", "utf-8")
     since = remote_control.calls(local_cloud)[-1]["number"]
     await stack.up()
     assert await stack.run(tmp_path / "job" / "job.py", []) == 0

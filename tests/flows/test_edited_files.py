@@ -42,7 +42,7 @@ EDITS = {
 }
 
 
-async def test_what_cannot_be_made_is_looked_at_and_taken_away(project: Project) -> None:
+async def test_uncreatable_stack_can_be_inspected_and_deleted(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
     file = bench.stack.stack_file
@@ -77,7 +77,7 @@ async def test_what_cannot_be_made_is_looked_at_and_taken_away(project: Project)
     assert await bench.again().orphans() == []
 
 
-def test_a_file_that_says_nothing_names_the_way_without_it(project: Project) -> None:
+def test_unreadable_file_error_names_alternative(project: Project) -> None:
     bench = project.stack()
     bench.stack.stack_file.write_text("stack: [\n", "utf-8")
     for command in ("down", "status"):
@@ -85,7 +85,7 @@ def test_a_file_that_says_nothing_names_the_way_without_it(project: Project) -> 
         assert (code, "--stack NAME --project PROJECT" in errors) == (2, True), errors
 
 
-async def test_jobs_and_machines_are_reached(
+async def test_jobs_and_machines_are_reachable(
     make_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack()

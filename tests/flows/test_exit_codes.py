@@ -1,7 +1,6 @@
 """Exit codes as documented: what ends a job, or keeps it from running, by its number.
 
-That Ctrl-C, a second one, and the death of whoever follows a job do what they should is tested
-beside the commands; preemption, beside recovery.
+Ctrl-C, a second one, and a killed client are tested with the commands; preemption with recovery.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Shell:
         return f"job/{name}"
 
     def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any], str]:
-        """Exit code, the envelope's data, and what was told."""
+        """Exit code, the envelope's data, and the diagnostics."""
         done = subprocess.run(
             [*TPUCTL, *arguments, "--json"],
             cwd=self.folder,
@@ -99,7 +98,7 @@ def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
         ),
     ],
 )
-def test_a_jobs_own_code_is_told_from_ours(
+def test_job_exit_code_is_distinguished_from_tpuctl_code(
     shell: Shell, ending: str, code: int, cause: str
 ) -> None:
     done, data, errors = shell.run("run", shell.script("own.py", ending))
@@ -108,7 +107,7 @@ def test_a_jobs_own_code_is_told_from_ours(
     assert "Job failed" in errors
 
 
-async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_job_exits_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, for that the cloud may tell of a preemption late is waited for."""
     monkeypatch.setattr("tpuctl.flows.attempt_outcome.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
@@ -121,7 +120,7 @@ async def test_a_lost_job_ends_with_69(shell: Shell, monkeypatch: pytest.MonkeyP
     assert sum("Checking the node's state" in note for note in notes) == 1
 
 
-def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> None:
+def test_timeout_stops_job_with_124(shell: Shell) -> None:
     job = shell.script("endless.py", ENDLESS)
     done, data, errors = shell.run("run", "--timeout", "1s", job)
     assert (done, data["state"], data["job_exit_code"]) == (124, "timed_out", None)
@@ -133,7 +132,7 @@ def test_a_timeout_ends_the_job_with_124_whoever_follows_it(shell: Shell) -> Non
     assert (done, data["state"]) == (124, "timed_out")
 
 
-def test_waiting_ends_with_124_and_leaves_the_job_which_somebody_stops(shell: Shell) -> None:
+def test_wait_timeout_exits_with_124_and_keeps_job(shell: Shell) -> None:
     job = shell.script("endless.py", ENDLESS)
     _, data, _ = shell.run("run", "--detach", job)
     name = data["job"]
@@ -150,7 +149,7 @@ def test_waiting_ends_with_124_and_leaves_the_job_which_somebody_stops(shell: Sh
     assert shell.recorded(name) == ("stopped", 143, "stopped")
 
 
-def test_what_is_refused_is_told_by_its_number(shell: Shell, local_cloud: LocalCloud) -> None:
+def test_denied_request_exits_with_its_code(shell: Shell, local_cloud: LocalCloud) -> None:
     assert shell.run("run", "job/absent.py")[0] == 2
     assert shell.run("run", "--timeout", "1y", shell.script("fine.py", "print(1)\n"))[0] == 2
     assert shell.run("run", shell.script("broken.py", "if\n"))[0] == 65

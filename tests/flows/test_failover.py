@@ -58,7 +58,7 @@ def zones_tried(events: list[Event]) -> list[str]:
     return [step.address for step in steps if step.action == "create" and "node" in step.address]
 
 
-async def test_a_stockout_leads_to_the_next_zone(
+async def test_stockout_tries_next_zone(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("stocked-out", FIRST, NEIGHBOR)
@@ -79,9 +79,7 @@ async def test_a_stockout_leads_to_the_next_zone(
     assert await zonal(stack) == {}
 
 
-async def test_a_controller_moves_along_and_leaves_nothing(
-    make: MakeZoned, cloud: LocalCloud
-) -> None:
+async def test_controller_moves_with_node(make: MakeZoned, cloud: LocalCloud) -> None:
     stack = make("moving", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
     await stack.up()
@@ -93,7 +91,7 @@ async def test_a_controller_moves_along_and_leaves_nothing(
     assert not (await stack.down(delete_bucket=True)).leaks
 
 
-async def test_a_regions_quota_skips_its_other_zones(
+async def test_region_quota_skips_its_other_zones(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("out-of-quota", FIRST, NEIGHBOR, FAR)
@@ -106,7 +104,7 @@ async def test_a_regions_quota_skips_its_other_zones(
     await stack.down(delete_bucket=True)
 
 
-async def test_every_zone_tells_why_it_refused(make: MakeZoned, cloud: LocalCloud) -> None:
+async def test_error_lists_reason_of_every_zone(make: MakeZoned, cloud: LocalCloud) -> None:
     stack = make("nowhere", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", type="v5*", times="unlimited")
     with pytest.raises(NoCapacity) as caught:
@@ -146,7 +144,7 @@ OF_A_ZONE = {
 
 
 @pytest.mark.parametrize("name", OF_A_ZONE)
-async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
+async def test_closed_zone_or_missing_type_tries_next_zone(
     make: MakeZoned, cloud: LocalCloud, name: str
 ) -> None:
     code, text, _ = OF_A_ZONE[name]
@@ -159,9 +157,7 @@ async def test_a_zone_that_is_closed_or_has_not_the_type_leads_to_the_next(
     await stack.down(delete_bucket=True)
 
 
-async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
-    make: MakeZoned, cloud: LocalCloud
-) -> None:
+async def test_combined_error_keeps_hints_of_each_zone(make: MakeZoned, cloud: LocalCloud) -> None:
     zones = (FIRST, NEIGHBOR, FAR)
     stack = make("advised", *zones)
     for zone, (code, text, _) in zip(zones, OF_A_ZONE.values(), strict=False):
@@ -178,7 +174,7 @@ async def test_the_sum_of_several_zones_keeps_the_advice_of_each(
     await stack.down(delete_bucket=True)
 
 
-async def test_what_no_zone_would_mend_ends_the_search(
+async def test_zone_independent_error_stops_failover(
     make: MakeZoned, cloud: LocalCloud, events: list[Event]
 ) -> None:
     stack = make("denied", FIRST, NEIGHBOR)
@@ -189,7 +185,7 @@ async def test_what_no_zone_would_mend_ends_the_search(
     await stack.down(delete_bucket=True)
 
 
-async def test_what_was_abandoned_is_taken_away_by_the_next_up_and_by_down(
+async def test_abandoned_resources_are_deleted_by_up_and_down(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
     """As after a crash in the middle of moving on: the stack works in one zone, and has more."""
@@ -206,7 +202,7 @@ async def test_what_was_abandoned_is_taken_away_by_the_next_up_and_by_down(
     assert await zonal(both) == {}
 
 
-async def test_a_node_in_a_zone_that_nobody_names_is_not_touched(make: MakeZoned) -> None:
+async def test_node_in_unlisted_zone_is_not_changed(make: MakeZoned) -> None:
     stack = make("elsewhere", FIRST)
     await stack.up()
     stack.stack_file.write_text(

@@ -103,7 +103,7 @@ def needing(doings: Doings, *permissions: str) -> dict[str, str]:
     }
 
 
-async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
+async def test_machine_grants_are_necessary_and_sufficient(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench = project.stack()
@@ -147,7 +147,7 @@ async def test_each_grant_of_a_machine_is_needed_and_all_of_them_are_enough(
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: LocalCloud) -> None:
+async def test_machine_has_no_other_permissions(project: Project, null_cloud: LocalCloud) -> None:
     bench, other = project.stack(), project.stack()
     await bench.provision()
     await other.provision()
@@ -221,7 +221,7 @@ async def test_a_machine_may_do_nothing_else(project: Project, null_cloud: Local
     assert machine.permitted(*acts) == []
 
 
-async def test_a_nodes_agent_and_its_controller(project: Project, null_cloud: LocalCloud) -> None:
+async def test_node_service_agent_and_controller(project: Project, null_cloud: LocalCloud) -> None:
     """A TPU node reads and writes gs:// as Google's agent; its controller ends both."""
     bench = project.stack("kind: node")
     await bench.provision()
@@ -262,7 +262,7 @@ async def test_a_nodes_agent_and_its_controller(project: Project, null_cloud: Lo
     assert not any(machine.outcome(ends).values())
 
 
-async def test_a_queued_resource_is_ended_with_the_permissions_of_nodes(
+async def test_queued_resource_is_deleted_with_node_permissions(
     project: Project, null_cloud: LocalCloud
 ) -> None:
     bench = project.stack("queue: true")

@@ -23,7 +23,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return envelope["data"]
 
 
-def test_a_token_of_somebody(
+def test_token_of_another_member(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same one each time, other than the owner's, and limited by its scopes."""
@@ -41,14 +41,14 @@ def test_a_token_of_somebody(
 
 
 @pytest.mark.parametrize("member", ["ann@example.com", "group:g@example.com", "user:ann", "user:"])
-def test_who_can_be_no_caller(
+def test_invalid_callers_are_rejected(
     project: Project, capsys: pytest.CaptureFixture[str], member: str
 ) -> None:
     assert run(["local", "token", member]) != 0
     assert "Invalid member" in capsys.readouterr().err
 
 
-def test_how_long_changed_policies_take(
+def test_policy_propagation_delay(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -61,7 +61,7 @@ def test_how_long_changed_policies_take(
         remote_control.change_settings(null_cloud, propagation=0)
 
 
-def test_a_fault_for_one_caller(
+def test_fault_for_one_caller(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault = answer(capsys, "fault", "add", "unavailable", "--caller", "ann@*", "--times", "1")

@@ -1,4 +1,4 @@
-"""Jobs whose account may not read what they ask for are told so by the cloud, in its own words."""
+"""Jobs whose account lacks a permission get the cloud's error."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ async def refused_then_let(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_a_job_without_access_reads_googles_refusal(
+async def test_job_without_access_gets_google_error(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud, events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(name="unread")
     await refused_then_let(stack, local_cloud, tmp_path / "job", events, PLAIN)
 
 
-async def test_grants_are_waited_for_until_machines_feel_them(
+async def test_up_waits_for_grants_to_propagate(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud
 ) -> None:
     """Google takes minutes: the local cloud, here, until it has refused the machine once."""
@@ -111,7 +111,7 @@ async def test_grants_are_waited_for_until_machines_feel_them(
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
-async def test_tensorflow_without_access_reads_googles_refusal(
+async def test_tensorflow_without_access_gets_google_error(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud, events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(name="unread-by-tf", runtime="auto")

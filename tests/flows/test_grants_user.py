@@ -1,4 +1,4 @@
-"""What is asked of whoever types `up` and `down` is what they need: all of it, and no more.
+"""The permissions documented for `up` and `down` are necessary and sufficient.
 
 A person gets a custom role of exactly the permissions that the plan is checked for, and works under
 it. Then one of them is taken away, and the check with it: something must be refused for it.
@@ -45,7 +45,7 @@ def as_ann(project: Project, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_permissions_that_are_asked_for_are_enough(
+async def test_requested_permissions_are_sufficient(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, kind: str
 ) -> None:
     bench = Bench(null_cloud, tmp_path, kind)
@@ -55,7 +55,7 @@ async def test_the_permissions_that_are_asked_for_are_enough(
     await bench.work()
 
 
-async def test_they_are_enough_for_a_job_on_a_real_machine(
+async def test_permissions_are_sufficient_for_job_on_real_machine(
     make_stack: Callable[..., Tpuctl],
     local_cloud: LocalCloud,
     events: list[Event],
@@ -71,19 +71,19 @@ async def test_they_are_enough_for_a_job_on_a_real_machine(
     monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
     stack = make_stack(name="typed-by-ann")
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "job.py").write_text("print('done as told')", "utf-8")
+    (tmp_path / "job" / "job.py").write_text("print('finished')", "utf-8")
     since = remote_control.calls(local_cloud)[-1]["number"]
     await stack.up()
     record = await stack.submit(tmp_path / "job" / "job.py", [])
     assert await stack.follow(record) == 0
-    assert any(isinstance(event, LogChunk) and b"done as told" in event.data for event in events)
+    assert any(isinstance(event, LogChunk) and b"finished" in event.data for event in events)
     assert (await stack.down()).leaks == ()
     callers = {call["caller"] for call in remote_control.calls(local_cloud, since)}
     assert {"ann@example.com", stack.stack.service_account} <= callers
     assert OWNER not in callers
 
 
-async def test_what_is_missing_is_told_before_anything_is_made(
+async def test_missing_permission_is_reported_before_creation(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any
 ) -> None:
     bench = Bench(null_cloud, tmp_path, "vm")
@@ -135,7 +135,7 @@ def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permissions, "missing_permissions", nothing)
 
 
-async def test_some_permissions_are_each_needed(
+async def test_sampled_permissions_are_required(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, "vm")
@@ -146,7 +146,7 @@ async def test_some_permissions_are_each_needed(
         await taken_away(null_cloud, tmp_path, "vm", names, missing)
 
 
-async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
+async def test_disk_deletion_does_not_wait_for_undeletable_machine(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, events: list[Event]
 ) -> None:
     bench = Bench(null_cloud, tmp_path, "node")
@@ -165,7 +165,7 @@ async def test_a_disk_is_not_waited_for_when_its_machine_may_not_be_deleted(
 @pytest.mark.soak
 @pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_permission_is_needed(
+async def test_every_permission_is_required(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, kind: str
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, kind)

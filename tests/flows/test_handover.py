@@ -1,4 +1,4 @@
-"""Jobs that nobody watches but the stack's controller, on the local cloud's real machines."""
+"""Jobs that only the stack's controller watches, on the local cloud's real machines."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ async def restart_controller(stack: Tpuctl) -> None:
     await compute_operation(stack.cloud, operation, subject="reset", seconds=60)
 
 
-async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
+async def test_controller_recovers_unattended_job(
     watched: Tpuctl,
     local_cloud: server_process.LocalCloud,
     script: Path,
     events: list[Event],
 ) -> None:
-    """Its controller's tpuctl is killed, the controller begins anew, its node is taken away."""
+    """Its controller's tpuctl is killed, the controller reboots, its node is preempted."""
     await watched.up()
     assert not [event for event in events if isinstance(event, WarningIssued)]
     record = await watched.submit(script)
@@ -162,7 +162,7 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
     log = await watched.store.get_bytes(record.at(2).log_name(0))
     assert log == b"attempt 2 TOKEN SECRET local\n"
 
-    # All of it by the stack's own account, and by nobody else.
+    # All calls are made by the stack's service account.
     makers = {
         call["caller"]
         for call in remote_control.calls(local_cloud, since)
@@ -182,10 +182,10 @@ async def test_a_job_that_nobody_watches_goes_on_after_all_that_can_happen(
 
 
 @pytest.mark.soak
-async def test_who_follows_the_job_sees_what_the_controller_does(
+async def test_follower_sees_controller_recovery(
     watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
-    """It has begun to replace the node when somebody else wants to: that one waits for it."""
+    """It is replacing the node when another client tries to: that one waits for it."""
     await watched.up()
     record = await watched.submit(script)
     await started(watched, record)
@@ -210,13 +210,13 @@ async def test_who_follows_the_job_sees_what_the_controller_does(
         return await state_of(watched, record, "ended.json")
 
     assert (await async_until(ended, "the end of the job"))["state"] == "succeeded"
-    async with watched.connections() as transports:  # whoever made it
+    async with watched.connections() as transports:  # whichever of the two created it
         (await transports[0].run(["true"])).check("logging in")
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
 @pytest.mark.soak
-async def test_a_job_that_is_stopped_is_left_alone(
+async def test_stopped_job_is_not_recovered(
     watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     await watched.up()
@@ -234,7 +234,7 @@ async def test_a_job_that_is_stopped_is_left_alone(
 
 
 @pytest.mark.soak
-async def test_a_stack_that_is_taken_down_is_not_made_anew(
+async def test_deleted_stack_is_not_recreated(
     watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
     await watched.up()
@@ -249,7 +249,7 @@ async def test_a_stack_that_is_taken_down_is_not_made_anew(
     assert creations == []
 
 
-async def test_without_retries_nobody_is_asked_to_watch(
+async def test_controller_does_not_watch_without_retries(
     make_stack: MakeStack, script: Path, events: list[Event]
 ) -> None:
     none = "{preemption: 0, infrastructure: 0, failure: 0}"
@@ -265,7 +265,7 @@ async def test_without_retries_nobody_is_asked_to_watch(
 
 
 @pytest.mark.soak
-async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
+async def test_broken_controller_is_reported_and_job_runs(
     watched: Tpuctl, script: Path, events: list[Event]
 ) -> None:
     await watched.up()
@@ -285,10 +285,10 @@ async def test_a_controller_that_cannot_is_told_of_and_the_job_runs(
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-async def test_the_controller_of_a_tpu_node_goes_on_with_its_own_jobs(
+async def test_tpu_node_controller_recovers_its_jobs(
     make_stack: MakeStack, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
-    """It runs the job, makes the node anew, and starts the job again on itself."""
+    """It runs the job, recreates the node, and restarts the job on itself."""
     stack = make_stack(
         runtime="auto, kind: node, capacity: preemptible",
         extra="limits: {idle: 2m}\njob: {env: {TOKEN: x}, retries: {preemption: 1}}\n",

@@ -64,7 +64,7 @@ class Controller:
         return self
 
     async def work(self) -> None:
-        """Make the TPU anew as the controller's program does. Raises what is refused."""
+        """Recreate the TPU as the controller's program does. Raises on a denied request."""
         path = self.folder / "controllers.yaml"
         file = stack_file(self.stack, "default", "a:ssh-ed25519 A a", self.node_range)
         path.write_text(json.dumps(file), "utf-8")
@@ -110,7 +110,7 @@ def controller(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_granted_is_enough(
+async def test_grants_are_sufficient(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
     there = await controller(kind)
@@ -137,7 +137,7 @@ async def taken_away(there: Controller, missing: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_some_permissions_are_needed(
+async def test_sampled_permissions_are_required(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
     for _ in range(SAMPLE):
@@ -148,7 +148,7 @@ async def test_some_permissions_are_needed(
 @pytest.mark.soak
 @pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_permission_is_needed(
+async def test_every_permission_is_required(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
     first = await controller(kind)
@@ -157,7 +157,7 @@ async def test_every_permission_is_needed(
 
 
 @pytest.mark.parametrize("kind", ["vm", "queued"])
-async def test_acting_as_itself_is_needed_and_granted_there_alone(
+async def test_act_as_is_granted_only_on_itself(
     controller: Callable[[str], Awaitable[Controller]], null_cloud: LocalCloud, kind: str
 ) -> None:
     there = await controller(kind)
@@ -172,9 +172,7 @@ async def test_acting_as_itself_is_needed_and_granted_there_alone(
     assert answer["permissions"] == ["tpu.nodes.create"], "no other account of the project"
 
 
-async def test_what_was_granted_goes_with_the_stack(
-    project: Project, null_cloud: LocalCloud
-) -> None:
+async def test_grants_are_removed_with_stack(project: Project, null_cloud: LocalCloud) -> None:
     """An account of the user's own stays, and may act as itself no longer."""
     owner, first = Member.owner(null_cloud), project.stack()
     await first.provision()  # the project, its APIs
@@ -202,10 +200,10 @@ async def test_what_was_granted_goes_with_the_stack(
     assert on_account() == on_project() == set()
 
 
-async def test_a_grant_that_is_noted_of_an_account_that_is_gone_is_forgotten(
+async def test_recorded_grant_of_deleted_account_is_removed(
     project: Project,
 ) -> None:
-    """So it stands in the record when an `up` notes it while a `down` beside it ends."""
+    """An `up` records the grant while a concurrent `down` finishes."""
     bench = project.stack("capacity: spot", "controller: {}")
     await bench.provision()
     record = Record(bench.stack.stack, bench.stack.cloud)

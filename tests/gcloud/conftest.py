@@ -16,7 +16,7 @@ MakeGcloud = Callable[..., Gcloud]
 
 @pytest.fixture(scope="session")
 def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
-    """Everything is made at once, nobody logs in."""
+    """Everything is created immediately, without machines to log in to."""
     require_gcloud()
     with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
         yield cloud
@@ -34,14 +34,14 @@ def machine_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_p
 
 @pytest.fixture
 def gcloud(null_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
-    """Somebody in a new project of their own, with Compute Engine and Cloud TPU enabled."""
+    """A user in a new project with Compute Engine and Cloud TPU enabled."""
     project = make_project(null_cloud, "compute", "tpu")
     return Gcloud(null_cloud, tmp_path / "gcloud", project=project)
 
 
 @pytest.fixture
 def bare_gcloud(null_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
-    """Somebody in a new project that is paid for and has no API enabled."""
+    """A user in a new project with billing and no API enabled."""
     return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud))
 
 

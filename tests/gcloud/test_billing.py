@@ -11,7 +11,7 @@ CLOSED = "0C105E-0C105E-0C105E"
 
 
 @pytest.mark.soak
-def test_a_closed_account_pays_for_nothing(bare_gcloud: Gcloud) -> None:
+def test_closed_account_disables_billing(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     link = ("billing", "projects", "link", gcloud.project)
     linked = gcloud.json(*link, f"--billing-account={CLOSED}")

@@ -22,7 +22,7 @@ def project(
     return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
 
 
-async def test_a_stack_is_to_gcloud_what_its_file_says(
+async def test_gcloud_shows_stack_as_in_its_file(
     project: Project, null_cloud: LocalCloud, tmp_path: Path
 ) -> None:
     bench = project.stack(
@@ -74,7 +74,7 @@ async def test_a_stack_is_to_gcloud_what_its_file_says(
 
 
 @pytest.mark.soak
-async def test_what_gcloud_makes_under_a_stacks_label_is_found_by_orphans(
+async def test_orphans_finds_labeled_resources_created_by_gcloud(
     project: Project, null_cloud: LocalCloud, tmp_path: Path
 ) -> None:
     bench = project.stack(name="tidy", type_name="v2-8", zones=US_ZONE)

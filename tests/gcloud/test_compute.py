@@ -12,7 +12,7 @@ METADATA = ("compute", "project-info", "add-metadata")
 
 
 @pytest.mark.soak
-def test_several_instances_at_once(gcloud: Gcloud) -> None:
+def test_several_instances_in_one_command(gcloud: Gcloud) -> None:
     label = "--labels=team=nlp"
     instances = gcloud.json(*INSTANCES, "create", "one", "two", *SMALL, label, "--metadata=a=b")
     assert sorted(instance["name"] for instance in instances) == ["one", "two"]
@@ -25,7 +25,7 @@ def test_several_instances_at_once(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_ssh_and_the_console(machine_gcloud: Gcloud) -> None:
+def test_ssh_and_serial_port(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     script = "--metadata=startup-script=echo the machine is up"
     gcloud.run(*INSTANCES, "create", "box", *SMALL, script)
@@ -37,7 +37,7 @@ def test_ssh_and_the_console(machine_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_an_instance(machine_gcloud: Gcloud) -> None:
+def test_instance_commands(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     gcloud.run(*INSTANCES, "create", "box", *SMALL, "--tags=web", "--labels=a=b")
     box = ("box",)
@@ -81,7 +81,7 @@ def test_all_of_an_instance(machine_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_what_instances_are_refused_for(gcloud: Gcloud) -> None:
+def test_rejected_instances(gcloud: Gcloud) -> None:
     gcloud.run(*INSTANCES, "create", "box")
     refusals = {
         ("create", "box"): "/instances/box' already exists",
@@ -100,7 +100,7 @@ def test_what_instances_are_refused_for(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_disks_networks_and_addresses(gcloud: Gcloud) -> None:
+def test_disk_network_and_address_commands(gcloud: Gcloud) -> None:
     def names(*command: str) -> list[str]:
         return [row["name"] for row in gcloud.json("compute", *command)]
 

@@ -13,7 +13,7 @@ VERSION = "--tf-version=2.12.0"
 
 
 @pytest.mark.soak
-def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
+def test_execution_group_node(gcloud: Gcloud) -> None:
     result = gcloud.run(*GROUPS, "create", *WANTED, VERSION, "--tpu-only", "--preemptible")
     head, row = gcloud.run("compute", "tpus", "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
@@ -33,7 +33,7 @@ def test_the_node_of_an_execution_group(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_the_newest_version_has_to_be_named_in_full(gcloud: Gcloud) -> None:
+def test_newest_version_must_be_explicit(gcloud: Gcloud) -> None:
     """gcloud leaves out the patch's number, as ctpu did, whom Google refused 2.4 in its words.
 
     tensorflow/tpu issue 877.
@@ -44,7 +44,7 @@ def test_the_newest_version_has_to_be_named_in_full(gcloud: Gcloud) -> None:
 
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.0")
-def test_the_life_of_an_execution_group(machine_gcloud: Gcloud) -> None:
+def test_execution_group_lifecycle(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     gcloud.make_key()  # else ssh-keygen's picture of it is part of the output
     # gcloud ends with a shell on the controller.

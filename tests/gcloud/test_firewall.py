@@ -9,7 +9,7 @@ from tests.support.gcloud import Gcloud
 RULES = ("compute", "firewall-rules")
 
 
-def test_a_rule_is_made_and_changed(gcloud: Gcloud) -> None:
+def test_rule_is_created_and_updated(gcloud: Gcloud) -> None:
     web = ("--target-tags=web", "--source-ranges=10.0.0.0/8", "--description=for the web")
     [rule] = gcloud.json(*RULES, "create", "web", "--allow=tcp:80,tcp:443,icmp", *web)
     assert rule["allowed"] == [
@@ -26,7 +26,7 @@ def test_a_rule_is_made_and_changed(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_rules(gcloud: Gcloud) -> None:
+def test_rule_commands(gcloud: Gcloud) -> None:
     web = (*RULES, "create", "web", "--allow=tcp:80")
     gcloud.run(*web)
     assert "already exists" in gcloud.run(*web, check=False).stderr

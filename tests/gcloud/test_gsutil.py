@@ -18,7 +18,7 @@ def bucket() -> str:
     return f"gsutil-{os.getpid()}-{next(_numbers)}"
 
 
-def test_there_and_back(gcloud: Gcloud, bucket: str) -> None:
+def test_round_trip(gcloud: Gcloud, bucket: str) -> None:
     gcloud.gsutil("mb", "-l", "europe-west4", "-b", "on", f"gs://{bucket}")
     (gcloud.folder / "file").write_text("hello")
     gcloud.gsutil("cp", "file", f"gs://{bucket}/dir/file")
@@ -28,7 +28,7 @@ def test_there_and_back(gcloud: Gcloud, bucket: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.release("an older client; `gcloud storage` runs at every commit")
-def test_everything(gcloud: Gcloud, bucket: str) -> None:
+def test_gsutil_commands(gcloud: Gcloud, bucket: str) -> None:
     root = f"gs://{bucket}"
     gcloud.gsutil("mb", root)
     for name in ("a", "sub/b"):

@@ -1,6 +1,6 @@
-"""The real gcloud through the local cloud's relay of Identity-Aware Proxy, and ours beside it.
+"""The real gcloud through the local cloud's relay of Identity-Aware Proxy, and tpuctl's client.
 
-gcloud is told of no other relay: its way to Google's leads to the local cloud, as in any shell that
+gcloud uses Google's relay address, which leads to the local cloud, as in any shell that
 `tpuctl local env` has pointed there.
 """
 
@@ -23,12 +23,12 @@ EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
 
 
 @pytest.mark.soak
-def test_gcloud_logs_in_to_a_worker_and_takes_up_what_was_cut(machine_gcloud: Gcloud) -> None:
+def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> None:
     gcloud, zone = machine_gcloud, f"--zone={MACHINE_ZONE}"
     gcloud.make_key()
     options = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base", "--internal-ips")
     gcloud.run(*TPUS, "create", "pod", *options, zone)
-    # gcloud comes back where its token has grown old; after other ends it begins anew.
+    # gcloud reconnects the session after an expired token; otherwise it starts a new one.
     cut = remote_control.add_fault(
         *(gcloud.cloud, "cut"),
         project=gcloud.project,

@@ -14,11 +14,11 @@ ACCOUNTS = ("iam", "service-accounts")
 
 @pytest.fixture
 def here(null_cloud: LocalCloud, tmp_path: Path) -> Gcloud:
-    """Somebody in a new project that has IAM's API enabled."""
+    """A user in a new project with the IAM API enabled."""
     return Gcloud(null_cloud, tmp_path / "gcloud", project=make_project(null_cloud, "iam"))
 
 
-def test_the_owner_is_logged_in(null_cloud: LocalCloud, tmp_path: Path) -> None:
+def test_owner_is_logged_in(null_cloud: LocalCloud, tmp_path: Path) -> None:
     gcloud = Gcloud(null_cloud, tmp_path / "gcloud")
     [account] = gcloud.json("auth", "list")
     assert account == {"account": gcloud.json("config", "list")["core"]["account"]} | {
@@ -27,7 +27,7 @@ def test_the_owner_is_logged_in(null_cloud: LocalCloud, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_an_account_with_a_role_of_ones_own(here: Gcloud) -> None:
+def test_service_account_with_custom_role(here: Gcloud) -> None:
     here.run(*ACCOUNTS, "create", "trainer", "--display-name=Trains")
     email = f"trainer@{here.project}.iam.gserviceaccount.com"
     permissions = ["tpu.nodes.delete", "tpu.nodes.get"]
@@ -45,7 +45,7 @@ def test_an_account_with_a_role_of_ones_own(here: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_accounts(here: Gcloud) -> None:
+def test_service_account_commands(here: Gcloud) -> None:
     email = f"trainer@{here.project}.iam.gserviceaccount.com"
     here.run(*ACCOUNTS, "create", "trainer", "--description=why")
     again = here.run(*ACCOUNTS, "create", "trainer", check=False)
@@ -74,7 +74,7 @@ def test_all_of_accounts(here: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_roles(here: Gcloud) -> None:
+def test_role_commands(here: Gcloud) -> None:
     project_option = f"--project={here.project}"
     here.run(
         "iam",

@@ -22,7 +22,7 @@ def members(policy: dict[str, Any], role: str) -> list[str]:
     ]
 
 
-def test_life_of_a_project(bare_gcloud: Gcloud) -> None:
+def test_project_lifecycle(bare_gcloud: Gcloud) -> None:
     gcloud, name = bare_gcloud, f"made-by-gcloud-{os.getpid()}"
     project = gcloud.json(
         "projects", "create", name, "--name=Made here", "--labels=a=b", f"--folder={FOLDER}"
@@ -38,7 +38,7 @@ def test_life_of_a_project(bare_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_projects(bare_gcloud: Gcloud) -> None:
+def test_project_commands(bare_gcloud: Gcloud) -> None:
     gcloud, name = bare_gcloud, f"all-of-it-{os.getpid()}"
     gcloud.run("projects", "create", name, f"--organization={ORGANIZATION}")
     result = gcloud.run("projects", "create", name, check=False)
@@ -81,7 +81,7 @@ def test_all_of_projects(bare_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_a_projects_policy(bare_gcloud: Gcloud) -> None:
+def test_project_policy_commands(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     binding = (gcloud.project, "--member=user:jane@example.com", "--role=roles/tpu.viewer")
     until = '--condition=title=later,expression=request.time < timestamp("2030-01-01T00:00:00Z")'

@@ -12,7 +12,7 @@ WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
 
 
 @pytest.mark.soak
-def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
+def test_queued_resource_lifecycle(gcloud: Gcloud) -> None:
     gcloud.run(
         *(*QUEUED, "create", "asked", *WANTED, "--node-prefix=worker", "--node-count=2", "--spot"),
         *("--labels=a=1", "--metadata=k=v", "--tags=t", "--valid-until-duration=1h"),
@@ -32,7 +32,7 @@ def test_the_life_of_a_queued_resource(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_queued_resources_of_the_alpha_track(gcloud: Gcloud) -> None:
+def test_alpha_queued_resources(gcloud: Gcloud) -> None:
     alpha = ("alpha", *QUEUED)
     zone = "--zone=us-east5-b"
     gcloud.run(

@@ -16,14 +16,14 @@ def gcloud(null_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
     return Gcloud(null_cloud, tmp_path_factory.mktemp("gcloud"), project=project)
 
 
-def test_a_secret_is_made_and_read(gcloud: Gcloud) -> None:
+def test_secret_is_created_and_read(gcloud: Gcloud) -> None:
     result = gcloud.run("secrets", "create", "hf", "--data-file=-", stdin="hf_one")
     assert "Created version [1] of the secret [hf]" in result.stderr
     assert gcloud.run("secrets", "versions", "access", "latest", "--secret=hf").stdout == "hf_one"
 
 
 @pytest.mark.soak
-def test_a_secrets_whole_life(gcloud: Gcloud) -> None:
+def test_secret_lifecycle(gcloud: Gcloud) -> None:
     run = gcloud.run
     run("secrets", "create", "hf", "--labels=team=nlp")
     run("secrets", "versions", "add", "hf", "--data-file=-", stdin="one")

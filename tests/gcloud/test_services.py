@@ -23,7 +23,7 @@ def test_apis_are_enabled_together(bare_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_all_of_services_and_billing(bare_gcloud: Gcloud) -> None:
+def test_service_and_billing_commands(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     accounts = {
         account["name"]: account["open"] for account in gcloud.json("billing", "accounts", "list")

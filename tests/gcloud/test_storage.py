@@ -130,7 +130,7 @@ def test_grants_on_buckets(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
-def test_folders_kept_alike(gcloud: Gcloud, bucket: str) -> None:
+def test_rsync_folders(gcloud: Gcloud, bucket: str) -> None:
     make(gcloud, bucket)
     for name in ("tree/a", "tree/sub/b", "tree/sub/c"):
         write(gcloud, name, name)
@@ -146,7 +146,7 @@ def test_folders_kept_alike(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
-def test_everything_about_buckets(gcloud: Gcloud, bucket: str) -> None:
+def test_bucket_commands(gcloud: Gcloud, bucket: str) -> None:
     buckets, of = ("storage", "buckets"), f"gs://{bucket}"
     gcloud.run(*buckets, "create", of, "--location=us-central1", "--soft-delete-duration=10d")
     assert [each["name"] for each in gcloud.json(*buckets, "list")] == [bucket]
@@ -179,7 +179,7 @@ def test_everything_about_buckets(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
-def test_everything_about_objects(gcloud: Gcloud, bucket: str) -> None:
+def test_object_commands(gcloud: Gcloud, bucket: str) -> None:
     make(gcloud, bucket)
     root = f"gs://{bucket}"
     small = write(gcloud, "한글 name", "hello")
@@ -213,7 +213,7 @@ def test_everything_about_objects(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
-def test_versions_and_what_soft_delete_keeps(gcloud: Gcloud, bucket: str) -> None:
+def test_versions_and_soft_delete(gcloud: Gcloud, bucket: str) -> None:
     make(gcloud, bucket)
     of = f"gs://{bucket}/o"
     for text in ("one", "two"):

@@ -14,13 +14,13 @@ POD_ZONE = "us-central1-a"
 
 
 @pytest.mark.soak
-def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
+def test_ssh_to_every_worker(machine_gcloud: Gcloud) -> None:
     gcloud, zone = machine_gcloud, f"--zone={POD_ZONE}"
     gcloud.make_key()
     gcloud.run(*TPUS, "create", "pod", "--accelerator-type=v2-32", f"--version={VERSION}", zone)
 
-    first = gcloud.run(*TPUS, "ssh", "pod", zone, "--command=echo told; exit 7", check=False)
-    assert (first.returncode, first.stdout) == (7, "told\n")
+    first = gcloud.run(*TPUS, "ssh", "pod", zone, "--command=echo output; exit 7", check=False)
+    assert (first.returncode, first.stdout) == (7, "output\n")
     assert "Propagating SSH public key to all TPU workers" in first.stderr
 
     folder = gcloud.folder / "sent"
@@ -51,7 +51,7 @@ def test_every_worker_is_logged_in_to(machine_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
+def test_project_key_is_accepted_on_tpu_vms(machine_gcloud: Gcloud) -> None:
     """gcloud does not bring it to the node: it relies on the machines to know it."""
     gcloud = machine_gcloud
     (gcloud.folder / "keys").write_text(gcloud.make_key())
@@ -65,7 +65,7 @@ def test_a_key_of_the_project_opens_tpu_vms(machine_gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_machines_keep_files_and_keys_over_a_stop(machine_gcloud: Gcloud) -> None:
+def test_stopped_machines_keep_files_and_keys(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     options = ("--accelerator-type=v2-8", f"--version={VERSION}")
     gcloud.run(*TPUS, "create", "bert", *options)
@@ -83,7 +83,7 @@ def test_machines_keep_files_and_keys_over_a_stop(machine_gcloud: Gcloud) -> Non
 
 
 @pytest.mark.soak
-def test_all_nodes_of_a_queued_resource_are_logged_in_to(machine_gcloud: Gcloud) -> None:
+def test_ssh_to_every_node_of_queued_resource(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     options = ("--accelerator-type=v2-8", f"--runtime-version={VERSION}")
     gcloud.run(*QUEUED, "create", "asked", *options, "--node-prefix=w", "--node-count=2")

@@ -12,7 +12,7 @@ WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")
 
 
 @pytest.mark.soak  # the suite's is in test_execution_groups.py
-def test_the_life_of_a_tpu_node(gcloud: Gcloud) -> None:
+def test_tpu_node_lifecycle(gcloud: Gcloud) -> None:
     gcloud.run(*TPUS, "create", "node", *WANTED, "--range=10.9.0.0/29", "--preemptible")
     head, row = gcloud.run(*TPUS, "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
@@ -27,7 +27,7 @@ def test_the_life_of_a_tpu_node(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_the_rest_of_what_is_done_to_tpu_nodes(gcloud: Gcloud) -> None:
+def test_other_tpu_node_commands(gcloud: Gcloud) -> None:
     gcloud.run(*TPUS, "create", "node", *WANTED, "--description=one")
     assert gcloud.json(*TPUS, "tpu-vm", "list") == []  # it is none
     other = gcloud.run(*TPUS, "tpu-vm", "describe", "node", check=False)
@@ -45,7 +45,7 @@ def test_the_rest_of_what_is_done_to_tpu_nodes(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_what_tpu_nodes_are_made_of(gcloud: Gcloud) -> None:
+def test_tpu_node_types_and_versions(gcloud: Gcloud) -> None:
     versions = gcloud.run(*TPUS, "versions", "list").stdout.split()
     assert versions[0] == "TENSORFLOW_VERSION"
     assert "2.12.0" in versions

@@ -18,7 +18,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 @pytest.mark.soak
-def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
+def test_tpu_vm_lifecycle(gcloud: Gcloud) -> None:
     result = gcloud.run(
         *(*TPUS, "create", "bert", "--accelerator-type=v2-8", VERSION),
         *("--description=first", "--labels=a=1,b=2", "--metadata=k=v", "--tags=x,y"),
@@ -55,7 +55,7 @@ def test_the_life_of_tpu_vms(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_what_tpu_vms_are_made_of(gcloud: Gcloud) -> None:
+def test_tpu_vm_types_and_versions(gcloud: Gcloud) -> None:
     versions = gcloud.run(*TPUS, "versions", "list").stdout.split()
     assert versions[0] == "RUNTIME_VERSION"
     assert "tpu-ubuntu2204-base" in versions
@@ -77,7 +77,7 @@ def test_what_tpu_vms_are_made_of(gcloud: Gcloud) -> None:
 
 
 @pytest.mark.soak
-def test_tpu_vms_of_the_alpha_track(gcloud: Gcloud) -> None:
+def test_alpha_tpu_vms(gcloud: Gcloud) -> None:
     alpha = ("alpha", *TPUS)
     gcloud.run(*alpha, "create", "bert", "--accelerator-type=v2-8", VERSION)
     gcloud.run(*alpha, "update", "bert", "--update-labels=a=1", "--clear-metadata")
@@ -112,7 +112,7 @@ def test_tpu_vms_of_the_alpha_track(gcloud: Gcloud) -> None:
         ((*TPUS, "accelerator-types", "describe", "v9-8"), "NOT_FOUND"),
     ],
 )
-def test_refusals_are_told(gcloud: Gcloud, arguments: tuple[str, ...], message: str) -> None:
+def test_errors_are_shown(gcloud: Gcloud, arguments: tuple[str, ...], message: str) -> None:
     refused = gcloud.run(*arguments, check=False)
     assert refused.returncode == 1
     assert message in refused.stderr

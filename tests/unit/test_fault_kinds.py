@@ -22,17 +22,17 @@ STRIKES = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_strikes_somewhere(kind: str) -> None:
+def test_kind_is_applied(kind: str) -> None:
     places = "[kinds] of tpuctl/emulator/faults/google_messages.toml, or tpuctl/emulator/faults/"
     assert kind in {*REJECTING_KINDS, *SCHEDULED, *STRIKES}, f"{kind} strikes nowhere: {places}"
 
 
 @pytest.mark.parametrize("kind", REJECTING_KINDS)
-def test_what_refuses_is_a_kind(kind: str) -> None:
+def test_rejecting_kinds_exist(kind: str) -> None:
     assert kind in KINDS, f"tpuctl/emulator/faults/fault.py: KINDS has no {kind}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_in_the_help(kind: str) -> None:
+def test_kind_is_in_help(kind: str) -> None:
     mention = re.search(rf"(?<![\w-]){kind}(?![\w-])", local_faults._KINDS)
     assert mention, f"tpuctl/cli/local_faults.py: _KINDS does not name {kind}"

@@ -24,7 +24,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("shell", list(Shell))
-def test_shells_read_every_value_as_it_is(shell: Shell) -> None:
+def test_shells_read_values_unchanged(shell: Shell) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not here")
@@ -43,7 +43,7 @@ def test_shells_read_every_value_as_it_is(shell: Shell) -> None:
     assert "GONE" not in found
 
 
-def test_lines_that_a_shell_has_joined_do_the_same() -> None:
+def test_joined_lines_have_the_same_effect() -> None:
     """`eval $(tpuctl local env)` without quotes makes one line of them."""
     joined = " ".join("".join(lines_for(Shell.bash, {"A": "1", "B": None, "C": "3"})).split())
     done = subprocess.run(
@@ -56,7 +56,7 @@ def test_lines_that_a_shell_has_joined_do_the_same() -> None:
     assert done.stdout == "1--3\n"
 
 
-def test_the_way_back_is_what_the_record_holds() -> None:
+def test_record_restores_environment() -> None:
     record = json.dumps({"A": "before", "B": None})
     around = {"A": "now", "B": "now", "C": "always", RECORD: record}
     assert original_environment(around) == {"A": "before", "C": "always"}
@@ -65,7 +65,7 @@ def test_the_way_back_is_what_the_record_holds() -> None:
     assert restore_variables({RECORD: "no JSON"}) == {RECORD: None}
 
 
-def test_a_shell_that_cannot_be_spoken_to_is_refused(
+def test_unsupported_shell_is_rejected(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
@@ -76,7 +76,7 @@ def test_a_shell_that_cannot_be_spoken_to_is_refused(
     assert "--shell bash|zsh|fish" in captured.err
 
 
-def test_a_shell_that_was_never_pointed_here_is_left_alone(
+def test_unconfigured_shell_is_not_changed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RECORD, raising=False)
@@ -86,7 +86,7 @@ def test_a_shell_that_was_never_pointed_here_is_left_alone(
     assert "was not pointed at the local cloud" in captured.err
 
 
-def test_what_would_go_to_google_is_refused_in_a_shell_of_the_local_cloud(
+def test_google_commands_are_rejected_in_local_cloud_shell(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RECORD, "{}")
@@ -94,7 +94,7 @@ def test_what_would_go_to_google_is_refused_in_a_shell_of_the_local_cloud(
     assert "tpuctl local env --unset" in capsys.readouterr().err
 
 
-def test_who_stops_the_local_cloud_is_told_of_the_shell(
+def test_down_mentions_configured_shell(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))

@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_liveness, "POLL_SECONDS", 0.02)
 
 
-async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_canceled_when_local_cloud_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_liveness, "GONE_SECONDS", 0.2)
     server, endpoint, looks = await serve()
     was_cancelled = False
@@ -55,10 +55,10 @@ async def test_work_is_cancelled_once_nothing_listens(monkeypatch: pytest.Monkey
     assert "tpuctl local up\n    tpuctl wait acorn" in ended.value.diagnostics[0].hint
 
 
-async def test_one_that_is_started_again_in_time_is_no_loss(
+async def test_restart_in_time_keeps_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The time without it begins anew with each look that finds it."""
+    """Each successful check resets the timeout."""
     monkeypatch.setattr(local_liveness, "GONE_SECONDS", 3600.0)
     server, endpoint, looks = await serve()
     done = asyncio.Event()
@@ -80,7 +80,7 @@ async def test_one_that_is_started_again_in_time_is_no_loss(
     server.close()
 
 
-async def test_google_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_google_cloud_is_not_monitored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_liveness, "GONE_SECONDS", 0.0)
 
     async def work() -> str:
@@ -90,7 +90,7 @@ async def test_google_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await local_liveness.run_while_alive(work(), GOOGLE, "") == "done"
 
 
-async def test_what_the_work_raises_is_raised() -> None:
+async def test_errors_of_work_are_raised() -> None:
     server, endpoint, _ = await serve()
 
     async def work() -> None:

@@ -50,7 +50,7 @@ async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[s
     return questions
 
 
-async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
+async def test_substitute_tensorflow_is_reported(alone: Path) -> None:
     version, events = stranger(), list[Event]()
     assert await prepared(version, events, answer=True) == []  # no uv to ask about
     if not ImageStore().available():
@@ -61,7 +61,7 @@ async def test_another_tensorflow_is_told_in_a_line(alone: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_uv_is_run_when_that_is_agreed_to(alone: Path, answer: bool) -> None:
+async def test_uv_runs_after_confirmation(alone: Path, answer: bool) -> None:
     uv = alone / "PATH" / "uv"
     uv.write_text(f'#!/bin/sh\necho "$@" > {alone}/arguments\n{UV_THAT_FAILS}')
     uv.chmod(0o755)

@@ -111,7 +111,7 @@ async def received(line: web.WebSocketResponse, count: int) -> bytes:
     return received
 
 
-async def test_what_was_not_confirmed_is_sent_again_and_no_more(relay: Scripted) -> None:
+async def test_unacknowledged_data_is_sent_again(relay: Scripted) -> None:
     got: list[bytes] = []
 
     async def first(line: web.WebSocketResponse, request: web.Request) -> None:
@@ -137,7 +137,7 @@ async def test_what_was_not_confirmed_is_sent_again_and_no_more(relay: Scripted)
     assert relay.queries[1].startswith("/v4/reconnect?sid=sid&ack=5&zone=z")
 
 
-async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> None:
+async def test_reading_pauses_when_relay_lags(relay: Scripted) -> None:
     read = 0
     lines: list[web.WebSocketResponse] = []
 
@@ -173,9 +173,7 @@ async def test_no_more_is_read_than_the_relay_lags_behind(relay: Scripted) -> No
         "text",
     ],
 )
-async def test_a_relay_that_breaks_the_protocol_ends_the_tunnel(
-    relay: Scripted, message: bytes | str
-) -> None:
+async def test_protocol_violation_ends_tunnel(relay: Scripted, message: bytes | str) -> None:
     async def break_it(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(GREETING)
         if isinstance(message, str):
@@ -192,7 +190,7 @@ async def test_a_relay_that_breaks_the_protocol_ends_the_tunnel(
     assert len(relay.queries) == 1
 
 
-async def test_what_is_not_known_is_passed_over(relay: Scripted) -> None:
+async def test_unknown_frames_are_ignored(relay: Scripted) -> None:
     async def say_more(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(struct.pack(">H", 99))
         await line.send_bytes(GREETING + b"and more")
@@ -209,9 +207,7 @@ async def test_what_is_not_known_is_passed_over(relay: Scripted) -> None:
     ("code", "says"),
     [(1000, None), (4010, "4010"), (4001, "4001"), (4047, "no longer exists")],
 )
-async def test_a_session_that_the_relay_ends_is_over(
-    relay: Scripted, code: int, says: str | None
-) -> None:
+async def test_closed_session_ends_tunnel(relay: Scripted, code: int, says: str | None) -> None:
     async def end(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(GREETING)
         await line.close(code=code, message=b"so it is")
@@ -224,7 +220,7 @@ async def test_a_session_that_the_relay_ends_is_over(
     assert len(relay.queries) == 1, "nothing was tried again"
 
 
-async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
+async def test_reconnect_gives_up_with_reason(relay: Scripted) -> None:
     async def leave(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(GREETING)
         await drop(request)
@@ -237,7 +233,7 @@ async def test_in_the_end_it_gives_up_and_says_why(relay: Scripted) -> None:
     assert len(relay.queries) > 2
 
 
-async def test_a_session_still_in_use_is_asked_for_again(relay: Scripted) -> None:
+async def test_session_in_use_is_retried(relay: Scripted) -> None:
     async def leave(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(GREETING)
         await drop(request)
@@ -255,7 +251,7 @@ async def test_a_session_still_in_use_is_asked_for_again(relay: Scripted) -> Non
         assert await asyncio.wait_for(reader.readexactly(5), 10) == b"again"
 
 
-def test_any_bytes_are_a_frame_or_are_refused() -> None:
+def test_any_bytes_are_parsed_or_rejected() -> None:
     chance = random.Random(7)
     for _ in range(3000):
         message = bytes(chance.choices((0, 1, 2, 4, 7, 255), k=chance.randrange(20)))

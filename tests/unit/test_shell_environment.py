@@ -12,7 +12,7 @@ from tpuctl.flows.controller import shell_variables, with_source_lines
 from tpuctl.model.stack import load_stack
 from tpuctl.model.status import NodeStatus
 
-# As Ubuntu's begins: it ends at once where nobody types.
+# As Ubuntu's starts: it returns immediately in non-interactive shells.
 BASHRC = "case $- in\n    *i*) ;;\n      *) return;;\nesac\nexport SEEN_BY_TYPISTS=1\n"
 
 
@@ -37,14 +37,14 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_login_shells_see_them(home: Path) -> None:
+def test_login_shells_see_variables(home: Path) -> None:
     assert run_shell(home, "sh", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
     assert run_shell(home, "bash", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
 
 
-def test_commands_over_ssh_see_them_before_bashrc_ends(home: Path) -> None:
-    script = '. "$HOME/.bashrc"; echo "$TPU_NAME ${SEEN_BY_TYPISTS-nobody types}"'
-    assert run_shell(home, "bash", "-c", script) == "a node nobody types"
+def test_ssh_commands_see_variables(home: Path) -> None:
+    script = '. "$HOME/.bashrc"; echo "$TPU_NAME ${SEEN_BY_TYPISTS-not interactive}"'
+    assert run_shell(home, "bash", "-c", script) == "a node not interactive"
 
 
 @pytest.mark.skipif(
@@ -55,18 +55,18 @@ def test_bash_reads_bashrc_for_a_command_over_ssh(home: Path) -> None:
     assert run_shell(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
 
 
-def test_shells_begin_well_without_the_file(home: Path) -> None:
+def test_shells_start_without_the_file(home: Path) -> None:
     (home / ".tpuctl" / "environment").unlink()
     assert run_shell(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
 
 
-def test_the_line_is_added_once_and_the_rest_kept() -> None:
+def test_line_is_added_once() -> None:
     once = with_source_lines(BASHRC)
     assert once.endswith(BASHRC)
     assert with_source_lines(once) == once
 
 
-def test_what_they_say(tmp_path: Path) -> None:
+def test_variable_values(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(
         "stack: bert\nproject: {id: my-project}\n"

@@ -1,4 +1,4 @@
-"""Real machines on loopback, on bare Python images made once for the whole run."""
+"""Real machines on loopback, with plain Python images built once per test run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BASE = "tpu-ubuntu2204-base"
 
 @dataclass
 class Lab:
-    """A local cloud's machines, and somebody who may log in to them."""
+    """A local cloud's machines, and a user who can log in to them."""
 
     host: LocalHost
     key: asyncssh.SSHKey
@@ -167,8 +167,8 @@ class Seen:
     body: bytes
 
 
-class FrontStandIn:
-    """Answers every request with 200 and "front", and keeps what it saw."""
+class ApiServerStandIn:
+    """Answers every request with 200 and "api_server", and records it."""
 
     def __init__(self) -> None:
         self.requests: list[Seen] = []
@@ -180,7 +180,7 @@ class FrontStandIn:
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.requests.append(Seen(request.method, request.host, request.path_qs, headers, body))
-        return web.Response(text="front")
+        return web.Response(text="api_server")
 
     async def open(self) -> None:
         self._server = await asyncio.get_running_loop().create_server(self._web, "127.0.0.1", 0)
@@ -193,8 +193,8 @@ class FrontStandIn:
 
 
 @pytest.fixture
-async def front() -> AsyncIterator[FrontStandIn]:
-    stand_in = FrontStandIn()
+async def api_server() -> AsyncIterator[ApiServerStandIn]:
+    stand_in = ApiServerStandIn()
     await stand_in.open()
     yield stand_in
     await stand_in.close()

@@ -18,7 +18,7 @@ from tpuctl.emulator.client import server_process
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"
 INSTANCES = f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/instances"
 
-# What a program on the machine finds without being told anything.
+# A program on the machine that uses only defaults.
 PROGRAM = """
 import json, os, urllib.error, urllib.request as u
 def read(url, **headers):
@@ -77,7 +77,7 @@ async def run_on(address: str, port: int, key: asyncssh.SSHKey) -> Any:
     return json.loads(str(done.stdout))
 
 
-async def test_every_worker_and_instance_acts_as_its_own_account(cloud: Cloud) -> None:
+async def test_workers_and_instances_use_their_own_service_account(cloud: Cloud) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     keys = f"anna:{key.export_public_key().decode().strip()}"
     for api in ("tpu", "compute", "iam", "storage"):

@@ -19,7 +19,7 @@ has_loopback_network = pytest.mark.skipif(
 )
 
 
-def test_reservations_are_repeated_and_outlive_the_process(tmp_path: Path) -> None:
+def test_reservations_are_idempotent_and_persistent(tmp_path: Path) -> None:
     first = Addresses(tmp_path / "addresses.json").reserve(NAMES)
     again = Addresses(tmp_path / "addresses.json")
     assert again.reserve(NAMES) == first
@@ -28,7 +28,7 @@ def test_reservations_are_repeated_and_outlive_the_process(tmp_path: Path) -> No
 
 
 @has_loopback_network
-def test_each_machine_has_an_address_and_a_released_one_is_given_again(tmp_path: Path) -> None:
+def test_released_address_is_reused(tmp_path: Path) -> None:
     kept = Addresses(tmp_path / "addresses.json")
     first = kept.reserve(NAMES)
     assert len({reservation.address for reservation in first}) == len(NAMES)
@@ -37,7 +37,7 @@ def test_each_machine_has_an_address_and_a_released_one_is_given_again(tmp_path:
 
 
 @has_loopback_network
-def test_two_local_clouds_do_not_meet(tmp_path: Path) -> None:
+def test_two_local_clouds_use_different_addresses(tmp_path: Path) -> None:
     clouds = [Addresses(tmp_path / f"{number}.json") for number in range(3)]
     chosen_addresses = [
         reservation.address for cloud in clouds for reservation in cloud.reserve(NAMES)
@@ -46,7 +46,7 @@ def test_two_local_clouds_do_not_meet(tmp_path: Path) -> None:
 
 
 @has_loopback_network
-def test_port_22_where_it_is_allowed_and_free(tmp_path: Path) -> None:
+def test_ssh_uses_port_22_if_allowed_and_free(tmp_path: Path) -> None:
     kept = Addresses(tmp_path / "addresses.json")
     [reservation] = kept.reserve(NAMES[:1])
     assert (reservation.ssh_port == 22) == can_listen(reservation.address, 22)
@@ -54,7 +54,7 @@ def test_port_22_where_it_is_allowed_and_free(tmp_path: Path) -> None:
 
 
 @has_loopback_network
-def test_a_port_that_somebody_has_is_not_chosen(tmp_path: Path, monkeypatch: Any) -> None:
+def test_used_port_is_not_chosen(tmp_path: Path, monkeypatch: Any) -> None:
     kept = Addresses(tmp_path / "addresses.json", ssh="high")
     [address] = [reservation.address for reservation in kept.reserve(["first"])]
     monkeypatch.setattr(addresses, "HIGH_PORTS", range(23450, 23453))
@@ -69,7 +69,7 @@ def test_a_port_that_somebody_has_is_not_chosen(tmp_path: Path, monkeypatch: Any
     assert 23451 not in used_ports
 
 
-def test_one_shared_address_where_the_system_has_no_more(
+def test_machines_share_address_without_loopback_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -86,7 +86,7 @@ def test_one_shared_address_where_the_system_has_no_more(
     assert not {22, 80} & set(ports)
 
 
-async def test_high_ports_serve(make_lab: Any) -> None:
+async def test_high_ports_accept_connections(make_lab: Any) -> None:
     lab = await make_lab(ssh="high")
     spec = await lab.boot()
     assert spec.endpoint.ssh_port > 1024
@@ -94,7 +94,7 @@ async def test_high_ports_serve(make_lab: Any) -> None:
 
 
 @has_loopback_network
-async def test_what_serves_machines_listens_on_loopback_alone(make_lab: Any) -> None:
+async def test_servers_listen_only_on_loopback(make_lab: Any) -> None:
     others = {port for port in (22, 80) if not is_free_elsewhere(port)}
     lab = await make_lab()
     spec = await lab.boot()
@@ -106,7 +106,7 @@ async def test_what_serves_machines_listens_on_loopback_alone(make_lab: Any) -> 
 
 
 def is_free_elsewhere(port: int) -> bool:
-    """Whether no server has the port on all addresses: then the kernel lets nobody bind it."""
+    """Whether no server uses the port on all addresses: otherwise it cannot be bound."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.255.255.1", port))
@@ -118,7 +118,7 @@ def is_free_elsewhere(port: int) -> bool:
     return True
 
 
-async def test_a_port_taken_meanwhile_is_named(make_lab: Any) -> None:
+async def test_boot_reports_port_in_use(make_lab: Any) -> None:
     lab = await make_lab(ssh="high")
     spec = await lab.boot()
     await lab.host.shut_down(spec.name)

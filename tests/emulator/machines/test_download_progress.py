@@ -24,9 +24,9 @@ print("Installing collected packages: x", flush=True)
 """
 
 
-def test_bytes_of_the_file_that_is_being_fetched(tmp_path: Path) -> None:
+def test_reports_bytes_of_current_download(tmp_path: Path) -> None:
     moved: list[tuple[int, int]] = []
-    told: list[str] = []
+    messages: list[str] = []
     output_file = tmp_path / "seen"
 
     def note(done: int, total: int, text: str) -> None:
@@ -36,13 +36,13 @@ def test_bytes_of_the_file_that_is_being_fetched(tmp_path: Path) -> None:
 
     with (tmp_path / "lock").open("w") as lock:
         command = [sys.executable, "-c", LIKE_PIP, str(output_file)]
-        status, _ = asyncio.run(_run(command, told.append, lock.fileno(), note))
+        status, _ = asyncio.run(_run(command, messages.append, lock.fileno(), note))
     assert status == 0
     assert set(moved) == {(500_000, 2_000_000)}
-    assert told[-1] == "Installing collected packages: x"
+    assert messages[-1] == "Installing collected packages: x"
 
 
-def test_what_is_not_fetched_is_not_told(tmp_path: Path) -> None:
+def test_reports_nothing_without_download(tmp_path: Path) -> None:
     moved: list[int] = []
     download = DownloadProgress(tmp_path, lambda done, total, text: moved.append(done))
     download.report()

@@ -36,7 +36,7 @@ async def write(lab: Any, path: str, most: int = 2 * MIB) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("path", ["~/x", "/tmp/x", "/var/tmp/x", "~/.local/lib/x"])
-async def test_nothing_can_be_written(booted: Any, path: str) -> None:
+async def test_full_disk_rejects_writes(booted: Any, path: str) -> None:
     await booted.run("mkdir -p ~/.local/lib; echo before > ~/old")
     await booted.host.limit_disk(booted.name, 0)
     assert booted.host.disk_free(booted.name) == 0
@@ -49,7 +49,7 @@ async def test_nothing_can_be_written(booted: Any, path: str) -> None:
     assert booted.host.disk_free(booted.name) is None
 
 
-async def test_so_much_can_still_be_written_everywhere_together(booted: Any) -> None:
+async def test_limit_is_shared_by_all_folders(booted: Any) -> None:
     await booted.host.limit_disk(booted.name, MIB)
     assert booted.host.disk_free(booted.name) == MIB
     assert await write(booted, "~/x", MIB // 2) == (MIB // 2, 0)
@@ -60,7 +60,7 @@ async def test_so_much_can_still_be_written_everywhere_together(booted: Any) -> 
     assert await write(booted, "/var/tmp/x") == (MIB // 2, errno.ENOSPC)
 
 
-async def test_a_program_that_runs_meets_the_end_in_an_open_file(booted: Any) -> None:
+async def test_running_program_hits_limit_in_open_file(booted: Any) -> None:
     """It began after the limit, which its disk reaches while it writes; then room is made."""
     await booted.host.limit_disk(booted.name, MIB)
     program = WRITER.replace("print(", "input(); print(") + WRITER
@@ -84,7 +84,7 @@ async def test_a_program_that_runs_meets_the_end_in_an_open_file(booted: Any) ->
         assert again.split() == [str(2 * MIB), "0"]
 
 
-async def test_files_that_come_over_ssh_meet_it_too(booted: Any, tmp_path: Path) -> None:
+async def test_limit_applies_to_files_copied_over_ssh(booted: Any, tmp_path: Path) -> None:
     await booted.host.limit_disk(booted.name, MIB)
     local = tmp_path / "file"
     local.write_bytes(os.urandom(2 * MIB))
@@ -106,7 +106,7 @@ async def test_files_that_come_over_ssh_meet_it_too(booted: Any, tmp_path: Path)
     assert (await booted.run("cat /tmp/small")).out == "small"
 
 
-async def test_one_worker_and_not_another(isolated: Any) -> None:
+async def test_limit_applies_to_one_worker(isolated: Any) -> None:
     await isolated.boot(workers=2)
     await isolated.host.limit_disk(isolated.specs[1].name, 0)
     assert await write(isolated, "~/x") == (2 * MIB, 0)
@@ -115,13 +115,13 @@ async def test_one_worker_and_not_another(isolated: Any) -> None:
     assert "No space left" in str(done.stderr)
 
 
-async def test_a_limit_that_is_there_when_programs_begin_to_run(isolated: Any) -> None:
+async def test_limit_exists_before_programs_start(isolated: Any) -> None:
     isolated.host.disk_limit = lambda name: 0
     await isolated.boot()
     assert await write(isolated, "~/x") == (0, errno.ENOSPC)
 
 
-async def test_without_namespaces_it_is_refused(make_lab: Any) -> None:
+async def test_limit_requires_namespaces(make_lab: Any) -> None:
     lab = await make_lab(namespaces=False)
     await lab.boot()
     with pytest.raises(MachineError, match="only where machines are isolated"):

@@ -25,7 +25,7 @@ async def begin(lab: Any, stack: Any, *, worker: int = 0) -> Any:
     return connection, process
 
 
-async def test_a_machine_that_refuses(either: Any) -> None:
+async def test_failed_host_refuses_connections(either: Any) -> None:
     await either.boot()
     async with contextlib.AsyncExitStack() as stack:
         _, process = await begin(either, stack)
@@ -39,7 +39,7 @@ async def test_a_machine_that_refuses(either: Any) -> None:
     assert either.host.machines() == [either.name]
 
 
-async def test_a_machine_that_is_silent(booted: Any) -> None:
+async def test_silent_host_does_not_answer(booted: Any) -> None:
     async with contextlib.AsyncExitStack() as stack:
         connection, process = await begin(booted, stack)
         await booted.host.fail_host(booted.name, is_silent=True)
@@ -54,7 +54,7 @@ async def test_a_machine_that_is_silent(booted: Any) -> None:
         connection.abort()
 
 
-async def test_a_client_with_keepalive_notices(booted: Any) -> None:
+async def test_ssh_keepalive_detects_silent_host(booted: Any) -> None:
     endpoint = booted.specs[0].endpoint
     connection = await asyncssh.connect(
         endpoint.address,
@@ -71,7 +71,7 @@ async def test_a_client_with_keepalive_notices(booted: Any) -> None:
     await asyncio.wait_for(connection.wait_closed(), 20)
 
 
-async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
+async def test_failed_host_stops_metadata_and_programs(isolated: Any) -> None:
     await isolated.boot(workers=2)
     url = (await isolated.run("echo http://$GCE_METADATA_HOST/computeMetadata/v1/")).out.strip()
     headers = {"Metadata-Flavor": "Google"}
@@ -90,7 +90,7 @@ async def test_its_metadata_and_programs_are_gone(isolated: Any) -> None:
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
-async def test_it_comes_back_when_it_is_started_again(either: Any, is_silent: bool) -> None:
+async def test_failed_host_recovers_after_restart(either: Any, is_silent: bool) -> None:
     await either.boot()
     await either.run("echo kept > ~/file")
     await either.host.fail_host(either.name, is_silent=is_silent)
@@ -106,7 +106,7 @@ async def test_it_comes_back_when_it_is_started_again(either: Any, is_silent: bo
     assert (await either.run("ls ~")).out == ""
 
 
-async def test_a_new_server_finds_it_as_it_was(make_lab: Any, tmp_path: Path) -> None:
+async def test_failed_host_stays_failed_after_server_restart(make_lab: Any, tmp_path: Path) -> None:
     lab = await make_lab()
     spec = await lab.boot()
     await lab.host.fail_host(spec.name, is_silent=True)
@@ -121,6 +121,6 @@ async def test_a_new_server_finds_it_as_it_was(make_lab: Any, tmp_path: Path) ->
     assert (await again.run("echo back")).out == "back\n"
 
 
-async def test_a_machine_that_does_not_run(lab: Any) -> None:
+async def test_fault_requires_running_machine(lab: Any) -> None:
     with pytest.raises(MachineError, match="is not running"):
         await lab.host.fail_host("another", is_silent=True)

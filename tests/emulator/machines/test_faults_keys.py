@@ -12,7 +12,7 @@ from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.state.store import Store
 
 
-async def test_a_key_is_refused_as_often_as_asked(lab: Any, tmp_path: Path) -> None:
+async def test_key_is_refused_given_number_of_times(lab: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "faults.sqlite")
     faults = Faults(store)
     lab.host.refuses_key = lambda name: faults.take("key-refused", node=name) is not None

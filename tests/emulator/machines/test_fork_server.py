@@ -40,7 +40,7 @@ async def run(init: Init, command: str) -> int:
     return (await asyncio.wait_for(started.exit, 20)).code
 
 
-async def test_many_at_once_are_forked_from_one(fork_server: ForkServer) -> None:
+async def test_concurrent_machines_share_one_fork_server(fork_server: ForkServer) -> None:
     machines = await asyncio.gather(*(Init.start(None, fork_server) for _ in range(8)))
     parents = {parent_of(machine.pid) for machine in machines}
     assert len(parents) == 1
@@ -54,10 +54,10 @@ async def test_many_at_once_are_forked_from_one(fork_server: ForkServer) -> None
     await asyncio.gather(*(machine.stop(0) for machine in machines))
     assert all(machine.ended.is_set() for machine in machines)
     for stopped in machines:
-        assert not Path(f"/proc/{stopped.pid}").exists(), "nobody waits for it"
+        assert not Path(f"/proc/{stopped.pid}").exists(), "it was not reaped"
 
 
-async def test_the_end_of_one_is_noticed(fork_server: ForkServer) -> None:
+async def test_process_end_is_detected(fork_server: ForkServer) -> None:
     first, second = [await Init.start(None, fork_server) for _ in range(2)]
     os.kill(first.pid, signal.SIGKILL)
     await asyncio.wait_for(first.ended.wait(), 20)
@@ -66,7 +66,7 @@ async def test_the_end_of_one_is_noticed(fork_server: ForkServer) -> None:
     await second.stop(0)
 
 
-async def test_a_machine_is_started_though_what_it_is_forked_from_has_ended(
+async def test_fork_server_is_restarted_after_it_ended(
     fork_server: ForkServer,
 ) -> None:
     first = await Init.start(None, fork_server)
@@ -81,7 +81,7 @@ async def test_a_machine_is_started_though_what_it_is_forked_from_has_ended(
     await second.stop(0)
 
 
-async def test_booted_machines_end_with_it(booted: Any) -> None:
+async def test_machines_end_with_fork_server(booted: Any) -> None:
     await booted.run("setsid sleep 1000 > /dev/null 2>&1 &")
     name = booted.name
     init = booted.host._machines[name]._init

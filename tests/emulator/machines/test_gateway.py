@@ -23,8 +23,8 @@ from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, front: Any) -> AsyncIterator[Gateway]:
-    one = Gateway(Authority(tmp_path / "authority"), front.address)
+async def gateway(tmp_path: Path, api_server: Any) -> AsyncIterator[Gateway]:
+    one = Gateway(Authority(tmp_path / "authority"), api_server.address)
     await one.open()
     yield one
     await one.close()
@@ -81,38 +81,38 @@ async def curl(*arguments: str, **environment: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     "host", ["storage.googleapis.com", "oauth2.googleapis.com", "a.b.googleapis.com"]
 )
-async def test_googles_hosts_are_the_front_to_curl_and_python(
-    make_lab: Any, front: Any, host: str
+async def test_google_hosts_lead_to_local_api_server(
+    make_lab: Any, api_server: Any, host: str
 ) -> None:
-    lab = await make_lab(api_address=front.address)
+    lab = await make_lab(api_address=api_server.address)
     await lab.boot()
     url = f"https://{host}/storage/v1/b?project=lab"
-    assert (await lab.run(f"curl -sS -H 'Authorization: Bearer x' '{url}'")).out == "front"
+    assert (await lab.run(f"curl -sS -H 'Authorization: Bearer x' '{url}'")).out == "api_server"
     program = f"import urllib.request as u; print(u.urlopen('{url}', data=b'body').read())"
-    assert (await lab.run(f'python3 -c "{program}"')).out == "b'front'\n"
-    by_curl, by_python = front.seen
+    assert (await lab.run(f'python3 -c "{program}"')).out == "b'api_server'\n"
+    by_curl, by_python = api_server.requests
     assert (by_curl.host, by_curl.path) == (host, "/storage/v1/b?project=lab")
     assert by_curl.headers["authorization"] == "Bearer x"
     assert by_curl.headers["x-forwarded-proto"] == "https"
     assert (by_python.method, by_python.body) == ("POST", b"body")
 
 
-async def test_who_does_not_trust_the_authority_is_not_deceived(gateway: Gateway) -> None:
+async def test_client_without_authority_rejects_certificate(gateway: Gateway) -> None:
     status, _, error = await curl("https://storage.googleapis.com/", https_proxy=gateway.url)
     assert status == 60, error  # curl: the peer's certificate is not trusted
 
 
-async def test_credentials_are_demanded(gateway: Gateway, front: Any) -> None:
+async def test_credentials_are_required(gateway: Gateway, api_server: Any) -> None:
     parts = urlsplit(gateway.url)
     for proxy in (f"http://127.0.0.1:{parts.port}", f"http://machine:no@127.0.0.1:{parts.port}"):
         status, _, error = await curl("https://storage.googleapis.com/", https_proxy=proxy)
         assert status != 0
         assert "407" in error
-    assert front.seen == []
+    assert api_server.requests == []
 
 
-async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Path) -> None:
-    one = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
+async def test_unknown_shell_users_are_rejected(api_server: Any, tmp_path: Path) -> None:
+    one = Gateway(Authority(tmp_path / "authority"), api_server.address, tmp_path)
     await one.open()
     way = GatewayAddress.read(tmp_path)
     assert way is not None
@@ -125,27 +125,27 @@ async def test_only_shells_that_are_known_come_through(front: Any, tmp_path: Pat
         assert (status != 0) == code, error
     await one.close()
     # The next one is found where this one was.
-    again = Gateway(Authority(tmp_path / "authority"), front.address, tmp_path)
+    again = Gateway(Authority(tmp_path / "authority"), api_server.address, tmp_path)
     await again.open()
     assert GatewayAddress.read(tmp_path) == way
     await again.close()
 
 
-async def test_other_hosts_are_tunnelled_as_they_are(
-    gateway: Gateway, elsewhere: TlsServer, front: Any, tmp_path: Path
+async def test_other_hosts_are_tunneled(
+    gateway: Gateway, elsewhere: TlsServer, api_server: Any, tmp_path: Path
 ) -> None:
     trusted = tmp_path / "elsewhere.pem"
     trusted.write_bytes(elsewhere.authority.certificate_pem)
     url = f"https://127.0.0.1:{elsewhere.port}/"
     answer = await curl("--cacert", str(trusted), "--noproxy", "", "--proxy", gateway.url, url)
     assert answer[:2] == (0, "elsewhere"), answer
-    assert front.seen == []
+    assert api_server.requests == []
 
 
-async def test_the_computers_own_proxy_is_used_for_other_hosts_alone(
+async def test_computer_proxy_is_used_only_for_other_hosts(
     gateway: Gateway,
     elsewhere: TlsServer,
-    front: Any,
+    api_server: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -181,17 +181,17 @@ async def test_the_computers_own_proxy_is_used_for_other_hosts_alone(
     head = asked[0].decode()
     assert head.startswith("CONNECT far.invalid:444 HTTP/1.1\r\n")
     assert base64.b64encode(b"me:p@ss").decode() in head
-    assert (await curl(*common, "https://storage.googleapis.com/x"))[1] == "front"
+    assert (await curl(*common, "https://storage.googleapis.com/x"))[1] == "api_server"
     assert len(asked) == 1
     server.close()
 
 
-async def test_what_cannot_be_reached_is_told(gateway: Gateway) -> None:
+async def test_unreachable_host_is_reported(gateway: Gateway) -> None:
     _, _, error = await curl("--noproxy", "", "--proxy", gateway.url, "https://127.0.0.1:9/")
     assert "502" in error
 
 
-async def test_large_bodies_pass_both_ways_whole(gateway: Gateway, tmp_path: Path) -> None:
+async def test_large_bodies_pass_in_both_directions(gateway: Gateway, tmp_path: Path) -> None:
     payload = os.urandom(20_000_000)
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -218,7 +218,7 @@ async def test_large_bodies_pass_both_ways_whole(gateway: Gateway, tmp_path: Pat
     server.close()
 
 
-def test_the_authority_is_kept_and_its_key_is_the_users_alone(tmp_path: Path) -> None:
+def test_authority_is_persistent_and_its_key_private(tmp_path: Path) -> None:
     first = Authority(tmp_path)
     assert Authority(tmp_path).certificate_pem == first.certificate_pem
     assert (tmp_path / "authority.key").stat().st_mode & 0o777 == 0o600
@@ -236,7 +236,7 @@ MARK = b"X-Forwarded-Proto: https\r\n\r\n"
 CHANGED = {
     PLAIN: b"GET /a HTTP/1.1\r\nHost: h\r\n" + MARK,
     SIZED: SIZED.replace(b"12\r\n\r\n", b"12\r\n" + MARK),
-    # A length beside chunks goes (RFC 9112, 6.3).
+    # A Content-Length next to chunked is dropped (RFC 9112, 6.3).
     CHUNKED: CHUNKED.replace(b"Content-Length: 3\r\n", b"").replace(
         b"chunked\r\n\r\n", b"chunked\r\n" + MARK
     ),
@@ -247,9 +247,7 @@ CHANGED = {
     st.lists(st.sampled_from([PLAIN, SIZED, CHUNKED]), min_size=1, max_size=5),
     st.lists(st.integers(1, 40), max_size=60),
 )
-def test_requests_are_told_apart_however_they_are_cut(
-    requests: list[bytes], cuts: list[int]
-) -> None:
+def test_requests_are_framed_in_any_chunks(requests: list[bytes], cuts: list[int]) -> None:
     stream, framing, out = b"".join(requests), RequestFraming(), []
     for cut in cuts:
         out += framing.feed(stream[:cut])
@@ -267,6 +265,6 @@ def test_requests_are_told_apart_however_they_are_cut(
         b"x" * 70_000,
     ],
 )
-def test_what_is_no_http_is_refused(stream: bytes) -> None:
+def test_invalid_http_is_rejected(stream: bytes) -> None:
     with pytest.raises(ValueError, match=r"HTTP|head|invalid literal"):
         RequestFraming().feed(stream)

@@ -39,7 +39,7 @@ def make_store(tmp_path: Path, cache: Path) -> MakeStore:
     return make
 
 
-def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
+def test_current_python_is_preferred(make_store: MakeStore) -> None:
     store = make_store({TENSORFLOW: f"{NOWHERE} {current().minor}"})
     assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
     assert store.choose(TENSORFLOW).note == ""
@@ -55,7 +55,7 @@ def test_our_own_python_is_taken_where_it_fits(make_store: MakeStore) -> None:
         (["2.16.0", "2.18.0"], "2.17.0", "2.18.0"),
     ],
 )
-def test_without_a_python_the_nearest_tensorflow_stands_in(
+def test_nearest_tensorflow_is_substituted(
     make_store: MakeStore, offered: list[str], requested: str, nearest: str
 ) -> None:
     store = make_store(dict.fromkeys(offered, current().minor) | {requested: f"3.98 {NOWHERE}"})
@@ -66,7 +66,7 @@ def test_without_a_python_the_nearest_tensorflow_stands_in(
     assert list(store.available()) == offered
 
 
-def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeStore) -> None:
+def test_error_names_python_to_install(make_store: MakeStore) -> None:
     store = make_store({"2.15.1": "3.98", "2.18.0": f"3.98 {NOWHERE}"})
     with pytest.raises(NoImage, match=r"2\.18\.0 needs Python 3\.98 or 3\.99\.") as refused:
         store.choose("2.18.0")
@@ -74,7 +74,7 @@ def test_where_nothing_fits_the_sentence_names_what_to_install(make_store: MakeS
     assert "uv python install 3.98" in refused.value.hint
 
 
-async def test_an_image_made_before_is_used_wherever_its_python_was_found(
+async def test_existing_image_is_reused_under_another_path(
     make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = other_interpreter()
@@ -86,9 +86,7 @@ async def test_an_image_made_before_is_used_wherever_its_python_was_found(
     assert ImageStore(tmp_path / "none", tmp_path / "locks").available() == {}
 
 
-async def test_a_machine_runs_another_python_than_the_local_cloud(
-    make_lab: Any, make_store: MakeStore
-) -> None:
+async def test_machine_runs_different_python(make_lab: Any, make_store: MakeStore) -> None:
     other = other_interpreter()
     lab = await make_lab(images=make_store({TENSORFLOW: other.minor}))
     await lab.boot(runtime=RUNTIME)
@@ -102,7 +100,7 @@ async def test_a_machine_runs_another_python_than_the_local_cloud(
     assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out == "\n"
 
 
-async def test_no_machine_where_nothing_fits(make_lab: Any, make_store: MakeStore) -> None:
+async def test_boot_fails_without_suitable_python(make_lab: Any, make_store: MakeStore) -> None:
     lab = await make_lab(images=make_store({TENSORFLOW: NOWHERE}))
     with pytest.raises(MachineError, match=rf"TensorFlow 2\.15\.1 needs Python {NOWHERE}"):
         await lab.boot(runtime=RUNTIME)

@@ -20,7 +20,7 @@ NODE = "projects/lab/locations/z/nodes/bert"
 STANDS_IN = "2.20.0"  # no runtime has it: the oldest TensorFlow for Python 3.13
 
 
-def test_every_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path) -> None:
+def test_locks_have_runtime_and_hashes(tmp_path: Path) -> None:
     locks = ImageStore(tmp_path).locks()
     assert set(locks) - {STANDS_IN} <= {runtime.tensorflow for runtime in runtimes()}
     assert {"2.18.0", STANDS_IN} <= set(locks)
@@ -33,12 +33,12 @@ def test_every_version_belongs_to_a_runtime_and_is_locked_by_hash(tmp_path: Path
         assert all("--hash=sha256:" in block for block in blocks)
 
 
-async def test_an_image_is_made_once_by_however_many_ask(tmp_path: Path) -> None:
-    told: list[str] = []
+async def test_concurrent_requests_build_image_once(tmp_path: Path) -> None:
+    messages: list[str] = []
     stores = [ImageStore(tmp_path) for _ in range(3)]
-    images = await asyncio.gather(*(store.ensure(None, told.append) for store in stores))
+    images = await asyncio.gather(*(store.ensure(None, messages.append) for store in stores))
     assert len(set(images)) == 1
-    assert len([line for line in told if line.startswith("Making")]) == 1
+    assert len([line for line in messages if line.startswith("Building")]) == 1
     python = await asyncio.create_subprocess_exec(
         images[0] / "bin" / "python3", "-m", "pip", "-V", stdout=asyncio.subprocess.DEVNULL
     )
@@ -46,7 +46,7 @@ async def test_an_image_is_made_once_by_however_many_ask(tmp_path: Path) -> None
 
 
 @pytest.mark.soak
-async def test_what_a_killed_server_left_is_made_anew(tmp_path: Path) -> None:
+async def test_interrupted_build_is_repeated(tmp_path: Path) -> None:
     store = ImageStore(tmp_path)
     image = store.path_of(None)
     (image / "bin").mkdir(parents=True)
@@ -57,7 +57,7 @@ async def test_what_a_killed_server_left_is_made_anew(tmp_path: Path) -> None:
     assert (image / "bin" / "python3").read_bytes() != b"half of it"
 
 
-async def test_a_cancelled_making_leaves_no_image(tmp_path: Path) -> None:
+async def test_canceled_build_leaves_no_image(tmp_path: Path) -> None:
     store = ImageStore(tmp_path)
     started = asyncio.Event()
     making = asyncio.create_task(store.ensure(None, lambda _: started.set()))
@@ -69,7 +69,7 @@ async def test_a_cancelled_making_leaves_no_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-async def test_pips_own_words_tell_why_an_image_could_not_be_made(
+async def test_build_error_includes_pip_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
@@ -90,23 +90,21 @@ async def test_pips_own_words_tell_why_an_image_could_not_be_made(
 
 
 @pytest.mark.soak
-async def test_a_node_deleted_while_its_image_is_made_does_not_come_up(
-    make_lab: Any, tmp_path: Path
-) -> None:
+async def test_node_deleted_during_image_build_does_not_boot(make_lab: Any, tmp_path: Path) -> None:
     lab = await make_lab(images=ImageStore(tmp_path / "fresh"))
     [name] = names = [f"{NODE}/workers/0"]
     [endpoint] = await lab.host.reserve(names)
-    told = asyncio.Event()
+    build_started = asyncio.Event()
     spec = worker_spec(endpoint, zone="z")
-    booting = asyncio.create_task(lab.host.boot(spec, lambda _: told.set()))
-    await told.wait()
+    booting = asyncio.create_task(lab.host.boot(spec, lambda _: build_started.set()))
+    await build_started.wait()
     await lab.host.discard(name)
     with pytest.raises(MachineError, match="shut down while it started"):
         await booting
     assert lab.host.count_running() == 0
 
 
-async def test_runtimes_without_an_image_are_refused_by_name(lab: Any) -> None:
+async def test_error_names_runtime_without_image(lab: Any) -> None:
     with pytest.raises(MachineError, match=r"tpu-vm-tf-2\.4\.0-nothing.*TensorFlow 2\.18\.0"):
         await lab.boot(runtime="tpu-vm-tf-2.4.0-nothing")
     offered = ImageStore(lab.home).locks()
@@ -116,8 +114,6 @@ async def test_runtimes_without_an_image_are_refused_by_name(lab: Any) -> None:
     assert lab.host.count_running() == 0
 
 
-def test_the_cache_is_where_the_variable_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "elsewhere"))
     assert ImageStore().cache == tmp_path / "elsewhere"

@@ -49,7 +49,7 @@ async def get_metadata(lab: Any, path: str) -> Any:
     return done.out
 
 
-async def test_an_instance_is_called_as_it_is_named(lab: Any) -> None:
+async def test_instance_hostname_is_its_name(lab: Any) -> None:
     await boot(lab)
     assert await get_metadata(lab, "instance/name") == "controller"
     hostname = "controller.europe-west4-a.c.lab.internal"
@@ -59,7 +59,7 @@ async def test_an_instance_is_called_as_it_is_named(lab: Any) -> None:
         assert (await lab.run("getent hosts controller")).status == 0
 
 
-async def test_its_metadata_is_an_instances_not_a_tpus(lab: Any) -> None:
+async def test_instance_has_no_tpu_metadata(lab: Any) -> None:
     metadata = {"ssh-keys": lab.key_line, "tpuctl-stack": "s"}
     await boot(lab, metadata=metadata, project_metadata={"common": "c"})
     tree = json.loads(await get_metadata(lab, "instance/?recursive=true"))
@@ -74,14 +74,14 @@ async def test_its_metadata_is_an_instances_not_a_tpus(lab: Any) -> None:
     assert token["access_token"] == "token-of-the-controller"
 
 
-async def test_without_a_service_account_there_is_no_token(lab: Any) -> None:
+async def test_instance_without_service_account_has_no_token(lab: Any) -> None:
     await boot(lab, service_account="")
     assert await get_metadata(lab, "instance/service-accounts/") == "\n"
     answer = await get_metadata(lab, "instance/service-accounts/default/token")
     assert "Error 404 (Not Found)" in answer
 
 
-async def test_the_projects_keys_let_in_unless_they_are_blocked(lab: Any) -> None:
+async def test_project_keys_are_accepted_unless_blocked(lab: Any) -> None:
     spec = await boot(lab, metadata={}, project_metadata={"ssh-keys": lab.key_line})
     assert (await lab.run("echo in")).out == "in\n"
     blocking = {"block-project-ssh-keys": "TRUE"}
@@ -92,7 +92,7 @@ async def test_the_projects_keys_let_in_unless_they_are_blocked(lab: Any) -> Non
     assert (await lab.run("echo in")).out == "in\n"
 
 
-async def test_the_projects_startup_script_runs_where_there_is_no_own(isolated: Any) -> None:
+async def test_project_startup_script_is_the_default(isolated: Any) -> None:
     keys = {"ssh-keys": isolated.key_line}
     await boot(isolated, metadata=keys, project_metadata={"startup-script": "echo p > /tmp/ran"})
     async with asyncio.timeout(30):
@@ -101,19 +101,19 @@ async def test_the_projects_startup_script_runs_where_there_is_no_own(isolated: 
     assert done.out == "p\n"
 
 
-async def test_a_startup_script_of_the_project_too_needs_isolation(make_lab: Any) -> None:
+async def test_project_startup_script_requires_isolation(make_lab: Any) -> None:
     plain = await make_lab(namespaces=False)
     with pytest.raises(MachineError, match="startup-script"):
         await boot(plain, project_metadata={"startup-script": "true"})
 
 
-async def test_its_image_may_be_bare_python(lab: Any) -> None:
+async def test_instance_image_may_be_plain_python(lab: Any) -> None:
     await boot(lab)
     done = await lab.run("python3 -c 'import tensorflow'")
     assert "ModuleNotFoundError" in done.error
 
 
-async def test_an_image_that_is_not_there_is_refused_by_name(lab: Any) -> None:
+async def test_error_names_missing_image(lab: Any) -> None:
     with pytest.raises(MachineError, match=r"controller \(TensorFlow 2\.4\.1\)"):
         await boot(lab, tensorflow="2.4.1")
 
@@ -134,17 +134,17 @@ NODES = "https://tpu.googleapis.com/v2/projects/lab/locations/europe-west4-a/nod
 DISKS = "https://compute.googleapis.com/compute/v1/projects/lab/zones/europe-west4-a/disks"
 
 
-async def test_the_standard_library_reaches_googles_apis_with_the_machines_token(
-    make_lab: Any, front: Any
+async def test_standard_library_calls_google_apis_with_machine_token(
+    make_lab: Any, api_server: Any
 ) -> None:
-    lab = await make_lab(api_address=front.address)
+    lab = await make_lab(api_address=api_server.address)
     await boot(lab)
     program = STDLIB.replace("URLS", repr([NODES, DISKS]))
     done = await lab.run("python3 -I -", input=program.encode())
-    assert done.out == "front\nfront\n", done.error
-    assert [(request.host, request.path) for request in front.seen] == [
+    assert done.out == "api_server\nfront\n", done.error
+    assert [(request.host, request.path) for request in api_server.requests] == [
         ("tpu.googleapis.com", "/v2/projects/lab/locations/europe-west4-a/nodes"),
         ("compute.googleapis.com", "/compute/v1/projects/lab/zones/europe-west4-a/disks"),
     ]
-    tokens = {request.headers["authorization"] for request in front.seen}
+    tokens = {request.headers["authorization"] for request in api_server.requests}
     assert tokens == {"Bearer token-of-the-controller"}

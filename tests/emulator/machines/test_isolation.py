@@ -31,7 +31,7 @@ def is_running(mark: str) -> bool:
 
 
 @pytest.mark.parametrize("place", [Path.home(), REPOSITORY, Path("/etc"), Path("/usr/local")])
-async def test_nothing_outside_can_be_written(booted: Any, place: Path) -> None:
+async def test_files_outside_machine_are_read_only(booted: Any, place: Path) -> None:
     file = place / f"written-by-a-machine-{os.getpid()}"
     done = await booted.run(f"echo x > {file}")
     if not place.is_relative_to("/tmp"):  # machines have their own, which may have such a folder
@@ -40,7 +40,7 @@ async def test_nothing_outside_can_be_written(booted: Any, place: Path) -> None:
     assert not file.exists()
 
 
-async def test_of_the_users_home_nothing_can_be_read_but_what_runs_machines(
+async def test_user_home_is_hidden_except_for_interpreters(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if Path.home().is_relative_to("/tmp"):
@@ -75,14 +75,14 @@ async def test_of_the_users_home_nothing_can_be_read_but_what_runs_machines(
     assert (works.out, works.status) == ("1\n", 0)
 
 
-async def test_the_local_clouds_own_secrets_are_out_of_sight(booted: Any) -> None:
+async def test_local_cloud_secrets_are_hidden(booted: Any) -> None:
     assert (booted.home / "authority" / "authority.key").exists()
     done = await booted.run(f"cat {booted.home}/authority/authority.key")
     assert (done.out, done.status) == ("", 1)
     assert (booted.home / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
 
 
-async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: Any) -> None:
+async def test_machines_have_separate_processes_tmp_hostname_and_devices(isolated: Any) -> None:
     await isolated.boot(workers=2)
     marker = f"sleep 43{os.getpid()}"
     async with isolated.connect() as first, isolated.connect(worker=1) as second:
@@ -102,7 +102,7 @@ async def test_machines_have_their_own_processes_tmp_name_and_devices(isolated: 
     assert not {"sda", "vda", "nvme0n1", "kmsg", "mem"} & set(devices)
 
 
-async def test_privileges_of_the_namespace_are_given_up(booted: Any) -> None:
+async def test_namespace_privileges_are_dropped(booted: Any) -> None:
     done = await booted.run(
         "grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; "
         "mount -o remount,rw / 2>/dev/null && echo remounted; "
@@ -114,7 +114,7 @@ async def test_privileges_of_the_namespace_are_given_up(booted: Any) -> None:
     assert "mounted" not in done.out
 
 
-async def test_packages_can_be_added_to_one_machine_alone(isolated: Any, tmp_path: Path) -> None:
+async def test_installed_packages_stay_on_one_machine(isolated: Any, tmp_path: Path) -> None:
     await isolated.boot(workers=2)
     project = (
         "mkdir -p p && cd p && echo 'VALUE = 5' > only_here.py && "
@@ -151,7 +151,7 @@ async def test_startup_scripts_run_at_boot_on_isolated_machines(isolated: Any) -
     assert (folder / "console.log").read_text() == "from the script\n"
 
 
-async def test_without_isolation_startup_scripts_are_refused_and_the_reason_is_told(
+async def test_startup_scripts_require_isolation(
     make_lab: Any,
 ) -> None:
     lab = await make_lab(namespaces=False)
@@ -213,7 +213,7 @@ async def test_a_killed_server_leaves_no_process_behind(
     await async_until(lambda: not is_running(mark), "the machine's processes end")
 
 
-async def test_sockets_of_the_computers_services_are_out_of_reach(booted: Any) -> None:
+async def test_host_service_sockets_are_unreachable(booted: Any) -> None:
     folder = Path("/run") / f"tpuctl-test-{os.getpid()}"
     try:
         folder.mkdir()

@@ -56,7 +56,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_the_header_is_demanded(lab: Any, session: aiohttp.ClientSession) -> None:
+async def test_metadata_flavor_header_is_required(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot()
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/zone"
@@ -81,7 +81,7 @@ async def test_the_header_is_demanded(lab: Any, session: aiohttp.ClientSession) 
     assert (status, headers["Location"]) == (301, "/computeMetadata/v1/instance/attributes/")
 
 
-async def test_what_a_tpu_vm_knows_of_itself(lab: Any, session: aiohttp.ClientSession) -> None:
+async def test_tpu_vm_metadata(lab: Any, session: aiohttp.ClientSession) -> None:
     spec = await lab.boot(workers=4, color="green")
     reader = await reader_of(lab, session)
     assert await reader.value("project/project-id") == "lab"
@@ -152,7 +152,7 @@ def spec_of(type_name: str) -> MachineSpec:
 
 
 @pytest.mark.parametrize("type_name", list(PRINTED))
-def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> None:
+def test_slice_topology_matches_real_machines(type_name: str) -> None:
     tree: Any = metadata_tree(spec_of(type_name), "host", {}, {})
     lines = tree["instance"]["attributes"]["tpu-env"].splitlines()
     line = {
@@ -174,14 +174,12 @@ def test_how_the_chips_lie_is_told_as_real_machines_tell_it(type_name: str) -> N
         ("v6e-256", "ct6e-standard-4t"),
     ],
 )
-def test_machines_of_each_generation_have_their_machine_type(
-    type_name: str, machine_type: str
-) -> None:
+def test_machine_type_by_generation(type_name: str, machine_type: str) -> None:
     tree: Any = metadata_tree(spec_of(type_name), "host", {}, {})
     assert tree["instance"]["machine-type"] == f"projects/4711/machineTypes/{machine_type}"
 
 
-async def test_folders_and_whole_trees(lab: Any, session: aiohttp.ClientSession) -> None:
+async def test_folders_and_recursive_requests(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot(Some_Key="a value")
     reader = await reader_of(lab, session)
     listed = (await reader.value("instance/")).splitlines()
@@ -196,7 +194,7 @@ async def test_folders_and_whole_trees(lab: Any, session: aiohttp.ClientSession)
     assert await reader.value("instance/preempted?alt=json") == '"FALSE"'
 
 
-async def test_the_account_and_its_token(lab: Any, session: aiohttp.ClientSession) -> None:
+async def test_service_account_and_token(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot()
     reader = await reader_of(lab, session)
     email = "job@lab.iam.gserviceaccount.com"
@@ -212,11 +210,11 @@ async def test_the_account_and_its_token(lab: Any, session: aiohttp.ClientSessio
         whole = json.loads(await reader.value(f"{base}/?recursive=true"))
         assert whole["email"] == email
         assert "cloud-platform" in whole["scopes"][0]
-    nobody = "/computeMetadata/v1/instance/service-accounts/nobody/token"
-    assert (await reader.fetch(nobody))[0] == 404
+    absent = "/computeMetadata/v1/instance/service-accounts/absent/token"
+    assert (await reader.fetch(absent))[0] == 404
 
 
-async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) -> None:
+async def test_wait_for_change(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot(step="one")
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
@@ -229,10 +227,10 @@ async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) ->
     status, text, after = await asyncio.wait_for(waiting, 10)
     assert (status, text) == (200, "TRUE")
     assert after["ETag"] != headers["ETag"]
-    # Somebody who missed the change is told at once.
+    # A client that missed the change gets it immediately.
     late = await asyncio.wait_for(reader.fetch(f"{path}&last_etag={headers['ETag']}"), 10)
     assert late[1] == "TRUE"
-    # And nobody waits longer than they want.
+    # The timeout is respected.
     last = f"{path}&last_etag={after['ETag']}&timeout_sec=0"
     assert (await asyncio.wait_for(reader.fetch(last), 10))[1] == "TRUE"
     attributes = "/computeMetadata/v1/instance/attributes/step?wait_for_change=true"
@@ -243,9 +241,7 @@ async def test_waiting_for_a_change(lab: Any, session: aiohttp.ClientSession) ->
 
 
 @pytest.mark.timeout(60)
-async def test_a_machine_goes_down_while_somebody_waits(
-    lab: Any, session: aiohttp.ClientSession
-) -> None:
+async def test_shutdown_ends_wait_for_change(lab: Any, session: aiohttp.ClientSession) -> None:
     await lab.boot()
     reader = await reader_of(lab, session)
     path = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
@@ -257,7 +253,7 @@ async def test_a_machine_goes_down_while_somebody_waits(
         await waiting
 
 
-async def test_guest_attributes_are_written_on_the_machine(lab: Any) -> None:
+async def test_machine_writes_guest_attributes(lab: Any) -> None:
     await lab.boot()
     base = "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes"
     fetch_command = f"curl -sS -f -H Metadata-Flavor:Google {base}"
@@ -272,16 +268,14 @@ async def test_guest_attributes_are_written_on_the_machine(lab: Any) -> None:
     assert lab.host.guest_attributes(lab.name)["job"] == {}
 
 
-async def test_a_machine_proves_to_others_who_it_is(
-    lab: Any, session: aiohttp.ClientSession
-) -> None:
+async def test_identity_token_is_verifiable(lab: Any, session: aiohttp.ClientSession) -> None:
     spec = await lab.boot()
     reader = await reader_of(lab, session)
     path = "instance/service-accounts/default/identity"
     status, text, _ = await reader.fetch(f"/computeMetadata/v1/{path}")
     assert (status, text) == (400, "non-empty audience parameter required\n")
-    nobody = path.replace("default", "nobody") + "?audience=x"
-    assert (await reader.fetch(f"/computeMetadata/v1/{nobody}"))[0] == 404
+    absent = path.replace("default", "absent") + "?audience=x"
+    assert (await reader.fetch(f"/computeMetadata/v1/{absent}"))[0] == 404
     audience = "https://service.example.com"
     certificates = certificates_for("/oauth2/v1/certs", lab.home)
     short = await reader.value(f"{path}?audience={audience}")
@@ -347,7 +341,7 @@ async def run_here(lab: Any, program: str, *arguments: str) -> str:
     return out.decode()
 
 
-async def test_googles_own_library_finds_its_credentials(lab: Any) -> None:
+async def test_google_auth_finds_machine_credentials(lab: Any) -> None:
     await lab.boot()
     assert (await run_here(lab, GOOGLE_AUTH)).splitlines() == [
         "True lab",

@@ -71,7 +71,9 @@ print(read("gs://BUCKET/lines"))
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    made = Server(tmp_path / "home", lambda home, front: LocalHost(home, api_address=front))
+    made = Server(
+        tmp_path / "home", lambda home, api_address: LocalHost(home, api_address=api_address)
+    )
     await made.start()
     yield made
     await made.close()
@@ -155,7 +157,7 @@ def enable(server: Server) -> None:
 @pytest.mark.soak
 @pytest.mark.tensorflow(VERSION.tensorflow)
 @pytest.mark.timeout(900)
-async def test_a_controller_trains_on_a_node_which_sees_gs_paths_but_no_local_ones(
+async def test_controller_trains_on_node_with_gs_paths(
     server: Server, key: asyncssh.SSHKey
 ) -> None:
     enable(server)
@@ -253,7 +255,7 @@ def spec_of_node(endpoint: Endpoint, *, hosts: int = 1, **more: Any) -> MachineS
         ("2.12.1", "2.12.1", 32, "32 hosts"),
     ],
 )
-async def test_what_this_computer_cannot_run_is_refused_by_name(
+async def test_error_names_unsupported_node(
     lab: Any, version: str, tensorflow: str | None, hosts: int, message: str
 ) -> None:
     (endpoint,) = await lab.host.reserve([f"{PARENT}/v1nodes/n/workers/0"])
@@ -263,7 +265,7 @@ async def test_what_this_computer_cannot_run_is_refused_by_name(
     assert lab.host.count_running() == 0
 
 
-async def test_nodes_serve_at_8470_where_they_have_an_address_of_their_own(lab: Any) -> None:
+async def test_nodes_with_own_address_serve_on_8470(lab: Any) -> None:
     names = [f"{PARENT}/v1nodes/n/workers/{index}" for index in range(3)]
     endpoints = await lab.host.reserve(names)
     if endpoints[0].address == "127.0.0.1":
@@ -293,10 +295,10 @@ class Gate:
     def __init__(self) -> None:
         self.moves: list[str] = []
 
-    async def open_door(self) -> None:
+    async def open_port(self) -> None:
         self.moves.append("open")
 
-    async def close_door(self) -> None:
+    async def close_port(self) -> None:
         self.moves.append("close")
 
 
@@ -324,7 +326,7 @@ async def init() -> AsyncIterator[Init]:
     await init.stop(0)
 
 
-async def test_a_server_that_does_not_come_up_says_why(init: Init, tmp_path: Path) -> None:
+async def test_failed_server_start_is_reported(init: Init, tmp_path: Path) -> None:
     launcher = Launcher(init, "echo no such port >&2; exit 3")
     server = tensorflow_server.TensorflowServer(
         launcher, Gate(), tmp_path / "console", lambda _: None
@@ -333,15 +335,17 @@ async def test_a_server_that_does_not_come_up_says_why(init: Init, tmp_path: Pat
         await server.start()
 
 
-async def test_a_server_that_dies_is_started_again_until_it_is_stopped(
+async def test_server_is_restarted_until_stopped(
     init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorflow_server, "RESTART_DELAY_SECONDS", 0.0)
     serve = "echo noise; echo serving at a port; exec sleep 60"
     launcher = Launcher(init, serve, "exit 1", serve, serve)
-    told: list[str] = []
+    reports: list[str] = []
     gate = Gate()
-    server = tensorflow_server.TensorflowServer(launcher, gate, tmp_path / "console", told.append)
+    server = tensorflow_server.TensorflowServer(
+        launcher, gate, tmp_path / "console", reports.append
+    )
     await server.start()
     assert len(launcher.started) == 1
     assert gate.moves == ["open"]
@@ -349,7 +353,7 @@ async def test_a_server_that_dies_is_started_again_until_it_is_stopped(
     await async_until(lambda: len(gate.moves) == 3, "the gate opening again")
     assert gate.moves == ["open", "close", "open"]
     assert len(launcher.started) == 3
-    assert told[0] == "the TensorFlow server ended with 137"
+    assert reports[0] == "the TensorFlow server exited with 137"
     await server.stop()
     init.signal(launcher.started[2], signal.SIGKILL)
     await launcher.started[2].exit

@@ -46,7 +46,7 @@ async def request_as(place: str, user: int | None) -> str:
 
 
 @needs_root
-async def test_no_other_user_is_given_a_token(lab: Any) -> None:
+async def test_other_users_get_no_token(lab: Any) -> None:
     spec = await lab.boot()
     place = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
     answer = await request_as(place, STRANGER)
@@ -57,7 +57,7 @@ async def test_no_other_user_is_given_a_token(lab: Any) -> None:
 
 
 @needs_root
-async def test_no_other_user_comes_in_by_the_door() -> None:
+async def test_other_users_cannot_use_forwarded_port() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"here")
@@ -85,7 +85,7 @@ async def test_no_other_user_comes_in_by_the_door() -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_whose_a_connection_is(
+def test_connection_user_is_detected(
     family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """IPv6 carries IPv4, as in programs of Java."""

@@ -48,7 +48,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @pytest.fixture
 async def outside() -> AsyncIterator[Callable[[], Any]]:
-    """Starts servers in the computer's network that answer what they are told."""
+    """Starts servers in the computer's network that send the given answers."""
     servers = []
 
     async def start() -> tuple[str, int]:
@@ -113,7 +113,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-async def test_only_the_places_named_are_reached(begin: Begin, outside: Any) -> None:
+async def test_only_named_addresses_are_reachable(begin: Begin, outside: Any) -> None:
     allowed, other = await outside(), await outside()
     init = await begin(MachineNetwork(("127.77.1.1", free_port()), [allowed]))
     places = [f"{address}:{port}" for address, port in (allowed, other)]
@@ -122,7 +122,7 @@ async def test_only_the_places_named_are_reached(begin: Begin, outside: Any) -> 
     assert lines == [b"echo of hello\n", b"ConnectionRefusedError\n"]
 
 
-async def test_the_door_is_the_only_way_in(begin: Begin) -> None:
+async def test_forwarded_port_is_the_only_way_in(begin: Begin) -> None:
     door = ("127.77.1.2", free_port())
     network = MachineNetwork(door, [])
     init = await begin(network)
@@ -142,7 +142,7 @@ async def test_the_door_is_the_only_way_in(begin: Begin) -> None:
         assert await exchange(door, b"again") == b"AGAIN"
 
 
-async def test_closing_the_door_ends_what_goes_through(begin: Begin) -> None:
+async def test_closing_port_closes_connections(begin: Begin) -> None:
     door = ("127.77.1.3", free_port())
     network = MachineNetwork(door, [])
     init = await begin(network)
@@ -156,7 +156,7 @@ async def test_closing_the_door_ends_what_goes_through(begin: Begin) -> None:
         writer.close()
 
 
-async def test_behind_an_open_door_nobody_may_be_there(begin: Begin) -> None:
+async def test_open_port_without_server_behind_it(begin: Begin) -> None:
     door = ("127.77.1.4", free_port())
     network = MachineNetwork(door, [])
     await begin(network)

@@ -36,7 +36,7 @@ async def run_echo(init: Init, number: int, *, on_terminal: bool) -> tuple[str, 
         os.write(started.terminal, b"\n")
         ended = await started.exit
         text = b""
-        with contextlib.suppress(OSError):  # so ends a terminal that nobody has open any more
+        with contextlib.suppress(OSError):  # EIO: all programs have closed the terminal
             while data := os.read(started.terminal, 100):
                 text += data
         os.close(started.terminal)
@@ -54,7 +54,7 @@ async def run_echo(init: Init, number: int, *, on_terminal: bool) -> tuple[str, 
     return text, ended.code
 
 
-async def test_many_at_once_each_with_its_own_files_and_exit(init: Init) -> None:
+async def test_concurrent_processes_have_separate_files_and_exit_codes(init: Init) -> None:
     before = descriptors()
     runs = [run_echo(init, number, on_terminal=number % 3 == 0) for number in range(300)]
     for number, (text, code) in enumerate(await asyncio.gather(*runs)):
@@ -63,7 +63,7 @@ async def test_many_at_once_each_with_its_own_files_and_exit(init: Init) -> None
     assert descriptors() <= before  # what other tests left may be closed meanwhile
 
 
-async def test_who_gives_up_waiting_disturbs_nobody(init: Init) -> None:
+async def test_canceled_spawn_does_not_affect_others(init: Init) -> None:
     async def give_up(number: int) -> None:
         started = asyncio.create_task(
             init.spawn(["/bin/sh", "-c", "read line"], env=PLAIN, cwd="/", terminal=(1, 1))
@@ -78,7 +78,7 @@ async def test_who_gives_up_waiting_disturbs_nobody(init: Init) -> None:
     assert [text for text, _ in answers[::2]] == [str(number) for number in range(0, 60, 2)]
 
 
-async def test_what_cannot_be_run_says_so(init: Init) -> None:
+async def test_unknown_program_is_reported(init: Init) -> None:
     out, into = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
     started = await init.spawn(["/no/such/shell"], env=PLAIN, cwd="/", files=(null, into, into))
@@ -89,7 +89,7 @@ async def test_what_cannot_be_run_says_so(init: Init) -> None:
     os.close(out)
 
 
-async def test_nothing_is_started_on_a_machine_that_is_shut_down(init: Init) -> None:
+async def test_spawn_fails_after_shutdown(init: Init) -> None:
     await init.stop(0)
     with pytest.raises(MachineError, match="shut down"):
         await init.spawn(["/bin/sh"], env=PLAIN, cwd="/", terminal=(1, 1))

@@ -40,7 +40,7 @@ def running(mark: str) -> list[str]:
     return matches
 
 
-async def test_only_the_key_and_user_in_the_metadata_come_in(lab: Any) -> None:
+async def test_only_keys_and_users_in_metadata_are_accepted(lab: Any) -> None:
     await lab.boot()
     assert (await lab.run("whoami; echo $USER")).out.split()[-1] == "anna"
     assert await refused(lab, key=asyncssh.generate_private_key("ssh-ed25519"))
@@ -48,7 +48,7 @@ async def test_only_the_key_and_user_in_the_metadata_come_in(lab: Any) -> None:
     assert await refused(lab, user="root")
 
 
-async def test_passwords_are_not_even_asked_for(lab: Any) -> None:
+async def test_password_login_is_not_offered(lab: Any) -> None:
     spec = await lab.boot()
     with pytest.raises(asyncssh.PermissionDenied) as denied:
         await asyncssh.connect(
@@ -64,7 +64,7 @@ async def test_passwords_are_not_even_asked_for(lab: Any) -> None:
     assert "password" not in str(denied.value).lower()
 
 
-async def test_keys_are_taken_over_while_the_machine_runs(lab: Any) -> None:
+async def test_changed_keys_apply_to_running_machine(lab: Any) -> None:
     await lab.boot()
     other = asyncssh.generate_private_key("ecdsa-sha2-nistp256")
     text = other.export_public_key().decode().strip()
@@ -78,7 +78,7 @@ async def test_keys_are_taken_over_while_the_machine_runs(lab: Any) -> None:
     assert not await refused(lab, user="bert", key=other)
 
 
-async def test_host_keys_differ_between_machines_and_stay_over_reboots(lab: Any) -> None:
+async def test_host_keys_are_unique_and_survive_reboots(lab: Any) -> None:
     spec = await lab.boot(workers=2)
     first, second = (lab.host.guest_attributes(spec.name)["hostkeys"] for spec in lab.specs)
     assert first != second
@@ -93,13 +93,13 @@ async def test_exit_status(lab: Any, status: int) -> None:
     assert (await lab.run(f"exit {status}")).status == status
 
 
-async def test_output_and_errors_are_apart_and_the_end_by_a_signal_is_told(either: Any) -> None:
+async def test_stdout_stderr_and_exit_signal(either: Any) -> None:
     await either.boot()
     done = await either.run("echo out; echo err >&2; kill -USR1 $$")
     assert (done.out, done.error, done.signal) == ("out\n", "err\n", "USR1")
 
 
-async def test_a_signal_reaches_the_whole_group(either: Any) -> None:
+async def test_signal_reaches_process_group(either: Any) -> None:
     await either.boot()
     async with either.connect() as connection:
         process = await connection.create_process("sleep 1234.5 | sleep 1234.5; echo no")
@@ -112,7 +112,7 @@ async def test_a_signal_reaches_the_whole_group(either: Any) -> None:
     assert not running("sleep 1234.5")
 
 
-async def test_fifty_megabytes_arrive_as_they_left_both_ways(lab: Any) -> None:
+async def test_fifty_megabytes_are_transferred_in_both_directions(lab: Any) -> None:
     await lab.boot()
     payload = os.urandom(50_000_000)
     async with lab.connect() as connection:
@@ -123,18 +123,18 @@ async def test_fifty_megabytes_arrive_as_they_left_both_ways(lab: Any) -> None:
     assert summed.stdout.split()[0].decode() == digest
 
 
-async def test_a_program_that_does_not_read_or_write_holds_nobody_up(lab: Any) -> None:
+async def test_stalled_program_does_not_block_others(lab: Any) -> None:
     await lab.boot()
     async with lab.connect() as connection:
         deaf = await connection.create_process("exec sleep 1235.5")
         deaf.stdin.write(b"x" * 10_000_000)  # more than any pipe holds
-        loud = await connection.create_process("yes")  # and nobody takes its output
+        loud = await connection.create_process("yes")  # its output is not read
         assert (await asyncio.wait_for(connection.run("echo hello"), 20)).stdout == b"hello\n"
         deaf.kill()
         loud.kill()
 
 
-async def test_a_program_that_closes_its_input_early_is_no_failure(lab: Any) -> None:
+async def test_program_may_close_stdin_early(lab: Any) -> None:
     await lab.boot()
     done = await lab.run("head -c 3; exec <&-; sleep 0.2; echo", input=b"abcdef" * 1_000_000)
     assert (done.out, done.status) == ("abc\n", 0)
@@ -173,7 +173,7 @@ async def test_terminal_size_name_and_control_characters(either: Any) -> None:
     assert done.exit_signal[0] == "INT"
 
 
-async def test_a_login_shell_finds_the_machines_python_in_spite_of_the_systems_profile(
+async def test_login_shell_uses_machine_python(
     lab: Any,
 ) -> None:
     await lab.boot()
@@ -186,7 +186,7 @@ async def test_a_login_shell_finds_the_machines_python_in_spite_of_the_systems_p
     assert done.exit_status == 4
 
 
-async def test_the_environment_is_clean(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_is_not_inherited(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-for-machines")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("CLOUDSDK_CORE_PROJECT", "mine")
@@ -200,7 +200,7 @@ async def test_the_environment_is_clean(lab: Any, monkeypatch: pytest.MonkeyPatc
     assert (await lab.run("pwd")).out.strip() == (await lab.run("echo $HOME")).out.strip()
 
 
-async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
+async def test_detached_program_survives_connection_but_not_shutdown(
     either: Any,
 ) -> None:
     await either.boot()
@@ -213,13 +213,13 @@ async def test_a_detached_program_outlives_its_connection_but_not_its_machine(
     assert not running(mark)
 
 
-async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
+async def test_programs_get_sigterm_unless_machine_is_discarded(
     make_lab: Any, tmp_path: Path
 ) -> None:
     lab = await make_lab(namespaces=False)  # where a program can leave word outside its disk
-    ready, output_file, mark = tmp_path / "ready", tmp_path / "told", f"sleep 46{os.getpid()}"
+    ready, output_file, mark = tmp_path / "ready", tmp_path / "output", f"sleep 46{os.getpid()}"
     script = f"trap '' HUP; trap 'echo > {output_file}; exit' TERM\n{mark} & echo > {ready}\nwait\n"
-    for end, is_asked in ((lab.host.discard, False), (lab.host.shut, True)):
+    for end, is_asked in ((lab.host.discard, False), (lab.host.shut_down, True)):
         await lab.boot()
         await lab.run("cat > script", input=script.encode())
         await lab.run("setsid bash script >/dev/null 2>&1 </dev/null & exit 0")
@@ -230,9 +230,7 @@ async def test_programs_are_asked_to_end_unless_their_machine_is_discarded(
         assert output_file.exists() == is_asked
 
 
-async def test_a_discarded_disk_is_gone_whatever_programs_made_of_it(
-    make_lab: Any, tmp_path: Path
-) -> None:
+async def test_discard_deletes_disk_with_any_permissions(make_lab: Any, tmp_path: Path) -> None:
     lab = await make_lab()
     await lab.boot()
     await lab.run(f"mkdir -p a/b && touch a/b/c && ln -s {tmp_path} a/out && chmod 500 a/b a")
@@ -246,7 +244,7 @@ async def test_a_discarded_disk_is_gone_whatever_programs_made_of_it(
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o555
 
 
-async def test_what_a_killed_server_did_not_remove_goes_with_the_next_one(make_lab: Any) -> None:
+async def test_next_server_removes_leftover_disks(make_lab: Any) -> None:
     lab = await make_lab()
     await lab.boot()
     await lab.run("echo > file-of-a-job")
@@ -258,7 +256,7 @@ async def test_what_a_killed_server_did_not_remove_goes_with_the_next_one(make_l
     assert not list(again.home.rglob("file-of-a-job"))
 
 
-async def test_a_lost_connection_hangs_up_a_terminals_programs_only(either: Any) -> None:
+async def test_lost_connection_hangs_up_only_terminal_programs(either: Any) -> None:
     await either.boot()
     with_terminal, without = f"sleep 41{os.getpid()}", f"sleep 42{os.getpid()}"
     async with either.connect() as connection:
@@ -270,7 +268,7 @@ async def test_a_lost_connection_hangs_up_a_terminals_programs_only(either: Any)
     assert running(without)  # as sshd leaves it
 
 
-async def test_shutting_drops_connections_and_booting_again_keeps_the_disk(lab: Any) -> None:
+async def test_shutdown_drops_connections_and_keeps_disk(lab: Any) -> None:
     spec = await lab.boot()
     async with lab.connect() as connection:
         await connection.run("echo kept > file")
@@ -283,7 +281,7 @@ async def test_shutting_drops_connections_and_booting_again_keeps_the_disk(lab: 
     assert not list((lab.home / "machines").iterdir())
 
 
-async def test_files_by_sftp(either: Any) -> None:
+async def test_sftp_files(either: Any) -> None:
     await either.boot()
     async with either.connect() as connection, connection.start_sftp_client() as sftp:
         async with sftp.open("note.txt", "wb") as file:
@@ -296,7 +294,7 @@ async def test_files_by_sftp(either: Any) -> None:
     assert (result.stdout, result.exit_status) == (b"at home", 0)
 
 
-async def test_sftp_reaches_what_programs_reach(isolated: Any, tmp_path: Path) -> None:
+async def test_sftp_sees_the_same_files_as_programs(isolated: Any, tmp_path: Path) -> None:
     lab = isolated
     scratch = f"scratch-{os.getpid()}"
     await lab.boot()
@@ -316,7 +314,7 @@ async def test_sftp_reaches_what_programs_reach(isolated: Any, tmp_path: Path) -
     assert match.read_bytes() == b"in the machine's own /tmp"
 
 
-async def test_forwarding_leads_to_the_machine_and_nowhere_else(lab: Any) -> None:
+async def test_forwarding_reaches_only_the_node(lab: Any) -> None:
     spec = await lab.boot()
     address = spec.endpoint.address
     serve = (
@@ -392,7 +390,7 @@ def servers_umask() -> Iterator[None]:
 @needs_openssh
 @pytest.mark.usefixtures("servers_umask")
 @pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["by SFTP", "by the older protocol"])
-async def test_copies_have_the_modes_that_sshd_gives_them(
+async def test_copied_files_have_the_same_modes_as_with_sshd(
     lab: Any, private_key_file: Path, tmp_path: Path, protocol: list[str]
 ) -> None:
     """The source's, less the umask 022 of Google's images; with -p the source's exactly."""
@@ -418,7 +416,7 @@ async def test_copies_have_the_modes_that_sshd_gives_them(
 
 
 @pytest.mark.usefixtures("servers_umask")
-async def test_sftp_gives_the_modes_that_it_is_asked_for(lab: Any) -> None:
+async def test_sftp_applies_requested_modes(lab: Any) -> None:
     await lab.boot()
     async with lab.connect() as connection, connection.start_sftp_client() as client:
         await client.mkdir("folder", asyncssh.SFTPAttrs(permissions=0o777))
@@ -434,7 +432,7 @@ async def test_sftp_gives_the_modes_that_it_is_asked_for(lab: Any) -> None:
 
 
 @needs_openssh
-async def test_openssh_refuses_another_host_key(
+async def test_openssh_rejects_changed_host_key(
     lab: Any, private_key_file: Path, tmp_path: Path
 ) -> None:
     spec = await lab.boot()

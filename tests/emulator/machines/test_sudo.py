@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 
-async def test_it_makes_root_without_a_password(booted: Any) -> None:
+async def test_sudo_becomes_root_without_password(booted: Any) -> None:
     done = await booted.run(
         "sudo -n id -u; sudo whoami; sudo sh -c 'echo $HOME $USER $SUDO_USER; exit 7'; echo $?; "
         "whoami; id -u; command -v sudo"
@@ -28,7 +28,7 @@ async def test_it_makes_root_without_a_password(booted: Any) -> None:
 
 
 @pytest.mark.parametrize("folder", [Path("/etc"), Path("/usr/local/bin"), Path.home()])
-async def test_it_keeps_to_the_machine(booted: Any, folder: Path) -> None:
+async def test_root_is_confined_to_machine(booted: Any, folder: Path) -> None:
     """Not even a remount or another mount of the same file system makes it writable."""
     file = folder / f"written-by-root-of-a-machine-{os.getpid()}"
     for way in (
@@ -44,7 +44,7 @@ async def test_it_keeps_to_the_machine(booted: Any, folder: Path) -> None:
     assert not (Path("/tmp") / file.name).exists()
 
 
-async def test_it_neither_sees_nor_ends_what_is_outside(booted: Any) -> None:
+async def test_root_cannot_see_or_kill_outside_processes(booted: Any) -> None:
     secret = booted.home / "authority" / "authority.key"
     assert secret.exists()
     done = await booted.run(
@@ -56,7 +56,7 @@ async def test_it_neither_sees_nor_ends_what_is_outside(booted: Any) -> None:
     assert done.out.splitlines()[-1].startswith("t1v-n-")
 
 
-async def test_its_options_and_environment_are_sudos(booted: Any) -> None:
+async def test_options_and_environment_match_sudo(booted: Any) -> None:
     done = await booted.run(
         "export MINE=mine; sudo printenv MINE; sudo -E printenv MINE; "
         "sudo --preserve-env=MINE printenv MINE; sudo MINE=own printenv MINE; "
@@ -80,7 +80,7 @@ async def test_its_options_and_environment_are_sudos(booted: Any) -> None:
         assert (refused.status, refused.error.splitlines()[0]) == (1, words)
 
 
-async def test_it_has_a_terminal_and_signals(booted: Any) -> None:
+async def test_sudo_passes_terminal_and_signals(booted: Any) -> None:
     async with booted.connect() as connection:
         process = await connection.create_process(
             "sudo -i", term_type="xterm", term_size=(80, 24), encoding="utf-8"
@@ -94,7 +94,7 @@ async def test_it_has_a_terminal_and_signals(booted: Any) -> None:
     assert (await booted.run("sudo sh -c 'kill -TERM $$'")).signal == "TERM"
 
 
-async def test_without_namespaces_it_refuses_and_the_computers_own_is_not_reached(
+async def test_sudo_requires_namespaces(
     make_lab: Any,
 ) -> None:
     lab = await make_lab(namespaces=False)

@@ -85,7 +85,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
-async def test_gs_paths_of_unchanged_tensorflow_are_the_local_clouds_buckets(cloud: Cloud) -> None:
+async def test_tensorflow_gs_paths_use_local_buckets(cloud: Cloud) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     text = key.export_public_key().decode().strip()
     for api in ("tpu.googleapis.com", "storage.googleapis.com", "compute.googleapis.com"):
