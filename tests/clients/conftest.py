@@ -1,4 +1,4 @@
-"""Programs of others, in environments of their own, in a shell that `tpuctl local env` points."""
+"""Third-party programs in separate environments, in a shell configured by `tpuctl local env`."""
 
 from __future__ import annotations
 

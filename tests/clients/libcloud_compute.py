@@ -1,4 +1,4 @@
-"""Apache Libcloud's driver of Compute Engine, as its own guide uses it. Prints JSON."""
+"""Apache Libcloud's driver of Compute Engine, used as in its guide. Prints JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries that are none of Google's clients."""
+"""Libraries other than Google's clients."""
 
 from __future__ import annotations
 

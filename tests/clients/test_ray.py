@@ -1,6 +1,6 @@
-"""Ray's cluster launcher: `ray up`, `exec`, `rsync-up` and `down` with its provider of Google's.
+"""Ray's cluster launcher: `ray up`, `exec`, `rsync-up` and `down` with its Google Cloud provider.
 
-Machines have no Ray: what the commands start there is not its own.
+Machines have no Ray: the commands start other programs there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """SkyPilot: launch, exec, failover and down, of a TPU VM and of a CPU VM.
 
-It downloads three things that are not in its package. The catalog of offers is given to it here,
-in the folder where it keeps its own. The installer of uv (astral.sh) and a Python 3.10 are for the
-machines: where those cannot download them, `launch` makes the machines, logs in to them and ends
-there, and `exec` is left out.
+It downloads three things that are not in its package. The catalog is provided here, in its cache
+folder. The installer of uv (astral.sh) and a Python 3.10 are for the machines: if they cannot
+download them, `launch` creates the machines and logs in to them, and `exec` is skipped.
 """
 
 from __future__ import annotations

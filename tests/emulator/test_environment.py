@@ -1,4 +1,4 @@
-"""`local env`: a shell's programs speak to the local cloud unchanged, and to others as before."""
+"""`local env`: a shell's unmodified programs use the local cloud, and other hosts as before."""
 
 from __future__ import annotations
 

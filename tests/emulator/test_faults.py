@@ -1,4 +1,4 @@
-"""Each kind of fault as the official clients meet it, and what it tells of its use."""
+"""Each kind of fault with the official clients, and its use count."""
 
 from __future__ import annotations
 

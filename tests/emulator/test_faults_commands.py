@@ -1,4 +1,4 @@
-"""`tpuctl local fault` and `tpuctl local set` against a local cloud that runs."""
+"""`tpuctl local fault` and `tpuctl local set` with a running local cloud."""
 
 from __future__ import annotations
 

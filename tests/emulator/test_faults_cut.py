@@ -1,4 +1,4 @@
-"""Bodies cut in the middle, an upload's and an answer's, and what official clients make of it."""
+"""Truncated uploads and responses, and how official clients handle them."""
 
 from __future__ import annotations
 

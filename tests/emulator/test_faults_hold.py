@@ -1,4 +1,4 @@
-"""Requests that are held at an exact call, and what becomes of them."""
+"""Requests held at a call, and how they continue or end."""
 
 from __future__ import annotations
 

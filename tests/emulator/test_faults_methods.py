@@ -1,4 +1,4 @@
-"""Every method of every API, over every way to call it: each is struck by faults that say so."""
+"""Faults apply to every method of every API, over every transport."""
 
 from __future__ import annotations
 

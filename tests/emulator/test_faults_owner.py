@@ -1,4 +1,4 @@
-"""Faults, settings and calls as their owner reads and changes them, and what a restart keeps."""
+"""The control API for faults, settings and calls, and their persistence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of any status, as Google's official clients understand them."""
+"""Errors of any status, as raised by Google's official clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed requests by the hundred: each is refused as such, and the state stays readable."""
+"""Hundreds of malformed requests: each is rejected, and the state stays readable."""
 
 from __future__ import annotations
 

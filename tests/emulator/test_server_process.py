@@ -1,4 +1,4 @@
-"""The server as a process: killed at any moment, ended cleanly, started and found by others."""
+"""The server as a process: killed at any time, stopped cleanly, started and found by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restart keeps and takes up again, seen with the official client."""
+"""What a restart keeps and resumes, with the official client."""
 
 from __future__ import annotations
 

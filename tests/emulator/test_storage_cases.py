@@ -1,4 +1,4 @@
-"""The local cloud answers as the table of Cloud Storage's behaviors says."""
+"""The local cloud behaves as in the table of Cloud Storage's behavior."""
 
 from __future__ import annotations
 

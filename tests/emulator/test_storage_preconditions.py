@@ -1,4 +1,4 @@
-"""Preconditions of Cloud Storage, as its page on request preconditions has them."""
+"""Preconditions of Cloud Storage, as documented on its page on request preconditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table of cases cannot see: files, restarts and bounds of what is kept."""
+"""Object versions, beyond the table of cases: files, restarts and size limits."""
 
 from __future__ import annotations
 

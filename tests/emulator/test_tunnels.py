@@ -1,4 +1,4 @@
-"""Tunnels of Identity-Aware Proxy: our client, the local cloud's relay, and a port behind it."""
+"""Tunnels of Identity-Aware Proxy: tpuctl's client, the local cloud's relay, and a port."""
 
 from __future__ import annotations
 

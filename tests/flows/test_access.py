@@ -1,4 +1,4 @@
-"""Who can reach a stack's machines: what its firewall rules, machines and APIs come to."""
+"""Access to a stack's machines: its firewall rules, machines and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles on machines: fetched with the machine's own account, or put there over SSH."""
+"""Bundles on machines: fetched with the machine's service account, or sent over SSH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles on their way through a bucket: what is sent, and what is not sent again."""
+"""Bundle uploads to a bucket: only missing packs are uploaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as typed in a shell: what they print, how they end, what they leave."""
+"""The commands as typed in a shell: output, exit codes, and what they leave behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data disks keep a stack in their zone: no stockout and no changed file takes them away."""
+"""Data disks keep a stack in their zone: neither a stockout nor a changed file deletes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` tells where something is in the way, and the command that mends it: as typed."""
+"""What `doctor` reports for each problem, and the command that fixes it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The role that `doctor --role` prints is enough for a pipeline's account, and none of it too much.
+"""The role that `doctor --role` prints is necessary and sufficient for a pipeline's account.
 
-What is taken away from it must be missed, or stand in the role as needed for a named path only.
+Each permission must be required, or be listed in the role as required only for a named path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A stack file edited after `up` so that nothing could be made of it any more.
+"""A stack file edited after `up` to something that cannot be created.
 
-What makes something refuses it; what looks and takes away goes on, since machines cost.
+Commands that create resources reject it; commands that inspect and delete work, since machines cost
+money.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exit codes as documented: what ends a job, or keeps it from running, by its number.
+"""The documented exit codes of jobs and of errors that prevent them from running.
 
 Ctrl-C, a second one, and a killed client are tested with the commands; preemption with recovery.
 """

@@ -1,4 +1,4 @@
-"""Zones in order: a refusal of a zone or a region leads on, anything else ends the search."""
+"""Zone failover: an error of a zone or a region tries the next zone, any other error stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `up` grants to machines is what they need: all of it, and nothing else."""
+"""The permissions that `up` grants to machines are necessary and sufficient."""
 
 from __future__ import annotations
 

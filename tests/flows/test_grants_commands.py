@@ -1,4 +1,4 @@
-"""The commands that are about callers: local token, local set propagation, fault --caller."""
+"""Commands for callers: local token, local set propagation, fault --caller."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The permissions documented for `up` and `down` are necessary and sufficient.
 
-A person gets a custom role of exactly the permissions that the plan is checked for, and works under
-it. Then one of them is taken away, and the check with it: something must be refused for it.
+A user gets a custom role with exactly the permissions that the plan checks. Then one of them is
+removed, and its check too: some request must be denied.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a stack's account may do beside a controller is what making the TPU anew needs: no less,
-and no more.
+"""The controller's permissions of a stack's account are necessary and sufficient to recreate the
+TPU.
 
-On a cloud without machines, as that account: what tpuctl does on the controller, up to the point
-where it would log in.
+Runs, as that account and on a cloud without machines, what tpuctl does on the controller up to the
+login.
 """
 
 from __future__ import annotations

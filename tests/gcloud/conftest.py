@@ -1,4 +1,4 @@
-"""Local clouds for the real gcloud: one whose machines are names alone, one with real machines."""
+"""Local clouds for the real gcloud: one without machines, one with real machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who pays for a project, through the real gcloud."""
+"""Billing of projects through the real gcloud."""
 
 from __future__ import annotations
 

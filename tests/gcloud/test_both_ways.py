@@ -1,4 +1,4 @@
-"""What tpuctl makes is there for gcloud as it should be, and what gcloud makes is for tpuctl."""
+"""gcloud sees the resources that tpuctl creates, and tpuctl those that gcloud creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances, and what they are made of, through the real gcloud."""
+"""Instances and their resources through the real gcloud."""
 
 from __future__ import annotations
 

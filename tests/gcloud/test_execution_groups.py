@@ -1,4 +1,4 @@
-"""A TPU node and its controller made by one command of the real gcloud."""
+"""A TPU node and its controller created by one command of the real gcloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gsutil, which asks gcloud storage to do its work (`[GSUtil] use_gcloud_storage=True`)."""
+"""gsutil, which delegates to gcloud storage (`[GSUtil] use_gcloud_storage=True`)."""
 
 from __future__ import annotations
 

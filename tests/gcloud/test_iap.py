@@ -1,7 +1,7 @@
 """The real gcloud through the local cloud's relay of Identity-Aware Proxy, and tpuctl's client.
 
-gcloud uses Google's relay address, which leads to the local cloud, as in any shell that
-`tpuctl local env` has pointed there.
+gcloud uses Google's relay address, which leads to the local cloud in shells configured by
+`tpuctl local env`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/local-cloud.md tells users of gcloud to type, on a fresh local cloud."""
+"""The gcloud commands of docs/local-cloud.md, on a fresh local cloud."""
 
 from __future__ import annotations
 

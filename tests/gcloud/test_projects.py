@@ -1,4 +1,4 @@
-"""Projects, what they are in and who may do what there, through the real gcloud."""
+"""Projects, their ancestors and policies, through the real gcloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queued resources through the real gcloud, of both of its tracks."""
+"""Queued resources through the real gcloud, on both tracks."""
 
 from __future__ import annotations
 

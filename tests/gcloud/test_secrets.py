@@ -1,4 +1,4 @@
-"""Secret Manager as the real gcloud speaks to it, which checks what it reads by its CRC32C."""
+"""Secret Manager through the real gcloud, which verifies CRC32C checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which APIs a project has, through the real gcloud."""
+"""The enabled APIs of a project, through the real gcloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gcloud storage: what it makes, copies, lists and grants on the local cloud."""
+"""gcloud storage: creating, copying, listing and granting access on the local cloud."""
 
 from __future__ import annotations
 

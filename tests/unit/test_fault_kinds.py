@@ -1,4 +1,4 @@
-"""All that must be said of a kind of fault is said, of every kind there is."""
+"""Every kind of fault is implemented and documented everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of `local env`, as shells read them."""
+"""The output of `local env`, evaluated by shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that needs the local cloud ends when that is gone, not when it is started again in time."""
+"""Work that needs the local cloud ends when it is gone, unless it is restarted in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `up` says and does before the local cloud's machines can run a stack's TensorFlow."""
+"""How `up` prepares the local cloud's images for a stack's TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tunnel's own side of the protocol, against a relay that says what each test wants."""
+"""The client side of the tunnel protocol, with a scripted relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables that every shell on a controller has, read by real shells."""
+"""The variables of every shell on a controller, read by real shells."""
 
 from __future__ import annotations
 

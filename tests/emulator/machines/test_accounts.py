@@ -1,4 +1,4 @@
-"""A machine's token is that of the machine's account, to the APIs and to Google's token pages."""
+"""A machine's token belongs to its service account, for the APIs and Google's token endpoints."""
 
 from __future__ import annotations
 

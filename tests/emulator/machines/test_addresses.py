@@ -1,4 +1,4 @@
-"""Which addresses and ports machines get, and that they keep them."""
+"""The addresses and ports of machines, and their persistence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a file has come that pip fetches for an image."""
+"""The progress of pip's downloads for an image."""
 
 from __future__ import annotations
 

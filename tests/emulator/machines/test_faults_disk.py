@@ -1,4 +1,4 @@
-"""Disks that are full, or soon will be, as the programs of real machines meet them."""
+"""Full and limited disks, with programs of real machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines whose host has failed, seen by those who are connected and those who come."""
+"""Machines whose host has failed, with existing and new connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault of kind key-refused, at the SSH server of a real machine."""
+"""key-refused faults of a real machine's SSH server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines whose first processes are forked from one that they share."""
+"""The fork server of machines' init processes."""
 
 from __future__ import annotations
 

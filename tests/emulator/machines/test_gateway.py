@@ -1,4 +1,4 @@
-"""The way out of machines: Google's hosts lead to the local API server, others where they lead."""
+"""The gateway: Google's hosts lead to the local API server, other hosts are tunneled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Python and which TensorFlow a machine's image has, and what is said where it is another."""
+"""The Python and TensorFlow of a machine's image, and the note about a substitute."""
 
 from __future__ import annotations
 

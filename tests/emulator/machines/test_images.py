@@ -1,4 +1,4 @@
-"""How images are made, kept, and refused."""
+"""Building, caching and choosing images."""
 
 from __future__ import annotations
 

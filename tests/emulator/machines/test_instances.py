@@ -1,4 +1,4 @@
-"""A Compute Engine VM, such as a controller: its metadata, its logins, its way to Google's APIs."""
+"""A Compute Engine VM, such as a controller: metadata, logins, and access to Google's APIs."""
 
 from __future__ import annotations
 

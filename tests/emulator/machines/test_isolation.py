@@ -1,4 +1,4 @@
-"""What programs on a machine can see and change of the computer."""
+"""The isolation of machines' programs from the computer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata server as machines and Google's libraries read it."""
+"""The metadata server, as used by machines and Google's libraries."""
 
 from __future__ import annotations
 

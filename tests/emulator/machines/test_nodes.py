@@ -1,4 +1,4 @@
-"""A TPU node: a TensorFlow server that a controller trains on, and what it cannot see."""
+"""A TPU node: a TensorFlow server that a controller trains on, and its isolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other users of the computer, whom loopback keeps from nothing."""
+"""Other users of the computer, who can connect to loopback addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network of a machine's own: what leads out of it and into it, and that nothing else does."""
+"""Port forwarding into and out of a machine's network namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine's first process under a crowd of requests."""
+"""A machine's init process under many concurrent requests."""
 
 from __future__ import annotations
 

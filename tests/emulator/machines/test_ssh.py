@@ -1,4 +1,4 @@
-"""Machines over real SSH, by asyncssh's client and by OpenSSH's programs."""
+"""Machines over real SSH, with asyncssh's client and OpenSSH's programs."""
 
 from __future__ import annotations
 

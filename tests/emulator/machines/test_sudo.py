@@ -1,4 +1,4 @@
-"""The machines' sudo, over real SSH: root of the machine and of nothing outside it."""
+"""The machines' sudo, over real SSH: root inside the machine only."""
 
 from __future__ import annotations
 
