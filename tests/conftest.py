@@ -40,9 +40,9 @@ def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Ite
         return
     stash = request.config.stash
     if _COURT not in stash:
-        from tests.support.transcripts import Court  # not for the many tests that speak to no cloud
+        from tests.support.transcripts import Judge  # not for the many tests that speak to no cloud
 
-        stash[_COURT] = Court(transcript)
+        stash[_COURT] = Judge(transcript)
     is_malformed = request.node.get_closest_marker("malformed") is not None
     complaints = stash[_COURT].complaints(("answer",) if is_malformed else ("request", "answer"))
     if complaints:

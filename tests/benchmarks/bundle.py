@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.figures import Figure, local_cloud, sized
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore

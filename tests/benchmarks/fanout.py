@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tests.support.gcloud import environment_of
+from tests.support.locations import PROJECT, ZONE
 from tests.support.memory import proportional_memory
-from tests.support.places import PROJECT, ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 

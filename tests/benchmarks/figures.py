@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event, ignore

@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 
 from tests.benchmarks.figures import Figure, local_cloud, sized
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.shell_env import environment_for
 from tpuctl.emulator.machines.images import ImageStore

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.figures import Figure, sized, stack_in
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_type
 from tpuctl.cloud.endpoints import Endpoint

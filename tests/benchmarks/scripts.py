@@ -20,7 +20,7 @@ from typing import Any
 from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
 from tests.benchmarks.ups import BILLING, KINDS, MEASURED, missing_image
 from tests.support.gcloud import environment_of
-from tests.support.places import PROJECT, US_ZONE
+from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 

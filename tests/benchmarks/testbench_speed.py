@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from tests.benchmarks.figures import Figure, local_cloud, sized, skipped
 from tests.support import testbench
+from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
-from tests.support.places import PROJECT
 from tpuctl.emulator.client import server_process
 
 __all__ = ["storage_speed"]

@@ -14,9 +14,9 @@ from google.cloud import compute_v1, storage, tpu_v2
 from google.oauth2.credentials import Credentials
 
 from tests.support.gcloud import environment_of, make_project
+from tests.support.locations import US_ZONE
 from tests.support.locked_environment import locked_node_modules, locked_python
-from tests.support.needed_programs import needs
-from tests.support.places import US_ZONE
+from tests.support.required_programs import require_programs
 from tpuctl.emulator.client import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
@@ -134,5 +134,5 @@ def programs() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    needs("node", "npm")
+    require_programs("node", "npm")
     return locked_node_modules(REQUIREMENTS / "node")

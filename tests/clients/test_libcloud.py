@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 

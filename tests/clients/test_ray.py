@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.needed_programs import needs
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
+from tests.support.required_programs import require_programs
 from tpuctl.emulator.client import remote_control
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
@@ -53,7 +53,7 @@ Sky = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def sky(shell: Any, programs: Callable[[str], Path]) -> Iterator[Sky]:
     """The program, in a home where it finds gcloud's configuration and the catalog."""
-    needs("gcloud", "rsync", "ssh")
+    require_programs("gcloud", "rsync", "ssh")
     with contextlib.closing(socket.socket()) as probe:
         if probe.connect_ex(("127.0.0.1", PORT)) == 0:
             pytest.fail(f"something listens on port {PORT}, where SkyPilot's server has to")

@@ -16,7 +16,7 @@ from tests.support.prerequisites import require_image
 from tpuctl.emulator.machines.images import ImageStore
 
 ROWS: list[dict[str, Any]] = tomllib.loads(tensorflow_presence.TABLE.read_text("utf-8"))["name"]
-READ: dict[str, str] = json.loads(tensorflow_presence.KEPT.read_text("utf-8"))
+READ: dict[str, str] = json.loads(tensorflow_presence.STORED.read_text("utf-8"))
 KEYS = {"name", "since", "until", "method", "legacy", "raises", "instead"}
 
 LOOK = """

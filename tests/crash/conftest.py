@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from tests.crash import walked
-from tests.support import forked
+from tests.support import fork_server
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 _numbers = itertools.count(1)
-forked.prepare(walked.__name__)
+fork_server.prepare(walked.__name__)
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +58,7 @@ class Stage:
     def start(self, work: Callable[..., None], **options: Any) -> BaseProcess:
         """Begin `up` or `down` in a process of its own."""
         arguments = (str(self.stack_file), self.cloud.url, self.cloud.token, options)
-        process = forked.context.Process(target=work, args=arguments, daemon=True)
+        process = fork_server.context.Process(target=work, args=arguments, daemon=True)
         process.start()
         self._running.append(process)
         return process

@@ -59,7 +59,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _serve(address: str) -> None:
-    from tests.support import typed  # loads what commands need
+    from tests.support import forked_cli  # loads what commands need
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -71,7 +71,7 @@ def _serve(address: str) -> None:
             if os.fork() == 0:
                 listening.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _answer(connection, typed.main)
+                _answer(connection, forked_cli.main)
             connection.close()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.waiting import until
+from tests.support.polling import until
 
 __all__ = ["Answer", "Session"]
 

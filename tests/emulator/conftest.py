@@ -12,8 +12,8 @@ import requests
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 
+from tests.support.locations import PROJECT
 from tests.support.null_host import NullHost
-from tests.support.places import PROJECT
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
 

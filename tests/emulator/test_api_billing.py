@@ -11,7 +11,7 @@ from google.cloud import billing_v1, service_usage_v1
 from google.cloud.billing_v1.services.cloud_billing.transports import CloudBillingGrpcTransport
 from google.iam.v1 import iam_policy_pb2
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 OPEN = "billingAccounts/010CA1-010CA1-010CA1"
 CLOSED = "billingAccounts/0C105E-0C105E-0C105E"

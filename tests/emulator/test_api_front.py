@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.longrunning import operations_pb2
 
-from tests.support.places import PARENT
+from tests.support.locations import PARENT
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from google.cloud import iam_admin_v1, resourcemanager_v3
 from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 NAME = f"projects/{PROJECT}"
 ROLE = f"{NAME}/roles/tpuctl.watch"

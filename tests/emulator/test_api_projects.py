@@ -17,7 +17,7 @@ from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 NAME = f"projects/{PROJECT}"
 

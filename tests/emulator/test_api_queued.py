@@ -10,8 +10,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT, PROJECT, ZONE
+from tests.support.polling import async_until
 
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/n"

@@ -11,8 +11,8 @@ from google.cloud import tpu_v2alpha1
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
-from tests.support.places import PARENT, PROJECT
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT, PROJECT
+from tests.support.polling import async_until
 
 NODE = f"{PARENT}/nodes/n"
 NAME = f"{PARENT}/queuedResources/q"

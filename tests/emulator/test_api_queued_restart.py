@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.places import PARENT
-from tests.support.waiting import until
+from tests.support.locations import PARENT
+from tests.support.polling import until
 
 ROOT = Path(__file__).parents[2]
 PATH = f"/v2/{PARENT}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl import catalog
 from tpuctl.catalog.quota import quota_limits
 

@@ -14,8 +14,8 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
+from tests.support.locations import PROJECT_NAME
 from tests.support.members import Member, grant, in_thread
-from tests.support.places import PROJECT_NAME
 
 AUTOMATIC = {"replication": {"automatic": {}}}
 VALUE = "hf_안녕\n".encode()

@@ -12,7 +12,7 @@ from google.cloud.service_usage_v1.services.service_usage.transports import (
     ServiceUsageGrpcTransport,
 )
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 NAME = f"projects/{PROJECT}"
 

@@ -11,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.protobuf import field_mask_pb2
 
-from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.locations import PARENT, PROJECT, ZONE
 
 RUNTIME = "tpu-ubuntu2204-base"
 State = tpu_v2.Node.State

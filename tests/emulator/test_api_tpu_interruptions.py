@@ -9,8 +9,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.support.places import PARENT
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT
+from tests.support.polling import async_until
 
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v2.Node.State

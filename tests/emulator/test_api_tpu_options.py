@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.rpc import error_details_pb2
 
-from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.locations import PARENT, PROJECT, ZONE
 
 NAME = f"{PARENT}/nodes/n"
 RUNTIME = "tpu-ubuntu2204-base"

@@ -11,8 +11,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1, tpu_v2
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT, PROJECT, ZONE
+from tests.support.polling import async_until
 
 NAME = f"{PARENT}/nodes/n"
 State = tpu_v1.Node.State

@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v1
 from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
-from tests.support.places import PARENT, PROJECT
+from tests.support.locations import PARENT, PROJECT
 
 
 def client_of(cloud: Any) -> tpu_v1.TpuClient:

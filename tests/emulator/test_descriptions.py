@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.described_calls import Call, judge
-from tests.support.places import PROJECT_NAME, US_ZONE
+from tests.support.locations import PROJECT_NAME, US_ZONE
 
 L = "projects/local-project/locations/europe-west4-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}

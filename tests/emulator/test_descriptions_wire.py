@@ -19,7 +19,7 @@ from tests.support.described_calls import Call, judge
 from tests.support.described_values import Complaint
 from tests.support.described_wire import REST_RULES
 from tests.support.descriptions import DOCUMENTS, document, find
-from tests.support.transcripts import Court, calls_of, judge_line
+from tests.support.transcripts import Judge, calls_of, judge_line
 
 L = "projects/local-project/locations/europe-west4-a"
 SHOWN = {"name": f"{L}/nodes/n", "acceleratorType": "v3-8", "runtimeVersion": "v2-alpha"}
@@ -146,7 +146,7 @@ async def test_batch_parts_are_separate_calls(own_transcript: Path, make_cloud: 
 
 async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    court = Court(path)
+    court = Judge(path)
     assert court.complaints() == []
     line = {
         "kind": "rest",

@@ -11,7 +11,7 @@ from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors, http
 
 from tests.support.descriptions import document
-from tests.support.places import PARENT, PROJECT
+from tests.support.locations import PARENT, PROJECT
 from tpuctl.emulator.wire.discovery.documents import FOLDER
 
 OFFERED = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.acknowledged import (
+from tests.support.killable_server import KillableServer
+from tests.support.ledger import (
     BUCKET,
     COMPUTE,
     COMPUTE_ZONE,
@@ -18,8 +19,7 @@ from tests.support.acknowledged import (
     digest,
     policy_of,
 )
-from tests.support.killed_server import KilledServer
-from tests.support.places import PARENT, PROJECT
+from tests.support.locations import PARENT, PROJECT
 
 SAMPLE = 2  # kill points of each part in the suite; `make soak` tries all of them
 CHUNK = 256 * 1024
@@ -55,7 +55,7 @@ def objects(ledger: Ledger) -> None:
     upload(ledger, "a", b"second")
     upload(ledger, "b", b"gone soon")
     ledger.change("object:b", None, "DELETE", f"{OBJECTS}/b")
-    copied = ledger.known("object:a")
+    copied = ledger.expected_state("object:a")
     ledger.change("object:c", copied, "POST", f"{OBJECTS}/a/rewriteTo/b/{BUCKET}/o/c")
     sources = {"sourceObjects": [{"name": "a"}, {"name": "c"}]}
     both = digest(b"secondsecond")
@@ -71,9 +71,12 @@ def resumable(ledger: Ledger) -> None:
         for first in range(0, len(data), CHUNK):
             is_last = first + CHUNK == len(data)
             if is_last:
-                ledger.may[f"object:{name}"] = {ledger.known(f"object:{name}"), digest(data)}
+                ledger.possible_states[f"object:{name}"] = {
+                    ledger.expected_state(f"object:{name}"),
+                    digest(data),
+                }
             ledger.append(address, data[first : first + CHUNK], first, len(data))
-        ledger.may[f"object:{name}"] = {digest(data)}
+        ledger.possible_states[f"object:{name}"] = {digest(data)}
 
 
 def policies(ledger: Ledger) -> None:
@@ -83,7 +86,7 @@ def policies(ledger: Ledger) -> None:
     }
     for kind, (verb, path) in setters.items():
         for member in ("user:ann@example.com", "user:bob@example.com"):
-            policy = ledger.ask(*policy_of(kind)).json()
+            policy = ledger.request(*policy_of(kind)).json()
             role = "roles/viewer" if kind == "member" else "roles/storage.objectViewer"
             policy.setdefault("bindings", []).append({"role": role, "members": [member]})
             body = {"policy": policy} if kind == "member" else policy
@@ -137,11 +140,11 @@ PARTS: tuple[Callable[[Ledger], None], ...] = (
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., KilledServer]]:
-    made: list[KilledServer] = []
+def serve(tmp_path: Path) -> Iterator[Callable[..., KillableServer]]:
+    made: list[KillableServer] = []
 
-    def make(name: str, pace: str = "instant") -> KilledServer:
-        made.append(KilledServer(tmp_path / name, pace))
+    def make(name: str, pace: str = "instant") -> KillableServer:
+        made.append(KillableServer(tmp_path / name, pace))
         return made[-1]
 
     yield make
@@ -149,7 +152,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., KilledServer]]:
         server.close()
 
 
-def walk(server: KilledServer, kill_at: int) -> Ledger:
+def walk(server: KillableServer, kill_at: int) -> Ledger:
     """Make all the calls, or those until the server is killed."""
     ledger = Ledger(server)
     try:

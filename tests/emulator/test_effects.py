@@ -16,7 +16,7 @@ from google.cloud import compute_v1
 from google.cloud.tpu_v2 import Node
 
 import tpuctl.emulator
-from tests.support.places import PARENT
+from tests.support.locations import PARENT
 from tpuctl.cloud.errors import convert, from_status
 from tpuctl.emulator.compute.collection import Collection
 from tpuctl.emulator.server import APIS, PACES

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from tests.support.gcloud import require_gcloud
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.shell_record import RECORD
 from tpuctl.emulator.machines.certificate_authority import Authority

@@ -12,7 +12,7 @@ from google.api_core import exceptions
 from google.cloud import compute_v1, tpu_v2
 from google.protobuf import json_format
 
-from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.locations import PARENT, PROJECT, ZONE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 

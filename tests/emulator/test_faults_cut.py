@@ -10,7 +10,7 @@ import pytest
 import requests
 from google.api_core import exceptions
 
-from tests.support.places import PARENT
+from tests.support.locations import PARENT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT, PROJECT, ZONE
+from tests.support.polling import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound

@@ -10,8 +10,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.support.places import PARENT
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT
+from tests.support.polling import async_until
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound

@@ -11,7 +11,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.support.places import PARENT, PROJECT, ZONE
+from tests.support.locations import PARENT, PROJECT, ZONE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.faults.fault import matches_method

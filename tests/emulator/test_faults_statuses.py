@@ -11,7 +11,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
 
-from tests.support.places import PARENT, PROJECT
+from tests.support.locations import PARENT, PROJECT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.state.errors import CODES

@@ -20,10 +20,10 @@ import grpc
 import pytest
 
 from tests.support.described_wire import services
+from tests.support.locations import PROJECT_NAME, ZONE
 from tests.support.malformed import described_methods, requests_of
 from tests.support.malformed_bytes import HttpRequest
 from tests.support.malformed_messages import random_message
-from tests.support.places import PROJECT_NAME, ZONE
 from tests.support.transcripts import judge_lines
 
 PATIENCE = 20.0

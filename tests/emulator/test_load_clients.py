@@ -17,8 +17,8 @@ from google.api_core.client_options import ClientOptions
 from google.cloud.common.types import operation_metadata  # noqa: F401  what REST operations carry
 from google.oauth2.credentials import Credentials
 
-from tests.support.killed_server import KilledServer
-from tests.support.places import PARENT, PROJECT
+from tests.support.killable_server import KillableServer
+from tests.support.locations import PARENT, PROJECT
 
 CLIENTS = 64
 ROUNDS = 3
@@ -29,7 +29,7 @@ BUCKET = "shared-by-many"
 class Crowd:
     """A server and its independent clients."""
 
-    def __init__(self, server: KilledServer) -> None:
+    def __init__(self, server: KillableServer) -> None:
         self.server = server
         self.closing: list[Callable[[], Any]] = []
         self.conflicts: Counter[str] = Counter()
@@ -190,12 +190,12 @@ WORK: tuple[Callable[[Crowd, int], None], ...] = (
 
 @pytest.fixture
 def crowd(tmp_path: Path) -> Iterator[Crowd]:
-    server = KilledServer(tmp_path / "home")
+    server = KillableServer(tmp_path / "home")
     assert server.start()
     crowd = Crowd(server)
     for api in ("compute", "tpu", "iam"):
         path = f"/v1/projects/{PROJECT}/services/{api}.googleapis.com:enable"
-        assert server.ask("POST", path, json={}).ok
+        assert server.request("POST", path, json={}).ok
     bucket = crowd.storage().create_bucket(BUCKET)
     bucket.blob("counter").upload_from_string("0")
     yield crowd
@@ -220,9 +220,9 @@ def test_concurrent_clients_lose_no_updates(crowd: Crowd) -> None:
     # No update was lost.
     counter = crowd.storage().bucket(BUCKET).blob("counter").download_as_bytes()
     assert int(counter) == done["objects"] * ROUNDS
-    policy = crowd.server.ask("POST", f"/v3/projects/{PROJECT}:getIamPolicy").json()
+    policy = crowd.server.request("POST", f"/v3/projects/{PROJECT}:getIamPolicy").json()
     members = [member for binding in policy["bindings"] for member in binding["members"]]
     expected = (done["members_by_rest"] + done["members_by_grpc"]) * ROUNDS
     assert len([member for member in members if member.startswith("user:of-")]) == expected
     assert crowd.conflicts["counter"] > 0, "they were not at it at once"
-    assert crowd.server.ask("GET", "/_local/status").json()["nodes"] == 0
+    assert crowd.server.request("GET", "/_local/status").json()["nodes"] == 0

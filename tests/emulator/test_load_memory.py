@@ -14,7 +14,7 @@ import pytest
 from google.cloud import storage
 from google.oauth2.credentials import Credentials
 
-from tests.support.killed_server import KilledServer
+from tests.support.killable_server import KillableServer
 
 MB = 1 << 20
 BUCKET = "large-ones"
@@ -63,7 +63,7 @@ class Source(io.RawIOBase):
 class Large:
     """A dedicated server whose memory is measured."""
 
-    def __init__(self, server: KilledServer) -> None:
+    def __init__(self, server: KillableServer) -> None:
         self.server = server
         self.client = storage.Client(
             "local-project",
@@ -93,7 +93,7 @@ class Large:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Iterator[Large]:
-    server = KilledServer(tmp_path / "home")
+    server = KillableServer(tmp_path / "home")
     assert server.start()
     made = Large(server)
     made.client.create_bucket(BUCKET)

@@ -15,8 +15,8 @@ from google.cloud import service_usage_v1, tpu_v2
 from google.cloud.common.types import operation_metadata  # noqa: F401  what REST operations carry
 from google.oauth2.credentials import Credentials
 
+from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
-from tests.support.places import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud

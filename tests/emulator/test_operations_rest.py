@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import PARENT
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT
+from tests.support.polling import async_until
 
 NODES = {
     "v1": {"acceleratorType": "v3-8", "tensorflowVersion": "2.12.0"},

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.memory import family
+from tests.support.memory import process_tree
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.server import APIS
@@ -254,7 +254,7 @@ def test_everything_listens_only_on_loopback(whole_cloud: LocalCloud) -> None:
 def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     """Where a process and those that it started accept connections."""
     own = set()
-    for member in family(pid):
+    for member in process_tree(pid):
         for link in Path(f"/proc/{member}/fd").iterdir():
             match = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
             own |= {match[1]} if match else set()

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.places import PARENT
+from tests.support.locations import PARENT
+from tests.support.polling import until
 from tests.support.processes import await_end
-from tests.support.waiting import until
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, TpuctlError, Usage
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
-from tests.support.places import PARENT
-from tests.support.waiting import async_until
+from tests.support.locations import PARENT
+from tests.support.polling import async_until
 
 State = tpu_v2.Node.State
 

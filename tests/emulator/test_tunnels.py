@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import PROJECT, ZONE
+from tests.support.locations import PROJECT, ZONE
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.wire.iap_tunnels import allows_relay
 from tpuctl.errors import Denied, TpuctlError, Unreachable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.places import ZONE
+from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import long_operation
 from tpuctl.emulator.client import remote_control

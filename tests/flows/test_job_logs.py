@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.terminal import Terminal
-from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
@@ -340,8 +340,8 @@ async def test_progress_bars_and_colors_pass_unchanged(stack: Tpuctl, tmp_path: 
     with Terminal(folder, "logs", "-f", record.id) as terminal:
         # An incomplete line is shown anyway.
         await asyncio.to_thread(terminal.wait_for, f"{bar}\n\x1b[31mloading\x1b[0m")
-        assert "done" not in terminal.shown
+        assert "done" not in terminal.output
         await transports[0].run(["touch", "gate"])
         assert await asyncio.to_thread(terminal.end) == 0
-        assert f"{bar}\n\x1b[31mloading\x1b[0m done\n" in terminal.shown
+        assert f"{bar}\n\x1b[31mloading\x1b[0m done\n" in terminal.output
     await transports[0].close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import ZONE
+from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl import catalog
 from tpuctl.catalog import tpu as table

@@ -44,7 +44,7 @@ class Sized:
 
     def screen(self, terminal: Terminal) -> Screen:
         screen = Screen(self.columns, self.rows)
-        screen.feed(terminal.shown)
+        screen.feed(terminal.output)
         return screen
 
 
@@ -92,14 +92,14 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
         assert terminal.end() == 0
         screen = narrow.screen(terminal)
     text = "\n".join(screen.lines)
-    assert not COLORS.search(terminal.shown)
+    assert not COLORS.search(terminal.output)
     assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), text
     assert "down --delete-bucket" in text
 
     with wide.type("--no-color", "up", "--yes", TERM="dumb") as terminal:
         assert terminal.end() == 0
-        assert "\x1b" not in terminal.shown
-        assert "create node/views-tpu: " in terminal.shown
+        assert "\x1b" not in terminal.output
+        assert "create node/views-tpu: " in terminal.output
 
     out, stderr = piped(folder, "down", "--yes")
     assert "\x1b" not in out + stderr
@@ -162,4 +162,4 @@ def test_status_watch_fits_terminal_and_ends_with_ctrl_c(folder: Path) -> None:
         terminal.wait_for("so far on Google\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
-        assert "\x1b" not in terminal.shown
+        assert "\x1b" not in terminal.output

@@ -229,7 +229,7 @@ def test_status_watch_follows_stack_and_job(
             terminal.wait_for("Ctrl-C ends it")
             terminal.press_ctrl_c()
             assert terminal.end() == 0
-            plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown)
+            plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output)
             assert max(map(len, plain.replace("\r", "\n").split("\n"))) <= 80
     finally:
         del os.environ["COLUMNS"]

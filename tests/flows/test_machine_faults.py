@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
 from tpuctl.emulator.client import remote_control

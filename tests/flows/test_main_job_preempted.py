@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.recovering import befall, log_of
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
+from tests.support.recovery_jobs import inject_fault, log_of
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -53,7 +53,7 @@ async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     await async_until(lambda: len(rows(log_of(events, 1))) > 3, "rows in the log", 600)
     # The notice lasts half a minute, as Google's does; all else is as quick as can be.
     await asyncio.to_thread(remote_control.change_settings, patient, pace="real")
-    await befall(patient, "preempt", node=(await stack.node()).name)
+    await inject_fault(patient, "preempt", node=(await stack.node()).name)
     await async_until(
         lambda: "preemption notice: saving before exit" in log_of(events, 1),
         "preemption notice: saving before exit",

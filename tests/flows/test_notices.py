@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.queued import request_of, with_queue
-from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

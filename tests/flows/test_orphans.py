@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import ZONE
+from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stack_checks import ask, check_made, check_nothing_left, check_second_up
+from tests.support.stack_checks import call, check_made, check_nothing_left, check_second_up
 from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -35,7 +35,7 @@ async def test_spot_node_without_external_addresses(make_stack: MakeStack) -> No
     stack.stack_file.write_text(text.replace("type: v2-8", "type: v2-8, capacity: spot"), "utf-8")
     await stack.up()
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
-    raw = await ask(stack, "tpu", "get_node", {"name": name})
+    raw = await call(stack, "tpu", "get_node", {"name": name})
     assert raw.scheduling_config.spot
     assert not raw.network_config.enable_external_ips
 
@@ -125,7 +125,7 @@ async def test_down_deletes_node_in_zone_removed_from_stack_file(
 
 async def test_node_of_another_stack_is_a_conflict(make_stack: MakeStack) -> None:
     stack = make_stack()
-    operation = await ask(
+    operation = await call(
         (await _with_apis(stack)),
         "tpu",
         "create_node",
@@ -185,7 +185,7 @@ async def test_down_while_node_is_being_deleted(
         stack = make_stack()
         await stack.up()
         name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
-        await ask(stack, "tpu", "delete_node", {"name": name})
+        await call(stack, "tpu", "delete_node", {"name": name})
         assert (await stack.down()).leaks == ()
         assert (await stack.status()).nodes == ()
     finally:
@@ -196,7 +196,7 @@ async def test_up_starts_stopped_node(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
-    operation = await ask(stack, "tpu", "stop_node", {"name": name})
+    operation = await call(stack, "tpu", "stop_node", {"name": name})
     await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
     assert (await stack.node()).state == "STOPPED"
     await stack.up()
@@ -260,7 +260,7 @@ async def test_up_creates_network_without_default_network(
         stack = await _with_apis(make_stack())
         await _remove_default_network(stack)
         await stack.up()
-        network = await ask(
+        network = await call(
             stack, "networks", "get", project="local-project", network=stack.stack.names.network
         )
         assert network.auto_create_subnetworks
@@ -270,19 +270,19 @@ async def test_up_creates_network_without_default_network(
             resource.state for resource in down.remaining if resource.address == "network/main"
         ] == ["deleted"]
         with pytest.raises(NotFound):
-            await ask(stack, "networks", "get", project="local-project", network=network.name)
+            await call(stack, "networks", "get", project="local-project", network=network.name)
     finally:
         server_process.stop(home)
 
 
 async def _remove_default_network(stack: Tpuctl) -> None:
-    rules = await ask(stack, "firewalls", "list", project="local-project")
+    rules = await call(stack, "firewalls", "list", project="local-project")
     for rule in rules:
-        operation = await ask(
+        operation = await call(
             stack, "firewalls", "delete_unary", project="local-project", firewall=rule.name
         )
         await compute_operation(stack.cloud, operation, subject=rule.name, seconds=30)
-    operation = await ask(
+    operation = await call(
         stack, "networks", "delete_unary", project="local-project", network="default"
     )
     await compute_operation(stack.cloud, operation, subject="default", seconds=30)
@@ -335,9 +335,9 @@ async def test_up_updates_labels_of_existing_resources(make_stack: MakeStack) ->
     labeled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
     await labeled.up()
     labels = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
-    bucket = await ask(labeled, "storage", "get_bucket", stack.stack.bucket)
+    bucket = await call(labeled, "storage", "get_bucket", stack.stack.bucket)
     assert bucket.labels == labels
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
-    node = await ask(labeled, "tpu", "get_node", {"name": name})
+    node = await call(labeled, "tpu", "get_node", {"name": name})
     assert node.labels == labels
     assert (await labeled.plan()).plan.is_empty

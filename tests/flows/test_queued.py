@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import PROJECT, US_ZONE
+from tests.support.locations import PROJECT, US_ZONE
+from tests.support.polling import async_until
 from tests.support.queued import (
     FLEX_START,
     OTHER,
@@ -22,7 +23,6 @@ from tests.support.queued import (
     request_of,
     with_queue,
 )
-from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.places import PROJECT, US_ZONE
+from tests.support.locations import PROJECT, US_ZONE
 from tests.support.queued import FLEX_START, nodes_of, path, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import REGION, ZONE
+from tests.support.locations import REGION, ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

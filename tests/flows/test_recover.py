@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.support.recovering import COUNTING, befall, log_of, notes, script
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
+from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -38,7 +38,7 @@ async def test_preempted_job_resumes_with_its_output(
     moment = random.Random(seed).randrange(3, 25)
     await async_until(lambda: f"step {moment}\n" in log_of(events, 1), f"step {moment}")
     first = await spot.node()
-    await befall(local_cloud, "preempt", node=first.name)
+    await inject_fault(local_cloud, "preempt", node=first.name)
     assert await asyncio.wait_for(following, 120) == 0
     again = await spot.node()
     assert again.id != first.id
@@ -63,7 +63,7 @@ async def test_preempted_job_resumes_with_its_output(
 async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
     """Preempt the stack's node and wait until it is reported."""
     node = await stack.node()
-    await befall(cloud, "preempt", node=node.name)
+    await inject_fault(cloud, "preempt", node=node.name)
     async with asyncio.timeout(60):
         while (await stack.node()).state != "PREEMPTED":
             await asyncio.sleep(0.05)
@@ -84,7 +84,7 @@ async def test_exhausted_retries_end_the_job(
     following = asyncio.ensure_future(spot.follow(record))
     for attempt in (1, 2):
         await async_until(lambda attempt=attempt: "began" in log_of(events, attempt), "began")
-        await befall(local_cloud, "preempt", node=(await spot.node()).name)
+        await inject_fault(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(following, 120) == 75
     diagnostics = [
         event.diagnostic for event in events if isinstance(event, WarningIssued) and event.is_error
@@ -108,7 +108,7 @@ async def test_one_of_concurrent_clients_starts_each_attempt(
         other = Tpuctl(spot.stack_file, cloud="local", emit=seen[number].append)
         both.append(asyncio.ensure_future(other.follow(await other.job())))
     await async_until(lambda: all("step 2\n" in log_of(events, 1) for events in seen), "step 2")
-    await befall(local_cloud, "preempt", node=(await spot.node()).name)
+    await inject_fault(local_cloud, "preempt", node=(await spot.node()).name)
     assert await asyncio.wait_for(asyncio.gather(*both), 120) == [0, 0]
     (attempt,) = await read_attempts(spot.store, record)
     assert attempt.number == 2

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.queued import with_queue
-from tests.support.recovering import COUNTING, befall, log_of, notes, script
-from tests.support.waiting import async_until
+from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -118,7 +118,7 @@ async def test_unreachable_machines_are_recreated(
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")
-    await befall(faults, "host-gone", node=(await stack.node()).name, how="refused")
+    await inject_fault(faults, "host-gone", node=(await stack.node()).name, how="refused")
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
     (attempt,) = await read_attempts(stack.store, record)
@@ -140,7 +140,7 @@ async def test_unreachable_but_running_job_is_not_restarted(
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["60", "0.05"])
     node = (await stack.node()).name
-    refused = await befall(faults, "key-refused", node=node, times="unlimited")
+    refused = await inject_fault(faults, "key-refused", node=node, times="unlimited")
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(
         lambda: "reconnecting to the workers" in notes(events),
@@ -165,8 +165,8 @@ async def test_another_machine_resumes_killed_recovery(
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     await until_logged(stack, "step 2\n")
-    await befall(faults, "preempt", node=(await stack.node()).name)
-    hold = await befall(faults, "hold", method="CreateNode")
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
+    hold = await inject_fault(faults, "hold", method="CreateNode")
     laptop = subprocess.Popen(
         [sys.executable, "-m", "tpuctl", "wait"],
         cwd=stack.stack_file.parent,
@@ -233,9 +233,9 @@ async def test_recovery_retries_without_capacity_and_in_other_zones(
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 2\n" in log_of(events, 1), "step 2")
-    await befall(faults, "stockout", zone="us-central1-b", times="unlimited")
-    for_now = await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    await inject_fault(faults, "stockout", zone="us-central1-b", times="unlimited")
+    for_now = await inject_fault(faults, "stockout", zone="us-central1-c", times="unlimited")
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     await async_until(lambda: "retrying until" in notes(events), "retrying until")
     await asyncio.to_thread(remote_control.remove_fault, faults, for_now)
     assert await asyncio.wait_for(following, 120) == 0
@@ -243,8 +243,8 @@ async def test_recovery_retries_without_capacity_and_in_other_zones(
     assert attempt.placement.zone == "us-central1-c"
     monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
     again = await stack.submit(script(stack, FOR_EVER))
-    await befall(faults, "stockout", zone="us-central1-c", times="unlimited")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    await inject_fault(faults, "stockout", zone="us-central1-c", times="unlimited")
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     with pytest.raises(NoCapacity, match=rf"job {again.id} is waiting for a node"):
         await asyncio.wait_for(stack.follow(again), 120)
     await asyncio.to_thread(remote_control.remove_all_faults, faults)
@@ -267,7 +267,7 @@ async def test_preempted_queued_slice_resumes(
         return b"".join(chunk.data for chunk in chunks if chunk.worker == worker).decode()
 
     await async_until(lambda: all("step 3\n" in of(worker, 1) for worker in range(4)), "step 3")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
     assert attempt.verdict.kind == "preemption"
@@ -324,8 +324,8 @@ async def test_interrupted_recovery_explains_how_to_resume(
     record = await stack.submit(script(stack, COUNTING), ["4", "0.3"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 1\n" in log_of(events, 1), "step 1")
-    hold = await befall(faults, "hold", method="CreateNode")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    hold = await inject_fault(faults, "hold", method="CreateNode")
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     await asyncio.to_thread(remote_control.wait_held, faults, hold, 90)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -349,7 +349,7 @@ async def test_missing_variable_fails_recovery_before_changes(
         script(stack, text + "time.sleep(600 if os.environ['TPUCTL_ATTEMPT'] == '1' else 0)\n")
     )
     await until_logged(stack, "known\n")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     written = stack.stack_file.read_text()
     stack.stack_file.write_text(written.replace("job: {env: {TOKEN: hush}}\n", ""))
     poor = Tpuctl(stack.stack_file, cloud="local")
@@ -401,7 +401,7 @@ async def test_recovery_waits_for_end_of_maintenance(
     assert "Socket closed" in cut
     await asyncio.to_thread(remote_control.change_settings, faults, pace="quick")
     try:
-        await befall(faults, "maintenance", node=(await stack.node()).name)
+        await inject_fault(faults, "maintenance", node=(await stack.node()).name)
         async with asyncio.timeout(30):
             while "MAINTENANCE" not in (await stack.node()).health:
                 await asyncio.sleep(0.05)
@@ -438,7 +438,7 @@ async def test_job_of_preempted_tpu_node_is_stopped_and_resumed(
     )
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "began" in log_of(events, 1), "began")
-    await befall(faults, "preempt", node=(await stack.node()).name)
+    await inject_fault(faults, "preempt", node=(await stack.node()).name)
     assert await asyncio.wait_for(following, 180) == 0
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.verdict.kind, attempt.verdict.name) == ("preemption", "preempted")
@@ -454,7 +454,7 @@ async def test_failed_script_keeps_exit_code_if_cloud_is_unavailable(
     await stack.up()
     record = await stack.submit(script(stack, "raise SystemExit(42)\n"))
     await until_ended(stack, record)
-    listing = await befall(faults, "deny", method="storage.objects.list", times="unlimited")
+    listing = await inject_fault(faults, "deny", method="storage.objects.list", times="unlimited")
     assert await asyncio.wait_for(stack.follow(record), 60) == 42
     assert errors(events)[-1].summary == "Job failed"
     await asyncio.to_thread(remote_control.remove_fault, faults, listing)

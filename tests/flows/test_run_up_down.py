@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.polling import until
 from tests.support.projects import Bench, Project
 from tests.support.terminal import Terminal
-from tests.support.waiting import until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -103,10 +103,10 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-        assert "The stack stays up for it and is charged" in terminal.shown
+        assert "The stack stays up for it and is charged" in terminal.output
         [wait, down] = [
             line.split()
-            for line in terminal.shown.splitlines()
+            for line in terminal.output.splitlines()
             if line.split()[:2] in (["tpuctl", "wait"], ["tpuctl", "down"])
         ]
     assert left_of(stack) != []
@@ -121,8 +121,8 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         terminal.wait_for("Ctrl-C again within")
         terminal.press_ctrl_c()
         assert terminal.end() == 143
-        assert "was stopped" in terminal.shown
-        assert "Nothing that costs money is left but bucket/" in terminal.shown
+        assert "was stopped" in terminal.output
+        assert "Nothing that costs money is left but bucket/" in terminal.output
     assert left_of(stack) == []
     take_away(stack)
 

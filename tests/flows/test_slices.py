@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -96,15 +96,15 @@ def sampled(seed: int, whole: Relay, count: int) -> list[Cut]:
 
 async def test_dropped_connection_does_not_start_job_twice(bench: Bench) -> None:
     whole = await bench.start()
-    assert whole.made == 1
+    assert whole.connections == 1
     for cut in sampled(15, whole, 6):
-        assert (await bench.start(cut)).made == 2, cut
+        assert (await bench.start(cut)).connections == 2, cut
 
 
 async def test_up_survives_dropped_connections(bench: Bench) -> None:
     whole = await bench.settle()
     for cut in sampled(16, whole, 6):
-        assert (await bench.settle(cut)).made == 2, cut
+        assert (await bench.settle(cut)).connections == 2, cut
 
 
 async def test_host_keys_are_polled_before_trust_on_first_use(
@@ -135,4 +135,4 @@ async def test_connection_drops_at_every_offset(bench: Bench) -> None:
         for direction in DIRECTIONS:
             for after in range(0, whole.passed[direction] - CLOSING_BYTES, 499):
                 cut = Cut(direction, after)
-                assert (await work(cut, cut)).made == 3, cut
+                assert (await work(cut, cut)).connections == 3, cut

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import ZONE
+from tests.support.locations import ZONE
+from tests.support.polling import async_until
 from tests.support.projects import Project
-from tests.support.waiting import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import PROJECT, US_PARENT, US_ZONE
+from tests.support.locations import PROJECT, US_PARENT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gcloud import Gcloud
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 from tests.support.projects import Project
 from tpuctl.emulator.client.server_process import LocalCloud
 

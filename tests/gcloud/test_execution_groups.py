@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gcloud import Gcloud
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 
 GROUPS = ("compute", "tpus", "execution-groups")
 WANTED = ("--name=pair", "--accelerator-type=v2-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gcloud import Gcloud
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 
 TPUS = ("compute", "tpus")
 WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")

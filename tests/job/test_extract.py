@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.memory import family, proportional_memory
-from tests.support.waiting import until
+from tests.support.memory import process_tree, proportional_memory
+from tests.support.polling import until
 from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
@@ -352,7 +352,7 @@ def test_killed_extract_is_completed_by_next_run(tmp_path: Path) -> None:
                 return (folder / "text-00001.txt").exists()
 
             until(has_begun, "the second file")
-            started = [pid for pid in family(process.pid) if pid != process.pid]
+            started = [pid for pid in process_tree(process.pid) if pid != process.pid]
         finally:
             process.kill()
     assert started and not (folder / "manifest.json").exists()  # orphaned workers

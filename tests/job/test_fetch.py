@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.mirror import Mirror, serving
-from tests.support.waiting import until
+from tests.support.mirror import Mirror, serve_mirror
+from tests.support.polling import until
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 CONTENT = random.Random(1).randbytes(3_000_000)
@@ -27,7 +27,7 @@ NAME = "kowiki-20251101-pages-articles-multistream.xml.bz2"
 
 @pytest.fixture
 def mirror() -> Iterator[Mirror]:
-    with serving(Mirror()) as mirror:
+    with serve_mirror(Mirror()) as mirror:
         yield mirror
 
 
@@ -78,25 +78,25 @@ def test_fetch_keeps_verified_download(mirror: Mirror, tmp_path: Path) -> None:
     second = prepare(*arguments)
     assert second.returncode == 0, second.stderr
     assert f"kept {NAME}" in second.stdout
-    assert len(mirror.asked(NAME)) == 1
+    assert len(mirror.requests_for(NAME)) == 1
 
 
 def test_fetch_resumes_after_dropped_connection(
     mirror: Mirror, fetch: Fetch, tmp_path: Path
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
-    mirror.cuts = [1_000_000, 1_500_000]
+    mirror.body_limits = [1_000_000, 1_500_000]
     fetch()
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
-    ranges = [request.headers.get("Range") for request in mirror.asked(NAME)]
+    ranges = [request.headers.get("Range") for request in mirror.requests_for(NAME)]
     assert ranges == [None, "bytes=1000000-", "bytes=2500000-"]
-    assert mirror.asked(NAME)[1].headers["If-Range"] == '"one"'
+    assert mirror.requests_for(NAME)[1].headers["If-Range"] == '"one"'
 
 
 def test_fetch_restarts_without_range_support(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.has_ranges = False
-    mirror.cuts = [1_000_000, 2_000_000]
+    mirror.body_limits = [1_000_000, 2_000_000]
     fetch()
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
 
@@ -107,29 +107,29 @@ def test_fetch_restarts_without_strong_validator(
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
     mirror.tag = tag
-    mirror.cuts = [1_000_000]
+    mirror.body_limits = [1_000_000]
     fetch()
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
-    assert [request.headers.get("Range") for request in mirror.asked(NAME)] == [None, None]
+    assert [request.headers.get("Range") for request in mirror.requests_for(NAME)] == [None, None]
 
 
 def test_fetch_restarts_changed_file(
     mirror: Mirror, fetch: Fetch, tmp_path: Path, job: SimpleNamespace
 ) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
-    mirror.cuts = [1_000_000] + [0] * 10
+    mirror.body_limits = [1_000_000] + [0] * 10
     with pytest.raises(job.errors.JobError, match="connection lost"):
         fetch()
     other = CONTENT[::-1]
     mirror.publish("kowiki", "20251101", other)
-    mirror.tag, mirror.cuts = '"two"', []
+    mirror.tag, mirror.body_limits = '"two"', []
     fetch()
     assert (tmp_path / "dump" / NAME).read_bytes() == other
 
 
 def test_fetch_rejects_wrong_content_range(mirror: Mirror, fetch: Fetch, tmp_path: Path) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
-    mirror.cuts, mirror.shift = [1_000_000], 7
+    mirror.body_limits, mirror.shift = [1_000_000], 7
     fetch()
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
 
@@ -257,7 +257,7 @@ def test_concurrent_fetch_is_rejected(
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_interrupted_fetch_is_resumed(mirror: Mirror, tmp_path: Path, number: int) -> None:
     mirror.publish("kowiki", "20251101", CONTENT)
-    mirror.held = threading.Event()
+    mirror.pause = threading.Event()
     arguments = ["fetch", "--mirror", mirror.url, "--data", str(tmp_path)]
     part = tmp_path / "dump" / f"{NAME}.part"
     with subprocess.Popen(
@@ -276,13 +276,13 @@ def test_interrupted_fetch_is_resumed(mirror: Mirror, tmp_path: Path, number: in
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
-            mirror.held.set()
+            mirror.pause.set()
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert errors.decode().strip() == "stopped; run the same command again to resume"
     size = part.stat().st_size
-    mirror.held = None
+    mirror.pause = None
     result = prepare(*arguments)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "dump" / NAME).read_bytes() == CONTENT
-    assert mirror.asked(NAME)[-1].headers["Range"] == f"bytes={size}-"
+    assert mirror.requests_for(NAME)[-1].headers["Range"] == f"bytes={size}-"

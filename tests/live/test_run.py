@@ -16,7 +16,7 @@ import pytest
 
 from tests.live.harness.compare import compare, load
 from tests.live.harness.settings import Settings
-from tests.support.waiting import until
+from tests.support.polling import until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 

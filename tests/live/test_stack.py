@@ -17,8 +17,8 @@ from tests.live.harness.cleanup import remaining_items
 from tests.live.harness.live import Live
 from tests.live.harness.settings import NODE_TYPE, node_zone
 from tests.support.stack_checks import (
-    ask,
     bucket_name,
+    call,
     check_made,
     check_nothing_left,
     check_second_up,
@@ -178,7 +178,7 @@ def test_refusals_are_told_apart(stack: Live) -> None:
         ("an account that is not there", "iam", "get_service_account", (account,), {}),
     ):
         with stack.recorder.expect_refusal(name, NotFound):
-            asyncio.run(ask(stack.stack, client, method, *arguments, **fields))
+            asyncio.run(call(stack.stack, client, method, *arguments, **fields))
 
 
 def test_a_type_that_is_not_in_the_zone_is_refused(stack: Live) -> None:
@@ -193,7 +193,7 @@ def test_a_type_that_is_not_in_the_zone_is_refused(stack: Live) -> None:
         },
     }
     with stack.recorder.expect_refusal("a type that there is not", Usage, NotFound):
-        asyncio.run(ask(stack.stack, "tpu", "create_node", request))
+        asyncio.run(call(stack.stack, "tpu", "create_node", request))
 
 
 def test_a_tpu_node_is_refused_with_the_change_to_make(stack: Live) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.client.shell_env import environment_for
 
@@ -27,18 +27,18 @@ _numbers = itertools.count(1)
 
 def require_gcloud() -> str:
     """The program's path. Skips the test where there is none, and fails it in CI."""
-    found = shutil.which("gcloud")
-    if found is None and os.environ.get("CI") == "true":
+    program = shutil.which("gcloud")
+    if program is None and os.environ.get("CI") == "true":
         pytest.fail("gcloud is not here, and in CI it must be: install the Google Cloud CLI")
-    if found is None:
+    if program is None:
         pytest.skip("gcloud is not here: install the Google Cloud CLI")
-    return found
+    return program
 
 
 def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> dict[str, str]:
     """What `tpuctl local env` prints, for somebody in this folder whom nobody can ask anything."""
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    around = {name: value for name, value in kept.items() if not name.startswith("CLOUDSDK_")}
+    variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    around = {name: value for name, value in variables.items() if not name.startswith("CLOUDSDK_")}
     for name, value in environment_for(cloud, around).items():
         around.pop(name, None)
         if value is not None:

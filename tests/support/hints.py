@@ -14,14 +14,14 @@ import tpuctl
 from tpuctl import errors
 from tpuctl.cloud import classification
 
-__all__ = ["Site", "commands_told", "sites"]
+__all__ = ["Site", "commands_in_texts", "diagnostic_sites"]
 
 PACKAGE = Path(tpuctl.__file__).parent
 CLASSES = {
     name
     for module in (errors, classification)
-    for name, one in vars(module).items()
-    if inspect.isclass(one) and issubclass(one, errors.TpuctlError) and name != "InvalidStack"
+    for name, node in vars(module).items()
+    if inspect.isclass(node) and issubclass(node, errors.TpuctlError) and name != "InvalidStack"
 }
 CLASSIFICATION = Path(classification.__file__)
 COMMAND = re.compile(r"(?m)^[ ]{4,}((?:tpuctl|gcloud) [^\n]*)$")
@@ -50,42 +50,42 @@ def _trees() -> list[tuple[Path, ast.Module]]:
 
 
 @cache
-def sites() -> tuple[Site, ...]:
+def diagnostic_sites() -> tuple[Site, ...]:
     return tuple(_sites())
 
 
 def _sites() -> Iterator[Site]:
     for path, tree in _trees():
-        ours = _ours(tree, path)
-        if not ours:
+        class_names = _class_names_in(tree, path)
+        if not class_names:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                if name in ours:
+                if name in class_names:
                     yield _site(node, name, str(path.relative_to(PACKAGE)))
 
 
-def _ours(tree: ast.Module, path: Path) -> set[str]:
+def _class_names_in(tree: ast.Module, path: Path) -> set[str]:
     """The names of our classes in a module: another may have a `Refused` of its own."""
     if path == PACKAGE / "errors.py":
         return set()
-    known = {*CLASSES, "Diagnostic"}
+    error_names = {*CLASSES, "Diagnostic"}
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            found |= {one.asname or one.name for one in node.names} & known
+            found |= {alias.asname or alias.name for alias in node.names} & error_names
         if isinstance(node, ast.ClassDef) and path == CLASSIFICATION:
             found.add(node.name)
     return found
 
 
 def _site(call: ast.Call, name: str, path: str) -> Site:
-    given = [one for one in call.keywords if one.arg in ("hint", None)]
-    hints: list[ast.expr] = [one.value for one in given]
+    arguments = [node for node in call.keywords if node.arg in ("hint", None)]
+    hints: list[ast.expr] = [node.value for node in arguments]
     if name == "Diagnostic":
         hints += call.args[HINT : HINT + 1]
-    has_all = any(isinstance(one, ast.Starred) for one in call.args)
+    has_all = any(isinstance(node, ast.Starred) for node in call.args)
     text = written(hints[0]) if hints else ""
     is_empty = bool(hints) and isinstance(hints[0], ast.Constant) and not hints[0].value
     summary = written(call.args[0]) if call.args else ""
@@ -97,13 +97,13 @@ def written(node: ast.AST) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else "1"
     if isinstance(node, ast.JoinedStr):
-        return "".join(written(one) for one in node.values)
+        return "".join(written(value) for value in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return written(node.left) + written(node.right)
     return "1"
 
 
-def commands_told() -> Iterator[tuple[str, str]]:
+def commands_in_texts() -> Iterator[tuple[str, str]]:
     """Each command on an indented line of a text in the code, and where it stands."""
     for path, tree in _trees():
         inner = {

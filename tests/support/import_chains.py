@@ -33,8 +33,8 @@ def longest_chain(package: str, within: str = "", *, lazy: bool = True) -> list[
 
     @cache
     def from_here(module: str) -> tuple[str, ...]:
-        found = graph.find_modules_directly_imported_by(module)
-        ways = [from_here(each) for each in sorted(found) if follows(module, each)]
+        imported = graph.find_modules_directly_imported_by(module)
+        ways = [from_here(each) for each in sorted(imported) if follows(module, each)]
         return (module, *max(ways, key=len, default=()))
 
     modules = [module for module in graph.modules if module.startswith(within)]

@@ -26,9 +26,9 @@ def job_python() -> Path:
 
     TPUCTL_TEST_JOB_PYTHON names another one to use instead.
     """
-    chosen = os.environ.get("TPUCTL_TEST_JOB_PYTHON")
-    if chosen:
-        return Path(chosen)
+    override = os.environ.get("TPUCTL_TEST_JOB_PYTHON")
+    if override:
+        return Path(override)
     store = ImageStore()
     image = asyncio.run(store.ensure(TENSORFLOW, lambda line: print(line, file=sys.stderr)))
     home = store.cache / "job-tests"
@@ -39,7 +39,7 @@ def job_python() -> Path:
         spec = {"install": {"requirements": "requirements.txt"}}
         Path(folder, "spec.json").write_text(json.dumps(spec), "utf-8")
         arguments = ["make", folder, image / "bin" / "python3"]
-        made = subprocess.run(
+        result = subprocess.run(
             [image / "bin" / "python3", "-S", "-I", INSTALLER, *arguments],
             env={**os.environ, "HOME": str(home), "PIP_CACHE_DIR": str(store.downloads)},
             capture_output=True,
@@ -47,8 +47,10 @@ def job_python() -> Path:
             check=False,
         )
         log = Path(folder, "log")
-        if made.returncode:
-            said = log.read_text("utf-8", "replace") if log.exists() else ""
-            raise RuntimeError(f"no environment for the job:\n{said}{made.stdout}{made.stderr}")
+        if result.returncode:
+            log_text = log.read_text("utf-8", "replace") if log.exists() else ""
+            raise RuntimeError(
+                f"no environment for the job:\n{log_text}{result.stdout}{result.stderr}"
+            )
         environment = json.loads(Path(folder, "environment.json").read_text("utf-8"))
     return Path(environment["home"], "bin", "python")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.prerequisites import absent
+from tests.support.prerequisites import skip_or_fail
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, find, or_list
 
@@ -29,7 +29,7 @@ def locked_python(lock: Path) -> Path:
     """
     interpreter = find(PYTHONS)
     if interpreter is None:
-        absent(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
+        skip_or_fail(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
 
     def install(home: Path) -> None:
         _run(interpreter.path, "-m", "venv", str(home))
@@ -68,8 +68,8 @@ def locked_node_modules(folder: Path) -> Path:
 def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path:
     """Return `home`, which `install` fills where it is not complete yet."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_suffix(".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with home.with_suffix(".lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
             print(f"making an environment for {name}: minutes, once", file=sys.stderr)
@@ -90,7 +90,7 @@ def _folder(name: str, identity: str) -> Path:
 
 
 def _run(*command: str, **environment: str) -> None:
-    made = subprocess.run(
+    result = subprocess.run(
         command,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
@@ -98,6 +98,6 @@ def _run(*command: str, **environment: str) -> None:
         text=True,
         check=False,
     )
-    if made.returncode:
-        tail = "\n".join(made.stdout.splitlines()[-8:])
-        raise RuntimeError(f"`{' '.join(command[1:4])} …` ended with {made.returncode}:\n{tail}")
+    if result.returncode:
+        tail = "\n".join(result.stdout.splitlines()[-8:])
+        raise RuntimeError(f"`{' '.join(command[1:4])} …` ended with {result.returncode}:\n{tail}")

@@ -13,5 +13,5 @@ __all__ = ["lowering_python"]
 
 def lowering_python() -> Path:
     """Return its interpreter; what is missing is made and kept."""
-    told = Environments().ensure(LOWERING, lambda line: print(line, file=sys.stderr))
-    return asyncio.run(told)
+    ensuring = Environments().ensure(LOWERING, lambda line: print(line, file=sys.stderr))
+    return asyncio.run(ensuring)

@@ -16,7 +16,7 @@ import requests
 from google.cloud import storage
 from google.oauth2.credentials import Credentials
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 __all__ = ["OWNER", "Member", "grant", "in_thread", "make_role", "revoke"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Mirror", "Request", "serving"]
+__all__ = ["Mirror", "Request", "serve_mirror"]
 
 
 @dataclass
@@ -34,10 +34,10 @@ class Mirror:
     files: dict[str, bytes] = field(default_factory=dict)
     has_ranges: bool = True
     tag: str = '"one"'
-    cuts: list[int] = field(default_factory=list)
+    body_limits: list[int] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     shift: int = 0
-    held: threading.Event | None = None
+    pause: threading.Event | None = None
     requests: list[Request] = field(default_factory=list)
     url: str = ""
 
@@ -56,18 +56,18 @@ class Mirror:
         self.files[f"/{wiki}/{date}/dumpstatus.json"] = json.dumps(status).encode()
         self.files[f"/{wiki}/{date}/{name}"] = content
         dates = sorted({path.split("/")[2] for path in self.files if path.endswith("status.json")})
-        links = "".join(f'<a href="{one}/">{one}/</a>\n' for one in dates)
+        links = "".join(f'<a href="{date}/">{date}/</a>\n' for date in dates)
         page = f'<html><a href="../">../</a>\n{links}<a href="latest/">latest/</a></html>'
         self.files[f"/{wiki}/"] = page.encode()
         return f"/{wiki}/{date}/{name}"
 
-    def asked(self, ending: str) -> list[Request]:
+    def requests_for(self, ending: str) -> list[Request]:
         """The requests for paths that end so."""
         return [request for request in self.requests if request.path.endswith(ending)]
 
 
 @contextmanager
-def serving(mirror: Mirror) -> Iterator[Mirror]:
+def serve_mirror(mirror: Mirror) -> Iterator[Mirror]:
     """Answer on loopback; `mirror.url` says where."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -94,11 +94,11 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
                 self.answer(206, headers, content[start:])
 
         def start_of_range(self, size: int) -> int | None:
-            wanted = self.headers.get("Range", "")
+            range_header = self.headers.get("Range", "")
             condition = self.headers.get("If-Range", mirror.tag)
-            if not mirror.has_ranges or not wanted or condition != mirror.tag:
+            if not mirror.has_ranges or not range_header or condition != mirror.tag:
                 return None
-            return int(wanted.removeprefix("bytes=").rstrip("-"))
+            return int(range_header.removeprefix("bytes=").rstrip("-"))
 
         def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
             self.send_response(status)
@@ -107,12 +107,12 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             is_dump = self.path.endswith(".bz2")
-            if is_dump and mirror.held is not None:
+            if is_dump and mirror.pause is not None:
                 self.wfile.write(content[: len(content) // 2])
-                mirror.held.wait(60)
+                mirror.pause.wait(60)
                 content = content[len(content) // 2 :]
-            if is_dump and content and mirror.cuts:
-                content = content[: mirror.cuts.pop(0)]
+            if is_dump and content and mirror.body_limits:
+                content = content[: mirror.body_limits.pop(0)]
             self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: Any) -> None:

@@ -77,11 +77,11 @@ class NullHost:
         return self.limits.get(name)
 
     def guest_attributes(self, name: str) -> Mapping[str, Mapping[str, str]]:
-        kept = {"hostkeys": {"ssh-ed25519": f"KEY-OF-{name[-1]}"}}
+        attributes = {"hostkeys": {"ssh-ed25519": f"KEY-OF-{name[-1]}"}}
         place, _, worker = name.partition("/workers/")
         if worker:
-            kept["tpu"] = {"hostname": f"t1v-n-{place.rpartition('/')[2]}-w-{worker}"}
-        return kept
+            attributes["tpu"] = {"hostname": f"t1v-n-{place.rpartition('/')[2]}-w-{worker}"}
+        return attributes
 
     def console(self, name: str) -> bytes:
         return f"{name} says 1\n".encode()

@@ -12,7 +12,7 @@ import pytest
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, current, find, or_list
 
-__all__ = ["absent", "hide_interpreters", "other_interpreter", "require_image"]
+__all__ = ["hide_interpreters", "other_interpreter", "require_image", "skip_or_fail"]
 
 MINORS = [f"3.{minor}" for minor in range(9, 16)]
 
@@ -22,7 +22,7 @@ def other_interpreter() -> Interpreter:
     """One of another version than runs the tests, which machines could have."""
     other = find([minor for minor in MINORS if minor != current().minor])
     if other is None:
-        absent(f"there is no Python but {current().minor} here, with venv and ensurepip")
+        skip_or_fail(f"there is no Python but {current().minor} here, with venv and ensurepip")
     return other
 
 
@@ -30,7 +30,7 @@ def require_image(tensorflow: str) -> None:
     """Go on where an image with this TensorFlow is made or could be."""
     if not _can_run(tensorflow):
         minors = or_list(ImageStore().interpreters(tensorflow))
-        absent(f"no image with TensorFlow {tensorflow}: there is no Python {minors} here")
+        skip_or_fail(f"no image with TensorFlow {tensorflow}: there is no Python {minors} here")
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def _can_run(tensorflow: str) -> bool:
     return ImageStore().can_run(tensorflow)
 
 
-def absent(reason: str) -> NoReturn:
+def skip_or_fail(reason: str) -> NoReturn:
     """Skip what needs something that is not here; fail under CI, where it has to be."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)

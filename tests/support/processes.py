@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.support.waiting import until
+from tests.support.polling import until
 
 __all__ = ["await_end"]
 

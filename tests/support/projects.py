@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import forked
-from tests.support.places import ZONE
+from tests.support import fork_server
+from tests.support.locations import ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
@@ -35,7 +35,7 @@ __all__ = ["Bench", "Project", "serving"]
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 _numbers = itertools.count(1)
-forked.prepare("tests.support.typed")
+fork_server.prepare("tests.support.forked_cli")
 
 
 @contextmanager
@@ -95,7 +95,7 @@ class Bench:
         with tempfile.TemporaryDirectory() as output_folder:
             out, stderr_file = Path(output_folder, "out"), Path(output_folder, "err")
             where = (str(folder or self.folder), {**os.environ, **env}, str(out), str(stderr_file))
-            process = forked.context.Process(target=_typed, args=(arguments, *where))
+            process = fork_server.context.Process(target=_typed, args=(arguments, *where))
             process.start()
             process.join(120)
             code = process.exitcode
@@ -137,9 +137,9 @@ class Bench:
 
 def _typed(*arguments: Any) -> None:
     """Imported in the fork: importing it here would slow down every test run."""
-    from tests.support.typed import typed
+    from tests.support.forked_cli import run_cli
 
-    typed(*arguments)
+    run_cli(*arguments)
 
 
 class Project:

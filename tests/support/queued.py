@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.places import PROJECT, US_ZONE
+from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
 

@@ -32,7 +32,7 @@ class Relay:
     def __init__(self, host: str, port: int, cuts: Iterable[Cut] = ()) -> None:
         self.target = (host, port)
         self.cuts = list(cuts)
-        self.made = 0
+        self.connections = 0
         self.passed = {"request": 0, "answer": 0}
 
     async def start(self) -> int:
@@ -45,7 +45,7 @@ class Relay:
         await self.server.wait_closed()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.made += 1
+        self.connections += 1
         cut = self.cuts.pop(0) if self.cuts else None
         far_reader, far_writer = await asyncio.open_connection(*self.target)
         tasks = [

@@ -24,11 +24,11 @@ def offset() -> float:
         return 0.0
 
 
-class Wrong(datetime.datetime):
+class ShiftedDatetime(datetime.datetime):
     """Moments as the wrong clock tells them."""
 
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> Wrong:
+    def now(cls, tz: datetime.tzinfo | None = None) -> ShiftedDatetime:
         return super().now(tz) + datetime.timedelta(seconds=offset())
 
 
@@ -40,5 +40,5 @@ def uptime(clock: int) -> float:
 
 time.time = lambda: real_time() + offset()
 time.clock_gettime = uptime
-datetime.datetime = Wrong  # type: ignore[misc]
+datetime.datetime = ShiftedDatetime  # type: ignore[misc]
 runpy.run_path(sys.argv[0], run_name="__main__")

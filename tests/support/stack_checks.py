@@ -14,7 +14,7 @@ from tpuctl.errors import NotFound
 from tpuctl.model.events import Event, StepStarted
 from tpuctl.model.plan import Action
 
-__all__ = ["ask", "bucket_name", "check_made", "check_nothing_left", "check_second_up"]
+__all__ = ["bucket_name", "call", "check_made", "check_nothing_left", "check_second_up"]
 
 APIS = {"tpu.googleapis.com"} | {
     f"{name}.googleapis.com"
@@ -24,7 +24,7 @@ BUCKET_ROLES = {"roles/storage.objectAdmin", "roles/storage.legacyBucketReader"}
 DAYS_OF_BUNDLES = 30
 
 
-async def ask(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
+async def call(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
     """A method of one of the official clients."""
     return await stack.cloud.call(
         method, getattr(stack.cloud.client(client), method), *arguments, **fields
@@ -46,14 +46,14 @@ async def check_made(
     """A TPU VM with all that belongs to it, after `up`. Returns the node as the API has it."""
     name, project = stack.stack.name, stack.stack.project
     parent = f"projects/{project}"
-    enabled = await ask(
+    enabled = await call(
         stack, "services", "list_services", {"parent": parent, "filter": "state:ENABLED"}
     )
-    assert {one.name.rsplit("/", 1)[1] for one in enabled} >= APIS
+    assert {entry.name.rsplit("/", 1)[1] for entry in enabled} >= APIS
 
-    found = await stack.node()
-    node = await ask(
-        stack, "tpu", "get_node", {"name": f"{parent}/locations/{found.zone}/nodes/{name}-tpu"}
+    tpu_node = await stack.node()
+    node = await call(
+        stack, "tpu", "get_node", {"name": f"{parent}/locations/{tpu_node.zone}/nodes/{name}-tpu"}
     )
     assert (node.state.name, node.accelerator_type) == ("READY", type_name)
     assert node.labels["tpuctl-stack"] == name
@@ -62,9 +62,9 @@ async def check_made(
     assert node.service_account.email == account
     assert node.network_config.enable_external_ips
     assert node.scheduling_config.spot == spot
-    assert all(one.access_config.external_ip for one in node.network_endpoints)
+    assert all(entry.access_config.external_ip for entry in node.network_endpoints)
 
-    rule = await ask(stack, "firewalls", "get", project=project, firewall=f"{name}-ssh")
+    rule = await call(stack, "firewalls", "get", project=project, firewall=f"{name}-ssh")
     assert list(rule.target_tags) == [f"{name}-tpu"]
     assert {port for allowed in rule.allowed for port in allowed.ports} == {*ports}
     assert "0.0.0.0/0" not in rule.source_ranges
@@ -76,7 +76,7 @@ async def check_made(
 
 async def check_bucket(stack: Tpuctl, account: str) -> None:
     name = bucket_name(stack)
-    bucket = await ask(stack, "storage", "get_bucket", name)
+    bucket = await call(stack, "storage", "get_bucket", name)
     assert bucket.location == stack.stack.zones[0].rpartition("-")[0].upper()
     assert bucket.labels["tpuctl-stack"] == stack.stack.name
     assert bucket.iam_configuration.uniform_bucket_level_access_enabled
@@ -87,8 +87,12 @@ async def check_bucket(stack: Tpuctl, account: str) -> None:
     assert rule["condition"]["age"] == DAYS_OF_BUNDLES
     assert rule["condition"]["matchesPrefix"] == ["tpuctl/bundles/"], "jobs and output stay"
     policy = await policy_of(stack, bucket)
-    held = {one["role"] for one in policy.bindings if f"serviceAccount:{account}" in one["members"]}
-    assert held == BUCKET_ROLES
+    roles = {
+        entry["role"]
+        for entry in policy.bindings
+        if f"serviceAccount:{account}" in entry["members"]
+    }
+    assert roles == BUCKET_ROLES
 
 
 def bucket_name(stack: Tpuctl) -> str:
@@ -110,18 +114,20 @@ async def check_second_up(stack: Tpuctl, events: list[Event]) -> None:
 async def check_nothing_left(stack: Tpuctl, down: Down) -> None:
     """After `down --delete-bucket`: by its own proof, and asked again of the clients."""
     assert down.leaks == ()
-    states = {one.address.partition("/")[0]: one.state for one in down.remaining}
+    states = {entry.address.partition("/")[0]: entry.state for entry in down.remaining}
     for kind in ("node", "bucket", "grants", "project-grants", "account", "firewall"):
         assert states[kind] == "deleted", (kind, states)
     status = await stack.status()
     assert (status.nodes, status.bucket, status.others) == ((), None, ())
     name, project = stack.stack.name, stack.stack.project
     try:
-        await ask(stack, "storage", "get_bucket", bucket_name(stack))
+        await call(stack, "storage", "get_bucket", bucket_name(stack))
     except NotFound:
         pass
     else:
         raise AssertionError("the bucket is there")
-    policy = await ask(stack, "projects", "get_iam_policy", {"resource": f"projects/{project}"})
+    policy = await call(stack, "projects", "get_iam_policy", {"resource": f"projects/{project}"})
     account = f"serviceAccount:{name}-tpu@"
-    assert not [member for one in policy.bindings for member in one.members if account in member]
+    assert not [
+        member for entry in policy.bindings for member in entry.members if account in member
+    ]

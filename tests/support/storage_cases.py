@@ -54,9 +54,9 @@ def load() -> list[Case]:
     """Every case there is."""
     cases = []
     for path in sorted(FOLDER.glob("*.toml")):
-        found = tomllib.loads(path.read_text("utf-8"))
-        source = found.pop("source", "")
-        for name, case in found.items():
+        table = tomllib.loads(path.read_text("utf-8"))
+        source = table.pop("source", "")
+        for name, case in table.items():
             unknown = set(case) - {"source", "steps", "bucket", "testbench_differs"}
             assert not unknown, f"{path.name}: {name}: {unknown}"
             assert case.get("source", source), f"{path.name}: {name} names no source"

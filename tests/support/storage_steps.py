@@ -12,8 +12,8 @@ import requests
 from google.api_core import exceptions
 from google.cloud import storage
 
-from tests.support.cutting import Cutter
-from tests.support.places import PROJECT
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.locations import PROJECT
 
 __all__ = ["Server", "Step"]
 
@@ -41,21 +41,21 @@ class Step:
     """One step of a case, under way."""
 
     def __init__(
-        self, server: Server, client: Any, bucket: str, known: dict[str, Result], where: str
+        self, server: Server, client: Any, bucket: str, results: dict[str, Result], where: str
     ) -> None:
         self.server = server
         self.client = client
         self.bucket = client.bucket(bucket)
-        self.known = known
+        self.results = results
         self.where = where
 
     def take(self, step: dict[str, Any]) -> None:
         verb = step.pop("do")
         error, says = step.pop("error", None), step.pop("says", "")
         has, label = step.pop("has", None), step.pop("as", "")
-        wanted = {key: self.filled(value) for key, value in step.items()}
+        expected = {key: self.filled(value) for key, value in step.items()}
         try:
-            result = VERBS[verb](self, **wanted)
+            result = VERBS[verb](self, **expected)
         except exceptions.GoogleAPICallError as raised:
             assert raised.code == error, f"{self.where}: {raised!r}"
             if self.server.has_google_messages:
@@ -63,7 +63,7 @@ class Step:
             return
         assert error is None, f"{self.where} was not refused: {result}"
         if label:
-            self.known[label] = result
+            self.results[label] = result
         if has is not None:
             self.compare(self.filled(has), result, self.where)
 
@@ -79,28 +79,28 @@ class Step:
             return f"!{self.find(value[2:])}"
         if value.startswith("$"):
             return self.find(value[1:])
-        return re.sub(r"\{([a-z]\w*\.[\w.-]+)\}", lambda found: str(self.find(found[1])), value)
+        return re.sub(r"\{([a-z]\w*\.[\w.-]+)\}", lambda match: str(self.find(match[1])), value)
 
     def find(self, path: str) -> Any:
-        value: Any = self.known
+        value: Any = self.results
         for part in path.split("."):
             value = value[int(part) if part.isdigit() else part]
         return value
 
-    def compare(self, wanted: Any, actual: Any, where: str) -> None:
-        if isinstance(wanted, dict):
+    def compare(self, expected: Any, actual: Any, where: str) -> None:
+        if isinstance(expected, dict):
             assert isinstance(actual, dict), f"{where}: {actual!r} is no object"
-            for key, value in wanted.items():
+            for key, value in expected.items():
                 if value == "-":
                     assert not actual.get(key), f"{where}: {key} is {actual[key]!r}"
                 elif key not in actual:
                     raise AssertionError(f"{where}: no {key} in {actual}")
                 else:
                     self.compare(value, actual[key], f"{where}: {key}")
-        elif isinstance(wanted, str) and wanted.startswith("!"):
-            assert actual != wanted[1:], f"{where}: {actual!r}"
-        elif wanted != "+":
-            assert actual == wanted, f"{where}: {actual!r} is not {wanted!r}"
+        elif isinstance(expected, str) and expected.startswith("!"):
+            assert actual != expected[1:], f"{where}: {actual!r}"
+        elif expected != "+":
+            assert actual == expected, f"{where}: {actual!r} is not {expected!r}"
 
     # What steps do. Each answers with what it was told.
 
@@ -124,7 +124,7 @@ class Step:
             blob.chunk_size = chunk or None
             blob.upload_from_string(content, **more)
             return dict(blob._properties)
-        with Cutter(self.server.url, cut_after) as cutter:
+        with CuttingProxy(self.server.url, cut_after) as cutter:
             client = self.server.client(cutter.url)
             try:
                 blob = _prepared(client.bucket(self.bucket.name).blob(name), set)
@@ -212,8 +212,8 @@ class Step:
     def copy(self, name: str, to: str, at: Any = None, **more: Any) -> Result:
         if at:
             more["source_generation"] = int(at)
-        made = self.bucket.copy_blob(self.blob(name), self.bucket, to, **more)
-        return dict(made._properties)
+        copy = self.bucket.copy_blob(self.blob(name), self.bucket, to, **more)
+        return dict(copy._properties)
 
     def move(self, name: str, to: str, **more: Any) -> Result:
         return dict(self.bucket.move_blob(self.blob(name), to, **more)._properties)
@@ -222,13 +222,13 @@ class Step:
         return dict(self.bucket.restore_blob(name, generation=int(at), **more)._properties)
 
     def list(self, **more: Any) -> Result:
-        found = self.client.list_blobs(self.bucket, **more)
-        pages = [list(page) for page in found.pages]
+        match = self.client.list_blobs(self.bucket, **more)
+        pages = [list(page) for page in match.pages]
         blobs = [blob for page in pages for blob in page]
         return {
             "names": [blob.name for blob in blobs],
             "generations": [str(blob.generation) for blob in blobs],
-            "prefixes": sorted(found.prefixes),
+            "prefixes": sorted(match.prefixes),
             "pages": len(pages),
             "items": [dict(blob._properties) for blob in blobs],
         }
@@ -282,13 +282,13 @@ class Step:
         headers: dict[str, str] | None = None,
     ) -> Result:
         content = _bytes(size)[begin : end or size] if size else body.encode()
-        sent = {**self.server.headers, **(headers or {})}
+        all_headers = {**self.server.headers, **(headers or {})}
         url = path if path.startswith("http") else self.server.url + path
         with requests.Session() as session:
             session.trust_env = False
-            session.headers["Accept-Encoding"] = sent.pop("Accept-Encoding", "identity")
+            session.headers["Accept-Encoding"] = all_headers.pop("Accept-Encoding", "identity")
             answer = session.request(
-                verb, url, data=content or None, json=json, headers=sent, timeout=30
+                verb, url, data=content or None, json=json, headers=all_headers, timeout=30
             )
         kind = answer.headers.get("Content-Type", "")
         is_json = answer.content and kind.startswith("application/json")

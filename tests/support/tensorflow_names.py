@@ -44,19 +44,19 @@ def sources(cache: Path) -> dict[str, Path]:
 
     Of a wheel, over 100 MB, only the files that are read here are kept.
     """
-    found = {}
+    collected = {}
     for line in LISTED.read_text("utf-8").splitlines():
         if line.startswith("#"):
             continue
         requirement, _, digest = line.partition(" --hash=sha256:")
         version = requirement.partition("==")[2]
-        found[version] = cache / f"tensorflow-{version}-{digest[:16]}"
-        if not found[version].exists():
+        collected[version] = cache / f"tensorflow-{version}-{digest[:16]}"
+        if not collected[version].exists():
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as folder:
                 unpack(download(line, Path(folder)), Path(folder, "code"))
-                Path(folder, "code").rename(found[version])
-    return found
+                Path(folder, "code").rename(collected[version])
+    return collected
 
 
 def download(line: str, folder: Path) -> Path:
@@ -133,17 +133,17 @@ def methods(folder: Path, place: Module, defined: ast.ClassDef) -> Iterator[ast.
         inherited = there.defined.get(original)
         if isinstance(inherited, ast.ClassDef):
             yield from methods(folder, there, inherited)
-    yield from (one for one in defined.body if isinstance(one, ast.FunctionDef))
+    yield from (node for node in defined.body if isinstance(node, ast.FunctionDef))
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
-    taken = function.args
-    positional = [one.arg for one in (*taken.posonlyargs, *taken.args)]
-    needed = len(positional) - len(taken.defaults)
-    found = [name if n < needed else f"{name}=" for n, name in enumerate(positional)]
-    found += [f"*{taken.vararg.arg}"] if taken.vararg else []
-    found += [f"{one.arg}=" for one in taken.kwonlyargs]
-    return found + ([f"**{taken.kwarg.arg}"] if taken.kwarg else [])
+    parameters = function.args
+    positional = [node.arg for node in (*parameters.posonlyargs, *parameters.args)]
+    needed = len(positional) - len(parameters.defaults)
+    collected = [name if n < needed else f"{name}=" for n, name in enumerate(positional)]
+    collected += [f"*{parameters.vararg.arg}"] if parameters.vararg else []
+    collected += [f"{node.arg}=" for node in parameters.kwonlyargs]
+    return collected + ([f"**{parameters.kwarg.arg}"] if parameters.kwarg else [])
 
 
 class Module(NamedTuple):
@@ -161,12 +161,12 @@ class Module(NamedTuple):
         body = ast.parse(path.read_text("utf-8")).body if path.is_file() else []
         return cls(
             name,
-            {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)},
+            {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)},
             {
-                alias.asname or alias.name: (one.module, alias.name)
-                for one in body
-                if isinstance(one, ast.ImportFrom) and one.module
-                for alias in one.names
+                alias.asname or alias.name: (node.module, alias.name)
+                for node in body
+                if isinstance(node, ast.ImportFrom) and node.module
+                for alias in node.names
             },
         )
 
@@ -179,8 +179,8 @@ def main() -> None:
         for version, folder in sources(ImageStore().cache / "tensorflow-names").items()
     }
     lines = []
-    for version, found in names.items():
-        rows = [f"  {json.dumps(name)}: {json.dumps(takes)}" for name, takes in found.items()]
+    for version, collected in names.items():
+        rows = [f"  {json.dumps(name)}: {json.dumps(takes)}" for name, takes in collected.items()]
         lines.append(f" {json.dumps(version)}: {{\n" + ",\n".join(rows) + "\n }")
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 

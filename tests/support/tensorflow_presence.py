@@ -15,11 +15,11 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["KEPT", "TABLE", "VERSIONS", "Reader"]
+__all__ = ["STORED", "TABLE", "VERSIONS", "Reader"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tpuctl" / "preflight" / "analysis" / "tensorflow_names.toml"
-KEPT = ROOT / "tests" / "corpus" / "tensorflow_presence.json"
+STORED = ROOT / "tests" / "corpus" / "tensorflow_presence.json"
 VERSIONS = [f"2.{minor}" for minor in range(1, 19)]
 KERAS = {"2.13": "2.13.1"} | dict.fromkeys(("2.16", "2.17", "2.18"), "3.15.1")
 PATCH = {"2.16": "2.16.1"}
@@ -40,7 +40,7 @@ def fetch(package: str, version: str, python: str, cache: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as place:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             command += ["--only-binary=:all:", "--python-version", python, "--dest", place]
-            command += [f"--platform={one}" for one in PLATFORMS] + [f"{package}=={version}"]
+            command += [f"--platform={item}" for item in PLATFORMS] + [f"{package}=={version}"]
             subprocess.run(command, check=True, stdout=sys.stderr)
             (wheel,) = Path(place).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -64,8 +64,8 @@ class Reader:
         self.roots = {"tensorflow": tensorflow, "tensorflow_core": tensorflow}
         self.tops = {("keras",): "tensorflow.python.keras.api._v2.keras"}
         if minor >= 6:
-            wanted = KERAS.get(version, f"{version}.0")
-            self.roots["keras"] = fetch("keras", wanted, python, cache) / "keras"
+            keras_version = KERAS.get(version, f"{version}.0")
+            self.roots["keras"] = fetch("keras", keras_version, python, cache) / "keras"
             new = minor >= 16
             self.tops["keras",] = "keras._tf_keras.keras" if new else "keras.api._v2.keras"
         estimator = "tensorflow_estimator.python.estimator.api._v{}.estimator"
@@ -113,57 +113,59 @@ class Reader:
         return None
 
     def member(self, module: str, name: str) -> Found | None:
-        found = self.names(module).get(name)
-        if found is None and self.file(f"{module}.{name}"):
+        entries = self.names(module).get(name)
+        if entries is None and self.file(f"{module}.{name}"):
             return "module", f"{module}.{name}", None
-        if found is not None and found[0].startswith("from "):
-            source, original = found[1], found[0].removeprefix("from ")
+        if entries is not None and entries[0].startswith("from "):
+            source, original = entries[1], entries[0].removeprefix("from ")
             if (source, original) == (module, name):
                 return (
                     ("module", f"{source}.{name}", None) if self.file(f"{source}.{name}") else None
                 )
             return self.member(source, original) or ("other", "", None)
-        return found
+        return entries
 
     def names(self, module: str) -> dict[str, Found]:
         """What a module defines or imports."""
         if module in self.read:
             return self.read[module]
-        found = self.read[module] = {}
+        entries = self.read[module] = {}
         path = self.file(module)
         if path is None:
-            return found
+            return entries
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         for node in statements(ast.parse(path.read_text("utf-8")).body):
             if isinstance(node, ast.ImportFrom):
-                found.update(self.imported(node, package))
+                entries.update(self.imported(node, package))
             elif isinstance(node, ast.Import):
-                for one in node.names:
-                    first = one.name if one.asname else one.name.split(".")[0]
-                    found[one.asname or first] = ("module", first, None)
+                for item in node.names:
+                    first = item.name if item.asname else item.name.split(".")[0]
+                    entries[item.asname or first] = ("module", first, None)
             elif isinstance(node, ast.ClassDef):
-                found[node.name] = ("class", module, node)
+                entries[node.name] = ("class", module, node)
             elif isinstance(node, ast.FunctionDef):
-                found[node.name] = ("other", "", None)
+                entries[node.name] = ("other", "", None)
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         same = (
-                            found.get(node.value.id) if isinstance(node.value, ast.Name) else None
+                            entries.get(node.value.id) if isinstance(node.value, ast.Name) else None
                         )
-                        found[target.id] = same or ("other", "", None)
-        return found
+                        entries[target.id] = same or ("other", "", None)
+        return entries
 
     def methods(self, module: str, defined: ast.ClassDef) -> Iterator[str]:
         for base in defined.bases:
-            found = None
+            entries = None
             if isinstance(base, ast.Name):
-                found = self.member(module, base.id)
+                entries = self.member(module, base.id)
             elif isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
                 there = self.member(module, base.value.id)
-                found = self.member(there[1], base.attr) if there and there[0] == "module" else None
-            if found is not None and found[2] is not None and found[2] is not defined:
-                yield from self.methods(found[1], found[2])
+                entries = (
+                    self.member(there[1], base.attr) if there and there[0] == "module" else None
+                )
+            if entries is not None and entries[2] is not None and entries[2] is not defined:
+                yield from self.methods(entries[1], entries[2])
         for node in defined.body:
             if isinstance(node, ast.FunctionDef):
                 yield node.name
@@ -179,13 +181,13 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def main() -> None:
-    names = [one["name"] for one in tomllib.loads(TABLE.read_text("utf-8"))["name"]]
+    names = [item["name"] for item in tomllib.loads(TABLE.read_text("utf-8"))["name"]]
     readers = {version: Reader(version, Path(sys.argv[1])) for version in VERSIONS}
     rows = []
     for name in names:
         having = [version for version, reader in readers.items() if reader.has(name)]
         rows.append(f" {json.dumps(name)}: {json.dumps(' '.join(having))}")
-    KEPT.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
+    STORED.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
 
 
 if __name__ == "__main__":

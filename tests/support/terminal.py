@@ -33,19 +33,19 @@ class Terminal:
         program: Sequence[str] = (sys.executable, "-m", "tpuctl"),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._ours, theirs = pty.openpty()
+        self._master, terminal_side = pty.openpty()
         self._seen = b""
         self._grew = threading.Condition()
         self._process = subprocess.Popen(
             [*program, *arguments],
             cwd=folder,
             env=environment,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal_side,
+            stdout=terminal_side,
+            stderr=terminal_side,
             start_new_session=True,  # keys are for this command alone
         )
-        os.close(theirs)
+        os.close(terminal_side)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -57,22 +57,22 @@ class Terminal:
             self._process.kill()
         self._process.wait(20)
         self._reader.join(20)
-        os.close(self._ours)
+        os.close(self._master)
 
     @property
-    def shown(self) -> str:
+    def output(self) -> str:
         """All that was shown until now, without the moving parts' cursor movements."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
     def wait_for(self, text: str, seconds: float = 240.0, *, times: int = 1) -> None:
         deadline = time.monotonic() + seconds
         with self._grew:
-            while self.shown.count(text) < times:
+            while self.output.count(text) < times:
                 left = deadline - time.monotonic()
-                assert left > 0, f"no {text!r} in\n{self.shown}"
+                assert left > 0, f"no {text!r} in\n{self.output}"
                 has_ended = self._process.poll() is not None and not self._reader.is_alive()
-                is_shown = self.shown.count(text) >= times
-                assert not has_ended or is_shown, f"ended without {text!r}\n{self.shown}"
+                is_shown = self.output.count(text) >= times
+                assert not has_ended or is_shown, f"ended without {text!r}\n{self.output}"
                 self._grew.wait(min(left, 0.5))
 
     def press_ctrl_c(self) -> None:
@@ -80,19 +80,19 @@ class Terminal:
 
     def type(self, text: str) -> None:
         """Press keys, as an answer to a question."""
-        os.write(self._ours, text.encode())
+        os.write(self._master, text.encode())
 
     def end(self, seconds: float = 240.0) -> int:
         """Its exit code."""
         code = self._process.wait(seconds)
         self._reader.join(20)
-        assert "Traceback" not in self.shown, self.shown
+        assert "Traceback" not in self.output, self.output
         return code
 
     def _read(self) -> None:
         while True:
             try:
-                more = os.read(self._ours, 10_000)
+                more = os.read(self._master, 10_000)
             except OSError:  # the other end was closed
                 more = b""
             with self._grew:

@@ -49,25 +49,25 @@ def running() -> Iterator[tuple[str, int]]:
     """Serve it; its address and the id of its first process."""
     folder = checkout()
     command = [str(_python()), "-m", "gunicorn", "--bind=127.0.0.1:0", "--threads=4"]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    with tempfile.TemporaryFile("a+") as said:  # a pipe that nobody empties would hold it up
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    with tempfile.TemporaryFile("a+") as errors:  # a pipe that nobody empties would hold it up
         server = subprocess.Popen(
             [*command, "testbench:run()"],
             cwd=folder,
-            env=kept | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
-            stderr=said,
+            env=variables | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+            stderr=errors,
             stdout=subprocess.DEVNULL,
         )
         try:
-            while (found := re.search(r"Listening at: (http://\S+)", _text(said))) is None:
-                assert server.poll() is None, f"storage-testbench does not start:\n{_text(said)}"
+            while (match := re.search(r"Listening at: (http://\S+)", _text(errors))) is None:
+                assert server.poll() is None, f"storage-testbench does not start:\n{_text(errors)}"
                 time.sleep(0.01)
-            yield found[1], server.pid
+            yield match[1], server.pid
         finally:
             server.terminate()
             server.wait(30)
 
 
-def _text(said: IO[str]) -> str:
-    said.seek(0)
-    return said.read()
+def _text(errors: IO[str]) -> str:
+    errors.seek(0)
+    return errors.read()

@@ -18,7 +18,7 @@ from tests.support.described_calls import Call, Verdict, judge
 from tests.support.described_errors import check_status
 from tests.support.described_wire import Unsayable, as_call, is_known
 
-__all__ = ["SIDES", "Court", "Tally", "calls_of", "judge_line", "judge_lines"]
+__all__ = ["SIDES", "Judge", "Tally", "calls_of", "judge_line", "judge_lines"]
 
 
 _START = b'{"kind": '  # not within a line: quotes in texts stand behind a backslash
@@ -53,7 +53,7 @@ class Tally:
 
 
 @dataclass
-class Court:
+class Judge:
     """Goes on reading where it stopped; the same words are judged once."""
 
     path: Path
@@ -84,7 +84,7 @@ class Court:
         self.tally.seconds += time.perf_counter() - begin
         return list(found)
 
-    def _judge(self, line: bytes, found: dict[str, None], sides: Collection[str]) -> None:
+    def _judge(self, line: bytes, complaints: dict[str, None], sides: Collection[str]) -> None:
         self.tally.calls += 1
         key = hash(line)
         if key in self._known:
@@ -95,7 +95,7 @@ class Court:
             if verdict.method and verdict.side == "answer":
                 self.tally.methods.add(verdict.method)
             if verdict.side in sides:
-                found |= dict.fromkeys(_told(verdict))
+                complaints |= dict.fromkeys(_messages(verdict))
 
 
 def judge_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:
@@ -104,7 +104,7 @@ def judge_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:
     for line in text.splitlines():
         for verdict in judge_line(json.loads(line)):
             if verdict.side in sides:
-                found |= dict.fromkeys(_told(verdict))
+                found |= dict.fromkeys(_messages(verdict))
     return list(found)
 
 
@@ -148,10 +148,10 @@ def calls_of(line: Mapping[str, Any]) -> Iterator[Call]:
     if not line["path"].startswith("/batch/") or not 0 < line["status"] < 400:
         yield whole
         return
-    asked = _parts(line["type"], line["body"])
+    request_parts = _parts(line["type"], line["body"])
     answers = _parts(line["answer_type"], line["answer"])
-    assert len(asked) == len(answers), "a batch with other answers than questions"
-    for (first, body), (status, answer) in zip(asked, answers, strict=True):
+    assert len(request_parts) == len(answers), "a batch with other answers than questions"
+    for (first, body), (status, answer) in zip(request_parts, answers, strict=True):
         verb, target = first.split(" ")[:2]
         url = urlsplit(target)
         head, _, text = answer.partition("\n\n")
@@ -171,17 +171,17 @@ def _parts(media: str, body: str | None) -> list[tuple[str, str]]:
     """The first line and the rest of each part."""
     head = f"Content-Type: {media}\r\nMIME-Version: 1.0\r\n\r\n"
     message = BytesParser().parsebytes((head + (body or "")).encode())
-    found = []
+    parts = []
     for part in message.get_payload():
         assert isinstance(part, Message)
         content = part.get_payload(decode=True)
         assert isinstance(content, bytes)
         first, _, rest = content.decode().replace("\r\n", "\n").lstrip().partition("\n")
-        found.append((first, rest if rest.startswith("\n") else "\n" + rest))
-    return found
+        parts.append((first, rest if rest.startswith("\n") else "\n" + rest))
+    return parts
 
 
-def _told(verdict: Verdict) -> Iterator[str]:
+def _messages(verdict: Verdict) -> Iterator[str]:
     for complaint in verdict.complaints:
         if not is_allowed(verdict.method, verdict.side, complaint):
             yield f"{verdict.method or 'no method'}, {verdict.side}: {complaint}"

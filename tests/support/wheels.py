@@ -28,9 +28,9 @@ def build_wheel(target, config_settings=None, metadata_directory=None):
         info + "entry_points.txt": f"[console_scripts]\\nsay-{module} = {module}:say\\n",
     }
     for folder, _, names in os.walk("lib"):
-        for one in names:
-            if one.endswith(".py"):
-                path = os.path.join(folder, one)
+        for file in names:
+            if file.endswith(".py"):
+                path = os.path.join(folder, file)
                 files[os.path.relpath(path, "lib")] = open(path).read()
     record = "".join(f"{path},,\\n" for path in [*files, info + "RECORD"])
     wheel = stem + "-py3-none-any.whl"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import tpuctl.jobs.shipped
-from tests.support.supervised import PYTHONS
+from tests.support.supervised_worker import PYTHONS
 
 ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
 

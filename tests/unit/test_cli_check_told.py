@@ -146,8 +146,8 @@ def test_on_a_terminal_the_caret_stands_under_its_place(here: Path) -> None:
     write(here, train=text)
     with Terminal(here, "check", "train.py", "--no-color") as terminal:
         assert terminal.end() == 0
-        shown = terminal.shown.splitlines()
-    assert "\x1b" not in terminal.shown
+        shown = terminal.output.splitlines()
+    assert "\x1b" not in terminal.output
     place = next(number for number, line in enumerate(shown) if line.strip().endswith("^"))
     source, caret = shown[place - 1], shown[place]
     assert source.endswith("| 한국어 = tf.data.Dataset.range(9).batch(4)")
@@ -167,15 +167,15 @@ def test_colors(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         monkeypatch.setenv(name, "dumb")
     with Terminal(here, "check", "train.py") as terminal:
         assert terminal.end() == 1
-        assert ("\x1b[" in terminal.shown) is (name == "")
+        assert ("\x1b[" in terminal.output) is (name == "")
 
 
 def test_a_source_moves_no_cursor(here: Path) -> None:
     (here / "train.py").write_bytes(b"if x  # \x1b[31m\x07\n    pass\n")
     with Terminal(here, "check", "train.py", "--no-color") as terminal:
         assert terminal.end() == 1
-        assert "\x1b" not in terminal.shown
-        assert "\x07" not in terminal.shown
+        assert "\x1b" not in terminal.output
+        assert "\x07" not in terminal.output
 
 
 # --fix --------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_rewrites_are_shown_and_asked_for(here: Path, answer: str) -> None:
     write(here, train=RISKY)
     with Terminal(here, "check", "train.py", "--fix") as terminal:
         terminal.wait_for("Change 1 file?")
-        assert "+@tf.function(reduce_retracing=True)" in terminal.shown
+        assert "+@tf.function(reduce_retracing=True)" in terminal.output
         assert (here / "train.py").read_text("utf-8") == RISKY
         terminal.type(f"{answer}\n")
         assert terminal.end() == (0 if answer == "y" else 130)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.preflight.compile import environments
 from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments, Kind

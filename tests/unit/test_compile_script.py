@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.processes import await_end
-from tests.support.waiting import async_until
 from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
 from tpuctl.model.events import Event

@@ -232,4 +232,4 @@ def test_pressing_tab(shell: str, tmp_path: Path) -> None:
             terminal.wait_for(PROMPT, times=number)
             terminal.type(f"{typed}\t\r")
             terminal.wait_for(wanted)
-        assert "rror" not in terminal.shown
+        assert "rror" not in terminal.output

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.support.hints import COMMAND, commands_told, sites
+from tests.support.hints import COMMAND, commands_in_texts, diagnostic_sites
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.commands import COMMANDS
@@ -42,7 +42,7 @@ KNOWN = [*table().errors, *table().statuses]
 @cache
 def told() -> tuple[tuple[str, str], ...]:
     """The commands in texts of the code and of the table of errors, and where they stand."""
-    code = {(command, where) for where, command in commands_told()}
+    code = {(command, where) for where, command in commands_in_texts()}
     table_ = {
         (command, f"{one.name or one.summary} of the table")
         for one in KNOWN
@@ -52,7 +52,7 @@ def told() -> tuple[tuple[str, str], ...]:
 
 
 def test_every_diagnostic_has_a_hint_or_a_reason_for_none() -> None:
-    found = sites()
+    found = diagnostic_sites()
     assert len(found) > 250, "they are not found any more"
     without = [one for one in found if not one.has_hint]
     listed = [one for one in without if (one.path, one.summary) in WITHOUT]
@@ -62,7 +62,7 @@ def test_every_diagnostic_has_a_hint_or_a_reason_for_none() -> None:
 
 def test_a_command_in_a_hint_stands_on_a_line_of_its_own() -> None:
     inline = re.compile(rf"\btpuctl ({'|'.join(COMMANDS)})\b(?! (?:again|itself))")
-    texts = [(str(one), one.hint) for one in sites()]
+    texts = [(str(one), one.hint) for one in diagnostic_sites()]
     texts += [(one.summary, one.hint({})) for one in KNOWN]
     lines = [(where, line) for where, text in texts for line in text.split("\n")]
     assert not [

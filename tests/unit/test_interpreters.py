@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.prerequisites import absent, hide_interpreters, other_interpreter
+from tests.support.prerequisites import hide_interpreters, other_interpreter, skip_or_fail
 from tpuctl import interpreters
 from tpuctl.interpreters import Interpreter, current, find, or_list
 
@@ -164,7 +164,7 @@ async def test_uv_downloads_one_and_it_is_found(
     program = uv_program()
     other = other_interpreter()
     if Path(other.path).resolve().is_relative_to("/usr/bin"):
-        absent("the other Python cannot be copied: it is the system's")
+        skip_or_fail("the other Python cannot be copied: it is the system's")
     downloads = offer(other, tmp_path / "mirror", mirror)
     hide_interpreters(tmp_path, monkeypatch)
     (tmp_path / "PATH" / "uv").symlink_to(program)

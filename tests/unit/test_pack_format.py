@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tpuctl.jobs.shipped
-from tests.support.supervised import PYTHONS
+from tests.support.supervised_worker import PYTHONS
 from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Bundle, Source, build_bundle
 from tpuctl.jobs.chunking import LARGEST

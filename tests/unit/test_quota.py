@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import REGION, ZONE
+from tests.support.locations import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.quota import adds_nodes, name_words
 from tpuctl.model.inventory import InventoryItem

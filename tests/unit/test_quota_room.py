@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.support.places import REGION
+from tests.support.locations import REGION
 from tpuctl.catalog import accelerator_type
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.quota import Region

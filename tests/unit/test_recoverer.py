@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tpuctl
-from tests.support.waiting import until
+from tests.support.polling import until
 from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.errors import Unreachable
 from tpuctl.polling import Backoff
 from tpuctl.remote import relay_frames as frames

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
 from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases" / "check"
@@ -26,4 +26,4 @@ def test_exactly_what_is_marked_is_found(file: Path, case: dict[str, Any], tmp_p
     assert case["why"], file
     code = file.stem.partition("_")[0].upper()
     target = Target(**{"tensorflow": "2.18.0", "replicas": 8, **case.get("target", {})})
-    Checked(tmp_path, code).marked(case["source"], target)
+    RuleChecker(tmp_path, code).assert_marked(case["source"], target)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU2",)
@@ -22,7 +22,7 @@ x = np.zeros((64, 8))
 
 
 def check(folder: Path, source: str) -> None:
-    Checked(folder, *CODES).marked(HEAD + source, NEW)
+    RuleChecker(folder, *CODES).assert_marked(HEAD + source, NEW)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_numbers_that_change(tmp_path: Path) -> None:
 
 def test_nothing_is_said_without_tensorflow(tmp_path: Path) -> None:
     source = "import jax\n\ndata = rows.shuffle(3).map(abs).batch(8)\n"
-    Checked(tmp_path, *CODES).marked(source, NEW)
+    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_batches_that_stay_on_the_host_are_no_cost(lines: str, tmp_path: Path) -
         "import numpy as np\nimport tensorflow as tf\n\n\ndef train(paths, model, parse, read):\n"
     )
     source = f"{head}    data = tf.data.TFRecordDataset(paths)\n    {lines}\n    model.fit(data)\n"
-    Checked(tmp_path, *CODES).marked(source, Target("vm", "2.18.0", 8))
+    RuleChecker(tmp_path, *CODES).assert_marked(source, Target("vm", "2.18.0", 8))
 
 
 def test_batches_that_a_step_takes_are_a_cost(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def train(paths, model):
     rows = rows.batch(8).unbatch().batch(64)  # TPU201 cost
     model.fit(rows)
 """
-    Checked(tmp_path, *CODES).marked(source, Target("vm", "2.18.0", 8))
+    RuleChecker(tmp_path, *CODES).assert_marked(source, Target("vm", "2.18.0", 8))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Severity, Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def said(folder: Path, body: dict[str, Any]) -> str:
     """The check's worst word of a body; checks that are lost do not change what compiles."""
     text = textwrap.indent(body["source"], "    ")
     source = PROGRAM.format(autograph=body.get("autograph", True), body=text)
-    checked = Checked(folder, "TPU0", "TPU1")
+    checked = RuleChecker(folder, "TPU0", "TPU1")
     found = checked.findings(source, Target(tensorflow="2.18.0"), {})
     severities = {one.severity for one in found}
     if Severity.error in severities:

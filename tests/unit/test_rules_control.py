@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU001", "TPU002", "TPU003")
@@ -35,7 +35,7 @@ model.fit(tf.ones([8, 8]))
 
 
 def check(folder: Path, source: str, target: Target = NEW) -> None:
-    Checked(folder, *CODES).marked(HEAD + source, target)
+    RuleChecker(folder, *CODES).assert_marked(HEAD + source, target)
 
 
 def test_a_layer_of_keras_3_is_not_converted(tmp_path: Path) -> None:

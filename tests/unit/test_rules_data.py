@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU3",)
@@ -94,17 +94,17 @@ GOOD = [
 
 @pytest.mark.parametrize("source", [*BAD, *GOOD])
 def test_findings_are_where_the_source_says(tmp_path: Path, source: str) -> None:
-    Checked(tmp_path, *CODES).marked(HEAD + source, NODE)
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, NODE)
 
 
 def test_a_machine_that_is_the_host_reads_all(tmp_path: Path) -> None:
-    checked = Checked(tmp_path, *CODES)
+    checked = RuleChecker(tmp_path, *CODES)
     for source in BAD:
         assert checked.findings(HEAD + source, Target("vm", "2.18.0", 8), {}) == []
 
 
 def test_constants_and_functions_of_other_files_are_followed(tmp_path: Path) -> None:
-    Checked(tmp_path, *CODES).marked(
+    RuleChecker(tmp_path, *CODES).assert_marked(
         "from config import DATA\nfrom reading import read\nread(DATA)\n",
         NODE,
         **{
@@ -117,6 +117,6 @@ def test_constants_and_functions_of_other_files_are_followed(tmp_path: Path) -> 
 
 def test_the_hint_names_the_path(tmp_path: Path) -> None:
     source = HEAD + 'tf.data.TextLineDataset("my data/a.txt")'
-    (one,) = Checked(tmp_path, *CODES).findings(source, NODE, {})
+    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NODE, {})
     assert one.message == "`tf.data.TextLineDataset` reads my data/a.txt, which a TPU node cannot"
     assert "gcloud storage cp -r 'my data/a.txt' gs://BUCKET/data/" in one.hint

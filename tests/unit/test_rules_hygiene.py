@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU501", "TPU502")
@@ -60,7 +60,7 @@ from transformers import TFAutoModel
     ],
 )
 def test_checkpoints_on_local_disks(tmp_path: Path, source: str) -> None:
-    Checked(tmp_path, *CODES).marked(HEAD + source, VM)
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, VM)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_checkpoints_on_local_disks(tmp_path: Path, source: str) -> None:
 )
 def test_a_node_cannot_write_where_the_script_is(tmp_path: Path, source: str, why: str) -> None:
     target = Target("node", "2.12.1", 8)
-    (one,) = Checked(tmp_path, *CODES).findings(HEAD + source, target, {})
+    (one,) = RuleChecker(tmp_path, *CODES).findings(HEAD + source, target, {})
     assert one.message.endswith(why)
 
 
@@ -123,11 +123,11 @@ BEGIN = "-----BEGIN " + "PRIVATE KEY-----"
     ],
 )
 def test_secrets_in_sources(tmp_path: Path, source: str) -> None:
-    Checked(tmp_path, *CODES).marked(HEAD + source, VM)
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, VM)
 
 
 def test_a_secret_is_told_of_and_not_repeated(tmp_path: Path) -> None:
     source = f"{HEAD}API_KEY = '{GOOGLE}'"
-    (one,) = Checked(tmp_path, *CODES).findings(source, VM, {})
+    (one,) = RuleChecker(tmp_path, *CODES).findings(source, VM, {})
     assert one.message == "a key of a Google API stands in the source"
     assert GOOGLE not in one.message + one.hint

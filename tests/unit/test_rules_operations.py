@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.rules.tpu004_operation_without_kernel import DATA as DATA_FILE
 
@@ -28,7 +28,7 @@ DATA = tomllib.loads(DATA_FILE.read_text("utf-8"))
 
 def check(folder: Path, body: str, head: str = HEAD, decorator: str = "@tf.function") -> None:
     source = f"{head}\n\n{decorator}\ndef step(x: tf.Tensor, training=False):\n    {body}\n"
-    Checked(folder, *CODES).marked(source + "    return x\n", NEW)
+    RuleChecker(folder, *CODES).assert_marked(source + "    return x\n", NEW)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def train(step, data):
         tf.print(loss.numpy(), float(loss), np.mean(loss), max(loss, 3))
 """
     )
-    Checked(tmp_path, *CODES).marked(source, NEW)
+    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
 
 
 def test_a_helper_of_another_file_says_who_calls_it(tmp_path: Path) -> None:
     files = {"helper.py": "import tensorflow as tf\n\n\ndef show(x):\n    tf.print(x)\n"}
     head = "import tensorflow as tf\nimport helper\n\n\n"
     source = f"{head}@tf.function\ndef step(x):\n    helper.show(x)\n"
-    (one,) = Checked(tmp_path, *CODES).findings(source, NEW, files)
+    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, files)
     assert (one.path.name, one.line, one.code) == ("helper.py", 5, "TPU004")
     assert "`step` calls `show`, and `step` is a tf.function" in one.message
 

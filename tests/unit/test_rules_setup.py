@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU401", "TPU402", "TPU403", "TPU404")
@@ -44,7 +44,7 @@ MADE = "with strategy.scope():\n    model = create()\n    model.compile('adam', 
 
 
 def check(folder: Path, source: str, target: Target) -> None:
-    Checked(folder, *CODES).marked(source, target)
+    RuleChecker(folder, *CODES).assert_marked(source, target)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_flags_of_other_machines(tmp_path: Path, source: str) -> None:
 )
 def test_a_flag_is_taken_out(tmp_path: Path, before: str, after: str) -> None:
     given = HEAD + "m = keras.Model()\n"
-    assert Checked(tmp_path, *CODES).fixed(given + before, VM) == given + after
+    assert RuleChecker(tmp_path, *CODES).apply_fixes(given + before, VM) == given + after
 
 
 OUTSIDE = [
@@ -267,7 +267,7 @@ def test_batches_are_shared_equally(tmp_path: Path, source: str) -> None:
 def test_fit_of_keras_2_shares_unequally_at_a_cost(tmp_path: Path) -> None:
     check(tmp_path, TPU + MADE + "model.fit(1, batch_size=100)  # TPU404 cost", OLD)
     first = Target("node", "2.1.0", 8)
-    found = Checked(tmp_path, *CODES).findings(
+    found = RuleChecker(tmp_path, *CODES).findings(
         TPU + MADE + "model.fit(1, batch_size=100)", first, {}
     )
     assert [(one.code, one.severity) for one in found] == [("TPU404", "error")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU1",)
@@ -54,7 +54,7 @@ def program(body: str) -> str:
     ],
 )
 def test_in_a_step(body: str, tmp_path: Path) -> None:
-    Checked(tmp_path, *CODES).marked(program(body), NEW)
+    RuleChecker(tmp_path, *CODES).assert_marked(program(body), NEW)
 
 
 def test_the_pipeline_and_python_may_do_all_of_it(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ data = data.map(prepare).map(lambda ids: tf.where(ids > 0))
 kept = tf.boolean_mask(table, table > 0)
 """
     )
-    Checked(tmp_path, *CODES).marked(source, NEW)
+    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_rewrite_has_the_sources_names_and_value(
     line: str, rewrite: str, tmp_path: Path
 ) -> None:
     source = f"{HEAD}@tf.function\ndef step(errors, mask):\n    {line}\n    return total\n"
-    (one,) = Checked(tmp_path, *CODES).findings(source, NEW, {})
+    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, {})
     assert one.hint.endswith(rewrite)
     assert one.edits == ()  # where the mask is empty the mean is another one
 
@@ -116,4 +116,4 @@ class Fixed(keras.layers.Layer):
         return x[:, :end]
 """
     )
-    Checked(tmp_path, *CODES).marked(source, NEW)
+    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)

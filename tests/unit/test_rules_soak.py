@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import findings_of
+from tests.support.rule_checker import findings_of
 from tpuctl.preflight.analysis.source import load
 from tpuctl.preflight.findings import Target
 

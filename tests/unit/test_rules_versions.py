@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checked import Checked
+from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.analysis.requirements import allows
 from tpuctl.preflight.findings import Target
 
@@ -54,7 +54,7 @@ def of(version: str | None) -> Target:
     ],
 )
 def test_names_by_version(tmp_path: Path, source: str, version: str | None) -> None:
-    Checked(tmp_path, *CODES).marked(HEAD + source, of(version))
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, of(version))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_names_by_version(tmp_path: Path, source: str, version: str | None) -> N
 )
 def test_uses_that_ask_before(tmp_path: Path, source: str) -> None:
     for version in ("2.3.0", "2.18.0"):
-        assert Checked(tmp_path, *CODES).findings(HEAD + source, of(version), {}) == []
+        assert RuleChecker(tmp_path, *CODES).findings(HEAD + source, of(version), {}) == []
 
 
 def test_guards_of_other_things_are_none(tmp_path: Path) -> None:
@@ -84,15 +84,15 @@ def test_guards_of_other_things_are_none(tmp_path: Path) -> None:
         "if input():\n    a = tf.data.AUTOTUNE  # TPU406 error",
         "a = tf.data.AUTOTUNE  # TPU406 error\nif hasattr(tf, 'x'):\n    a = 1",
     ):
-        Checked(tmp_path, *CODES).marked(HEAD + source, of("2.3.0"))
+        RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, of("2.3.0"))
 
 
 def test_keras_2_in_later_versions(tmp_path: Path) -> None:
     name = "tf.keras.layers.experimental.preprocessing.Rescaling(1)"
-    checked = Checked(tmp_path, *CODES)
-    checked.marked(f"{HEAD}{name}  # TPU406 error", of("2.18.0"))
-    checked.marked(f"{HEAD}os.environ['TF_USE_LEGACY_KERAS'] = '1'\n{name}", of("2.18.0"))
-    checked.marked(f"{HEAD}{name}", of("2.15.1"))
+    checked = RuleChecker(tmp_path, *CODES)
+    checked.assert_marked(f"{HEAD}{name}  # TPU406 error", of("2.18.0"))
+    checked.assert_marked(f"{HEAD}os.environ['TF_USE_LEGACY_KERAS'] = '1'\n{name}", of("2.18.0"))
+    checked.assert_marked(f"{HEAD}{name}", of("2.15.1"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_keras_2_in_later_versions(tmp_path: Path) -> None:
     ],
 )
 def test_new_names_are_written(tmp_path: Path, before: str, after: str) -> None:
-    assert Checked(tmp_path, *CODES).fixed(HEAD + before, of("2.18.0")) == HEAD + after
+    assert RuleChecker(tmp_path, *CODES).apply_fixes(HEAD + before, of("2.18.0")) == HEAD + after
 
 
 REQUIREMENTS = """# what the job needs
@@ -126,8 +126,8 @@ tensorflow==2.12; python_version < "3.8"
 
 
 def test_requirements(tmp_path: Path) -> None:
-    checked = Checked(tmp_path, *CODES)
-    checked.marked(HEAD, of("2.18.0"), **{"requirements.txt": REQUIREMENTS})
+    checked = RuleChecker(tmp_path, *CODES)
+    checked.assert_marked(HEAD, of("2.18.0"), **{"requirements.txt": REQUIREMENTS})
     # A runtime without TensorFlow has nothing that could be replaced.
     assert checked.findings(HEAD, of(None), {}) == []
 
@@ -137,12 +137,12 @@ def test_requirements_in_other_files(tmp_path: Path) -> None:
         "requirements.txt": "-r base.txt\n-r ../elsewhere.txt\n-r requirements.txt\n",
         "base.txt": "numpy\ntensorflow==2.12.0  # TPU503 error\n",
     }
-    Checked(tmp_path, *CODES).marked(HEAD, of("2.18.0"), **files)
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD, of("2.18.0"), **files)
 
 
 def test_dependencies_of_a_project(tmp_path: Path) -> None:
     text = '[project]\nname = "a"\ndependencies = [\n  "numpy",\n  "tensorflow==2.12",\n]\n'
-    checked = Checked(tmp_path, *CODES)
+    checked = RuleChecker(tmp_path, *CODES)
     (one,) = checked.findings(HEAD, of("2.18.0"), {"pyproject.toml": text})
     assert (one.path.name, one.line, one.column, one.code) == ("pyproject.toml", 5, 3, "TPU503")
     # With requirements, those alone are installed.
@@ -168,7 +168,7 @@ def test_dependencies_of_a_project(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_script_installs(tmp_path: Path, source: str) -> None:
-    Checked(tmp_path, *CODES).marked(HEAD + source, of("2.18.0"))
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, of("2.18.0"))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PATIENCE, PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.model.job import WorkerRecord
 
@@ -29,7 +29,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
 
 
 def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker) -> None:
-    worker.give(
+    worker.write_spec(
         "import sys\n"
         "print('one'); print('two', file=sys.stderr)\n"
         "sys.stdout.buffer.write(b'50%\\r100%\\r\\n\\x1b[31mred\\x1b[0m')\n"
@@ -44,14 +44,14 @@ def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker
 
 
 def test_record_has_the_fields_the_client_knows(worker: Worker) -> None:
-    worker.give("")
+    worker.write_spec("")
     worker.record("start")
     worker.follow()
     assert set(worker.read("record.json")) - {"clock"} == set(WorkerRecord.model_fields)
 
 
 def test_tail_starts_at_the_offset(worker: Worker) -> None:
-    worker.give("print('0123456789')")
+    worker.write_spec("print('0123456789')")
     worker.record("start")
     worker.follow()
     assert worker.follow(offset=4)[0] == b"456789\n"
@@ -59,7 +59,7 @@ def test_tail_starts_at_the_offset(worker: Worker) -> None:
 
 
 def test_tail_without_follow_ends_at_once(worker: Worker) -> None:
-    worker.give("import time\nprint('here')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('here')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"here")
     done = worker.run("tail")
@@ -79,7 +79,7 @@ def test_tail_without_follow_ends_at_once(worker: Worker) -> None:
 def test_exit_code_is_the_scripts(
     worker: Worker, script: str, code: int, signal_number: int | None, cause: str
 ) -> None:
-    worker.give(script)
+    worker.write_spec(script)
     worker.record("start")
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.signal) == ("failed", code, signal_number)
@@ -87,7 +87,7 @@ def test_exit_code_is_the_scripts(
 
 
 def test_a_command_that_is_not_there_is_127(worker: Worker) -> None:
-    worker.give("", argv=["no-such-program"])
+    worker.write_spec("", argv=["no-such-program"])
     worker.record("start")
     log, record = worker.follow()
     assert record.exit_code == 127
@@ -96,14 +96,14 @@ def test_a_command_that_is_not_there_is_127(worker: Worker) -> None:
 
 def test_arguments_and_environment_arrive_as_given(worker: Worker) -> None:
     script = "import os, sys; print(sys.argv[1:], os.environ['GREETING'], os.getcwd())"
-    worker.give(script, "--", "-x", "a b", "", env={"GREETING": "안녕"}, cwd="")
+    worker.write_spec(script, "--", "-x", "a b", "", env={"GREETING": "안녕"}, cwd="")
     worker.record("start")
     log, _ = worker.follow()
     assert log.decode() == f"['--', '-x', 'a b', ''] 안녕 {worker.folder / 'code'}\n"
 
 
 def test_starting_again_adopts(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     first = worker.pid_of("job.py")
@@ -114,10 +114,10 @@ def test_starting_again_adopts(worker: Worker) -> None:
 
 
 def test_starting_many_times_at_once_starts_one(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     starts = [worker.open("start") for _ in range(5)]
     for start in starts:
-        _, stderr = start.communicate(timeout=PATIENCE)
+        _, stderr = start.communicate(timeout=TIMEOUT)
         assert start.returncode == 0, stderr.decode()
     worker.until_logged(b"began")
     worker.pid_of("job.py")
@@ -139,7 +139,7 @@ def test_who_looks_for_a_supervisor_is_not_taken_for_one(tmp_path: Path) -> None
 
 
 def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
-    worker.give("print('once')")
+    worker.write_spec("print('once')")
     worker.record("start")
     worker.follow()
     assert worker.record("start").state == "succeeded"
@@ -148,7 +148,7 @@ def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
 
 def test_a_killed_supervisor_is_replaced_and_the_exit_code_kept(worker: Worker) -> None:
     gate = worker.home / "gate"
-    worker.give(
+    worker.write_spec(
         "import os, sys, time\n"
         "print('began')\n"
         f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
@@ -163,13 +163,15 @@ def test_a_killed_supervisor_is_replaced_and_the_exit_code_kept(worker: Worker) 
     tail = worker.open("tail", "--follow")
     assert worker.pid_of("job.py") == job
     gate.touch()
-    log, record = tail.communicate(timeout=PATIENCE)
+    log, record = tail.communicate(timeout=TIMEOUT)
     assert log == b"began\nended\n"
     assert WorkerRecord.model_validate_json(record).exit_code == 5
 
 
 def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
-    worker.give("import time\nprint('began', flush=True)\ntime.sleep(0.5)\nraise SystemExit(9)")
+    worker.write_spec(
+        "import time\nprint('began', flush=True)\ntime.sleep(0.5)\nraise SystemExit(9)"
+    )
     worker.record("start")
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
@@ -179,7 +181,7 @@ def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
 
 
 def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     for part in ("supervisor.py", "job_parent.py", "job.py"):
@@ -191,7 +193,7 @@ def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> No
 
 
 def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
-    worker.give(
+    worker.write_spec(
         "import signal, subprocess, sys, time\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
         "subprocess.Popen(child, start_new_session=True)\n"
@@ -210,7 +212,7 @@ def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
 
 
 def test_stop_kills_what_does_not_end(worker: Worker) -> None:
-    worker.give(
+    worker.write_spec(
         "import signal, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('no'))\n"
         "print('began')\n"
@@ -224,14 +226,14 @@ def test_stop_kills_what_does_not_end(worker: Worker) -> None:
 
 
 def test_stop_of_an_ended_job_changes_nothing(worker: Worker) -> None:
-    worker.give("raise SystemExit(3)")
+    worker.write_spec("raise SystemExit(3)")
     worker.record("start")
     worker.follow()
     assert worker.record("stop").exit_code == 3
 
 
 def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
@@ -240,7 +242,7 @@ def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
 
 
 def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
-    worker.give(
+    worker.write_spec(
         "import subprocess, sys\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
         "subprocess.Popen(child, start_new_session=True)\n"
@@ -251,7 +253,7 @@ def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
 
 
 def test_the_time_limit_ends_the_job(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)", max_seconds=1)
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)", max_seconds=1)
     worker.record("start")
     _, record = worker.follow()
     assert (record.state, record.exit_code) == ("timed_out", 124)
@@ -259,7 +261,7 @@ def test_the_time_limit_ends_the_job(worker: Worker) -> None:
 
 
 def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
@@ -270,7 +272,7 @@ def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
 def test_a_script_that_saves_and_ends_well_with_its_machine_has_not_succeeded(
     worker: Worker,
 ) -> None:
-    worker.give(
+    worker.write_spec(
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
         "print('began')\n"
@@ -287,7 +289,7 @@ def test_a_script_that_saves_and_ends_well_with_its_machine_has_not_succeeded(
 def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_machine(
     worker: Worker,
 ) -> None:
-    worker.give("import os, time\nprint(os.getpid())\ntime.sleep(600)")
+    worker.write_spec("import os, time\nprint(os.getpid())\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"\n")
     os.kill(int((worker.folder / "log").read_bytes()), signal.SIGTERM)
@@ -298,7 +300,7 @@ def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_mac
 
 
 def test_another_workers_end_ends_this_one(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     (worker.folder / "end.json").write_text('{"worker": 3, "state": "failed"}')
@@ -315,7 +317,7 @@ def test_no_job_is_told_by_exit_code_3(worker: Worker) -> None:
 
 
 def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
-    worker.give("")
+    worker.write_spec("")
     shutil.rmtree(worker.folder / "code")
     spec = worker.read("spec.json")
     (worker.folder / "spec.json").write_text(json.dumps({**spec, "bundle": {"sha256": "0" * 64}}))
@@ -326,20 +328,20 @@ def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
 
 
 def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:
-    worker.give("import time\nprint('began')\ntime.sleep(600)")
+    worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
     tail = worker.open("tail", "--follow")
     assert tail.stdout is not None and tail.stderr is not None
     assert tail.stdout.read(6) == b"began\n"
     tail.stdout.close()
-    tail.wait(timeout=PATIENCE)
+    tail.wait(timeout=TIMEOUT)
     tail.stderr.close()
 
 
 def test_the_first_line_tells_how_the_machine_is_another(worker: Worker) -> None:
     """A machine of the local cloud may have another TensorFlow than its runtime."""
-    worker.give("print('of the job')")
+    worker.write_spec("print('of the job')")
     note = "TensorFlow 2.20.0 instead of 2.18.0: no Python."
     worker.variables["TPUCTL_MACHINE_NOTE"] = note
     worker.record("start")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.supervised import PATIENCE, PYTHONS, Worker
+from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 
 Hold = Callable[..., "subprocess.Popen[bytes]"]
 SEES = "import glob, os\nprint(*map(os.path.basename, glob.glob(os.path.expanduser('~/tmp/*'))))"
@@ -64,7 +64,7 @@ def give(worker: Worker, patience: float = 30.0, **more: Any) -> None:
         "locks": [f"{worker.home}/tmp/libtpu_lockfile*"],
         "patience": patience,
     }
-    worker.give(SEES, accelerator=where, **more)
+    worker.write_spec(SEES, accelerator=where, **more)
     worker.record("start")
 
 
@@ -101,8 +101,8 @@ def test_a_lock_counts_though_its_holders_files_cannot_be_seen(worker: Worker) -
         hidden += "print(accelerator.is_held(sys.argv[1]))"
         argv = [worker.python, "-c", hidden, file.name]
         there = str(Path(program).parent)
-        assert subprocess.check_output(argv, cwd=there, timeout=PATIENCE) == b"True\n"
-    assert subprocess.check_output(argv, cwd=there, timeout=PATIENCE) == b"False\n"
+        assert subprocess.check_output(argv, cwd=there, timeout=TIMEOUT) == b"True\n"
+    assert subprocess.check_output(argv, cwd=there, timeout=TIMEOUT) == b"False\n"
 
 
 def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
@@ -113,7 +113,7 @@ def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
     assert record.state == "succeeded", log
     assert f"tpuctl: process {holder.pid} (".encode() in log
     assert b"job 20251231-235959-birch still held the TPU: ending it\n" in log
-    assert holder.wait(PATIENCE) == -15
+    assert holder.wait(TIMEOUT) == -15
 
 
 def test_somebody_else_is_named_and_left_alone(worker: Worker, hold: Hold) -> None:

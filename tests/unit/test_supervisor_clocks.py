@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PYTHONS, ClockedWorker
+from tests.support.supervised_worker import PYTHONS, ClockedWorker
 from tpuctl.model.job import WorkerRecord
 
 HOUR = 3600.0
@@ -37,17 +37,17 @@ def lasted(record: WorkerRecord) -> timedelta:
 
 
 def test_a_clock_that_is_put_forward_ends_no_job(worker: ClockedWorker) -> None:
-    worker.give(GATED, max_seconds=HOUR)
+    worker.write_spec(GATED, max_seconds=HOUR)
     worker.record("start")
     worker.until_logged(b"began")
     worker.set_clock(+30 * 24 * HOUR)
-    worker.until_looked(3)
+    worker.until_checked(3)
     (worker.home / "enough").touch()
     assert worker.follow()[1].state == "succeeded"
 
 
 def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) -> None:
-    worker.give(GATED, max_seconds=2)
+    worker.write_spec(GATED, max_seconds=2)
     worker.record("start")
     worker.until_logged(b"began")
     worker.set_clock(-30 * 24 * HOUR)
@@ -58,7 +58,7 @@ def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) 
 
 def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
     """Nor one that never ran, of whose end the supervisor tells the time."""
-    worker.give(GATED, max_seconds=HOUR, together={"workers": [0, 1], "seconds": HOUR})
+    worker.write_spec(GATED, max_seconds=HOUR, together={"workers": [0, 1], "seconds": HOUR})
     assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
     worker.set_clock(-30 * 24 * HOUR)
     record = worker.record("stop", "--grace", "5")
@@ -67,7 +67,7 @@ def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
 
 
 def test_limits_hold_for_the_next_supervisor_too(worker: ClockedWorker) -> None:
-    worker.give(GATED, max_seconds=2)
+    worker.write_spec(GATED, max_seconds=2)
     worker.record("start")
     worker.until_logged(b"began")
     worker.set_clock(-30 * 24 * HOUR)
@@ -87,13 +87,13 @@ def restarted(worker: ClockedWorker, ago: float) -> None:
 
 
 def test_time_before_a_restart_of_the_machine_counts(worker: ClockedWorker) -> None:
-    worker.give(GATED, max_seconds=HOUR)
+    worker.write_spec(GATED, max_seconds=HOUR)
     restarted(worker, ago=2 * HOUR)
     assert worker.follow()[1].state == "timed_out"
 
 
 def test_a_restart_alone_ends_no_job_that_can_still_begin(worker: ClockedWorker) -> None:
-    worker.give("print('began')", max_seconds=HOUR)
+    worker.write_spec("print('began')", max_seconds=HOUR)
     restarted(worker, ago=60)
     log, record = worker.follow()
     assert (log, record.state) == (b"began\n", "succeeded")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
-from tests.support.waiting import until
+from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.supervised import PATIENCE, PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 from tpuctl.model.job import WorkerRecord
 
 AGENT = "service-495559152420@cloud-tpu.iam.gserviceaccount.com"
@@ -49,7 +49,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
 
 
 def give(worker: Worker, *, text: str = NEW, refused: int = 1, code: int = 1, **more: Any) -> None:
-    worker.give(SCRIPT, str(refused), text.format(AGENT), str(code), **more)
+    worker.write_spec(SCRIPT, str(refused), text.format(AGENT), str(code), **more)
 
 
 def starts(worker: Worker) -> int:
@@ -105,7 +105,7 @@ def test_any_other_end_is_the_scripts_own(worker: Worker, why: str, given: dict[
 def test_only_what_it_ended_with_counts(worker: Worker) -> None:
     """A refusal that the script got over is not what it failed of."""
     script = f"print({NEW.format(AGENT)!r})\nprint('x' * 70_000)\nraise SystemExit(3)"
-    worker.give(script, first_access=SOON)
+    worker.write_spec(script, first_access=SOON)
     worker.record("start")
     assert worker.follow()[1].exit_code == 3
 
@@ -157,7 +157,7 @@ def test_a_supervisor_killed_in_the_pause_is_replaced_by_one_that_starts_again(
     supervisor = worker.pid_of("supervisor.py")
     tail = worker.open("tail", "--follow")
     os.kill(supervisor, signal.SIGKILL)
-    log, record = tail.communicate(timeout=PATIENCE)
+    log, record = tail.communicate(timeout=TIMEOUT)
     found = WorkerRecord.model_validate_json(record)
     assert (found.state, found.exit_code, found.restarts) == ("succeeded", 0, 1)
     assert starts(worker) == 2

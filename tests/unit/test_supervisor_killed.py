@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, Worker
 from tpuctl.model.job import WorkerRecord
 
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
@@ -48,7 +48,7 @@ def supervisors(worker: Worker) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(s, marks=MORE) for s in range(3, 25))])
 def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int) -> None:
     choice = random.Random(seed)
-    worker.give(COUNTING)
+    worker.write_spec(COUNTING)
     for _ in range(6):
         worker.run("start")  # may come to nothing where the one before it was just killed
         time.sleep(choice.uniform(0, 0.12))
@@ -63,7 +63,7 @@ def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int
 
 def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> None:
     """A supervisor may be killed when its keeper was started and has said nothing yet."""
-    worker.give(LONG)
+    worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
     keeper = worker.pid_of("job_parent.py")
@@ -79,7 +79,7 @@ def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> No
 
 def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
     """Else it would hold the chips, and nobody would know what it does there."""
-    worker.give(
+    worker.write_spec(
         "import subprocess, sys, time\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
         "subprocess.Popen(child, start_new_session=True)\n" + LONG
@@ -93,7 +93,7 @@ def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
 
 
 def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:
-    worker.give(LONG)
+    worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
     worker.kill("job.py")
@@ -104,7 +104,7 @@ def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:
 @pytest.mark.parametrize("command", ["tail", "start", "stop"])
 def test_where_no_supervisor_can_live_every_command_says_so(worker: Worker, command: str) -> None:
     """As on a disk that is full to the last byte: the log of the supervisor cannot be opened."""
-    worker.give(LONG)
+    worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
     (worker.folder / "supervisor.log").unlink()

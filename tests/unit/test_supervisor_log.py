@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PATIENCE, PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 from tpuctl.jobs.shipped import logfile, tail
 from tpuctl.jobs.shipped.folder import Folder
 from tpuctl.jobs.shipped.logfile import Freed, Log, can_free
@@ -60,7 +60,7 @@ def place(worker: Worker, *options: str) -> int:
 
 
 def test_the_place_of_the_last_lines(worker: Worker) -> None:
-    worker.give("print('one'); print('two'); print('50%', end='\\r'); print('100%', end='')")
+    worker.write_spec("print('one'); print('two'); print('50%', end='\\r'); print('100%', end='')")
     worker.record("start")
     log, _ = worker.follow()
     assert log == b"one\ntwo\n50%\r100%"
@@ -71,7 +71,7 @@ def test_the_place_of_the_last_lines(worker: Worker) -> None:
 def test_the_place_of_a_moment(worker: Worker) -> None:
     """Of several bursts, each with a moment noted between it and the next."""
     gates = [worker.home / f"gate{number}" for number in range(3)]
-    worker.give(
+    worker.write_spec(
         "import os, sys, time\n"
         "print('begin')\n"
         f"for gate in {[str(gate) for gate in gates]!r}:\n"
@@ -199,7 +199,7 @@ def test_lines_before_what_is_still_here_are_counted(log: Log, tmp_path: Path) -
 def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> None:
     """However the two meet: right bytes, then the first that is still there."""
     data = lines(60_000)
-    worker.give(
+    worker.write_spec(
         f"import sys; sys.stdout.buffer.write(open({str(worker.home / 'data')!r}, 'rb').read())"
     )
     (worker.home / "data").write_bytes(data)
@@ -264,7 +264,7 @@ def test_the_end_is_told_once_the_bucket_has_it(
 @pytest.mark.parametrize("harm", ["cut", "cut-short", "removed"])
 def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: str) -> None:
     gate = worker.home / "gate"
-    worker.give(
+    worker.write_spec(
         "import os, sys, time\n"
         "print('x' * 999)\n"
         f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
@@ -281,7 +281,7 @@ def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: s
         os.truncate(path, 0 if harm == "cut" else 500)
     until(lambda: path.exists() and b"somebody" in path.read_bytes(), "a word about it")
     gate.touch()
-    seen, stderr = tail.communicate(timeout=PATIENCE)
+    seen, stderr = tail.communicate(timeout=TIMEOUT)
     assert tail.returncode == 0, stderr.decode()
     record = json.loads(stderr)
     assert (record["state"], record["exit_code"]) == ("failed", 5)

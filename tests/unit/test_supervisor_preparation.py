@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
-from tests.support.supervised import PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, Worker
 from tests.support.wheels import make_project, make_wheel
 
 GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
@@ -53,7 +53,7 @@ def printed(worker: Worker, argv: list[str], **more: Any) -> list[str]:
     count = len(list(first.parent.iterdir()))
     worker.folder = first.with_name(str(count + 1))
     shutil.copytree(first, worker.folder)
-    worker.give(WHICH, **{"argv": argv, **more})
+    worker.write_spec(WHICH, **{"argv": argv, **more})
     worker.record("start")
     log, record = worker.follow()
     assert record.state == "succeeded", log.decode()
@@ -115,7 +115,7 @@ def test_what_cannot_be_started_says_why(
     new_worker: Worker, mode: int, text: str, code: int, told: str
 ) -> None:
     write(new_worker.folder / "code/run.sh", text, mode)
-    new_worker.give("", argv=["./run.sh"])
+    new_worker.write_spec("", argv=["./run.sh"])
     new_worker.record("start")
     log, record = new_worker.follow()
     assert (record.state, record.exit_code) == ("failed", code)
@@ -193,7 +193,7 @@ def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Mach
 
 
 def test_a_job_whose_setup_fails_never_starts(new_worker: Worker) -> None:
-    new_worker.give("print('never')", install={"setup": "echo 'no such package'; exit 100"})
+    new_worker.write_spec("print('never')", install={"setup": "echo 'no such package'; exit 100"})
     new_worker.record("start")
     log, record = new_worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "setup")
@@ -210,7 +210,7 @@ def test_the_setup_command_comes_before_what_is_installed(new_worker: Worker) ->
     make_project(code / "model", "model", "value = 1\n")
     shutil.move(code / "model/lib", code / "kept")
     setup = "python -c 'import sys; print(sys.version)' && mv kept model/lib"
-    new_worker.give(
+    new_worker.write_spec(
         "import model; print(model.value)",
         install={"setup": setup, "dependencies": ["./model"]},
     )
@@ -228,7 +228,7 @@ def installing(new_worker: Worker, tmp_path: Path) -> Worker:
     """A worker in the midst of an installation that ends once there is a file `gate`."""
     gate = tmp_path / "gate"
     make_project(new_worker.folder / "code/model", "model", "value = 1\n", gate=gate)
-    new_worker.give("import model; print(model.value)", install={"dependencies": ["./model"]})
+    new_worker.write_spec("import model; print(model.value)", install={"dependencies": ["./model"]})
     new_worker.record("start")
     until(gate.with_name("gate.reached").exists, "building")
     return new_worker

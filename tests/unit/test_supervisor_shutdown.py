@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PYTHONS, ClockedWorker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, ClockedWorker
 
 # Saves when it is told to end, for as long as it is not let go on; a second SIGTERM interrupts it.
 SAVING = """
@@ -39,7 +39,7 @@ def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
 
 
 def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
-    worker.give(script, *arguments, max_seconds=3600)
+    worker.write_spec(script, *arguments, max_seconds=3600)
     worker.record("start")
     worker.until_logged(b"began")
     until(lambda: worker.read("begun.json")["keeper"] is not None, "the keeper's note")
@@ -59,7 +59,7 @@ def test_a_script_that_saves_is_told_once_and_lives_through_a_hangup(
     begun(worker, str(code))
     take_down(worker)
     worker.until_logged(b"saving")
-    worker.until_looked(6)  # more often than it takes to pass a signal on
+    worker.until_checked(6)  # more often than it takes to pass a signal on
     (worker.home / "enough").touch()
     log, record = worker.follow()
     assert log == b"began\nsaving\nsaved\n"
@@ -70,7 +70,7 @@ def test_a_script_is_told_where_only_the_supervisor_was(worker: ClockedWorker) -
     begun(worker, "143")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     worker.until_logged(b"saving")
-    worker.until_looked(6)
+    worker.until_checked(6)
     (worker.home / "enough").touch()
     assert worker.follow()[0] == b"began\nsaving\nsaved\n"
 
@@ -80,7 +80,7 @@ def test_a_hangup_alone_ends_nothing(worker: ClockedWorker) -> None:
     begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     for pid in worker.processes():
         os.kill(pid, signal.SIGHUP)
-    worker.until_looked(3)
+    worker.until_checked(3)
     assert worker.record("status").state == "running"
     worker.pid_of("job.py")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import PYTHONS, Worker
-from tests.support.waiting import until
+from tests.support.polling import until
+from tests.support.supervised_worker import PYTHONS, Worker
 
 SCRIPT = (
     "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"
@@ -29,7 +29,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def ready(worker: Worker, seconds: float = 600.0) -> None:
-    worker.give(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": seconds})
+    worker.write_spec(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": seconds})
     assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
 
 
@@ -84,7 +84,7 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker
 
 
 def test_the_waiting_has_an_end_and_names_who_was_missing(worker: Worker) -> None:
-    worker.give(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": 0.5})
+    worker.write_spec(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": 0.5})
     (worker.folder / "missing.json").write_text(json.dumps({"workers": [2, 3]}))
     worker.record("start")
     _, record = worker.follow()

@@ -41,24 +41,24 @@ def test_one_until() -> None:
     found = [
         f"{name}:{node.lineno}"
         for name, text in texts()
-        if name != "support/waiting.py"
+        if name != "support/polling.py"
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITING
     ]
-    assert found == [], "tests.support.waiting has it"
+    assert found == [], "tests.support.polling has it"
 
 
 def test_one_place_for_the_project_and_its_zones() -> None:
     found = [
         f"{name}:{node.lineno}"
         for name, text in texts()
-        if name != "support/places.py"
+        if name != "support/locations.py"
         for statement in ast.parse(text).body
         if isinstance(statement, ast.Assign | ast.AnnAssign)
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACES
     ]
-    assert found == [], "tests.support.places has it; another value has a name that says why"
+    assert found == [], "tests.support.locations has it; another value has a name that says why"
 
 
 def test_no_helper_is_named_as_a_library() -> None:

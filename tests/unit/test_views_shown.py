@@ -66,7 +66,7 @@ def shown(folder: Path, columns: int, rows: int, *flags: str, **environment: str
         program=("sh",),
         environment=known | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | environment,
     ) as terminal:
-        assert terminal.end() == 0, terminal.shown
+        assert terminal.end() == 0, terminal.output
     return terminal
 
 
@@ -77,7 +77,7 @@ def test_a_terminal_keeps_the_tree_as_a_record(
 ) -> None:
     terminal = shown(tmp_path, columns, rows, *flags)
     screen = Screen(columns, rows)
-    screen.feed(terminal.shown)
+    screen.feed(terminal.output)
     lines = screen.lines
     assert screen.modes == []  # the cursor was never hidden, nor another screen shown
     assert bool(screen.colors & {"31", "32", "35"}) == (not flags)
@@ -92,7 +92,7 @@ def test_a_terminal_keeps_the_tree_as_a_record(
     if flags:
         assert sum("! start" in line and "interrupted" in line for line in lines) == 1
         assert "error: Interrupted" in lines
-    while_it_went = terminal.shown
+    while_it_went = terminal.output
     assert "CREATING" in while_it_went
     assert "30.0 of 40.0 MB" in while_it_went
     if columns == 80:  # in fewer there is room for slow ones alone
@@ -103,13 +103,13 @@ def test_a_terminal_keeps_the_tree_as_a_record(
 def test_a_terminal_without_movements_gets_lines(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    told = shown(tmp_path, 80, 24, **environment).shown
+    told = shown(tmp_path, 80, 24, **environment).output
     assert "\x1b" not in told
     assert told.count("create node/stack-tpu-7\n") == 1
 
 
 def test_without_unicode_there_is_ascii_alone(tmp_path: Path) -> None:
-    told = shown(tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0").shown
+    told = shown(tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0").output
     assert told.isascii()
     screen = Screen(80, 24)
     screen.feed(told)

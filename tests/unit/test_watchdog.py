@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
-from tests.support.places import US_ZONE
+from tests.support.locations import US_ZONE
 from tpuctl.jobs.shipped.watchdog import Process, activity, seconds_of, tick, too_idle, too_old
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata

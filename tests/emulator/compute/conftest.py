@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from tests.support.places import PROJECT, REGION, ZONE
+from tests.support.locations import PROJECT, REGION, ZONE
 
 UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
 

@@ -9,7 +9,7 @@ import pytest
 from google.cloud import compute_v1
 
 from tests.support.descriptions import document
-from tests.support.places import PROJECT, REGION
+from tests.support.locations import PROJECT, REGION
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection, Row

@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.support.places import PROJECT
+from tests.support.locations import PROJECT
 
 IN_PROJECT = {"project": PROJECT}
 DEFAULT = "projects/local-project/global/networks/default"

@@ -12,7 +12,7 @@ import asyncssh
 import pytest
 import requests
 
-from tests.support.places import PROJECT, ZONE
+from tests.support.locations import PROJECT, ZONE
 from tpuctl.emulator.client import server_process
 
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"

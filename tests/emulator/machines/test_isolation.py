@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 from tpuctl.emulator.machines.interface import MachineError
 
 REPOSITORY = Path(__file__).parents[3]

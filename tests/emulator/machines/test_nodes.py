@@ -17,9 +17,9 @@ import asyncssh
 import pytest
 import requests
 
+from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.machine_specs import worker_spec
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import async_until, until
+from tests.support.polling import async_until, until
 from tpuctl import catalog
 from tpuctl.emulator.machines import tensorflow_server
 from tpuctl.emulator.machines.addresses import Addresses

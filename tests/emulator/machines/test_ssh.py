@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tests.support.waiting import async_until
+from tests.support.polling import async_until
 
 needs_openssh = pytest.mark.skipif(
     not (shutil.which("ssh") and shutil.which("scp")), reason="OpenSSH's client is not installed"

@@ -11,8 +11,8 @@ import asyncssh
 import pytest
 import requests
 
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import until
+from tests.support.locations import PARENT, PROJECT, ZONE
+from tests.support.polling import until
 from tpuctl.emulator.client import server_process
 
 BUCKET = "lab-bucket"

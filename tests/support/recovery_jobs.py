@@ -12,7 +12,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note
 
-__all__ = ["COUNTING", "befall", "log_of", "notes", "script"]
+__all__ = ["COUNTING", "inject_fault", "log_of", "notes", "script"]
 
 # Counts to the number given, a line each, and keeps what it has counted in the job's output
 # folder: the next attempt goes on there. Standard library only, as nothing else is on the machine.
@@ -60,10 +60,10 @@ def script(stack: Tpuctl, text: str) -> Path:
     return path
 
 
-async def befall(cloud: LocalCloud, kind: str, **fields: Any) -> str:
+async def inject_fault(cloud: LocalCloud, kind: str, **fields: Any) -> str:
     """Make a fault; its id."""
-    made = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
-    return str(made["id"])
+    fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
+    return str(fault["id"])
 
 
 def log_of(events: Sequence[Event], attempt: int, worker: int = 0) -> str:

@@ -16,7 +16,7 @@ from tpuctl.__main__ import main
 from tpuctl.cloud.clients import RPC
 from tpuctl.google_imports import compute_service
 
-__all__ = ["typed"]
+__all__ = ["run_cli"]
 
 for _package, *_ in RPC.values():
     importlib.import_module(_package)
@@ -30,14 +30,18 @@ for _name in ("networks", "firewalls", "instances", "disks", "images", "addresse
 gc.freeze()
 
 
-def typed(
-    arguments: Sequence[str], folder: str, environment: Mapping[str, str], out: str, told: str
+def run_cli(
+    arguments: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    out: str,
+    errors_path: str,
 ) -> None:
     """Run the command line there, its stdout and stderr into these files. Never returns."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for number, path in ((1, out), (2, told)):
+    for number, path in ((1, out), (2, errors_path)):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(descriptor, number)
         os.close(descriptor)

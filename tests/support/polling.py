@@ -17,17 +17,19 @@ SECONDS = 120.0
 PAUSE = 0.02
 
 
-def until(probe: Callable[[], T], what: str | Callable[[], str], seconds: float = SECONDS) -> T:
+def until(
+    probe: Callable[[], T], description: str | Callable[[], str], seconds: float = SECONDS
+) -> T:
     """Ask until the answer is true, and return it; a failure says `what` was to happen."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
-        assert time.monotonic() < deadline, _failure(what, seconds)
+        assert time.monotonic() < deadline, _failure(description, seconds)
         time.sleep(PAUSE)
     return answer
 
 
 async def async_until(
-    probe: Callable[[], Awaitable[T] | T], what: str, seconds: float = SECONDS
+    probe: Callable[[], Awaitable[T] | T], description: str, seconds: float = SECONDS
 ) -> Any:
     """The same while the event loop goes on; an answer that can be awaited is."""
     limit = asyncio.timeout(seconds)
@@ -43,8 +45,9 @@ async def async_until(
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise AssertionError(_failure(what, seconds)) from error
+        raise AssertionError(_failure(description, seconds)) from error
 
 
-def _failure(what: str | Callable[[], str], seconds: float) -> str:
-    return f"not within {seconds:g} seconds: {what if isinstance(what, str) else what()}"
+def _failure(description: str | Callable[[], str], seconds: float) -> str:
+    text = description if isinstance(description, str) else description()
+    return f"timed out after {seconds:g} seconds: {text}"

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import tpuctl.jobs.shipped
-from tests.support.waiting import until
+from tests.support.polling import until
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.job import WorkerRecord
 
-__all__ = ["PATIENCE", "PYTHONS", "ClockedWorker", "Worker"]
+__all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker"]
 
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Worker:
@@ -35,7 +35,7 @@ class Worker:
         for name in SHIPPED:
             shutil.copy(Path(tpuctl.jobs.shipped.__path__[0]) / name, self.folder / name)
 
-    def give(self, script: str, *args: str, **more: Any) -> None:
+    def write_spec(self, script: str, *args: str, **more: Any) -> None:
         """Write the spec of a job that runs this script."""
         (self.folder / "code").mkdir(exist_ok=True)
         (self.folder / "code/job.py").write_text(script)
@@ -61,7 +61,7 @@ class Worker:
             self.argv(command, *options),
             env=self.environment,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 
@@ -93,17 +93,17 @@ class Worker:
 
     def processes(self) -> dict[int, list[str]]:
         """What runs on behalf of this worker, by its home in the environment."""
-        found = {}
+        processes = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     environment = (entry / "environ").read_bytes().split(b"\0")
                     if f"HOME={self.home}".encode() in environment:
                         line = (entry / "cmdline").read_bytes().decode().strip("\0").split("\0")
-                        found[int(entry.name)] = line
+                        processes[int(entry.name)] = line
                 except OSError:
                     continue
-        return found
+        return processes
 
     def pid_of(self, script: str) -> int:
         """The one process whose script, or last argument, is this."""
@@ -147,7 +147,7 @@ class ClockedWorker(Worker):
         (self.home / "offset.new").write_text(str(seconds))
         (self.home / "offset.new").rename(self.home / "offset")
 
-    def until_looked(self, times: int) -> None:
+    def until_checked(self, times: int) -> None:
         """Wait until the supervisor has looked so often at all that may end the job."""
         looks = self.home / "looks"
         enough = looks.stat().st_size + times

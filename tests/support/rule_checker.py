@@ -9,7 +9,7 @@ from tpuctl.preflight.analysis.source import Project, load
 from tpuctl.preflight.findings import Finding, Target
 from tpuctl.preflight.rules import FINDERS
 
-__all__ = ["Checked", "findings_of"]
+__all__ = ["RuleChecker", "findings_of"]
 
 
 def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Findi
             yield from find(project, target)
 
 
-class Checked:
+class RuleChecker:
     """Checks sources in one folder by the rules whose codes begin so, such as "TPU1"."""
 
     def __init__(self, folder: Path, *codes: str) -> None:
@@ -33,30 +33,32 @@ class Checked:
             (self.folder / name).write_text(text, "utf-8")
         project = load(script)
         assert not project.unreadable, project.unreadable
-        found = findings_of(project, target, *self.codes)
-        return sorted(found, key=lambda one: (str(one.path), one.line, one.column))
+        findings = findings_of(project, target, *self.codes)
+        return sorted(
+            findings, key=lambda finding: (str(finding.path), finding.line, finding.column)
+        )
 
-    def marked(self, source: str, target: Target, **files: str) -> None:
+    def assert_marked(self, source: str, target: Target, **files: str) -> None:
         """Assert that findings are where the source says `# CODE severity`, and nowhere else."""
-        told = [
-            (one.path.name, one.line, f"{one.code} {one.severity.value}")
-            for one in self.findings(source, target, files)
+        reported = [
+            (finding.path.name, finding.line, f"{finding.code} {finding.severity.value}")
+            for finding in self.findings(source, target, files)
         ]
-        wanted = [
+        expected = [
             (name, number, line.partition("# ")[2])
             for name, text in sorted({"train.py": source, **files}.items())
             for number, line in enumerate(text.split("\n"), 1)
             if "# TPU" in line
         ]
-        assert sorted(told) == sorted(wanted)
+        assert sorted(reported) == sorted(expected)
 
-    def fixed(self, source: str, target: Target) -> str:
+    def apply_fixes(self, source: str, target: Target) -> str:
         """The source with the edits of all findings made, the last first."""
         lines = source.split("\n")
-        edits = [edit for one in self.findings(source, target, {}) for edit in one.edits]
-        for one in sorted(edits, key=lambda edit: (edit.line, edit.column), reverse=True):
-            rest = lines[one.end_line - 1][one.end_column :]
-            lines[one.line - 1 : one.end_line] = [
-                lines[one.line - 1][: one.column] + one.text + rest
+        edits = [edit for finding in self.findings(source, target, {}) for edit in finding.edits]
+        for edit in sorted(edits, key=lambda edit: (edit.line, edit.column), reverse=True):
+            rest = lines[edit.end_line - 1][edit.end_column :]
+            lines[edit.line - 1 : edit.end_line] = [
+                lines[edit.line - 1][: edit.column] + edit.text + rest
             ]
         return "\n".join(lines)

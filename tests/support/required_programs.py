@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-__all__ = ["needs"]
+__all__ = ["require_programs"]
 
 
-def needs(*programs: str) -> None:
+def require_programs(*programs: str) -> None:
     """Skip the test where one of these is not installed, and fail it in CI."""
     missing = [name for name in programs if shutil.which(name) is None]
     if missing and os.environ.get("CI") == "true":

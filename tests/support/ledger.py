@@ -13,9 +13,9 @@ from typing import Any
 
 import requests
 
-from tests.support.killed_server import KilledServer
-from tests.support.places import PARENT, PROJECT, ZONE
-from tests.support.waiting import until
+from tests.support.killable_server import KillableServer
+from tests.support.locations import PARENT, PROJECT, ZONE
+from tests.support.polling import until
 
 __all__ = ["BUCKET", "COMPUTE", "COMPUTE_ZONE", "Ledger", "digest", "policy_of"]
 
@@ -27,7 +27,7 @@ _ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # what others ar
 _OBJECTS = f"/storage/v1/b/{BUCKET}/o"
 # Where things of a kind are read, and what of the answer is compared; without that, that it is
 # there at all.
-_WHERE: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
+_READERS: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
     "bucket": ("/storage/v1/b/{}", None),
     "object": (f"{_OBJECTS}/{{}}?alt=media", lambda answer: digest(answer.content)),
     "note": (f"{_OBJECTS}/{{}}", lambda answer: answer.json().get("metadata", {}).get("note")),
@@ -57,55 +57,57 @@ class Ledger:
     """Makes changes and writes down what came of them. Raises requests.RequestException from the
     call at which the server ended."""
 
-    def __init__(self, server: KilledServer) -> None:
+    def __init__(self, server: KillableServer) -> None:
         self.server = server
-        self.may: dict[str, set[Any]] = {}  # by key: the states that it may be in; None for absent
+        self.possible_states: dict[
+            str, set[Any]
+        ] = {}  # by key: the states that it may be in; None for absent
         self.operations: list[str] = []  # acknowledged: paths at which they are asked for
         self.sessions: dict[str, tuple[str, int]] = {}  # address below the origin: total, had
         self.calls = 0
 
-    def known(self, key: str) -> Any:
-        states = self.may.get(key, {_ABSENT.get(key.partition(":")[0])})
+    def expected_state(self, key: str) -> Any:
+        states = self.possible_states.get(key, {_ABSENT.get(key.partition(":")[0])})
         assert len(states) == 1, (key, states)
         return next(iter(states))
 
     def change(self, key: str, new: Any, verb: str, path: str, **more: Any) -> Any:
         """A call that makes the thing `new`, at once or by an operation; the answer's JSON."""
-        self.may[key] = {self.known(key), new}
-        answer = self.ask(verb, path, **more)
-        self.may[key] = {new}
-        told = answer.json() if answer.content else {}
-        operation = operation_path(path, told)
+        self.possible_states[key] = {self.expected_state(key), new}
+        answer = self.request(verb, path, **more)
+        self.possible_states[key] = {new}
+        content = answer.json() if answer.content else {}
+        operation = operation_path(path, content)
         if operation:
             self.operations.append(operation)
-            self.end(operation)
-        return told
+            self.await_operation(operation)
+        return content
 
-    def ask(self, verb: str, path: str, **more: Any) -> requests.Response:
-        answer = self.server.ask(verb, path, **more)
+    def request(self, verb: str, path: str, **more: Any) -> requests.Response:
+        answer = self.server.request(verb, path, **more)
         assert answer.ok, (verb, path, answer.status_code, answer.text)
         self.calls += 1
         return answer
 
-    def end(self, operation: str) -> None:
+    def await_operation(self, operation: str) -> None:
         """See an operation to its end, which must be a good one."""
 
         def ended() -> Any:
-            answer = self.server.ask("GET", operation)
+            answer = self.server.request("GET", operation)
             assert answer.ok, f"{operation} was acknowledged and is gone: {answer.text}"
-            told = answer.json()
-            return told if told.get("done") or told.get("status") == "DONE" else None
+            content = answer.json()
+            return content if content.get("done") or content.get("status") == "DONE" else None
 
-        told = until(ended, f"the end of {operation}")
-        assert "error" not in told, told
+        result = until(ended, f"the end of {operation}")
+        assert "error" not in result, result
         self.operations.remove(operation)
 
     def read(self, key: str) -> Any:
         kind, _, name = key.partition(":")
         if kind in ("member", "guest"):
             return name in self._members(kind)
-        path, look = _WHERE[kind]
-        answer = self.server.ask("GET", path.format(name))
+        path, look = _READERS[kind]
+        answer = self.server.request("GET", path.format(name))
         # Whether a project is there is not told to who might not see it: 403.
         if answer.status_code == (403 if kind == "project" else 404):
             return None
@@ -113,14 +115,14 @@ class Ledger:
         return look(answer) if look is not None else True
 
     def _members(self, kind: str) -> set[str]:
-        policy = self.server.ask(*policy_of(kind)).json()
-        return {one for binding in policy.get("bindings", ()) for one in binding["members"]}
+        policy = self.server.request(*policy_of(kind)).json()
+        return {member for binding in policy.get("bindings", ()) for member in binding["members"]}
 
     # Resumable uploads.
 
     def begin_upload(self, name: str, total: int) -> str:
         path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name={name}"
-        answer = self.ask("POST", path, json={})
+        answer = self.request("POST", path, json={})
         address: str = answer.headers["Location"].removeprefix(self.server.url)
         self.sessions[address] = (str(total), 0)
         return address
@@ -128,7 +130,7 @@ class Ledger:
     def append(self, address: str, data: bytes, first: int, total: int) -> requests.Response:
         header = f"bytes {first}-{first + len(data) - 1}/{total}"
         # Its own way: 308 is what most of these are answered, and no redirect.
-        answer = self.server.ask(
+        answer = self.server.request(
             "PUT",
             address,
             data=data,
@@ -140,10 +142,10 @@ class Ledger:
         self.calls += 1
         return answer
 
-    def has(self, address: str) -> int:
+    def received_bytes(self, address: str) -> int:
         """How many bytes of a session there are; all, when it is ended."""
         total, _ = self.sessions[address]
-        answer = self.server.ask(
+        answer = self.server.request(
             "PUT",
             address,
             headers={"Content-Range": f"bytes */{total}"},
@@ -159,22 +161,24 @@ class Ledger:
     def check(self) -> None:
         """Hold the server against what was acknowledged, and forget what was uncertain."""
         for operation in list(self.operations):
-            self.end(operation)
-        for key, states in self.may.items():
+            self.await_operation(operation)
+        for key, states in self.possible_states.items():
             until = time.monotonic() + _SECONDS
-            while (found := self.read(key)) not in states:
-                assert time.monotonic() < until, f"{key} is {found}, and not in {states}"
+            while (state := self.read(key)) not in states:
+                assert time.monotonic() < until, f"{key} is {state}, and not in {states}"
                 time.sleep(0.01)
-            self.may[key] = {found}
+            self.possible_states[key] = {state}
         for address, (_, had) in self.sessions.items():
-            assert self.has(address) >= had, f"of {had} bytes there are {self.has(address)}"
+            assert self.received_bytes(address) >= had, (
+                f"of {had} bytes there are {self.received_bytes(address)}"
+            )
         self._check_files()
 
     def _check_files(self) -> None:
         """Every object has its bytes, deleted ones for a while too, and nothing else lies about."""
         items = []
         for which in ("", "?softDeleted=true"):
-            listed = self.server.ask("GET", f"{_OBJECTS}{which}")
+            listed = self.server.request("GET", f"{_OBJECTS}{which}")
             items += listed.json().get("items", []) if listed.ok else []
         files = [path for path in (self.server.home / "objects").rglob("*") if path.is_file()]
         assert len(files) == len(items)
@@ -189,11 +193,11 @@ def policy_of(kind: str) -> tuple[str, str]:
     return "POST", f"/v3/projects/{PROJECT}:getIamPolicy"
 
 
-def operation_path(path: str, told: dict[str, Any]) -> str:
+def operation_path(path: str, content: dict[str, Any]) -> str:
     """Where to ask for the operation that an answer is; "" when it is none, or is over."""
-    name = str(told.get("name", ""))
-    if told.get("kind") == "compute#operation":
-        link: str = told["selfLink"]
+    name = str(content.get("name", ""))
+    if content.get("kind") == "compute#operation":
+        link: str = content["selfLink"]
         return link[link.index("/compute/v1/") :]
     if "operations/" not in name:
         return ""

@@ -9,13 +9,13 @@ import threading
 from types import TracebackType
 from urllib.parse import urlsplit
 
-__all__ = ["Cutter"]
+__all__ = ["CuttingProxy"]
 
 
-class Cutter:
+class CuttingProxy:
     """Passes connections on to a server; the first that sends more than so many bytes is cut.
 
-    with Cutter("http://127.0.0.1:8080", 300_000) as cutter:
+    with CuttingProxy("http://127.0.0.1:8080", 300_000) as cutter:
         upload_to(cutter.url)
     assert cutter.cuts == 1
     """
@@ -32,7 +32,7 @@ class Cutter:
         self.cuts = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> Cutter:
+    def __enter__(self) -> CuttingProxy:
         self._threads[0].start()
         return self
 
@@ -42,9 +42,9 @@ class Cutter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _shut(self._listener)
+        _close(self._listener)
         for each in list(self._open):
-            _shut(each)
+            _close(each)
         for thread in self._threads:
             thread.join(10)
 
@@ -76,7 +76,7 @@ class Cutter:
         except OSError:
             pass
         finally:
-            _shut(target)
+            _close(target)
             source.close()
 
     def _is_due(self, passed: int) -> bool:
@@ -87,7 +87,7 @@ class Cutter:
             return True
 
 
-def _shut(one: socket.socket) -> None:
+def _close(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

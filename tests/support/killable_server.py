@@ -13,22 +13,24 @@ from typing import Any
 
 import requests
 
-from tests.support import forked
+from tests.support import fork_server
 
-__all__ = ["KilledServer"]
+__all__ = ["KillableServer"]
 
-forked.prepare("tests.support.served")
+fork_server.prepare("tests.support.crash_points")
 
 _SECONDS = 20.0
 
 
-class KilledServer:
+class KillableServer:
     """One folder and whichever process serves it; `ask` speaks to that."""
 
     def __init__(self, home: Path, pace: str = "instant") -> None:
         self.home = home
         self.pace = pace
-        self.moments = forked.context.Value("i", 0)  # of the process that runs, or ran last
+        self.crash_points = fork_server.context.Value(
+            "i", 0
+        )  # of the process that runs, or ran last
         self.url = self.token = ""
         self._process: BaseProcess | None = None
         self._session = requests.Session()
@@ -36,9 +38,9 @@ class KilledServer:
 
     def start(self, kill_at: int = 0) -> bool:
         """Serve, and be killed at the moment of that number; whether it came to answer at all."""
-        near, far = forked.context.Pipe()
-        arguments = (self.home, self.pace, kill_at, self.moments, far)
-        self._process = forked.context.Process(target=_serve, args=arguments, daemon=True)
+        near, far = fork_server.context.Pipe()
+        arguments = (self.home, self.pace, kill_at, self.crash_points, far)
+        self._process = fork_server.context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         far.close()
         with near:
@@ -51,7 +53,7 @@ class KilledServer:
         self._session.headers["Authorization"] = f"Bearer {self.token}"
         return True
 
-    def ask(self, verb: str, path: str, **more: Any) -> requests.Response:
+    def request(self, verb: str, path: str, **more: Any) -> requests.Response:
         """One request; requests.RequestException when the server is gone."""
         return self._session.request(verb, self.url + path, timeout=_SECONDS, **more)
 
@@ -92,6 +94,6 @@ class KilledServer:
 
 def _serve(*arguments: Any) -> None:
     """In the fork: importing this here would make every run of the tests wait for it."""
-    from tests.support.served import serve
+    from tests.support.crash_points import serve
 
     serve(*arguments)
