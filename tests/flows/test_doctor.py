@@ -245,7 +245,7 @@ def test_output_without_terminal_and_conflicting_options(ready: Pipeline) -> Non
     assert out.endswith("\nNext:\n    tpuctl up\n")
     code, out, errors = ready.bench.type("doctor", "--role", "--project", "p")
     assert (code, out) == (2, "")
-    assert "Options contradict" in errors
+    assert "Conflicting options" in errors
     code, out, errors = ready.bench.type("doctor", "--role", "--json")
     assert (code, errors) == (0, "")
     assert json.loads(out)["data"]["role"]["stage"] == "GA"
@@ -282,4 +282,4 @@ async def test_rejected_google_credentials(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     absent = Cloud(GOOGLE, ready.project)
     finding = await ProjectChecks(ready.open().stack, lambda: absent).credentials()
-    assert "Not signed in" in finding.told
+    assert "Not signed in" in finding.message

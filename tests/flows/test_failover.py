@@ -188,7 +188,7 @@ async def test_zone_independent_error_stops_failover(
 async def test_abandoned_resources_are_deleted_by_up_and_down(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
-    """As after a crash in the middle of moving on: the stack works in one zone, and has more."""
+    """As after a crash in the middle of moving on: the stack runs in one zone, and has more."""
     first = make("abandoned", FIRST)
     await first.up()
     (tmp := first.stack_file).write_text(

@@ -45,7 +45,7 @@ async def left(bench: Bench) -> dict[str, str]:
     everything = await bench.again().orphans()
     name = bench.stack.stack.name
     return {
-        orphan.item.address: orphan.why
+        orphan.item.address: orphan.reason 
         for orphan in find_orphaned(everything)
         if orphan.item.stack == name
     }
@@ -81,9 +81,9 @@ async def test_node_without_controller_and_controller_without_node_are_orphans(
     await asyncio.gather(delete_node(without_node), delete_controller(without_controller))
     orphans = await left(without_node)
     controller = f"controller/{ZONE}/{without_node.stack.stack.names.controller}"
-    assert orphans == {controller: "there is no TPU beside it"}
+    assert orphans == {controller: "no TPU in its zone"}
     tpu = f"tpu/{ZONE}/{without_controller.stack.stack.names.node}"
-    assert (await left(without_controller))[tpu] == "its controller is gone"
+    assert (await left(without_controller))[tpu] == "its controller no longer exists"
 
     answer = without_node.answer("orphans")
     assert (answer["status"], answer["exit_code"]) == ("failed", 1)
@@ -96,7 +96,7 @@ async def test_node_without_controller_and_controller_without_node_are_orphans(
     assert (orphaned_row["kind"], orphaned_row["zone"], orphaned_row["reason"]) == (
         "controller",
         ZONE,
-        "there is no TPU beside it",
+        "no TPU in its zone",
     )
     assert orphaned_row["per_hour"] == pytest.approx(0.0573)
 
@@ -134,7 +134,7 @@ async def test_node_in_second_zone_is_orphaned(project: Project, null_cloud: Loc
     await long_operation(
         bench.stack.cloud, "tpu", operation.operation, subject="the node", seconds=30
     )
-    assert await left(bench) == {"node/us-central1-a/second": f"the stack works in {ZONE}"}
+    assert await left(bench) == {"node/us-central1-a/second": f"the stack runs in {ZONE}"}
     code, out, _ = bench.type("orphans")
     assert code == 1
     assert "tpuctl up" in out
@@ -167,7 +167,7 @@ async def test_grants_of_deleted_account_are_orphans(project: Project) -> None:
     name = f"projects/{project.id}/serviceAccounts/{account}"
     await bench.call("iam", "delete_service_account", request={"name": name})
     orphans = await left(bench)
-    assert orphans[f"project-grants/{project.id}"] == "nothing of the stack runs"
+    assert orphans[f"project-grants/{project.id}"] == "the stack is not running"
     assert not any(address.startswith("account/") for address in orphans)
     assert not (await bench.stack.down()).leaks
     assert await left(bench) == {}

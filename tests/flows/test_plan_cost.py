@@ -16,7 +16,7 @@ MONTH = 730
 
 
 def lines(bench: Bench) -> dict[str, float | None]:
-    return {line.what: line.per_hour for line in cost_of(bench.stack.stack).lines}
+    return {line.item: line.per_hour for line in cost_of(bench.stack.stack).lines}
 
 
 def test_cost_of_node_address_and_bucket(project: Project) -> None:

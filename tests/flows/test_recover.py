@@ -144,7 +144,7 @@ async def test_job_is_not_recovered_after_down(
     await asyncio.wait_for(following, 120)
     assert await read_attempts(spot.store, record) == []
     assert not (await spot.status()).nodes
-    assert "The stack was taken down" in str(events[-1])
+    assert "The stack was deleted" in str(events[-1])
     (summary,), moment = await spot.jobs(), await spot.snapshot()
     for status in (summary.status, moment.jobs[0].status):
         assert (status.state, status.exit_code, status.detail) == (

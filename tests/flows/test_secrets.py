@@ -210,7 +210,7 @@ async def test_missing_secret_fails_up_before_changes(
     bench = bench_of(project)
     code, out, stderr = await asyncio.to_thread(bench.type, "up", "--yes")
     assert (code, out) == (1, ""), stderr
-    assert "error: No such secret" in stderr
+    assert "error: Secret not found" in stderr
     assert f"gcloud secrets create token --project={project.id}" in stderr
     assert (await bench.again().status()).inventory == ()
 

@@ -91,7 +91,7 @@ async def test_cloud_error_is_classified(
     assert met.exit_code == case["exit_code"]
     known_error, [diagnostic] = table().by_name(case["known"]), met.diagnostics
     assert diagnostic.summary == known_error.summary
-    assert known_error.why in diagnostic.detail
+    assert known_error.cause in diagnostic.detail
     if "text" in case["fault"]:
         assert case["text"].partition(" [EID")[0] in diagnostic.detail, "the cloud's own words"
     names = {"project": bench.stack.project, "bucket": bench.stack.store.name}
@@ -167,7 +167,7 @@ async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) 
     failure = (await stack.explain(await stack.job(record.id))).failure
     assert failure is not None
     assert (failure.kind, failure.name) == (case["fault"], case["known"])
-    assert failure.cause == table().by_name(case["known"]).why
+    assert failure.cause == table().by_name(case["known"]).cause
     assert failure.detail == case["text"]
     assert f"    {case['command']}" in failure.hint.splitlines()
 

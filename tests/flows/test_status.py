@@ -109,7 +109,7 @@ async def test_preempted_spot_node_costs_nothing(project: Project, null_cloud: L
     code, out, _ = bench.type("status")
     assert code == 0
     assert "unknown" in out
-    assert out.rstrip().endswith("To make it anew:\n    tpuctl up")
+    assert out.rstrip().endswith("To recreate it:\n    tpuctl up")
 
 
 async def test_status_advises_to_start_stopped_node(project: Project) -> None:
@@ -181,7 +181,7 @@ async def test_failed_request_holds_quota(project: Project, null_cloud: LocalClo
     status = await async_until(with_failure, "the request having failed")
     remote_control.remove_fault(null_cloud, fault["id"])
     (advice,) = status.advice
-    assert "left is FAILED and holds quota" in advice.text
+    assert "left is FAILED and uses quota" in advice.text
     assert advice.command == "up"
     assert [charge for charge in status.charges if charge.item.kind == "queued"] == []
 

@@ -60,10 +60,10 @@ def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--error", "the frobnicator declined"], 1, "Not a known error"),
-        (["--error", "KeyError: 404"], 1, "Not a known error"),
+        (["--error", "the frobnicator declined"], 1, "Unknown error message"),
+        (["--error", "KeyError: 404"], 1, "Unknown error message"),
         (["--error", "  "], 2, "No text"),
-        (["20260304-120000-acorn", "--error", STOCKOUT], 2, "Options contradict"),
+        (["20260304-120000-acorn", "--error", STOCKOUT], 2, "Conflicting options"),
     ],
 )
 def test_what_cannot_be_explained(arguments: list[str], code: int, says: str, capsys: Any) -> None:

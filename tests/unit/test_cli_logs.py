@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
         (("--since", "yesterday"), ("--since", "'yesterday'", "--since 10m")),
         (("--since", "10"), ("--since", "'10'")),
         (("--since", "25:00"), ("--since", "'25:00'")),
-        (("--since", "2999-01-01"), ("--since", "Not past yet", "2999-01-01")),
+        (("--since", "2999-01-01"), ("--since", "Time is in the future", "2999-01-01")),
         (("--grep", "["), ("--grep", "unterminated", "character 1")),
         (("--grep", "(?P<a>x)(?P<a>y)"), ("--grep", "redefinition")),
         (("--tail", "-1"), ("--tail", "greater than or equal to 0")),

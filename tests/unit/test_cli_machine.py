@@ -18,7 +18,7 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("ssh", "1", "--all-workers", "--", "true"), "1 names one worker"),
         (("ssh", "--all-workers", "1", "--", "true"), "1 names one worker"),
         (("--json", "ssh"), "--json needs a command"),
-        (("cp", "x", "y"), "neither side is on a worker"),
+        (("cp", "x", "y"), "source and target are both local"),
         (("cp", "0:x"), "two paths are needed"),
         (("cp", "--all-workers", "x", "0:"), "--all-workers all of them"),
         (("forward", "6006", "--worker", "nine"), "nine"),

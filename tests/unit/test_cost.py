@@ -26,7 +26,7 @@ NOBODY_KNOWS = CostLine("moon", None, "no price is published", "")
 
 
 def test_a_node() -> None:
-    assert NODE.what == "node v3-8 in europe-west4-a"
+    assert NODE.item == "node v3-8 in europe-west4-a"
     assert NODE.per_hour == pytest.approx(8.8)
     assert (NODE.note, NODE.read, NODE.amount) == ("on demand", "mid-2026", "$8.80/h")
     accelerator = accelerator_type("v3-8")
@@ -36,7 +36,7 @@ def test_a_node() -> None:
 
 def test_several_nodes_that_may_be_taken_away() -> None:
     line = node_cost("v3-8", "europe-west4-a", capacity="spot", nodes=3)
-    assert line.what == "3 nodes v3-8 in europe-west4-a"
+    assert line.item == "3 nodes v3-8 in europe-west4-a"
     assert line.per_hour == pytest.approx(3 * 2.244)
     assert line.note == "spot, floats, $2.24/h each"
 
@@ -66,10 +66,10 @@ def test_a_machine_that_the_region_lacks_is_named_as_that() -> None:
 
 
 def test_a_controller_and_its_disk() -> None:
-    assert CONTROLLER.what == "controller n1-standard-1 in europe-west4-a"
+    assert CONTROLLER.item == "controller n1-standard-1 in europe-west4-a"
     assert CONTROLLER.per_hour == pytest.approx(0.052292)
     assert CONTROLLER.amount == "$0.0523/h"
-    assert BOOT_DISK.what == "controller's disk, 50 GB pd-standard"
+    assert BOOT_DISK.item == "controller's disk, 50 GB pd-standard"
     assert BOOT_DISK.per_hour == pytest.approx(50 * 0.044 / 730)
     assert BOOT_DISK.note == "$0.044 per GB per month"
     spot, _ = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50, spot=True)
@@ -78,10 +78,10 @@ def test_a_controller_and_its_disk() -> None:
 
 def test_data_disks() -> None:
     line = disk_cost("pd-balanced", 1000, "europe-west4-a", count=2)
-    assert line.what == "2 data disks, 1,000 GB pd-balanced each"
+    assert line.item == "2 data disks, 1,000 GB pd-balanced each"
     assert line.per_hour == pytest.approx(2 * 1000 * 0.11 / 730)
     general = disk_cost("hyperdisk-balanced", 100, "europe-west4-a")
-    assert general.note == "$0.08 per GB per month, a general figure"
+    assert general.note == "$0.08 per GB per month, same price for all regions"
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_storage_is_charged_by_the_gb_and_month(
     bytes_stored: int, what: str, gigabytes: float
 ) -> None:
     line = storage_cost("EUROPE-WEST4", bytes_stored)
-    assert line.what == what
+    assert line.item == what
     assert line.per_hour == pytest.approx(gigabytes * 0.02 / 730)
     assert line.note == "$0.02 per GB per month"
 
 
 def test_addresses() -> None:
-    assert address_cost().what == "external address"
+    assert address_cost().item == "external address"
     assert address_cost(4).per_hour == pytest.approx(0.02)
     assert address_cost(4).note == "on demand, $0.005/h each"
     assert address_cost(4, spot=True).per_hour == pytest.approx(0.01)

@@ -141,7 +141,7 @@ def test_ssh_key_that_cannot_be_read_or_created(
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     finding = machine_finding(None)
     assert finding.state in (CheckState.OK, CheckState.WARNING)
-    assert "created on first use" in finding.told
+    assert "created on first use" in finding.message
     assert not (tmp_path / "config").exists(), "nothing is changed"
     (tmp_path / "file").write_text("", "utf-8")
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "file" / "below"))
@@ -154,7 +154,7 @@ def test_ssh_key_that_cannot_be_read_or_created(
         stack_of(tmp_path, f"tpu: {{type: v2-8}}\naccess: {{ssh_key: {wrong}}}")
     )
     assert finding.state is CheckState.PROBLEM
-    assert str(wrong) in finding.told
+    assert str(wrong) in finding.message
 
 
 # Values as on Google's page on resource locations, with allowed and denied locations.
@@ -281,7 +281,7 @@ def test_failed_check_reports_the_error() -> None:
         raise error from NotFound("x")
 
     check_finding = asyncio.run(run_checks([Check("a", refuse)], lambda finding: None)).findings[0]
-    assert (check_finding.told, check_finding.command, check_finding.exit_code) == (
+    assert (check_finding.message, check_finding.command, check_finding.exit_code) == (
         *("Permission denied: no", "command --now"),
         77,
     )

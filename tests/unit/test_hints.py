@@ -145,7 +145,7 @@ def test_the_table_is_whole() -> None:
 def assert_whole(one: KnownError) -> None:
     what = one.name or one.summary
     assert one.summary and one.summary[0].isupper() and one.summary[-1] != ".", what
-    assert one.why.endswith("."), what
+    assert one.cause.endswith("."), what
     assert one.hint_template, what
     assert COMMAND.search(one.hint({})) or "https://" in one.hint({}), what
     assert not re.search(r"[{}]|\[\[|\]\]", re.sub(r"\{\w+: \w+\}", "", one.hint({}))), what

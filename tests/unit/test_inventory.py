@@ -76,7 +76,7 @@ ACCOUNT = item("account")
     ],
 )
 def test_orphans_are_found(everything: list[InventoryItem], left: dict[str, str]) -> None:
-    reasons = {orphan.item.name: orphan.why for orphan in find_orphaned(everything)}
+    reasons = {orphan.item.name: orphan.reason for orphan in find_orphaned(everything)}
     assert reasons.keys() == left.keys()
     for name, reason in left.items():
         assert reason in reasons[name]

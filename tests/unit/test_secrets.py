@@ -99,7 +99,7 @@ def test_a_value_in_the_stack_file_is_refused_and_not_repeated(
     with pytest.raises(InvalidStack) as caught:
         load_stack(path)
     [told] = caught.value.diagnostics
-    assert (told.summary, told.where) == ("No source of a secret", f"{path}:5")
+    assert (told.summary, told.where) == ("Invalid secret source", f"{path}:5")
     assert TOKEN not in json.dumps(told.as_dict())
     assert "secrets: {HF_TOKEN: env}" in told.hint
 

@@ -62,7 +62,7 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
         (
             NAMED + "tpu: {type: tpu7x-8}\n",
-            ("TPU type outside the TPU API", "2"),
+            ("TPU type not in the TPU API", "2"),
         ),
         (
             NAMED + "tpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
@@ -70,11 +70,11 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         ),
         (
             NAMED + "tpu:\n  type: v3-8\n  runtime: tpu-vm-tf-2.18.0-pjrt-v5e-and-v6\n",
-            ("Runtime does not fit the type", "4"),
+            ("Runtime incompatible with TPU type", "4"),
         ),
         (
             NAMED + "tpu:\n  type: v3-32\n  runtime: tpu-vm-tf-2.16.1-pjrt\n",
-            ("Runtime does not fit the type", "4"),
+            ("Runtime incompatible with TPU type", "4"),
         ),
         (MINIMAL + "bucket: {location: asia-east1}\n", ("Bucket outside the TPU's region", "3")),
         (MINIMAL + "job: {workers: [0, 1]}\n", ("No such worker", "3")),
@@ -84,21 +84,21 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         (MINIMAL + "limits: {idle: soon}\n", ("Invalid value", "3")),
         (MINIMAL + "labels: {A: b}\n", ("Invalid value", "3")),
         (MINIMAL + "labels: {a: B}\n", ("Invalid value", "3")),
-        (MINIMAL + "labels: {tpuctl-stack: b}\n", ("Label is tpuctl's own", "3")),
+        (MINIMAL + "labels: {tpuctl-stack: b}\n", ("Reserved label", "3")),
         (MINIMAL + "controller: {disk_gb: 5}\n", ("Invalid value", "3")),
         (MINIMAL + "controller: {scopes: x}\n", ("Invalid value", "3")),  # told once
-        ("project: [\n", ("Stack file is not valid YAML", "2")),
+        ("project: [\n", ("Invalid YAML in stack file", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
-        (MINIMAL + "tpu: {type: v2-8}\n", ("Repeated key", "3")),  # YAML would take the last
-        (MINIMAL + "bucket: {keep: true, keep: false}\n", ("Repeated key", "3")),
+        (MINIMAL + "tpu: {type: v2-8}\n", ("Duplicate key", "3")),  # YAML would take the last
+        (MINIMAL + "bucket: {keep: true, keep: false}\n", ("Duplicate key", "3")),
         (MINIMAL + "job: {workers: many}\n", ("Invalid value", "3")),  # neither kind, told once
         (MINIMAL + "job:\n  env:\n    A B: x\n", ("Invalid value", "5")),
         (MINIMAL + "limits: {max_hours: .inf}\n", ("Invalid value", "3")),
-        (MINIMAL + "bucket: &b {x: *b}\n", ("Alias in a stack file", "3")),  # would never end
-        (MINIMAL + "x: " + "[" * 3000, ("Stack file is not valid YAML", "3")),
-        ("stack: " + "9" * 5000 + "\n" + MINIMAL, ("Stack file is not valid YAML", "tpuctl.yaml")),
-        ("stack: 2024-13-01\n" + MINIMAL, ("Stack file is not valid YAML", "tpuctl.yaml")),
+        (MINIMAL + "bucket: &b {x: *b}\n", ("YAML alias in stack file", "3")),  # would never end
+        (MINIMAL + "x: " + "[" * 3000, ("Invalid YAML in stack file", "3")),
+        ("stack: " + "9" * 5000 + "\n" + MINIMAL, ("Invalid YAML in stack file", "tpuctl.yaml")),
+        ("stack: 2024-13-01\n" + MINIMAL, ("Invalid YAML in stack file", "tpuctl.yaml")),
     ],
 )
 def test_each_mistake_is_told_by_place(
@@ -143,7 +143,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "Invalid value",
         "Unknown key",
         "Missing key",
-        "No source of a secret",
+        "Invalid secret source",
     }
 
 
@@ -265,7 +265,7 @@ def test_names_of_buckets_are_taken(tmp_path: Path, name: str) -> None:
 
 def test_a_derived_name_that_no_bucket_can_have_is_refused(tmp_path: Path) -> None:
     text = "stack: google-bert\n" + MINIMAL
-    assert [one for one, _ in problems(tmp_path, text)] == ["Bucket name not valid"]
+    assert [one for one, _ in problems(tmp_path, text)] == ["Invalid bucket name"]
     assert load_stack(write(tmp_path, text + "bucket: {name: mine}\n")).bucket == "mine"
 
 
@@ -310,4 +310,4 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
         with pytest.raises(InvalidStack) as caught:
             load_stack(path)
         (found,) = caught.value.diagnostics
-        assert (found.summary, why in found.detail) == ("Stack file cannot be read", True)
+        assert (found.summary, why in found.detail) == ("Cannot read stack file", True)

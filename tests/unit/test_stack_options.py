@@ -20,7 +20,7 @@ def load(folder: Path, text: str) -> Stack:
 @pytest.mark.parametrize(
     ("text", "summary", "line"),
     [
-        ("tpu: {type: v5litepod-8, kind: node}", "Type is no TPU node", 3),
+        ("tpu: {type: v5litepod-8, kind: node}", "TPU type not available as TPU node", 3),
         ("tpu: {type: v3-8, kind: node, runtime: 2.12.9}", "Unknown runtime", 3),
         ("tpu: {type: v3-8, kind: node, queue: true}", "Not for TPU nodes", 3),
         ("tpu: {type: v3-8, kind: node, capacity: spot}", "Not for TPU nodes", 3),
@@ -35,18 +35,18 @@ def load(folder: Path, text: str) -> Stack:
             4,
         ),
         ("tpu: {type: v3-8}\nnetwork: {node_range: 10.0.0.0/29}", "Only for TPU nodes", 4),
-        ("tpu: {type: v4-32, topology: 2x2x1}", "Topology does not fit the type", 3),
-        ("tpu: {type: v4-32, topology: wide}", "Topology does not fit the type", 3),
+        ("tpu: {type: v4-32, topology: 2x2x1}", "Topology incompatible with TPU type", 3),
+        ("tpu: {type: v4-32, topology: wide}", "Topology incompatible with TPU type", 3),
         ("tpu: {type: v5litepod-8, capacity: flex-start}", "Flex-start without a duration", 3),
         (
             "tpu: {type: v5litepod-8, capacity: flex-start, queue: true}",
             "Flex-start without a duration",
             3,
         ),
-        ("tpu: {type: v5litepod-8, queue: {run_for: 4h}}", "Duration without flex-start", 3),
+        ("tpu: {type: v5litepod-8, queue: {run_for: 4h}}", "Run duration without flex-start", 3),
         (
             "tpu: {type: v5litepod-8, capacity: flex-start, queue: {run_for: 8d}}",
-            "Run is too long",
+            "Run duration too long",
             3,
         ),
         (
@@ -61,7 +61,7 @@ def load(folder: Path, text: str) -> Stack:
         ),
         (
             "tpu: {type: v3-8, capacity: flex-start, queue: {run_for: 4h}}",
-            "Flex-start is not offered",
+            "Flex-start not available",
             3,
         ),
         (
@@ -76,7 +76,7 @@ def load(folder: Path, text: str) -> Stack:
         ("tpu: {type: v3-8, queue: {valid_until: '2026-99-31T18:00:00Z'}}", "Invalid value", 3),
         (
             "tpu: {type: v3-8, queue: {nodes: 2}, data_disks: [{size_gb: 20}]}",
-            "Disk cannot be shared for writing",
+            "Disk cannot be shared read-write",
             3,
         ),
         (
@@ -84,13 +84,13 @@ def load(folder: Path, text: str) -> Stack:
             "No such worker",
             4,
         ),
-        ("tpu: {type: v3-8, data_disks: [{}]}", "Disk neither named nor sized", 3),
+        ("tpu: {type: v3-8, data_disks: [{}]}", "Invalid data disk", 3),
         (
             "tpu: {type: v3-8, data_disks: [{name: a, size_gb: 20}]}",
-            "Disk neither named nor sized",
+            "Invalid data disk",
             3,
         ),
-        ("tpu: {type: v3-32, data_disks: [{name: a}]}", "Disk cannot be shared for writing", 3),
+        ("tpu: {type: v3-32, data_disks: [{name: a}]}", "Disk cannot be shared read-write", 3),
         ("tpu: {type: v3-8, startup_script: none.sh}", "No such file", 3),
         (
             "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}",
@@ -111,7 +111,7 @@ def test_what_does_not_go_together(tmp_path: Path, text: str, summary: str, line
 def test_a_parent_is_for_a_new_project(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text("project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n", "utf-8")
-    with pytest.raises(InvalidStack, match="Parent without a new project"):
+    with pytest.raises(InvalidStack, match="Parent of an existing project"):
         load_stack(path)
 
 

@@ -88,7 +88,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
     except InvalidStack as error:
         finding = failed(FILE, error)
         hint = f"{finding.hint}\nSee all problems:\n    tpuctl check".strip()
-        return None, Finding(FILE, CheckState.PROBLEM, finding.told, hint, error.exit_code)
+        return None, Finding(FILE, CheckState.PROBLEM, finding.message, hint, error.exit_code)
     tpu = stack.file.tpu
     nodes = f"{len(stack.nodes)} x " if len(stack.nodes) > 1 else ""
     where = f"{', '.join(stack.zones)}, {tpu.capacity}"

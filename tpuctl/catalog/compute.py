@@ -142,5 +142,5 @@ def traffic_price(origin: str, destination: str) -> Rate | None:
 
 
 def _continent(location: str) -> str | None:
-    prefixes = [one for one in _data()["continents"] if location.startswith(one)]
+    prefixes = [prefix for prefix in _data()["continents"] if location.startswith(prefix)]
     return str(_data()["continents"][max(prefixes, key=len)]) if prefixes else None

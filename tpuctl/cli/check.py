@@ -441,4 +441,4 @@ def _require_alone(code: str, *, is_alone: bool) -> None:
 
 
 def _conflict(detail: str, where: str) -> Usage:
-    return Usage("Options contradict", detail, hint="Leave one of them out.", where=where)
+    return Usage("Conflicting options", detail, hint="Leave one of them out.", where=where)

@@ -237,7 +237,7 @@ def _write(
     state.command = f"ci {name}"
     if to_stdout and output is not None:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             "--print writes no file, --output names one",
             hint="Leave one of them out.",
             where="--print",

@@ -84,7 +84,7 @@ def _role(state: State, project: str) -> int:
 
     if project:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             "what a role needs depends on the stack file, which --project stands in for",
             hint="Leave --project out:\n    tpuctl doctor --role",
             where="--project",

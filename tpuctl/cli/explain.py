@@ -74,7 +74,7 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
 
     if error is not None and job:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"--error explains a text, {job} is a job",
             hint="Ask for one of them:\n    tpuctl explain --error TEXT\n    tpuctl explain JOB",
             where="--error",

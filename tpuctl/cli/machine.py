@@ -189,8 +189,8 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
         del words[0]
         if all_workers or words[:1] == ["--all-workers"]:
             raise Usage(
-                "Options contradict",
-                f"{worker} names one worker, --all-workers all of them",
+                "Conflicting options",
+                f"{worker} selects one worker, --all-workers selects all",
                 hint="For example\n    tpuctl ssh --all-workers -- uptime",
                 where="--all-workers",
             )

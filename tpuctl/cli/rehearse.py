@@ -157,7 +157,7 @@ def _reject_options(options: Mapping[str, object], problem: str) -> None:
     for option, value in options.items():
         if value:
             raise Usage(
-                "Options contradict",
+                "Conflicting options",
                 f"{option} {problem}",
                 hint=f"Leave out {option} or --compile."
                 if "alone" not in problem

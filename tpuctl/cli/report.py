@@ -62,7 +62,7 @@ def report(
     if is_stdout and (browser or state.json):
         other = "--open" if browser else "--json"
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"{other} needs a file; --output - writes to stdout",
             hint="Name a file with --output.",
             where="--output",

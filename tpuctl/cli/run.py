@@ -126,7 +126,7 @@ def _validate_options(*, down: bool, detach: bool) -> None:
     """Raises Usage for options that contradict each other."""
     if down and detach:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             "with --detach nobody waits for the job's end, after which --down takes the stack away",
             hint="Leave --detach out. Or leave --down out: with limits.idle in the stack file the "
             "machines delete themselves some time after the job.",

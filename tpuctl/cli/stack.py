@@ -281,7 +281,7 @@ def _refuse_stack_file(context: typer.Context, others: str) -> None:
         from tpuctl.errors import Usage
 
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"{others} stand in for a stack file",
             hint="Leave --stack-file out, or the others.",
             where="--stack-file",

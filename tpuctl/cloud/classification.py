@@ -70,7 +70,7 @@ def classify(
     context = {**(facts or {}), **extract_facts(message, subject)}
     if facts and "project" in facts:  # texts name its number
         context["project"] = facts["project"]
-    detail = f"{subject}: {text or 'Google gave no reason'}\n{known_error.why}"
+    detail = f"{subject}: {text or 'Google gave no reason'}\n{known_error.cause}"
     error_class = _error_class(known_error)
     if error_class is Conflict and (status == "ALREADY_EXISTS" or EXISTS in reasons):
         error_class = AlreadyExists

@@ -1,4 +1,4 @@
-"""What to do next about the state that a stack is in."""
+"""Suggests the next command for a stack's state."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ STOPPED_STATES = ("STOPPED", "SUSPENDED", "TERMINATED")
 
 @dataclass(frozen=True)
 class Advice:
-    """What is so, and the command of tpuctl's that does something about it."""
+    """A finding, and the tpuctl command that acts on it."""
 
     text: str
     command: Literal["up", "down"]
 
 
 def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
-    """About everything of one stack, the most important first."""
+    """Advice for one stack, most important first."""
     if not items:
-        return (Advice("Nothing of it exists. To bring it up:", "up"),)
-    machines = [one for one in items if one.kind_class.is_machine]
-    if not machines and any(one.kind != "bucket" for one in items):
-        return (Advice("No machine of it is left, but other things are. To remove them:", "down"),)
+        return (Advice("The stack does not exist. To create it:", "up"),)
+    machines = [item for item in items if item.kind_class.is_machine]
+    if not machines and any(item.kind != "bucket" for item in items):
+        return (
+            Advice("The stack has no machines left, but other resources. To delete them:", "down"),
+        )
     if not machines:
-        return (Advice("Nothing of it runs. To bring it up:", "up"),)
-    advised = [(one, advice) for one in machines if (advice := _state_advice(one)) is not None]
-    repaired_zones = {one.zone for one, _ in advised}  # what stands beside it is used again then
+        return (Advice("The stack is not running. To create it:", "up"),)
+    advised = [
+        (machine, advice) for machine in machines if (advice := _state_advice(machine)) is not None
+    ]
+    repaired_zones = {machine.zone for machine, _ in advised}  # resources there will be used again
     more = [
-        Advice(f"{orphan.item.address}: {orphan.why}. To remove what is not used:", "up")
+        Advice(f"{orphan.item.address}: {orphan.reason}. To delete unused resources:", "up")
         for orphan in find_orphaned(items)
         if orphan.item.zone not in repaired_zones
     ]
-    if all(one.kind == "controller" for one in machines):
-        more = [Advice("The controller has no TPU beside it. To make one:", "up")]
+    if all(machine.kind == "controller" for machine in machines):
+        more = [Advice("The controller has no TPU. To create one:", "up")]
     return tuple(dict.fromkeys([*(advice for _, advice in advised), *more]))
 
 
@@ -47,13 +51,13 @@ def _state_advice(item: InventoryItem) -> Advice | None:
     if item.kind == "queued":
         if item.state in DEAD_STATES:
             return Advice(
-                f"Request {item.name} is {item.state} and holds quota. To ask again:", "up"
+                f"Request {item.name} is {item.state} and uses quota. To request again:", "up"
             )
         if item.state in WAITING_STATES:
-            return Advice(f"Request {item.name} still waits. To wait with it:", "up")
+            return Advice(f"Request {item.name} is still waiting. To wait for it:", "up")
         return None
     if item.kind_class.is_tpu and item.state in DEAD_STATES:
-        return Advice(f"Node {item.name} is {item.state}. To make it anew:", "up")
+        return Advice(f"Node {item.name} is {item.state}. To recreate it:", "up")
     if item.state in STOPPED_STATES:
         label = "Controller" if item.kind == "controller" else "Node"
         return Advice(f"{label} {item.name} is {item.state}. To start it:", "up")

@@ -1,4 +1,4 @@
-"""The tries at one job: where each ran, why another followed, and how many more may."""
+"""Attempts of a job: where each ran, why the next one followed, and the remaining retries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Attempt", "Placement", "Retries", "Retry", "Verdict", "retries_left"]
 
-Retry = Literal["preemption", "infrastructure", "failure"]  # each with a budget of its own
+Retry = Literal["preemption", "infrastructure", "failure"]  # each has its own budget
 
 
 class Retries(BaseModel):
-    """How often a job is tried again, by what ended the attempt before."""
+    """Maximum number of restarts of a job, by the cause of the failure."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,29 +39,30 @@ class Retries(BaseModel):
 
 
 class Placement(BaseModel):
-    """The machines that an attempt was started on, distinguished from others of the same names."""
+    """The machines that an attempt was started on, distinguished from later ones of the same
+    name."""
 
     model_config = ConfigDict(frozen=True)
 
     zone: str
     node: str
     node_ids: tuple[str, ...] = Field((), description="IDs of all nodes, which are never reused.")
-    created: datetime | None = Field(None, description="When the first of them was created.")
-    down_count: int = Field(0, description="How often `down` had run on the stack by then.")
+    created: datetime | None = Field(None, description="Creation time of the first node.")
+    down_count: int = Field(0, description="Number of times `down` had run on the stack by then.")
 
 
 class Verdict(BaseModel):
-    """`attempts/<n>/verdict.json`: why attempt n is to be followed by another.
+    """`attempts/<n>/verdict.json`: why attempt n is followed by another.
 
-    Written once, before anything is done about it: what is done hides what has happened.
+    Written once, before recovery starts, since recovery hides what has happened.
     """
 
     model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
     kind: Retry
-    name: str = Field(description="The class of failure, in one word.")
-    cause: str = Field(description="In a sentence.")
+    name: str = Field(description="Failure class, in one word.")
+    cause: str = Field(description="The cause in a sentence.")
     hint: str = ""
     worker: int | None = None
     detail: str = ""
@@ -70,9 +71,9 @@ class Verdict(BaseModel):
 
 
 class Attempt(BaseModel):
-    """`attempts/<n>/attempt.json`, of n = 2 and later: written once, by whoever starts it.
+    """`attempts/<n>/attempt.json`, for n >= 2: written once, by the program that starts it.
 
-    Of several who would, the one that wrote it does; the others follow that attempt.
+    If several programs try, the one that wrote it starts the attempt; the others follow it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -80,10 +81,10 @@ class Attempt(BaseModel):
     version: Literal[1] = 1
     number: int = Field(ge=2)
     placement: Placement
-    verdict: Verdict = Field(description="What ended the attempt before.")
+    verdict: Verdict = Field(description="What ended the previous attempt.")
     started: datetime
     started_by: str = ""
-    claim: str = Field("", description="Random: no two writers' are alike.")
+    claim: str = Field("", description="Random, unique per writer.")
 
     @property
     def since(self) -> str:
@@ -91,7 +92,7 @@ class Attempt(BaseModel):
 
 
 def retries_left(retries: Retries, attempts: Iterable[Attempt]) -> dict[Retry, int]:
-    """What is left of each budget after these attempts."""
+    """The remaining retries per cause after these attempts."""
     used = Counter(attempt.verdict.kind for attempt in attempts)
     kinds: tuple[Retry, ...] = ("preemption", "infrastructure", "failure")
     return {kind: max(0, retries.of(kind) - used[kind]) for kind in kinds}

@@ -1,4 +1,4 @@
-"""What somebody is ready to pay: `20/day`, `5/8h`, or a sum alone, in US dollars."""
+"""Budgets in US dollars: `20/day`, `5/8h`, or a plain amount."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpuctl.catalog import HOURS_PER_MONTH, dollars
 
 __all__ = ["FORMS", "Budget", "parse_budget"]
 
-FORMS = "SUM/TIME in US dollars, as 20/day, 5/8h or 300/month; or a sum alone, as 50"
+FORMS = "AMOUNT/PERIOD in US dollars, such as 20/day, 5/8h or 300/month; or AMOUNT, such as 50"
 HOURS = {"hour": 1.0, "day": 24.0, "week": 168.0, "month": float(HOURS_PER_MONTH)}
 SHORT = {"h": "hour", "d": "day", "w": "week"}
 SUM = re.compile(r"\$?(\d+(?:\.\d+)?|\.\d+)")
@@ -18,37 +18,37 @@ TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)?([a-z]+)")
 
 @dataclass(frozen=True)
 class Budget:
-    """A sum, and for how many hours it is to last, where that was said."""
+    """An amount, and the number of hours it must last, if given."""
 
     sum: float
     hours: float | None = None
-    period: str = ""  # as it was said: "day", "8h"
+    period: str = ""  # as typed: "day", "8h"
 
     @property
     def per_hour(self) -> float | None:
         return None if self.hours is None else self.sum / self.hours
 
     def allows(self, per_hour: float) -> bool:
-        """Whether it pays for the whole time; a sum alone pays for anything a while."""
+        """Whether it covers the whole period; always true without a period."""
         return self.hours is None or per_hour * self.hours <= self.sum * (1 + 1e-9)
 
     def hours_of(self, per_hour: float) -> float:
-        """How long the sum lasts."""
+        """How many hours the amount lasts."""
         return self.sum / per_hour
 
     @property
     def is_named(self) -> bool:
-        """Whether the time is an hour, a day, a week or a month."""
+        """Whether the period is an hour, a day, a week or a month."""
         return self.period in HOURS
 
     @property
     def amount(self) -> str:
-        """The sum alone, as it is shown."""
+        """The formatted amount, without the period."""
         return dollars(self.sum)
 
     @property
     def expression(self) -> str:
-        """As one would type it again."""
+        """The budget as typed on the command line."""
         return f"{self.sum:g}" + (f"/{self.period}" if self.period else "")
 
     def __str__(self) -> str:
@@ -56,14 +56,14 @@ class Budget:
 
     @property
     def period_text(self) -> str:
-        """The time in words: `a day`, `an hour`, `for 8h`; empty for a sum alone."""
+        """The period in words: `a day`, `an hour`, `for 8h`; empty without a period."""
         if not self.is_named:
             return f"for {self.period}" if self.period else ""
         return f"{'an' if self.period == 'hour' else 'a'} {self.period}"
 
 
 def parse_budget(text: str) -> Budget | None:
-    """None for what is none: nothing, less than nothing, or for no time."""
+    """Parse a budget; None if it is invalid, or the amount or period is zero."""
     amount, slash, time = text.strip().lower().replace(" ", "").partition("/")
     match = SUM.fullmatch(amount)
     if match is None or not float(match[1]):

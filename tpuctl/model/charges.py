@@ -1,8 +1,7 @@
-"""What the things that exist cost: an hour now, and since they were made.
+"""Costs of existing resources: per hour, and since their creation.
 
-A thing's age times its price is what it cost so far, as if it had been charged from the start:
-a node that was stopped for a while cost less. When one was preempted nobody can be asked any
-more, so that its cost is unknown, never nothing.
+The cost so far is age times price, as if charged from the start: less for a node that was stopped
+for a while. When a preempted node ended is unknown, so its cost is unknown, never zero.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ __all__ = ["Charge", "charge_of", "charges_of", "hourly", "is_charged", "so_far"
 
 @dataclass(frozen=True)
 class Charge:
-    """One thing with its cost in US dollars; None where it is unknown."""
+    """An item with its cost in US dollars; None if unknown."""
 
     item: InventoryItem
-    per_hour: float | None  # now: 0 for what is stopped
+    per_hour: float | None  # now; 0 if stopped
     so_far: float | None
-    hours: float  # since it was made
+    hours: float  # since creation
     note: str  # "on demand", "$0.02 per GB per month", "not charged while STOPPED"
     read: str  # the date of the price; empty where none is known
 
 
 def is_charged(item: InventoryItem) -> bool:
-    """Whether it costs money as it is: what is stopped or preempted does not."""
+    """Whether the item is charged in its current state."""
     return item.is_billable and not _is_uncharged(item)
 
 
 def charges_of(items: Iterable[InventoryItem], now: datetime | None = None) -> tuple[Charge, ...]:
-    """Of everything that can be charged, in the same order."""
+    """Charges of all billable items, in the same order."""
     charges = (charge_of(item, now) for item in items)
     return tuple(charge for charge in charges if charge is not None)
 
 
 def charge_of(item: InventoryItem, now: datetime | None = None) -> Charge | None:
-    """Of one thing; None where it costs nothing itself.
+    """The charge of an item; None if it costs nothing itself.
 
-    A bucket's depends on what it holds, which is not asked: only its rate.
+    For a bucket only its rate: its size is not queried.
     """
     line = item.cost
     if line is None:
@@ -65,12 +64,12 @@ def _is_uncharged(item: InventoryItem) -> bool:
 
 
 def hourly(charges: Iterable[Charge]) -> tuple[float, bool]:
-    """The sum of what is known, and whether all of it is. Buckets stand apart."""
+    """The sum of known hourly prices, and whether all are known. Without buckets."""
     prices = [charge.per_hour for charge in charges if charge.item.kind != "bucket"]
     return sum(price for price in prices if price is not None), None not in prices
 
 
 def so_far(charges: Iterable[Charge]) -> tuple[float, bool]:
-    """Like `hourly`, since each thing was made."""
+    """Like `hourly`, for the cost since creation."""
     sums = [charge.so_far for charge in charges if charge.item.kind != "bucket"]
     return sum(amount for amount in sums if amount is not None), None not in sums

@@ -1,4 +1,4 @@
-"""The sides of a copy as they are typed: a path here, or one on workers."""
+"""Parses the paths of `tpuctl cp`: local, or on workers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FORMS = (
 
 @dataclass(frozen=True)
 class CopyPath:
-    """A path, relative to the user's home where it is on workers."""
+    """A path; on workers relative to the user's home."""
 
     path: str
     is_remote: bool = False
-    worker: int | None = None  # None of a remote path: on every worker
+    worker: int | None = None  # None in a remote path: every worker
 
     def __str__(self) -> str:
         if not self.is_remote:
@@ -37,7 +37,7 @@ class CopyPath:
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """A copy between this machine and workers, in one of the two directions."""
+    """A copy between this machine and workers, in one direction."""
 
     sources: tuple[str, ...]
     target: str
@@ -46,13 +46,13 @@ class CopyRequest:
 
 
 def parse_worker(text: str) -> int | None:
-    """The number of `3`, `worker3` or `worker-3`; None of anything else."""
+    """The index in `3`, `worker3` or `worker-3`; None for anything else."""
     match = _NUMBER.fullmatch(text)
     return int(match[1]) if match else None
 
 
 def parse_path(text: str) -> CopyPath:
-    """`0:data` is on worker 0, `:data` on all; what has a slash before the colon is here."""
+    """`0:data` is on worker 0, `:data` on all; with a slash before the colon it is local."""
     match = _PATH.fullmatch(text)
     if match is None:
         return CopyPath(text)
@@ -62,21 +62,23 @@ def parse_path(text: str) -> CopyPath:
 
 
 def parse_copy(paths: Sequence[str], *, all_workers: bool) -> CopyRequest:
-    """What a command line asks to copy. Raises Usage where it does not say that clearly."""
+    """Parse the arguments of a copy. Raises Usage if they are ambiguous."""
     if len(paths) < 2:
-        raise Usage("Nothing to copy to", "two paths are needed, from and to", hint=FORMS)
+        raise Usage("Missing target path", "specify a source and a target path", hint=FORMS)
     *sources, target = (parse_path(path) for path in paths)
     if any(not path.path and not path.is_remote for path in (*sources, target)):
-        raise Usage("Empty path", "a path here has no letters", hint=FORMS)
+        raise Usage("Empty path", "a local path is empty", hint=FORMS)
     remote = {source.is_remote for source in sources}
     if remote == {target.is_remote}:
-        where = "both sides are on workers" if target.is_remote else "neither side is on a worker"
+        side = "on workers" if target.is_remote else "local"
         listed = " ".join(paths)
-        raise Usage("Unclear what to copy where", f"{listed}: {where}", hint=FORMS)
+        raise Usage(
+            "Ambiguous copy direction", f"{listed}: source and target are both {side}", hint=FORMS
+        )
     if len(remote) > 1:
         mixed = next(str(source) for source in sources if source.is_remote == target.is_remote)
         raise Usage(
-            "Unclear what to copy where",
+            "Ambiguous copy direction",
             f"{mixed} is on the same side as {target}, the others are not",
             hint=FORMS,
         )
@@ -92,19 +94,19 @@ def _single_worker(workers: set[int | None], *, all_workers: bool) -> int | None
         if workers != {None}:
             (worker,) = sorted(number for number in workers if number is not None)[:1]
             raise Usage(
-                "Options contradict",
-                f"{worker}: names one worker, --all-workers all of them",
+                "Conflicting options",
+                f"{worker}: selects one worker, --all-workers selects all",
                 hint=FORMS,
                 where="--all-workers",
             )
         return None
     if None in workers:
-        raise Usage("No worker named", "before the colon stands no worker", hint=FORMS)
+        raise Usage("Missing worker", "there is no worker before the colon", hint=FORMS)
     if len(workers) > 1:
         listed = ", ".join(
-            str(number) for number in sorted(one for one in workers if one is not None)
+            str(number) for number in sorted(worker for worker in workers if worker is not None)
         )
         raise Usage(
-            "Several workers named", f"workers {listed}", hint="Copy from one after the other."
+            "More than one worker", f"workers {listed}", hint="Copy from one worker at a time."
         )
     return next(iter(workers))

@@ -1,7 +1,7 @@
-"""What a stack costs: a line for each thing that is charged, their sum, and what was spent.
+"""The cost of a stack: a line per charged item, their sum, and the cost over time.
 
-Every builder takes plain words and numbers and returns a value; nothing is asked of a cloud.
-A price that nobody published is None, shown as `unknown`, and never counts as nothing.
+Pure functions of names and numbers; nothing is queried from a cloud. An unpublished price is None,
+shown as `unknown`, and never counts as zero.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class CostLine:
-    """One thing that is charged, as long as it exists."""
+    """An item that is charged while it exists."""
 
-    what: str  # "node v3-8 in europe-west4-a"
-    per_hour: float | None  # US dollars; None: no price is known
+    item: str  # "node v3-8 in europe-west4-a"
+    per_hour: float | None  # US dollars; None: unknown
     note: str  # "on demand"
     read: str  # the date of the price; empty where none is known
 
@@ -63,28 +63,28 @@ class CostLine:
         return UNKNOWN if self.per_hour is None else f"{dollars(self.per_hour)}/h"
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.amount} ({self.note})"
+        return f"{self.item}: {self.amount} ({self.note})"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Lines and their sum."""
+    """Cost lines and their sum."""
 
     lines: tuple[CostLine, ...]
 
     @property
     def per_hour(self) -> float | None:
-        """The sum of what is known; None when no price of any line is."""
+        """The sum of the known prices; None if none is known."""
         return spent(self.lines, 1)
 
     @property
     def per_month(self) -> float | None:
-        """For 730 hours, without discounts for sustained use."""
+        """For 730 hours, without sustained use discounts."""
         return spent(self.lines, HOURS_PER_MONTH)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the price of every line is known."""
+        """Whether the prices of all lines are known."""
         return not self.unknown
 
     @property
@@ -99,23 +99,23 @@ class Cost:
 
     @property
     def amount(self) -> str:
-        """`$8.87/h`, `at least $8.87/h` where a price is missing, or `unknown`."""
+        """`$8.87/h`, `at least $8.87/h` if a price is missing, or `unknown`."""
         if self.per_hour is None:
             return UNKNOWN
         least = "" if self.is_complete else "at least "
         return f"{least}{dollars(self.per_hour)}/h"
 
     def __str__(self) -> str:
-        """A line each, and the sum with the date of the prices."""
+        """All lines, and the sum with the date of the prices."""
         dated = f", prices of {self.read}" if self.read else ""
-        return "\n".join([*(str(line) for line in self.lines), f"in all: {self.amount}{dated}"])
+        return "\n".join([*(str(line) for line in self.lines), f"total: {self.amount}{dated}"])
 
 
 def spent(lines: Iterable[CostLine], hours: float) -> float | None:
-    """What these lines cost in so many hours, as far as prices are known.
+    """The cost of these lines over `hours`, as far as prices are known.
 
-    None when there are lines and no price of any is known. Things of different ages are
-    added up by calling this for each age.
+    None if there are lines and none has a known price. For items of different ages, call it for
+    each age.
     """
     prices = [line.per_hour for line in lines]
     known_prices = [price for price in prices if price is not None]
@@ -123,7 +123,7 @@ def spent(lines: Iterable[CostLine], hours: float) -> float | None:
 
 
 def affordable_seconds(limit: float, per_hour: float) -> float:
-    """How long something may exist until it has cost that much."""
+    """After how many seconds the cost reaches the limit."""
     return limit / per_hour * 3600
 
 
@@ -134,7 +134,7 @@ def node_cost(
     capacity: Capacity = "on-demand",
     nodes: int = 1,
 ) -> CostLine:
-    """Of the stack's nodes, which are alike."""
+    """Cost of the stack's identical nodes."""
     accelerator_type_ = (
         accelerator_type(accelerator) if isinstance(accelerator, str) else accelerator
     )
@@ -151,7 +151,8 @@ def controller_cost(
     disk_type: str = "pd-standard",
     spot: bool = False,
 ) -> tuple[CostLine, CostLine]:
-    """Of the controller and of its boot disk, which is charged while the machine is stopped too."""
+    """Cost of the controller and its boot disk, which is charged even while the machine is
+    stopped."""
     machine_type_ = machine_type(machine)
     item = f"controller {machine} in {zone}"
     line = machine_cost(machine, zone, item=item, spot=spot)
@@ -163,7 +164,7 @@ def controller_cost(
 
 
 def machine_cost(machine: str, zone: str, *, item: str, spot: bool = False) -> CostLine:
-    """Of a machine without its disks."""
+    """Cost of a machine without its disks."""
     machine_type_ = machine_type(machine)
     price = machine_price(machine_type_, region_of(zone), spot=spot) if machine_type_ else None
     return _priced(item, item, price, 1)
@@ -172,28 +173,28 @@ def machine_cost(machine: str, zone: str, *, item: str, spot: bool = False) -> C
 def disk_cost(
     disk_type: str, size_gb: int, zone: str, *, count: int = 1, item: str = "data disk"
 ) -> CostLine:
-    """Of disks of one kind, for all of their size, used or not."""
+    """Cost of identical disks, for their full size, used or not."""
     shape = f"{size_gb:,} GB {disk_type}"
     name = f"{item}, {shape}" if count == 1 else f"{count} {item}s, {shape} each"
     return _monthly(name, disk_price(disk_type, region_of(zone)), size_gb * count)
 
 
 def storage_cost(location: str, bytes_stored: int = 0) -> CostLine:
-    """Of what a bucket holds. Operations and traffic are charged besides."""
+    """Cost of a bucket's contents. Operations and traffic are charged separately."""
     size = bytes_stored / GB
     holds = "empty" if not bytes_stored else f"{size:,.1f} GB" if size >= 0.05 else "<0.1 GB"
     return _monthly(f"bucket in {location.lower()}, {holds}", storage_price(location), size)
 
 
 def address_cost(count: int = 1, *, spot: bool = False) -> CostLine:
-    """Of external IPv4 addresses in use; `spot`: by spot machines."""
+    """Cost of external IPv4 addresses in use; `spot`: by spot machines."""
     return _priced(
         "external address", f"{count} external addresses", address_price(spot=spot), count
     )
 
 
 def with_addresses(line: CostLine, count: int, *, spot: bool) -> CostLine:
-    """Of a machine with its external addresses, where the price of the machine is known."""
+    """Add the cost of external addresses to a machine's, if its price is known."""
     if line.per_hour is None or not count:
         return line
     each = address_price(spot=spot)
@@ -203,9 +204,9 @@ def with_addresses(line: CostLine, count: int, *, spot: bool) -> CostLine:
 
 
 def egress_price(from_region: str, to_region: str) -> Rate | None:
-    """Of a GB read from a bucket at the first location by a machine at the second.
+    """Price of a GB that a machine in `to_region` reads from a bucket in `from_region`.
 
-    A rate of 0 says free, None that no price is known. `str()` of it: `$0.05 per GB`.
+    0 means free, None unknown. `str()` of it: `$0.05 per GB`.
     """
     return traffic_price(from_region, to_region)
 
@@ -221,5 +222,5 @@ def _priced(singular: str, plural: str, price: Price | None, count: int) -> Cost
 def _monthly(item: str, rate: Rate | None, size_gb: float) -> CostLine:
     if rate is None:
         return CostLine(item, None, "no price is published", "")
-    general = ", a general figure" if rate.is_general else ""
+    general = ", same price for all regions" if rate.is_general else ""
     return CostLine(item, rate.amount * size_gb / HOURS_PER_MONTH, f"{rate}{general}", rate.read)

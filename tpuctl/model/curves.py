@@ -1,4 +1,4 @@
-"""The numbers of a job over its steps, as its log tells them: lines that are one JSON object each.
+"""Training curves from a job's log, whose lines are JSON objects such as:
 
 {"step": 1200, "loss": 2.31, "tokens_per_second": 45210}
 """
@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 
 __all__ = ["Curve", "Curves"]
 
-MAX_LINE_BYTES = 1 << 16  # bytes of a line; longer ones tell nothing
-MAX_POINTS = 2_000  # points of a curve that are kept
+MAX_LINE_BYTES = 1 << 16  # bytes longer lines are ignored
+MAX_POINTS = 2_000  # kept per curve
 
 
 @dataclass
 class Curve:
-    """One number over the steps, thinned evenly where there are very many."""
+    """A metric over the steps, downsampled evenly if there are many."""
 
     name: str
-    points: list[tuple[int, float]] = field(default_factory=list)  # by step, each step once
+    points: list[tuple[int, float]] = field(default_factory=list)  # sorted by step, unique
     last: tuple[int, float] | None = None
-    non_finite: int = 0  # how many values were infinite or not a number
+    non_finite: int = 0  # number of infinite or NaN values
     _every: int = 1
     _seen: int = 0
 
     def add(self, step: int, value: float) -> None:
-        """Take a value. A step that was there already is done again: what came after it goes."""
+        """Add a value. A repeated step (after a restart) drops all later points."""
         if not math.isfinite(value):
             self.non_finite += 1
             return
@@ -43,33 +43,33 @@ class Curve:
 
     @property
     def all_points(self) -> list[tuple[int, float]]:
-        """The points, the last value among them."""
+        """The points, including the last value."""
         includes_last = not self.points or self.last is None or self.points[-1][0] >= self.last[0]
         return self.points if includes_last else [*self.points, self.last]  # type: ignore[list-item]
 
 
 class Curves:
-    """Collects curves from a log that is handed over piece by piece, in constant memory."""
+    """Collects curves from a log that is fed in chunks, in constant memory."""
 
     def __init__(self) -> None:
         self._curves: dict[str, Curve] = {}
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take further bytes of the log."""
+        """Add the next bytes of the log."""
         *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b"\0" * (MAX_LINE_BYTES + 1)  # no object begins so
+            self._rest = b"\0" * (MAX_LINE_BYTES + 1)  # not a JSON object
         for line in lines:
             self._take(line)
 
     def end(self) -> None:
-        """The log, or an attempt's, is over: what has no line end is a line too."""
+        """End of the log: also parse a last line without a newline."""
         self._take(self._rest)
         self._rest = b""
 
     def nonempty(self) -> tuple[Curve, ...]:
-        """Those with any point: the loss first, then in the order in which the log has them."""
+        """Curves with points: the loss first, then in the order of the log."""
         curves = [curve for curve in self._curves.values() if curve.points]
         return tuple(sorted(curves, key=lambda curve: curve.name != "loss"))
 

@@ -1,4 +1,4 @@
-"""What `doctor` found: a line for each thing that `up` and `run` need, and what mends it."""
+"""The findings of `doctor`: one per prerequisite of `up` and `run`, with the fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.errors import TpuctlError
 
 __all__ = ["DENIED", "CheckState", "Diagnosis", "Finding", "failed"]
 
-SETTING = re.compile(r"[a-z_]+: ")  # as in tpu: {kind: vm}
+SETTING = re.compile(r"[a-z_]+: ")  # a stack file setting, such as tpu: {kind: vm}
 DENIED = 77  # permission, billing, an API or an organization policy: docs/reference/exit-codes.md
 
 
@@ -23,29 +23,29 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One check's answer.
+    """The result of one check.
 
-    `hint` is as a diagnostic's: what to do, each command on its own indented line. `root` is the
+    `hint` is like a diagnostic's: what to do, each command on its own indented line. `root` is the
     check whose failure kept this one from being asked.
     """
 
     check: str
     state: CheckState
-    told: str
+    message: str
     hint: str = ""
     exit_code: int = 0
     root: str = ""
 
     @property
     def command(self) -> str:
-        """The first command of the hint; what stands there for the stack file is none."""
+        """The first command in the hint, ignoring stack file settings."""
         lines = [line.strip() for line in self.hint.splitlines() if line.startswith("    ")]
         return next((line for line in lines if not SETTING.match(line)), "")
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings, the most basic first."""
+    """All findings, most fundamental first."""
 
     findings: tuple[Finding, ...]
 
@@ -55,12 +55,12 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """That of the most basic problem; 0 where there is none."""
+        """The exit code of the most fundamental problem; 0 if there is none."""
         return self.problems[0].exit_code or 1 if self.problems else 0
 
 
 def failed(check: str, error: TpuctlError, exit_code: int = 0) -> Finding:
-    """A problem as the error tells it."""
+    """A problem with the error's message."""
     first = error.diagnostics[0]
     message = f"{first.summary}: {first.detail}" if first.detail else first.summary
     if len(error.diagnostics) > 1:

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them in a stack file: 30m, 6h, 2d."""
+"""Durations as in stack files: 30m, 6h, 2d."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds_of(text: str) -> float:
-    """`30m` as 1800.0. The text must match DURATION."""
+    """Parse a duration that matches DURATION: `30m` is 1800.0."""
     return float(text[:-1]) * SECONDS[text[-1]]
 
 
 def format_duration(seconds: float) -> str:
-    """About how long that is, in one or two units: `45 s`, `3 min`, `5 h 20 min`, `2 d 4 h`."""
+    """Format a duration in one or two units: `45 s`, `3 min`, `5 h 20 min`, `2 d 4 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

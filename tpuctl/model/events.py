@@ -1,4 +1,4 @@
-"""What happens, as values: flows emit them, views show them."""
+"""Events: flows emit them, views display them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Outcome(Enum):
     UNCHANGED = "unchanged"
     FAILED = "failed"
     SKIPPED = "skipped"
-    INTERRUPTED = "interrupted"  # whoever waited for it; the cloud may go on
+    INTERRUPTED = "interrupted"  # the wait for it; the cloud may continue
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One thing that is to be worked on, after the addresses in `after`.
+    """A planned step, which runs after the addresses in `after`.
 
-    `action` is a verb, as in "create"; "nothing" and "leave" say that it stays as it is.
+    `action` is a verb such as "create"; "nothing" and "leave" mean no change.
     """
 
     address: str
@@ -54,9 +54,9 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Planned:
-    """What is going to be done: each of the steps begins, or is skipped, later on.
+    """The planned steps; each later starts or is skipped.
 
-    Steps that were not planned may come between, and further plans may follow.
+    Unplanned steps may occur in between, and more plans may follow.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -64,7 +64,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class StepStarted:
-    """Work on one thing began: `action` is a verb, as in "create"."""
+    """A step started; `action` is a verb such as "create"."""
 
     address: str
     action: str
@@ -73,9 +73,9 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """What a step waits for now; `fraction` is between 0 and 1, or None where nobody knows.
+    """What a step is waiting for; `fraction` is between 0 and 1, or None if unknown.
 
-    Where bytes are sent or fetched, `done` of `total` have arrived; both are null elsewhere.
+    For transfers, `done` of `total` bytes have arrived; otherwise both are null.
     """
 
     address: str
@@ -87,7 +87,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class StepFinished:
-    """Work on one thing ended after `seconds`."""
+    """A step ended after `seconds`."""
 
     address: str
     outcome: Outcome
@@ -97,7 +97,7 @@ class StepFinished:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """Bytes of one worker's log of one attempt, starting at byte `offset` of it."""
+    """A chunk of a worker's log of one attempt, starting at byte `offset`."""
 
     worker: int
     data: bytes
@@ -107,7 +107,7 @@ class LogChunk:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """Bytes that a command on a worker wrote, to its stderr where `is_error`."""
+    """Output of a command on a worker; from stderr if `is_error`."""
 
     worker: int
     data: bytes
@@ -116,7 +116,8 @@ class CommandOutput:
 
 @dataclass(frozen=True)
 class PortForwarded:
-    """Connections to `local_port` here, at `url`, lead to `port` of a worker from now on."""
+    """Connections to `local_port` on this machine, at `url`, are now forwarded to `port` of a
+    worker."""
 
     worker: int
     port: int
@@ -126,7 +127,7 @@ class PortForwarded:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """How a job ended that was followed.
+    """A followed job ended.
 
     `is_job_exit_code` is false where `exit_code` is one of tpuctl's.
     """
@@ -135,7 +136,7 @@ class JobEnded:
     state: str  # succeeded, failed, stopped, timed_out or lost
     exit_code: int
     is_job_exit_code: bool
-    worker: int | None = None  # the one that decided, where one did
+    worker: int | None = None  # the worker that determined the result, if any
     detail: str = ""
 
 
@@ -153,14 +154,14 @@ class StatusUpdate:
 
 @dataclass(frozen=True)
 class Note:
-    """Something worth a line."""
+    """An informational message."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class WarningIssued:
-    """Something is not as it should be, and the command goes on; an error if it was the aim."""
+    """A problem that does not stop the command; `is_error` if part of its task failed."""
 
     diagnostic: Diagnostic
     is_error: bool = False
@@ -183,4 +184,4 @@ Emit = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """A listener for whoever wants none."""
+    """A listener that ignores all events."""

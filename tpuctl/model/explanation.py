@@ -1,4 +1,4 @@
-"""Why a job ended as it did, as a value; the lines of its log that show it."""
+"""The explanation of how a job ended, with the relevant lines of its log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tpuctl.model.log_tail_signatures import LAST_LINES, LOG_TAIL
 
 __all__ = ["CONTROL", "Explanation", "relevant_lines"]
 
-BEFORE, AFTER = 6, 3  # lines around the one that tells
-MAX_LINE_LENGTH = 400  # characters of a line
-# What colors and moves on a terminal, and other characters that nobody reads.
+BEFORE, AFTER = 6, 3  # context lines
+MAX_LINE_LENGTH = 400  # characters
+# ANSI escape sequences and other control characters.
 CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
 )
@@ -22,18 +22,19 @@ CONTROL = re.compile(
 
 @dataclass(frozen=True)
 class Explanation:
-    """A job, how its last attempt stands, and why that failed if it did."""
+    """A job, the status of its last attempt, and its failure, if any."""
 
     record: JobRecord  # as its last attempt runs it
     status: JobStatus
     failure: Failure | None = None  # of the last attempt
-    lines: tuple[str, ...] = ()  # of the log, with the one that tells among them
-    attempts: tuple[Attempt, ...] = ()  # all but the first, each with why the one before ended
-    is_unqueried: bool = False  # the cloud did not say what became of the machines
+    lines: tuple[str, ...] = ()  # excerpt of the log around the cause
+    attempts: tuple[Attempt, ...] = ()  # all but the first, each with why the previous one ended
+    is_unqueried: bool = False  # the state of the machines could not be queried
 
 
 def relevant_lines(log_end: bytes, detail: str) -> tuple[str, ...]:
-    """The line that `detail` is of, with some around it; the last lines where it is none's."""
+    """The line of the log that contains `detail`, with context; if there is none, the last
+    lines."""
     text = log_end[-LOG_TAIL:].decode("utf-8", "replace").replace("\r", "\n")
     lines = [CONTROL.sub("", line).rstrip()[:MAX_LINE_LENGTH] for line in text.split("\n")]
     while lines and not lines[-1].strip():

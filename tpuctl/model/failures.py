@@ -1,7 +1,7 @@
-"""Why an attempt ended: taken away, broken machines, or the job's own doing, told apart.
+"""Classifies why an attempt ended: preemption, infrastructure, or the job itself.
 
-`classify` weighs three witnesses: how the workers' supervisors say it ended, how the log ended,
-and what the cloud says of the node. The texts that logs are searched for are in `known_errors`.
+`classify` combines three sources: the records of the workers' supervisors, the end of the log, and
+the node's state in the cloud. The texts that logs are searched for are in `known_errors`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tpuctl.model.log_tail_signatures import LOG_TAIL, error_lines, last_lines
 
 __all__ = ["LOG_TAIL", "Failure", "FailureKind", "Machines", "classify"]
 
-# The first three are the budgets of `job.retries`; "ended" is what somebody, or a limit, wanted.
+# The first three are the budgets of `job.retries`; "ended" was requested by a user or a limit.
 FailureKind = Literal["preemption", "infrastructure", "failure", "ended"]
 
 PREPARATION_CAUSES = (
@@ -24,56 +24,56 @@ PREPARATION_CAUSES = (
     "requirements",
     "setup",
     "command",
-)  # causes before the script has begun
-MACHINE_CAUSES = ("terminated", "lost", "supervisor")  # causes that are never the script's
+)  # causes before the script started
+MACHINE_CAUSES = ("terminated", "lost", "supervisor")  # causes other than the script
 SIGKILL, SIGTERM = 9, 15
-KINDS_WITH_DETAIL = ("infrastructure", "failure")  # the other causes say all
+KINDS_WITH_DETAIL = ("infrastructure", "failure")  # the other causes are complete
 
 PREEMPTED_STATES = ("PREEMPTED", "SUSPENDING", "SUSPENDED")  # of nodes, and of requests
 REPAIR_STATES = ("REPAIRING", "RESTARTING", "REIMAGING", "STARTING", "UNKNOWN")
 STOPPED_STATES = ("STOPPED", "STOPPING", "HIDDEN", "HIDING", "UNHIDING")
 DELETED_STATES = ("", "DELETING")
 
-RETRY_HINT = "It is tried again within job.retries. By hand:\n    tpuctl wait"
-RESUBMIT_HINT = "Bring it up, then submit again:\n    tpuctl up\n    tpuctl run"
+RETRY_HINT = "Retried automatically within job.retries. To retry now:\n    tpuctl wait"
+RESUBMIT_HINT = "Create the stack and submit the job again:\n    tpuctl up\n    tpuctl run"
 
 
 @dataclass(frozen=True)
 class Machines:
-    """What the cloud says of the machines that ran an attempt.
+    """The state in the cloud of the machines that ran an attempt.
 
-    `state` is that of its worst node, or of a request that is over; empty where there is none.
+    `state` is that of the worst node, or of an ended request; empty if there is none.
     """
 
     state: str = "READY"
     health: str = ""
-    is_spot: bool = False  # Google may take it away
-    is_remote: bool = False  # a TPU node: the job runs on beside it when it goes
-    is_replaced: bool = False  # made since: what ran the attempt is gone
+    is_spot: bool = False  # may be preempted
+    is_remote: bool = False  # a TPU node: the job keeps running if the node fails
+    is_replaced: bool = False  # created since; the attempt's machines no longer exist
     was_deleted_by_down: bool = False  # by a `down` since the attempt began
-    limit: str = ""  # of time or money, that it had reached, if any
+    limit: str = ""  # the time or cost limit that was reached, if any
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A class of failure, and how it befell one attempt."""
+    """A classified failure of an attempt."""
 
     kind: FailureKind
-    name: str  # of the class, as "libtpu-lock"
+    name: str  # of the failure class, such as "libtpu-lock"
     cause: str  # in a sentence
-    hint: str = ""  # what mends it, a command on its own indented line
-    worker: int | None = None  # that it befell first, where it was one
-    detail: str = ""  # the line of its log, else its supervisor's words
+    hint: str = ""  # the fix, with commands on their own indented lines
+    worker: int | None = None  # the first to fail, if known
+    detail: str = ""  # the line of its log, else its supervisor's message
 
 
 def classify(
     workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], machines: Machines
 ) -> Failure | None:
-    """Why the attempt ended other than well; None when it did well, or has not ended.
+    """Why the attempt failed; None if it succeeded or has not ended.
 
-    `workers` are the final records, "lost" ones of those that left none; `logs` are the ends of
-    their logs, LOG_TAIL bytes each. What a log shows to be the script's own failure stays that,
-    whatever became of the node afterwards.
+    `workers` are the final records ("lost" for workers without one), `logs` the last LOG_TAIL bytes
+    of their logs. A failure of the script, as shown by the log, remains that whatever happened to
+    the node afterwards.
     """
     decisive = first_failure(workers.values())
     if decisive is None:
@@ -103,9 +103,9 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
         )
     if worker.state == "stopped" and not worker.is_bystander:
         return Failure(
-            "ended", "stopped", "Somebody stopped the job.", "Submit it again:\n    tpuctl run"
+            "ended", "stopped", "The job was stopped by a user.", "Submit it again:\n    tpuctl run"
         )
-    if worker.first_cause == "start" and worker.attempt == 1:  # whoever submitted it was told
+    if worker.first_cause == "start" and worker.attempt == 1:  # already reported at submission
         return Failure("ended", "not-started", "The job did not start.", RESUBMIT_HINT)
     return None
 
@@ -113,10 +113,10 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
 def _from_logs(
     workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], decisive: WorkerRecord
 ) -> Failure | None:
-    """What the log of the worker that failed first shows, or that of another.
+    """The failure shown by the log of the worker that failed first, or by another's.
 
-    One worker's lack of memory is the others' closed connection: the script's own failure, on
-    whichever worker, goes before what broke around it.
+    When one worker runs out of memory, others see a closed connection: a failure of the script on
+    any worker takes precedence.
     """
     order = sorted(
         workers.values(), key=lambda worker: (worker.worker != decisive.worker, worker.worker)
@@ -129,7 +129,7 @@ def _from_logs(
             kind = known_error.fault or "failure"
             hint = known_error.hint(extract_facts(line))
             failures.append(
-                Failure(kind, known_error.name, known_error.why, hint, worker.worker, line)
+                Failure(kind, known_error.name, known_error.cause, hint, worker.worker, line)
             )
     return min(failures, key=lambda failure: failure.kind != "failure", default=None)
 
@@ -139,7 +139,7 @@ def _signature(worker: WorkerRecord, log: bytes) -> tuple[KnownError, str] | Non
         return None
     if worker.first_cause not in PREPARATION_CAUSES:
         return _first_match([*error_lines(log), worker.detail], table().signatures)
-    # An installer without a network goes on to say that there is no such package.
+    # Without a network, an installer eventually reports that a package does not exist.
     lines = [worker.detail, *last_lines(log)]
     infrastructure = [
         known_error for known_error in table().signatures if known_error.fault == "infrastructure"
@@ -160,13 +160,13 @@ def _first_match(
 def _from_machines(
     worker: WorkerRecord, machines: Machines, log_failure: Failure | None
 ) -> Failure | None:
-    """What the cloud says, where it can be the reason: a script that failed by itself has one."""
+    """The failure according to the cloud, if the script did not fail by itself."""
     is_killed = worker.first_cause == "signal" and worker.signal in (SIGKILL, SIGTERM)
     is_of_machine = worker.first_cause in MACHINE_CAUSES or is_killed or log_failure is not None
     if not (is_of_machine or machines.is_remote):
         return None
     if machines.was_deleted_by_down:
-        return Failure("ended", "down", "The stack was taken down.", RESUBMIT_HINT)
+        return Failure("ended", "down", "The stack was deleted.", RESUBMIT_HINT)
     state = machines.state
     is_gone = state in (*DELETED_STATES, "SUSPENDING", "SUSPENDED")
     if machines.limit and (is_gone or (machines.is_replaced and not machines.is_spot)):
@@ -178,37 +178,40 @@ def _from_machines(
         )
     if state in PREEMPTED_STATES or (state == "TERMINATED" and machines.is_spot):
         return Failure(
-            "preemption", "preempted", f"Google took the node away: it is {state}.", RETRY_HINT
+            "preemption", "preempted", f"Google preempted the node: it is {state}.", RETRY_HINT
         )
     if machines.is_replaced and machines.is_spot:
         return Failure(
-            "preemption", "replaced", "The node is gone; there is another one.", RETRY_HINT
+            "preemption", "replaced", "The node was preempted and has been replaced.", RETRY_HINT
         )
     if state in DELETED_STATES or machines.is_replaced:
         return Failure(
-            "ended", "deleted", "The node was deleted, by a limit or by somebody.", RESUBMIT_HINT
+            "ended", "deleted", "The node was deleted, by a limit or a user.", RESUBMIT_HINT
         )
     if state in STOPPED_STATES:
         return Failure(
-            "ended", "node-stopped", f"Somebody stopped the node: it is {state}.", RESUBMIT_HINT
+            "ended",
+            "node-stopped",
+            f"The node was stopped by a user: it is {state}.",
+            RESUBMIT_HINT,
         )
     if state in (*REPAIR_STATES, "TERMINATED", "FAILED") or "MAINTENANCE" in machines.health:
         condition = state if state != "READY" else machines.health
         return Failure(
             "infrastructure",
             "maintenance",
-            f"Google maintains the node: it is {condition}.",
+            f"The node is under maintenance by Google: it is {condition}.",
             RETRY_HINT,
         )
     return None
 
 
 def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
-    """What is left to say when neither log nor cloud gives a reason."""
+    """The failure according to the record, if neither log nor cloud shows a cause."""
     if worker.first_cause == "start":
         return Failure("infrastructure", "not-started", "The attempt did not start.", RETRY_HINT)
     if worker.first_cause == "terminated":
-        cause = "The machine was shut down, and its node is READY: it was started again."
+        cause = "The machine was shut down and restarted; its node is READY."
         return Failure("infrastructure", "restarted", cause, RETRY_HINT)
     if worker.first_cause == "supervisor":
         return Failure("infrastructure", "supervisor", "The job's supervisor failed.", RETRY_HINT)
@@ -219,25 +222,23 @@ def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
         cause = "Not all workers became ready to start."
         return Failure("infrastructure", "slice", cause, RETRY_HINT)
     if worker.state == "lost" or worker.first_cause == "lost":
-        cause = "The worker is gone, or lost what ran on it."
+        cause = "The worker no longer exists, or lost its processes."
         return Failure("infrastructure", "worker-gone", cause, RETRY_HINT)
     if worker.signal == SIGKILL or worker.exit_code == 128 + SIGKILL:
-        cause = "The script was killed, most often since the worker's memory was used up."
-        hint = (
-            "See how much there is, and what the system says of it:\n    tpuctl ssh 0 -- sudo dmesg"
-        )
+        cause = "The script was killed, most likely because the worker ran out of memory."
+        hint = "Check the kernel log for out-of-memory messages:\n    tpuctl ssh 0 -- sudo dmesg"
         return Failure("failure", "killed", cause, hint)
     if worker.exit_code in (126, 127):
-        cause = "The command cannot be run on the worker."
-        return Failure("failure", "command", cause, "Look at it there:\n    tpuctl ssh")
+        cause = "The command could not be run on the worker."
+        return Failure("failure", "command", cause, "Check it on the worker:\n    tpuctl ssh")
     if worker.first_cause in PREPARATION_CAUSES:
-        cause = "What the job needs could not be installed."
+        cause = "The job's dependencies could not be installed."
         return Failure("failure", worker.first_cause, cause, "Read the log:\n    tpuctl logs")
     lines = error_lines(log)
     return Failure(
         "failure",
         "script",
-        "The script failed by itself.",
+        "The script failed.",
         "Read its log:\n    tpuctl logs",
         detail=lines[0].strip() if lines and worker.first_cause == "script" else "",
     )

@@ -1,4 +1,4 @@
-"""What a job needs on a worker beside the image, before its command starts."""
+"""What a job installs on a worker before its command starts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["Installation"]
 
 
 class Installation(BaseModel):
-    """Paths are relative to the bundle. What is not in the bundle is passed over, but for the
-    project. All of it stands in the job's record: any machine can start another attempt with it."""
+    """Paths are relative to the bundle; missing ones are ignored, except the project. Part of the
+    job's record, so that any machine can start another attempt."""
 
     model_config = ConfigDict(frozen=True)
 
-    requirements: str | None = Field(None, description="A requirements file, in pip's format.")
+    requirements: str | None = Field(None, description="A pip requirements file.")
     dependencies: tuple[str, ...] = Field(
-        (), description="What a pyproject.toml asks for, as pip takes it."
+        (), description="Dependencies of a pyproject.toml, as pip requirements."
     )
     project: str | None = Field(
-        None, description="A folder that is a Python package: built and installed too."
+        None, description="The folder of a Python package to build and install."
     )
     wheels: str | None = Field(
-        None, description="A folder of wheels: what is there is installed from it, no index asked."
+        None, description="A folder of wheels to install from, without a package index."
     )
     setup: str | None = Field(
-        None, description="A shell command that runs before, once for each machine and content."
+        None, description="A shell command to run first, once per machine and content."
     )

@@ -1,4 +1,4 @@
-"""What was found in a project that some stack made, and what of it looks left behind."""
+"""The inventory of stacks' resources in a project, and which of them look orphaned."""
 
 from __future__ import annotations
 
@@ -28,80 +28,80 @@ __all__ = [
 
 Group = Literal["project", "network", "bucket", "account", "TPU"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-DEAD_STATES = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # of TPUs
+DEAD_STATES = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # TPU states
 STOPPED_STATES = (
     "STOPPED",
     "SUSPENDED",
     "TERMINATED",
-)  # of controllers, which can be started again
+)  # controller states: can be started again
 STARTING_STATES = (
     "CREATING",
     "PENDING",
     "PROVISIONING",
     "STAGING",
-)  # `up` makes both of a pair at once
+)  # `up` creates TPU and controller at the same time
 DELETING = "DELETING"
 _OWNERSHIP = re.compile(re.escape(ownership("")) + f"({STACK_NAME})")
 
 
 class ResourceKind:
-    """What all things of one kind have in common: each class in `tpuctl.resources` is of one."""
+    """Properties of a kind of resource; base of the classes in `tpuctl.resources`."""
 
     kind: ClassVar[str]  # as in addresses: `node` in `node/bert-tpu`
-    group: ClassVar[Group]  # what it is about, for whoever watches
-    label: ClassVar[str]  # what it is, for whoever may allow it
-    display_name: ClassVar[str] = ""  # what `status` calls it, where that is not the kind
-    is_tpu: ClassVar[bool] = False  # chips, or a request for them
-    is_machine: ClassVar[bool] = False  # something that runs, or is to
-    has_ssh: ClassVar[bool] = False  # a machine, or what brings some, that one can log in to
-    is_zonal: ClassVar[bool] = False  # made in the TPU's zone, and given up with it
-    is_billable: bool = False  # costs money by merely existing, itself or what it brings
-    # States in which it is not charged: on the way to work, and after its end.
+    group: ClassVar[Group]  # its group in progress output
+    label: ClassVar[str]  # its description in lists of permissions
+    display_name: ClassVar[str] = ""  # its name in `status`, if different from the kind
+    is_tpu: ClassVar[bool] = False  # TPUs and requests for them
+    is_machine: ClassVar[bool] = False  # runs, or will run
+    has_ssh: ClassVar[bool] = False  # has machines that support SSH
+    is_zonal: ClassVar[bool] = False  # created in the TPU's zone, and deleted when the zone changes
+    is_billable: bool = False  # costs money while it exists, itself or its machines
+    # States in which it is not charged: before it is ready, and after its end.
     uncharged_before_states: ClassVar[tuple[str, ...]] = ()
     uncharged_after_states: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def cost(cls, item: InventoryItem) -> CostLine | None:
-        """What it costs while it is charged; None for what costs nothing itself."""
+        """Its cost while it is charged; None if it costs nothing itself."""
         return None
 
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """One thing that carries a stack's label, or its name where nothing can carry labels."""
+    """A resource with a stack's label, or with its description if it has no labels."""
 
     kind_class: type[ResourceKind]
     name: str
     stack: str
-    zone: str = ""  # or the region; empty for what is global
+    zone: str = ""  # or region; empty if global
     state: str = ""
     detail: str = ""  # the type of a node, machine or disk, the location of a bucket
     created: datetime | None = None
-    capacity: Capacity = "on-demand"  # of nodes, requests and machines
-    size_gb: int = 0  # of a disk
-    count: int = 1  # how many nodes a request asks for
-    request: str = ""  # the request that a node came from
-    external_addresses: int = 0  # of a node's workers, or a machine's
-    node: NodeStatus | None = field(default=None, repr=False)  # what else is known of a node
+    capacity: Capacity = "on-demand"  # nodes, requests and machines
+    size_gb: int = 0  # disks
+    count: int = 1  # number of nodes of a request
+    request: str = ""  # the request that created a node
+    external_addresses: int = 0  # of nodes and machines
+    node: NodeStatus | None = field(default=None, repr=False)  # more about a node
 
     @property
     def kind(self) -> str:
-        """As in addresses."""
+        """The kind, as in addresses."""
         return self.kind_class.kind
 
     @property
     def is_billable(self) -> bool:
-        """Whether it costs money itself: of a request only its nodes do."""
+        """Whether it costs money itself: for a request only its nodes do."""
         return self.cost is not None
 
     @property
     def is_spot(self) -> bool:
-        """Whether it may be taken away at any time, at a lower price."""
+        """Whether it may be preempted at any time, at a lower price."""
         return self.capacity in ("spot", "preemptible")
 
     @property
     def cost(self) -> CostLine | None:
-        """What it costs while it is charged; None for what costs nothing itself."""
+        """Its cost while it is charged; None if it costs nothing itself."""
         return self.kind_class.cost(self)
 
     @property
@@ -109,20 +109,20 @@ class InventoryItem:
         return f"{self.kind}/{self.zone}/{self.name}" if self.zone else f"{self.kind}/{self.name}"
 
     def serves(self, zone: str) -> bool:
-        """Whether it is where things of that zone can use it: there, in its region, or global."""
+        """Whether it is usable in a zone: in the zone, its region, or global."""
         return self.zone in ("", zone, region_of(zone))
 
 
 @dataclass(frozen=True)
 class OrphanedItem:
-    """A thing that nobody seems to use any more, and why it seems so."""
+    """An item that seems unused, with the reason."""
 
     item: InventoryItem
-    why: str
+    reason: str
 
 
 def stack_of_description(text: str) -> str | None:
-    """The stack that a description names as the owner."""
+    """The owning stack, from a resource's description."""
     match = _OWNERSHIP.fullmatch(text)
     return match[1] if match else None
 
@@ -130,9 +130,9 @@ def stack_of_description(text: str) -> str | None:
 def with_requests(
     items: Iterable[InventoryItem], capacity: Capacity | None = None
 ) -> list[InventoryItem]:
-    """With the capacity of their request on nodes that came from one: they do not tell it.
+    """Set the capacity of nodes that were created by a request, which do not report it.
 
-    `capacity` is what the stack file asks for, where there is one; it alone knows of flex-start.
+    `capacity` is that of the stack file, if any; only the stack file shows flex-start.
     """
     all_items = list(items)
     requests = {
@@ -151,9 +151,9 @@ def with_requests(
 
 
 def find_orphaned(items: Iterable[InventoryItem]) -> list[OrphanedItem]:
-    """What of all stacks seems forgotten: halves of pairs, second zones, rests of stacks.
+    """Items of all stacks that look orphaned: half of a pair, other zones, remains of stacks.
 
-    A bucket is never among it: it is kept on purpose, with the jobs' output in it.
+    Never buckets, which are kept on purpose, with the output of jobs.
     """
     orphaned = []
     in_order = sorted(items, key=lambda item: (item.stack, item.kind, item.zone, item.name))
@@ -171,8 +171,8 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
     if item.state == DELETING:
         return ""
     if item.kind_class.is_tpu and item.state in DEAD_STATES:
-        return f"{item.state}: it does nothing any more" + (
-            ", and holds quota" if item.kind == "queued" else ""
+        return f"{item.state}: no longer running" + (
+            ", and uses quota" if item.kind == "queued" else ""
         )
     running = [each for each in stack_items if each.kind_class.is_machine and _is_running(each)]
     same_zone = {
@@ -180,24 +180,24 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
     }
     kinds = {each.kind for each in same_zone}
     if item.kind == "queued" and item.state == "ACTIVE" and not _has_nodes(item, stack_items):
-        return "its nodes are gone, and it holds quota"
+        return "its nodes no longer exist, and it uses quota"
     if item.kind == "tpu" and "controller" not in kinds and item.state not in STARTING_STATES:
-        return "its controller is gone"
+        return "its controller no longer exists"
     has_tpu = any(each.is_tpu for each in same_zone)
     if item.kind == "controller" and not has_tpu and item.state not in STARTING_STATES:
-        return "there is no TPU beside it"
+        return "no TPU in its zone"
     if item.zone and not item.kind_class.is_machine and not same_zone:
-        return "no machine of the stack is there"
+        return "the stack has no machine there"
     if item.kind_class.is_machine:
         first = _first_zone(running)
-        return f"the stack works in {first}" if first not in ("", item.zone) else ""
+        return f"the stack runs in {first}" if first not in ("", item.zone) else ""
     if item.kind != "bucket" and not running:
-        return "nothing of the stack runs"
+        return "the stack is not running"
     return ""
 
 
 def _is_usable(item: InventoryItem) -> bool:
-    """Whether it is a machine that is used, or could be again: a stopped one is there."""
+    """Whether it is a machine in use, or that can be used again, such as a stopped one."""
     if item.kind_class.is_tpu:
         return item.state not in (*DEAD_STATES, DELETING)
     return item.kind == "controller" and item.state != DELETING
@@ -212,7 +212,7 @@ def _has_nodes(request: InventoryItem, stack_items: Sequence[InventoryItem]) -> 
 
 
 def _first_zone(running: Sequence[InventoryItem]) -> str:
-    """Where the stack's oldest READY node is, else its oldest machine."""
+    """The zone of the stack's oldest READY node, else of its oldest machine."""
 
     def age(item: InventoryItem) -> tuple[bool, float, str]:
         created = item.created.timestamp() if item.created is not None else 0.0

@@ -1,4 +1,4 @@
-"""A job as the bucket remembers it: what was submitted, and how each worker fared."""
+"""Jobs as recorded in the bucket: what was submitted, and the status of each worker."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ tulip valley velvet violet walnut willow wren zephyr
 
 
 class WorkerRecord(BaseModel):
-    """What the supervisor of one worker says about one attempt. Unknown fields are ignored,
-    since a newer supervisor may have written it."""
+    """A worker's record of one attempt, written by its supervisor. Unknown fields are ignored: a
+    newer supervisor may have written it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -65,24 +65,26 @@ class WorkerRecord(BaseModel):
     attempt: int
     worker: int
     state: WorkerState
-    exit_code: int | None = Field(None, description="128 + signal when a signal ended it.")
+    exit_code: int | None = Field(None, description="128 + N if ended by signal N.")
     signal: int | None = None
     restarts: int = Field(
         0,
-        description="How often the script was started again since the TPU node's account was not "
-        "let in yet.",
+        description="Number of restarts because the TPU node's account did not have access yet.",
     )
     started: datetime
     finished: datetime | None = None
-    log_bytes: int | None = Field(None, description="Length of the whole log, once ended.")
+    log_bytes: int | None = Field(None, description="Length of the complete log, once ended.")
     first_cause: str = Field(
         "",
-        description="Empty on success, else one word: script, signal, bundle, setup, requirements, "
+        description="Empty on success, otherwise one of: script, signal, bundle, setup, "
+        "requirements, "
         "command, stopped, max_hours, worker, terminated, lost, supervisor, start, timeout, "
         "slice, accelerator.",
     )
-    detail: str = Field("", description="The first cause in a sentence.")
-    synced: bool | None = Field(None, description="None while the bucket's copy is not final.")
+    detail: str = Field("", description="The first cause, in a sentence.")
+    synced: bool | None = Field(
+        None, description="Whether the bucket has the complete log; None before the end."
+    )
 
     @property
     def has_ended(self) -> bool:
@@ -94,60 +96,59 @@ class WorkerRecord(BaseModel):
 
     @property
     def is_bystander(self) -> bool:
-        """Whether it ended only because another worker did."""
+        """Whether it was stopped only because another worker ended."""
         return self.state == "stopped" and self.first_cause == "worker"
 
 
 class JobRecord(BaseModel):
-    """`job.json`: written once, before anything starts. How the job fares is read from the
-    workers' records, so that two writers can never disagree about it."""
+    """`job.json`: written once, before the job starts. The job's status is derived from the
+    workers' records, so that writers cannot disagree about it."""
 
     model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
-    id: str = Field(
-        pattern=r"^[a-z0-9-]+$"
-    )  # a record that is read back may be from another program
+    id: str = Field(pattern=r"^[a-z0-9-]+$")  # validated, as another program may have written it
     stack: str
     project: str
     zone: str
     node: str
     bucket: str
     kind: JobKind = Field(
-        "script", description="Whether Python runs it, with -m or not, or a shell."
+        "script", description="Run by Python as a script or module (-m), or by a shell."
     )
-    script: str = Field(
-        description="The script, relative to the bundle; else the module's name, or the program."
-    )
+    script: str = Field(description="The script, relative to the bundle; or the module or program.")
     args: tuple[str, ...] = ()
     bundle: str = Field(description="SHA-256 of the bundle's manifest.")
-    bundle_name: str = Field("", description="The bundle in the bucket; empty: sent over SSH.")
-    bundle_bytes: int = Field(0, description="Of its files; what had to be sent may be less.")
+    bundle_name: str = Field(
+        "", description="The bundle's object name; empty if it was sent over SSH."
+    )
+    bundle_bytes: int = Field(0, description="Total size of its files; uploads may be smaller.")
     worker_count: int = Field(ge=1)
-    workers: tuple[int, ...] = Field(min_length=1, description="The workers that start it.")
+    workers: tuple[int, ...] = Field(min_length=1, description="The workers that run it.")
     attempt: int = Field(1, ge=1)
     submitted: datetime
     submitted_by: str = ""
-    env: tuple[str, ...] = Field((), description="Names of the variables set; never values.")
+    env: tuple[str, ...] = Field((), description="Names of environment variables; never values.")
     installation: Installation = Installation()
     max_hours: float | None = None
     secrets: dict[str, str] = Field(
-        default_factory=dict, description="Where those come from that are secret, by name."
+        default_factory=dict, description="Sources of secret variables, by name."
     )
-    timeout: float | None = Field(None, description="Seconds that all attempts may take together.")
+    timeout: float | None = Field(None, description="Maximum seconds of all attempts together.")
     retries: Retries = Retries()
     placement: Placement | None = Field(None, description="The machines of the first attempt.")
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What a worker starts in the bundle's folder; `{python}` is the job's interpreter."""
+        """The command that a worker runs in the bundle's folder; `{python}` is the job's
+        interpreter."""
         before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.kind]
         program = as_argument(self.script) if self.kind == "script" else self.script
         return (*before, program, *self.args)
 
     @property
     def command(self) -> str:
-        """What was run, as a person would type it after `tpuctl run`."""
+        """The command, as typed after `tpuctl run`."""
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
         between = ["--"] if self.args and self.kind != "shell" else []
         program = as_argument(self.script) if self.kind == "script" else self.script
@@ -155,7 +156,7 @@ class JobRecord(BaseModel):
 
     @property
     def prefix(self) -> str:
-        """Where the job's objects are in the bucket, without a slash at the end."""
+        """The prefix of the job's objects in the bucket, without a trailing slash."""
         return f"{JOBS}/{self.id}"
 
     @property
@@ -168,37 +169,37 @@ class JobRecord(BaseModel):
 
     @property
     def end_name(self) -> str:
-        """The object that ends the attempt on every worker, whoever wrote it."""
+        """The object that ends the attempt on every worker."""
         return f"{self.attempt_prefix}/end.json"
 
     @property
     def attempt_name(self) -> str:
-        """The object that announces the attempt, where it is not the first."""
+        """The object that announces an attempt after the first."""
         return f"{self.attempt_prefix}/attempt.json"
 
     @property
     def verdict_name(self) -> str:
-        """The object that says why the attempt is followed by another."""
+        """The object that says why another attempt follows."""
         return f"{self.attempt_prefix}/verdict.json"
 
     @property
     def stop_name(self) -> str:
-        """The object after which no attempt is started any more."""
+        """The object that prevents further attempts."""
         return f"{self.prefix}/stop.json"
 
     def at(self, number: int) -> JobRecord:
-        """The job as another attempt of it, wherever that runs."""
+        """The record for another attempt, on any machines."""
         return self.model_copy(update={"attempt": number})
 
     def of(self, attempt: Attempt) -> JobRecord:
-        """The job as this attempt runs it."""
+        """The record for this attempt, on its machines."""
         placement = attempt.placement
         changes = {"zone": placement.zone, "node": placement.node, "placement": placement}
         return self.at(attempt.number).model_copy(update=changes)
 
     @property
     def output(self) -> str:
-        """The gs:// folder that every attempt of the job shares."""
+        """The gs:// output folder that all attempts share."""
         return f"gs://{self.bucket}/{self.prefix}/output"
 
     @property
@@ -215,20 +216,20 @@ class JobRecord(BaseModel):
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job fares, over all its workers."""
+    """The status of a job over all its workers."""
 
     state: Literal["submitted", "preparing", "running", EndState]
-    exit_code: int | None = None  # None until every worker has ended
-    worker: int | None = None  # the one that decided, where one did
+    exit_code: int | None = None  # None until all workers have ended
+    worker: int | None = None  # the worker that determined it, if any
     detail: str = ""
     finished: datetime | None = None
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """A job and how it fares, as far as the bucket knows."""
+    """A job and its status, according to the bucket."""
 
-    record: JobRecord  # as its last attempt runs it
+    record: JobRecord  # of its last attempt
     status: JobStatus
     attempts: tuple[Attempt, ...] = ()  # all but the first
 
@@ -238,10 +239,10 @@ class JobSummary:
 
 
 def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobStatus:
-    """Sum up the workers that were to start the script.
+    """The status of a job, from the workers that run the script.
 
-    The exit code is that of the worker that failed first; workers that ended because another
-    one did never decide. A job is over when all its workers are.
+    The exit code is that of the worker that failed first, ignoring workers that ended because
+    another one did. A job has ended once all its workers have.
     """
     records = [workers[number] for number in record.workers if number in workers]
     if not records:
@@ -254,7 +255,7 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
     if decisive is None:
         return JobStatus("succeeded", 0, finished=finished)
     codes = {"stopped": EXIT_STOPPED, "timed_out": EXIT_TIMED_OUT, "lost": EXIT_LOST}
-    # The machine's end is not the script's, though that had time to say something of its own.
+    # A machine's shutdown is not a failure of the script, even if the script exited first.
     state = "lost" if decisive.first_cause == "terminated" else decisive.state
     code = codes.get(state, decisive.exit_code)
     assert state != "ready"
@@ -269,7 +270,7 @@ def lost_worker(
     *,
     cause: str = "lost",
 ) -> WorkerRecord:
-    """What is to be said of a worker that will never speak for itself."""
+    """The record for a worker that can no longer write its own."""
     return WorkerRecord(
         job=record.id,
         attempt=record.attempt,
@@ -283,7 +284,7 @@ def lost_worker(
 
 
 def first_failure(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
-    """The worker that ended first of those that did not succeed; bystanders come last."""
+    """The worker that failed first; bystanders come last."""
     never = datetime.max.replace(tzinfo=UTC)
     failed = [worker for worker in workers if worker.has_failed]
     return min(
@@ -294,10 +295,10 @@ def first_failure(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
 
 
 def as_argument(path: str) -> str:
-    """A relative path as it is typed: one that begins with - would be taken for an option."""
+    """A relative path as an argument: a leading - would be parsed as an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
 def new_job_id(now: datetime, choice: random.Random) -> str:
-    """`<yyyymmdd>-<hhmmss>-<word>` in UTC: sorts by time and can be said aloud."""
+    """`<yyyymmdd>-<hhmmss>-<word>` in UTC: sorts by time and is pronounceable."""
     return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{choice.choice(WORDS.split())}"

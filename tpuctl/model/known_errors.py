@@ -1,4 +1,4 @@
-"""The one table of errors that are known by their words: the files in `errors/`, filled in.
+"""Known errors, identified by their text: the table in `errors/*.toml`.
 
 For example:
 
@@ -21,7 +21,7 @@ __all__ = ["Fault", "KnownError", "Table", "extract_facts", "table"]
 
 Fault = Literal["infrastructure", "failure"]
 
-# What texts of Google's name, by what a hint calls it; the first group that matched counts.
+# Patterns of names in Google's messages, by placeholder; the first matching group counts.
 FACTS = {
     "zone": r"\b([a-z]+-[a-z]+\d+-[a-z])\b",
     "region": r"\b([a-z]+-[a-z]+\d+)(?:-[a-z])?\b",
@@ -42,32 +42,32 @@ OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 
 @dataclass(frozen=True)
 class KnownError:
-    """One entry: what happened, why, and what mends it, with how it is recognized."""
+    """A known error: what happened, why, the fix, and the patterns that identify it."""
 
     summary: str
-    why: str
-    hint_template: str  # the hint, with places for facts
-    name: str = ""  # empty of what is known by its status alone
+    cause: str
+    hint_template: str  # with placeholders for facts
+    name: str = ""  # empty for an entry of a status
     kind: str = ""
-    raised: str = ""  # the class of error that an answer becomes, by its name
+    raised: str = ""  # name of the exception class for an API response
     scope: str = ""
     statuses: Collection[str] = ()
     reasons: Collection[str] = ()
-    match: re.Pattern[str] | None = None  # what identifies it, wherever it stands
-    answers: re.Pattern[str] | None = None  # generic words, which count in an answer to us alone
-    lines: re.Pattern[str] | None = None  # of a log, or of a program's last words
-    log: re.Pattern[str] | None = None  # of a job's log alone
-    weak: bool = False  # counts only where nothing else in a text says what went wrong
+    match: re.Pattern[str] | None = None  # identifies it anywhere
+    answers: re.Pattern[str] | None = None  # generic text, only for API responses
+    lines: re.Pattern[str] | None = None  # for lines of logs and pasted output
+    log: re.Pattern[str] | None = None  # for lines of job logs only
+    weak: bool = False  # matches only if the text has no other error
     fault: Fault | None = None
     source: str = ""
 
     def is_line(self, line: str) -> bool:
-        """Whether a line of a job's log gives it away."""
+        """Whether a line of a job's log matches."""
         patterns = (self.match, self.lines, self.log)
         return any(each is not None and each.search(line) is not None for each in patterns)
 
     def hint(self, facts: Mapping[str, str]) -> str:
-        """What mends it, with these facts in their places; `ZONE` and such for those unknown."""
+        """The hint with placeholders replaced by facts; unknown ones become `ZONE` and the like."""
         values = {**facts}
         if "permission" in values:
             role = table().roles.get(values["permission"].partition(".")[0])
@@ -85,23 +85,23 @@ class KnownError:
 
 @dataclass(frozen=True)
 class Table:
-    kinds: Mapping[str, str]  # titles, in order
+    kinds: Mapping[str, str]  # titles by kind, in order
     roles: Mapping[str, str]
     errors: tuple[KnownError, ...]
-    statuses: tuple[KnownError, ...]  # the last one for whatever there is else
+    statuses: tuple[KnownError, ...]  # the last one is the default
 
     @cached_property
     def signatures(self) -> tuple[KnownError, ...]:
-        """What a line of a job's log gives away."""
+        """The errors that job logs are searched for."""
         return tuple(error for error in self.errors if error.fault is not None)
 
     def match_response(
         self, status: str, text: str, reasons: Collection[str] = ()
     ) -> KnownError | None:
-        """What an API's answer means; None where only its status tells.
+        """The known error of an API response; None if only its status is known.
 
-        What identifies it goes before the reason in its details, which covers more than one
-        condition, and both before words that many answers have.
+        Identifying text takes precedence over reasons, which cover several conditions, and both
+        over generic text.
         """
         candidates = [error for error in self.errors if error.raised]
         by_text = (
@@ -125,7 +125,7 @@ class Table:
 
 @cache
 def table() -> Table:
-    """The whole table, read once: its files in the order that the first of them names."""
+    """The table, loaded once, in the order of the files in `index.toml`."""
     folder = files(__package__).joinpath("errors")
 
     def read(name: str) -> dict[str, Any]:
@@ -154,13 +154,13 @@ def _known_error(row: Mapping[str, Any]) -> KnownError:
 
 
 def _compile(fragments: str | Sequence[str]) -> re.Pattern[str]:
-    """One pattern of several; a space in it stands for any, also for the end of a line."""
+    """Join patterns; a space matches any whitespace, including line breaks."""
     alternatives = [fragments] if isinstance(fragments, str) else fragments
     return re.compile("|".join(alternatives).replace(" ", r"\s+"), re.IGNORECASE)
 
 
 def extract_facts(*texts: str, **overrides: str) -> dict[str, str]:
-    """What the texts name, as hints call it; `known` goes before, where it is not empty."""
+    """Facts named in the texts, by placeholder; nonempty `overrides` take precedence."""
     facts: dict[str, str] = {}
     for name, pattern in FACTS.items():
         for text in texts:

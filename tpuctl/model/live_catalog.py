@@ -1,4 +1,4 @@
-"""What the API lists in each zone, held against what the catalog knows."""
+"""Compares what the API lists in each zone with the catalog."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Comparison", "Listed"]
 
 @dataclass(frozen=True)
 class Listed:
-    """Names by zone, as the API listed them; and the zones that did not answer, with the reason."""
+    """Names by zone, as listed by the API; and zones that failed, with the reason."""
 
     by_zone: Mapping[str, frozenset[str]]
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def filter_names(self, predicate: Callable[[str], bool]) -> Listed:
-        """Without the names that were not asked for."""
+        """Only the names that match the predicate."""
         return Listed(
             {zone: frozenset(filter(predicate, names)) for zone, names in self.by_zone.items()},
             self.unread,
@@ -25,7 +25,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The catalog's names by zone beside the API's. Zones that did not answer are left out."""
+    """The catalog's and the API's names by zone, without zones that failed."""
 
     catalog: Mapping[str, frozenset[str]]
     listed: Listed
@@ -39,12 +39,12 @@ class Comparison:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Those that answered."""
+        """The zones that the API listed."""
         return tuple(self.listed.by_zone)
 
     @property
     def new(self) -> list[tuple[str, str]]:
-        """Name and zone of what the API lists and the catalog lacks."""
+        """(name, zone) pairs in the API but not in the catalog."""
         return sorted(
             (name, zone)
             for zone, names in self.listed.by_zone.items()
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def removed(self) -> list[tuple[str, str]]:
-        """Name and zone of what the catalog has and the API does not list."""
+        """(name, zone) pairs in the catalog but not in the API."""
         return sorted(
             (name, zone)
             for zone, names in self.catalog.items()
@@ -61,17 +61,17 @@ class Comparison:
         )
 
     def zones_of(self, name: str) -> tuple[str, ...]:
-        """Where the API lists it."""
+        """The zones where the API lists the name."""
         return tuple(zone for zone, names in self.listed.by_zone.items() if name in names)
 
     def of_name(self, name: str) -> str:
-        """How a name fares, in a word: `same`, `new`, `removed`, or `+2 -1` zones."""
+        """The difference for a name: `same`, `new`, `removed`, or `+2 -1` zones."""
         listed_zones = set(self.zones_of(name))
         catalog_zones = {zone for zone, names in self.catalog.items() if name in names}
         return _summary(catalog_zones, listed_zones)
 
     def of_zone(self, zone: str) -> str:
-        """How a zone fares: `same`, `new`, `removed`, `+2 -1` names, or `?` without an answer."""
+        """The difference for a zone: `same`, `new`, `removed`, `+2 -1` names, `?` if it failed."""
         if zone not in self.listed.by_zone:
             return "?"
         return _summary(self.catalog[zone], self.listed.by_zone[zone])

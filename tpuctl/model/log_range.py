@@ -1,4 +1,4 @@
-"""Which part of a log is wanted, as the flags of `logs` say it."""
+"""The part of a log that the options of `logs` select."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 @dataclass(frozen=True)
 class LogRange:
-    """From byte `offset` on; or the last `lines` lines of what was written `since` a moment; of
-    those lines, the ones in which `pattern` is found. Lines of several workers carry their names
-    where `is_named`.
+    """Starts at byte `offset`; or the last `lines` lines written after `since`; filtered by
+    `pattern`. Lines of several workers are prefixed with the worker if `is_named`.
 
-    `lines` counts line feeds, as `tail` does; what the pattern is looked for in ends with a line
-    feed, a carriage return, or both.
+    `lines` counts line feeds, like `tail`; the pattern is matched against lines that end with a
+    line feed, a carriage return, or both.
     """
 
     offset: int = 0
@@ -33,7 +32,7 @@ class LogRange:
 
     @property
     def has_offset(self) -> bool:
-        """Whether it begins at a byte that is known."""
+        """Whether it starts at a known byte offset."""
         return self.lines is None and self.since is None
 
 
@@ -41,27 +40,26 @@ WHOLE_LOG = LogRange()
 
 
 def parse_timestamp(text: str, now: datetime) -> datetime:
-    """A moment that is past: `10m` (ago), `1h30m`, `2026-11-21T06:14Z`, `2026-11-21`, `06:14`.
+    """Parse a past time: `10m` (ago), `1h30m`, `2026-11-21T06:14Z`, `2026-11-21`, `06:14`.
 
-    Without a zone it is the local one, without a day the last time that the clock showed it.
-    Raises Usage.
+    Local time without a time zone; without a date, the most recent such time. Raises Usage.
     """
     try:
         timestamp = _parse_timestamp(text.strip(), now)
     except (ValueError, OverflowError):
         raise Usage(
-            "Not a moment",
-            f"{text!r} is neither a length of time nor a time of day or a date",
-            hint="Say how long ago, or when\n    --since 10m\n    --since 2026-11-21T06:14Z",
+            "Invalid time",
+            f"{text!r} is not a duration, a time of day or a date",
+            hint="Specify an age or a time:\n    --since 10m\n    --since 2026-11-21T06:14Z",
             where="--since",
         ) from None
     if timestamp > now:
         when = f"{timestamp:%Y-%m-%d %H:%M:%S %z}"
         raise Usage(
-            "Not past yet",
+            "Time is in the future",
             f"{text!r} is {when}",
             where="--since",
-            hint="Give a moment that has passed, or an age, such as --since 10m.",
+            hint="Specify a past time, or an age such as --since 10m.",
         )
     return timestamp
 
@@ -77,15 +75,14 @@ def _parse_timestamp(text: str, now: datetime) -> datetime:
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression as Python has them. Raises Usage."""
+    """Compile a Python regular expression. Raises Usage."""
     try:
         return re.compile(text)
     except re.error as error:
         place = "" if error.pos is None else f", at character {error.pos + 1}"
         raise Usage(
-            "Pattern cannot be understood",
+            "Invalid pattern",
             f"{text!r}: {error.msg}{place}",
-            hint="It is a regular expression; text as it is has a backslash before each of"
-            " .^$*+?{}[]\\|()",
+            hint="It must be a regular expression. To match literal text, escape .^$*+?{}[]\\|()",
             where="--grep",
         ) from None

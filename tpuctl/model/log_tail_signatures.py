@@ -1,4 +1,4 @@
-"""The lines of a log in which a program says why it ended."""
+"""Finds the lines of a log in which a program reports why it ended."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import re
 
 __all__ = ["LOG_TAIL", "error_lines", "final_message", "last_lines"]
 
-LOG_TAIL = 1 << 16  # bytes of the end of a log that are looked at
+LOG_TAIL = 1 << 16  # bytes searched at the end of a log
 LAST_LINES = 40
-MAX_MESSAGE_LINES = 5  # lines of an exception's message that name what happened
-MAX_TRAILING_LINES = (
-    60  # lines that may follow the last traceback, of threads and libraries that end
-)
+MAX_MESSAGE_LINES = 5  # of an exception's message
+MAX_TRAILING_LINES = 60  # after the last traceback, from threads and libraries shutting down
 TRACEBACK = "Traceback (most recent call last):"
-# The first line of a traceback in a notebook, with the name of the exception.
+# The first line of a notebook's traceback, with the exception's name.
 NOTEBOOK_TRACEBACK = re.compile(
     r"(\w+(?:Error|Exception|Interrupt))\s+Traceback \(most recent call last\)"
 )
@@ -24,10 +22,10 @@ CHAINED_MARKERS = (
 
 
 def error_lines(log: bytes) -> list[str]:
-    """What to believe, the best first: the messages of the last traceback and of what led to it.
+    """Lines that may name the cause, best first: messages of the last traceback and its chain.
 
-    Where there is none at the end, the last lines, the last one first. A traceback that the
-    program survived, or a warning that it went on after, is not among them.
+    Without a traceback at the end, the last lines in reverse order. Excludes tracebacks and
+    warnings after which the program continued.
     """
     lines = _lines(log)
     messages = _messages(lines)
@@ -42,14 +40,14 @@ def error_lines(log: bytes) -> list[str]:
 
 
 def final_message(log: bytes) -> str | None:
-    """What a log that ends in a traceback says from its message on; None where it does not."""
+    """The log from the message of its final traceback on; None if it does not end in one."""
     lines = _lines(log)
     messages = _messages(lines)
     return "\n".join(lines[messages[-1] :]) if _is_final(lines, messages) else None
 
 
 def last_lines(log: bytes) -> list[str]:
-    """The last lines that are not empty, the last one first."""
+    """The last nonempty lines, in reverse order."""
     return [line for line in reversed(_lines(log)) if line.strip()][:LAST_LINES]
 
 
@@ -62,7 +60,7 @@ def _is_final(lines: list[str], messages: list[int]) -> bool:
 
 
 def _messages(lines: list[str]) -> list[int]:
-    """Where the messages of the last traceback, and before it of those chained to it, begin."""
+    """Line numbers of the messages of the last traceback and those chained to it."""
     messages: list[int] = []
     is_chained = False
     at = 0
@@ -75,7 +73,7 @@ def _messages(lines: list[str]) -> list[int]:
             is_chained = is_chained or any(chain in lines[at] for chain in CHAINED_MARKERS)
             at += 1
             continue
-        prefix = lines[at][:margin]  # of whoever prints another process's output
+        prefix = lines[at][:margin]  # for output of another process
         at += 1
         while at < len(lines) and _is_frame(lines[at].removeprefix(prefix)):
             at += 1
@@ -87,7 +85,7 @@ def _messages(lines: list[str]) -> list[int]:
 
 
 def _notebook_message(lines: list[str]) -> int | None:
-    """Where the message of a notebook's last traceback is, which its first line names."""
+    """The line number of the message of a notebook's last traceback."""
     headers = (NOTEBOOK_TRACEBACK.match(line) for line in reversed(lines))
     header = next((match for match in headers if match is not None), None)
     if header is None:

@@ -1,4 +1,4 @@
-"""Every name a stack's resources have, derived: the same laptop or another finds them again."""
+"""Derived names of a stack's resources, so that any machine can find them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
     "stack_of_account",
 ]
 
-STACK_LABEL = "tpuctl-stack"  # on every resource that can carry labels
+STACK_LABEL = "tpuctl-stack"  # on every resource that supports labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
-# POSIX 3.437 (User Name), as far as useradd makes them: no digit first, at most 32 characters.
+# POSIX 3.437 (User Name) with the limits of useradd: no leading digit, up to 32 characters.
 USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
 # cloud.google.com/storage/docs/buckets (naming requirements), with `bucket_name_problem`.
 _LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
@@ -32,30 +32,30 @@ BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 RECORDS = "tpuctl/stacks"
-# One custom role for all stacks of a project: a deleted role's id cannot be used again for weeks.
+# One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCH_ROLE = "tpuctl.watch"
-# Another: who may only delete machines is not to gain the right to make some.
+# Separate, so that machines that may only delete machines cannot create any.
 RECOVERY_ROLE = "tpuctl.recovery"
 
 
 def bucket_name_problem(name: str) -> str:
-    """Why Google refuses a bucket of that name, whatever its letters; empty where it does not."""
+    """Why Google rejects a bucket name of valid syntax; empty if it is accepted."""
     if name.startswith("goog"):
-        return "it begins with goog"
+        return "it starts with goog"
     if "google" in name or "g00gle" in name:
-        return "it has google in it"
+        return "it contains google"
     if re.fullmatch(r"\d+(\.\d+){3}", name):
         return "it is an IP address"
     return ""
 
 
 def ownership(stack: str) -> str:
-    """The description of what a stack made and that cannot carry labels."""
+    """The description of a stack's resources that do not support labels."""
     return f"Made by tpuctl for stack {stack}"
 
 
 def stack_of_account(account: str) -> str | None:
-    """The stack whose workers' account is called that; None for another kind of account."""
+    """The stack of a workers' service account, by its name; None for other accounts."""
     stack, dash, rest = account.rpartition("-")
     if not dash or rest != "tpu":
         return None
@@ -63,7 +63,7 @@ def stack_of_account(account: str) -> str | None:
 
 
 def record_name(stack: str) -> str:
-    """The object of its bucket in which a stack's record is."""
+    """The object name of a stack's record in its bucket."""
     return f"{RECORDS}/{stack}.json"
 
 
@@ -80,7 +80,7 @@ class Names:
 
     @property
     def ownership(self) -> str:
-        """The description of what cannot carry labels."""
+        """The description of resources that do not support labels."""
         return ownership(self.stack)
 
     @property
@@ -88,26 +88,26 @@ class Names:
         return f"{self.stack}-tpu"
 
     def nodes(self, count: int) -> tuple[str, ...]:
-        """The names of so many nodes: the only one has no number."""
+        """The names of `count` nodes; a single one has no index."""
         return (self.node,) if count == 1 else tuple(f"{self.node}-{i}" for i in range(count))
 
     @property
     def queued(self) -> str:
-        """The queued resource that asks for the nodes."""
+        """The queued resource that requests the nodes."""
         return f"{self.stack}-queue"
 
     @property
     def controller(self) -> str:
-        """The VM that drives a TPU node."""
+        """The controller VM."""
         return f"{self.stack}-controller"
 
     def disk(self, index: int) -> str:
-        """A data disk made for the stack."""
+        """A data disk created for the stack."""
         return f"{self.stack}-data-{index}"
 
     @property
     def record(self) -> str:
-        """The object that remembers what no label can say."""
+        """The object with state that labels cannot hold."""
         return record_name(self.stack)
 
     @property
@@ -137,7 +137,7 @@ class Names:
 
     @property
     def service_account(self) -> str:
-        """The part of the e-mail before the @; 6 to 30 characters."""
+        """The part of the email before the @; 6 to 30 characters."""
         return f"{self.stack}-tpu" if len(self.stack) > 1 else f"{self.stack}-stack-tpu"
 
     @property
@@ -146,8 +146,8 @@ class Names:
 
     @property
     def bucket(self) -> str:
-        """Bucket names are global: the project's id, itself global, makes this one unique.
+        """Unique, since bucket names and project IDs are global.
 
-        At most 63 characters; both parts are within 26 and 30.
+        Up to 63 characters; both parts are within 26 and 30.
         """
         return f"{self.stack}-{self.project.replace(':', '-').replace('.', '-')}"

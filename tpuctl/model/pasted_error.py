@@ -1,8 +1,8 @@
-"""What an error text means that somebody pasted, with what mends it.
+"""Explains a pasted error message, with the fix.
 
-A text is known by what identifies its condition (`Known.match`), or by what a program's last
-words begin with (`Known.lines`). The bare words of a status, as INTERNAL or UNAVAILABLE, identify
-nothing: JAX and others write them too. What is not known is said to be, with where to look.
+A message is identified by `KnownError.match` anywhere, or by `KnownError.lines` in a program's
+final output. A bare status such as INTERNAL or UNAVAILABLE identifies nothing: JAX and others print
+them too. For unknown messages the hint says where to look.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tpuctl.model.log_tail_signatures import error_lines, final_message
 
 __all__ = ["Pasted", "explain_text"]
 
-MAX_TEXT_LENGTH = 1 << 18  # characters of the end that are looked at
+MAX_TEXT_LENGTH = 1 << 18  # characters searched at the end
 MAX_LINE_LENGTH = 200
-MIN_TERMINAL_WIDTH = 60  # characters of a terminal that cuts lines
-# What frames and quotes put before each line.
+MIN_TERMINAL_WIDTH = 60  # shortest line that a terminal may have wrapped
+# Line prefixes of frames and quotes.
 MARGIN = re.compile(r"(?m)^[ \t]*(?:[│|>╷╵]+[ \t]?)+")
-# Where a text between quotes goes on in the next line, as YAML writes it.
+# Line continuations in quoted YAML strings.
 CONTINUED = re.compile(r"\\\n[ \t]*\\?")
-# Ends that tell only that something else has ended.
+# Errors that only report the failure of another process.
 SECONDARY_FAILURE = re.compile(
     r"CalledProcessError|ProcessExitedException|ProcessRaisedException|BrokenProcessPool"
     r"|SystemExit|queue\.Empty|non-zero exit status|ChildFailedError|terminated with exit code"
 )
-# Lines that say that something went wrong, whatever it is.
+# Lines that report any error.
 COMPLAINT = re.compile(
     r"(?m)^\W{0,3}(?:ERROR|FATAL|Error|F\d{4} |\d{4}-\d\d-\d\d \S+ F )[^\n]*"
     r"|^[^\n]*\b\w+(?:Error|Exception): [^\n]*"
@@ -39,33 +39,33 @@ COMPLAINT = re.compile(
 
 @dataclass(frozen=True)
 class Pasted:
-    """What the text means."""
+    """The explanation of a message."""
 
     name: str  # of the known error
     kind: str  # its group, as a title
     summary: str
-    why: str
+    cause: str
     hint: str
-    fault: Fault | None  # whose it is where it ends a job
-    line: str  # the line of the text that gives it away, shortened
+    fault: Fault | None  # who is responsible if it ends a job
+    line: str  # the matching line, shortened
 
 
 def explain_text(text: str, context: Mapping[str, str]) -> Pasted:
-    """Raises NotFound for what is not known. `around` is the stack's project, zone and such.
+    """Explain a message. Raises NotFound if it is unknown.
 
-    What the text names goes before what is so of the stack.
+    `context` holds the stack's project, zone and so on; names in the text take precedence.
     """
     text = CONTROL.sub("", text[-MAX_TEXT_LENGTH:].replace("\r", "\n"))
     text = CONTINUED.sub("", MARGIN.sub("", text))
     match = _find(text)
     if match is None:
-        raise NotFound("Not a known error", _shortened(text), hint=_unknown_error_hint(text))
+        raise NotFound("Unknown error message", _shortened(text), hint=_unknown_error_hint(text))
     known_error, line = match
     return Pasted(
         known_error.name,
         table().kinds[known_error.kind],
         known_error.summary,
-        known_error.why,
+        known_error.cause,
         known_error.hint({**context, **extract_facts(line, text)}),
         known_error.fault,
         _shortened(line),
@@ -73,7 +73,7 @@ def explain_text(text: str, context: Mapping[str, str]) -> Pasted:
 
 
 def _find(text: str) -> tuple[KnownError, str] | None:
-    """The entry that the text identifies, and the line that does."""
+    """The known error in the text, and the line that matches."""
     for region in _regions(text):
         match = _by_match(region) or _by_lines(region)
         if match is not None:
@@ -82,10 +82,10 @@ def _find(text: str) -> tuple[KnownError, str] | None:
 
 
 def _regions(text: str) -> Iterator[str]:
-    """Parts of the text in the order in which they are believed.
+    """Parts of the text, most reliable first.
 
-    A program that ended with a traceback says there why it ended: what it survived before does
-    not count, unless the end only passes another's on.
+    A final traceback names the cause: earlier errors do not count, unless it only reports the
+    failure of another process.
     """
     log = text.encode(errors="replace")
     end = final_message(log)
@@ -109,7 +109,7 @@ def _by_match(text: str) -> tuple[KnownError, str] | None:
 
 
 def _joined(text: str) -> str:
-    """Lines that a terminal has cut, perhaps in the middle of a word, put together again."""
+    """Rejoin lines that a terminal wrapped, perhaps in the middle of a word."""
     joined: list[str] = []
     is_cut = False
     for line in text.split("\n"):
@@ -130,7 +130,7 @@ def _by_lines(text: str) -> tuple[KnownError, str] | None:
 
 
 def _by_weak_match(text: str) -> tuple[KnownError, str] | None:
-    """What programs say in passing: the reason only where nothing else complains."""
+    """Match weak errors, which count only if there is no other error."""
     joined = _joined(text)
     for known_error in table().errors:
         match = (
@@ -156,33 +156,34 @@ def _shortened(text: str) -> str:
     return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…"
 
 
-# Where to look, by whose words they are; the first that fits.
+# Hints by the origin of the message; the first match counts.
 ORIGIN_HINTS = (
     (
         r"torch_xla|_XLAC|PJRT_DEVICE|xla_model|xmp\.spawn",
-        "These are words of PyTorch/XLA. Who else met them:\n    https://github.com/pytorch/xla/issues",
+        "This message is from PyTorch/XLA. Search its issues:\n    "
+        "https://github.com/pytorch/xla/issues",
     ),
     (
         r"jaxlib|XlaRuntimeError|\bjax\b|libtpu|pjrt",
-        "These are words of JAX or libtpu. Who else met them:\n"
-        "    https://github.com/jax-ml/jax/issues\nlibtpu's own logs on a worker:\n"
+        "This message is from JAX or libtpu. Search its issues:\n"
+        "    https://github.com/jax-ml/jax/issues\nlibtpu's logs on a worker:\n"
         "    tpuctl ssh 0 -- ls /tmp/tpu_logs",
     ),
     (
         r"tensorflow|\bkeras\b",
-        "These are words of TensorFlow. Who else met them:\n"
+        "This message is from TensorFlow. Search its issues:\n"
         "    https://github.com/tensorflow/tensorflow/issues",
     ),
     (
         r"\(gcloud\.",
-        "These are words of gcloud. Repeat the command with --verbosity=debug, or see its log:\n"
+        "This message is from gcloud. Repeat the command with --verbosity=debug, or see its log:\n"
         "    gcloud info --show-log",
     ),
     (
         r"googleapis\.com|google\.api_core|googleapi: Error|Cloud TPU received|google\.rpc",
-        "This is an answer of Google's. What is known of Cloud TPU's:\n"
+        "This message is from a Google API. Cloud TPU troubleshooting:\n"
         "    https://docs.cloud.google.com/tpu/docs/troubleshooting/trouble-tf\n"
-        "Whether something is down:\n    https://status.cloud.google.com",
+        "Service status:\n    https://status.cloud.google.com",
     ),
 )
 
@@ -190,7 +191,7 @@ ORIGIN_HINTS = (
 def _unknown_error_hint(text: str) -> str:
     origin_hint = next((hint for pattern, hint in ORIGIN_HINTS if re.search(pattern, text)), "")
     general_hint = (
-        "Paste more of it: the whole message, with the lines before. Whether all is well with the "
-        "project:\n    tpuctl doctor\nWhy the latest job failed:\n    tpuctl explain"
+        "Include the whole message, with the lines before it. To check the project:\n"
+        "    tpuctl doctor\nTo explain the latest job's failure:\n    tpuctl explain"
     )
     return f"{origin_hint}\n{general_hint}" if origin_hint else general_hint

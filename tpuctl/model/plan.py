@@ -1,4 +1,4 @@
-"""Plans as values: what would be done to which thing, and why."""
+"""Plans: the change to each resource, and why."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Action", "Change", "Plan", "Result"]
 
 
 class Action(Enum):
-    """What a plan does to one resource."""
+    """A plan's action on a resource."""
 
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
     NOTHING = "nothing"
-    LEAVE = "leave"  # it is not ours to delete, or was asked to stay
+    LEAVE = "leave"  # not ours to delete, or kept on request
 
 
 @dataclass(frozen=True)
 class Change:
-    """One resource's part of a plan; `fields` names what an update changes."""
+    """The planned change of a resource; `fields` names what an update changes."""
 
     address: str
     action: Action
@@ -37,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes in the order in which they could be done one by one."""
+    """Changes in an order in which they can be applied one by one."""
 
     changes: tuple[Change, ...]
     after: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """How one resource's change ended."""
+    """The result of a change."""
 
     address: str
     outcome: Outcome

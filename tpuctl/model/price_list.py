@@ -1,11 +1,11 @@
-"""What Google's list of SKUs says of the price of nodes; nothing where it does not say it surely.
+"""Node prices from Google's SKU list, only where they are unambiguous.
 
-Descriptions are not documented: these were seen in public listings and programs (2026-06 to -08).
-Compute Engine charges v5e and later by chip and hour, a SKU for a region: `TpuV6e running in
+SKU descriptions are undocumented: these are from public listings and programs (2026-06 to -08).
+Compute Engine charges v5e and later per chip-hour, with a SKU per region: `TpuV6e running in
 Columbus`, `TpuV6e attached to Spot Preemptible VMs running in Columbus`, and for flex-start `DWS
-Defined Duration V6e running in Columbus`. Cloud TPU charges v2, v3 and v4 by eight TensorCores and
-hour: `TPU-v2 Accelerator USA`, `Tpu-v4 Pod Accelerator USA`. Chips that are reserved, committed to
-or `Capacity Optimized` have SKUs of their own beside them, of the same usage type.
+Defined Duration V6e running in Columbus`. Cloud TPU charges v2, v3 and v4 per hour for eight
+TensorCores: `TPU-v2 Accelerator USA`, `Tpu-v4 Pod Accelerator USA`. Reserved, committed and
+`Capacity Optimized` chips have separate SKUs of the same usage type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["COMPUTE_ENGINE", "TPU_SERVICE", "PriceList", "Sku", "service_of"]
 TPU_SERVICE: Final = "services/E000-3F24-B8AA"
 COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
 TPU_API_GENERATIONS = ("v2", "v3", "v4")  # charged by Cloud TPU
-CHIPS_PER_DEVICE = 4  # eight TensorCores, two a chip
+CHIPS_PER_DEVICE = 4  # eight TensorCores, two per chip
 _CHIP = r"(?:Tpu(V5e|V5p|V6e)|TPU(7x))"
 BY_CHIP: Mapping[Capacity, tuple[str, re.Pattern[str]]] = {
     "on-demand": ("OnDemand", re.compile(rf"{_CHIP} running in .+", re.IGNORECASE)),
@@ -41,14 +41,14 @@ OTHER_TERMS = re.compile(r"commit|reserv|calendar|dws|capacity|evaluat|trial", r
 
 @dataclass(frozen=True)
 class Sku:
-    """One row of the list, as far as it matters here."""
+    """The relevant fields of a SKU."""
 
     service: str
     description: str
     usage: str  # OnDemand, Preemptible, Commit1Yr, …
     regions: tuple[str, ...]
     unit: str
-    price: float | None  # US dollars a unit; None where it depends on how much is used
+    price: float | None  # US dollars per unit; None if tiered
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Meaning:
 
 
 class PriceList:
-    """Prices of nodes from SKUs. `read` is the day on which they were asked for."""
+    """Node prices from SKUs. `read` is the date of the query."""
 
     def __init__(self, skus: Iterable[Sku], read: str) -> None:
         self.read = read
@@ -72,7 +72,7 @@ class PriceList:
                     self._prices.setdefault(key, set()).add(round(meaning.per_chip, 9))
 
     def price(self, accelerator: AcceleratorType, zone: str, capacity: Capacity) -> Price | None:
-        """Of one node; None where no SKU surely tells it, or two tell different ones."""
+        """The price of one node; None if no SKU matches, or SKUs disagree."""
         prices = self._prices.get((accelerator.price_class, region_of(zone), capacity), set())
         if len(prices) != 1:
             return None
@@ -80,7 +80,7 @@ class PriceList:
 
 
 def service_of(accelerator: AcceleratorType) -> str:
-    """The service whose SKUs a type is charged by."""
+    """The service that charges for a type."""
     return TPU_SERVICE if accelerator.generation in TPU_API_GENERATIONS else COMPUTE_ENGINE
 
 
@@ -110,7 +110,7 @@ def _meaning(sku: Sku) -> _Meaning | None:
 
 
 def _device_class(generation: str, *, is_pod: bool) -> str:
-    """v4 is sold as pods alone, v2 and v3 as either."""
+    """v4 is sold only as pods, v2 and v3 as both."""
     if generation == "v4":
         return "v4" if is_pod else ""
     return f"{generation}-pod" if is_pod else f"{generation}-8"

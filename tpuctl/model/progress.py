@@ -1,6 +1,6 @@
-"""How far a job is, as far as its log tells: lines that are one JSON object with numbers.
+"""A job's progress, from log lines that are JSON objects.
 
-A training loop that prints such a line now and then is shown with its step, loss and speed:
+A training loop that regularly prints such a line is shown with its step, loss and speed:
 
     {"step": 1200, "loss": 2.31, "tokens_per_second": 45210}
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 __all__ = ["LINES", "TAIL", "Progress", "progress_of"]
 
-LINES, TAIL = 50, 1 << 16  # lines, and bytes, at the end of a log that are looked at
+LINES, TAIL = 50, 1 << 16  # lines and bytes searched at the end of a log
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The last value of each key that a log has near its end; None where it has none."""
+    """The last value of each key near the end of a log; None if missing."""
 
     step: int | None = None
     loss: float | None = None
@@ -29,12 +29,12 @@ class Progress:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no word for what is no number: that is text."""
+        """For JSON; infinite values and NaN become strings."""
         return {field.name: _json_value(getattr(self, field.name)) for field in fields(self)}
 
 
 def progress_of(log_end: bytes) -> Progress:
-    """What the end of a log tells. A line that was cut off at either end tells nothing."""
+    """Parse the end of a log. Truncated lines are ignored."""
     values: dict[str, Any] = {}
     for line in reversed(log_end.replace(b"\r", b"\n").split(b"\n")):
         stripped = line.strip()

@@ -1,7 +1,7 @@
-"""What a project may have, what it uses, and what a plan adds: decided without asking anybody.
+"""Quota limits, usage, and what a plan adds; pure computation.
 
-What is used of Cloud TPU is counted, for no API tells it: nodes in whatever state, and requests
-with all the nodes they ask for, FAILED and SUSPENDED ones too, until they are deleted.
+No API reports Cloud TPU usage, so it is counted: nodes in any state, and requests with all their
+nodes, including FAILED and SUSPENDED ones, until they are deleted.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class QuotaLine:
 
 @dataclass(frozen=True)
 class QuotaReport:
-    """Every limit that a plan counts against, and what could not be read with the reason."""
+    """The limits that a plan counts against, and what could not be read, with the reason."""
 
     lines: tuple[QuotaLine, ...] = ()
     unread: tuple[str, ...] = ()
 
     @property
     def shortfalls(self) -> tuple[Diagnostic, ...]:
-        """What `up` would likely be refused for, with what to do about it."""
+        """Limits for which `up` would likely be rejected, with hints."""
         return tuple(_shortfall(line) for line in self.lines if line.is_short)
 
 
 @dataclass(frozen=True)
 class Region:
-    """What Compute Engine tells of a region: metrics with their limit and usage."""
+    """A region's quota in Compute Engine: metrics with limit and usage."""
 
     name: str
     quotas: Mapping[str, tuple[float, float]]
@@ -73,7 +73,7 @@ def tpu_lines(
     *,
     adds_nodes: bool,
 ) -> tuple[QuotaLine, ...]:
-    """Of the limits of Cloud TPU that the stack's nodes count against.
+    """The Cloud TPU limits that the stack's nodes count against.
 
     `adds_nodes` says whether the plan makes these, `found` has every node and request of the
     project, `limits` how much is allowed by the id of
@@ -102,7 +102,7 @@ def tpu_lines(
 def compute_lines(
     stack: Stack, plan: Plan, region: Region, *, adds_nodes: bool
 ) -> tuple[QuotaLine, ...]:
-    """Of the region's limits that machines, disks and addresses of the plan count against."""
+    """The region's limits that the plan's machines, disks and addresses count against."""
     lines = []
     for metric, added in _compute_needs(stack, plan, adds_nodes).items():
         if metric in region.quotas and added:
@@ -141,19 +141,19 @@ def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, floa
 
 
 def _disk_metric(kind: str) -> str:
-    """Hyperdisks have limits of their own, which differ from place to place."""
+    """The quota metric of a disk type; empty for Hyperdisks, whose limits vary by location."""
     if kind == "pd-standard":
         return "DISKS_TOTAL_GB"
     return "SSD_TOTAL_GB" if kind in SSD else ""
 
 
 def _is_new(plan: Plan, address: str) -> bool:
-    """Whether the plan makes it."""
+    """Whether the plan creates it."""
     return any(change.action is Action.CREATE and change.address == address for change in plan)
 
 
 def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
-    """Whether the plan takes it away, to make it anew or because its zone was given up."""
+    """Whether the plan deletes it, to recreate it or because its zone changed."""
     if item.stack != stack.name:
         return False
     if item.zone == stack.zone:
@@ -164,7 +164,7 @@ def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
 
 
 def amount_used(item: InventoryItem, limit: str) -> int:
-    """How much of a limit a node or request takes. Nodes of a request count with the request."""
+    """How much of a limit a node or request uses. Nodes of a request count with the request."""
     accelerator = accelerator_type(item.detail) if item.kind_class.is_tpu else None
     if accelerator is None or item.request:
         return 0
@@ -180,6 +180,7 @@ def _shortfall(line: QuotaLine) -> Diagnostic:
         "Not enough quota",
         f"{line.limit} in {line.place} allows {line.allowed:g}{unit}: {line.used:g} used, "
         f"{line.added:g} more are needed",
-        "Likely refused: the cloud decides. Ask for more in the Cloud console, delete what is "
-        "not needed, or name another zone. What stacks left behind:\n    tpuctl orphans",
+        "The request will probably be rejected. Request more quota in the Cloud console, "
+        "delete unused resources, or choose another zone. To list orphaned resources:\n    tpuctl "
+        "orphans",
     )

@@ -1,4 +1,4 @@
-"""How many nodes of a type a project still has quota for, zone by zone."""
+"""How many nodes of a type fit in a project's quota, by zone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Room:
 
     @property
     def preferred(self) -> int:
-        """What to ask for so that one node more fits into the zone."""
+        """The limit to request so that one more node fits in the zone."""
         limit = 0 if self.allowed is None or self.allowed == UNLIMITED else int(self.allowed)
         return max(limit + self.takes if self.nodes else limit, int(self.used) + self.takes)
 
@@ -61,7 +61,7 @@ def rooms_of(
 
 
 def _rank(room: Room) -> tuple[float, str, str]:
-    """Most room first, what is unknown last."""
+    """Sort key: most room first, unknown last."""
     if room.nodes is not None:
         return (-room.nodes, room.zone, room.capacity)
     return (-UNLIMITED if room.allowed == UNLIMITED else 1, room.zone, room.capacity)
@@ -106,7 +106,7 @@ def _room(
 
 
 def _bound(allowed: Mapping[tuple[str, str], float | None], key: tuple[str, str]) -> float | None:
-    """Infinite where there is no bound, None where nobody tells."""
+    """The limit; infinite if unlimited, None if unknown."""
     if key not in allowed:
         return None
     limit = allowed[key]

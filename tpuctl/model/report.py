@@ -1,4 +1,4 @@
-"""A run as it is told afterwards: its attempts, what they cost, and how its numbers went."""
+"""The report of a run: its attempts, costs and training curves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["AttemptReport", "RunReport"]
 
 @dataclass(frozen=True)
 class AttemptReport:
-    """One try at the job."""
+    """One attempt of the job."""
 
-    record: JobRecord  # as this attempt ran it
+    record: JobRecord  # of this attempt
     workers: Mapping[int, WorkerRecord]
-    why: Attempt | None  # what ended the attempt before; None for the first
+    restart: Attempt | None  # what ended the attempt before; None for the first
     started: datetime
-    ended: datetime | None  # None while it runs, and where nobody knows
-    per_hour: float | None  # US dollars for all that the stack has, there; None where unknown
+    ended: datetime | None  # None while it runs, or if unknown
+    per_hour: float | None  # US dollars, for all of the stack's resources; None if unknown
 
     @property
     def hours(self) -> float | None:
@@ -31,22 +31,22 @@ class AttemptReport:
 
     @property
     def cost(self) -> float | None:
-        """Of the time it ran; what the machines cost before and after it is not in it."""
+        """The cost while it ran, without the time before and after."""
         return None if self.hours is None or self.per_hour is None else self.hours * self.per_hour
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A job with everything that is known of it."""
+    """A job with all data of the report."""
 
-    explanation: Explanation  # the job, how it stands, and why it failed if it did
+    explanation: Explanation  # the job, its status, and its failure, if any
     accelerator: str  # the stack's TPU type
     runtime: str
     attempts: tuple[AttemptReport, ...]
     curves: tuple[Curve, ...]  # the loss first
-    at: datetime  # when all this was read
+    at: datetime  # when the data was read
     log_end: str = ""  # the last lines of the last attempt's log
-    is_free: bool = False  # the cloud that it ran on: costs are those of Google
+    is_free: bool = False  # on the local cloud: costs are what Google would charge
 
     @property
     def record(self) -> JobRecord:
@@ -54,6 +54,6 @@ class RunReport:
 
     @property
     def cost(self) -> float | None:
-        """In US dollars, of all attempts; None where one of them is unknown."""
+        """Total in US dollars; None if an attempt's cost is unknown."""
         costs = [attempt.cost for attempt in self.attempts]
         return None if None in costs else sum(cost for cost in costs if cost is not None)

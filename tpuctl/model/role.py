@@ -1,4 +1,4 @@
-"""A custom role as `doctor --role` prints it: permissions by what they are for."""
+"""The custom role that `doctor --role` prints: permissions by purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["CustomRole", "Grant", "RoleGroup"]
 
 @dataclass(frozen=True)
 class RoleGroup:
-    """Permissions with what they are for; `path` is named where they are not always needed."""
+    """Permissions with a purpose; `path` is set if they are not always needed."""
 
     purpose: str
     permissions: tuple[str, ...]
@@ -18,9 +18,9 @@ class RoleGroup:
 
 @dataclass(frozen=True)
 class Grant:
-    """What the role cannot hold, or should not: another binding, made by this command."""
+    """A separate binding, for what the role cannot or should not contain, with its command."""
 
-    why: str
+    purpose: str
     command: str
 
 
@@ -32,7 +32,7 @@ class CustomRole:
     project: str
     groups: tuple[RoleGroup, ...]
     grants: tuple[Grant, ...]
-    shown: tuple[str, ...] = ()  # what only tells more: of quota, of policies
+    optional_permissions: tuple[str, ...] = ()  # what only tells more: of quota, of policies
 
     @property
     def permissions(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The stack file's fields, types and defaults; its JSON schema for editors comes from here."""
+"""The stack file's fields, types and defaults; source of its JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
 UserName = Annotated[str, StringConstraints(pattern=USER_NAME)]
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
-# Parts of resource names in Google's APIs: none of them begins with a dot or holds a slash.
+# Parts of resource names in Google's APIs: no leading dot, no slash.
 ServiceAccountEmail = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*@([a-z0-9-]+\.)+gserviceaccount\.com$")
 ]
@@ -85,25 +85,25 @@ class Section(BaseModel):
 
 
 class ProjectSection(Section):
-    id: ProjectId = Field(description="The Google Cloud project everything is made in.")
-    create: bool = Field(False, description="Make the project if there is none of that id.")
+    id: ProjectId = Field(description="ID of the Google Cloud project of all resources.")
+    create: bool = Field(False, description="Create the project if it does not exist.")
     billing_account: BillingAccount | None = Field(
-        None, description="Linked to the project when it has none: XXXXXX-XXXXXX-XXXXXX."
+        None, description="Billing account to link if the project has none: XXXXXX-XXXXXX-XXXXXX."
     )
     parent: Parent | None = Field(
-        None, description="Where a new project is made: organizations/N or folders/N."
+        None, description="Parent of a new project: organizations/N or folders/N."
     )
 
 
 def _date_as_text(value: Any) -> Any:
-    """YAML reads an unquoted date as one."""
+    """YAML parses an unquoted date as a date."""
     return value.isoformat() if isinstance(value, date) else value
 
 
 def _has_zone(value: str) -> str:
-    """Refuses days that are none, and times of nobody knows where."""
+    """Reject invalid dates, and times without a time zone."""
     if not re.fullmatch(DURATION, value) and datetime.fromisoformat(value).tzinfo is None:
-        raise ValueError("a time without its zone")
+        raise ValueError("a time without a time zone")
     return value
 
 
@@ -118,18 +118,18 @@ Reservation = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]+$")]
 
 class QueueSection(Section):
     valid_until: Deadline | None = Field(
-        None, description="When to stop waiting: a duration (6h) or a time (2026-01-31T18:00:00Z)."
+        None, description="Deadline for capacity: a duration (6h) or a time (2026-01-31T18:00:00Z)."
     )
     run_for: Duration | None = Field(
         None, description="Run duration of the nodes; required for flex-start (at most 7d)."
     )
-    guaranteed: bool = Field(False, description="Request capacity that is not preempted.")
+    guaranteed: bool = Field(False, description="Request capacity that is never preempted.")
     reservation: Reservation | None = Field(None, description="Name of the reservation to use.")
-    nodes: int = Field(1, ge=1, le=64, description="Number of nodes in one request.")
+    nodes: int = Field(1, ge=1, le=64, description="Number of nodes in the request.")
 
 
 def _queue(value: Any) -> Any:
-    """`true` asks for a queue with its defaults, `false` for none."""
+    """`true` means a queue with default settings, `false` none."""
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
@@ -139,54 +139,55 @@ def _or_boolean(schema: dict[str, Any]) -> None:
 
 class DataDisk(Section):
     name: ResourceName | None = Field(
-        None, description="Name of an existing disk in the node's zone; empty: a disk is created."
+        None, description="Name of an existing disk in the node's zone; empty: create a disk."
     )
-    size_gb: int | None = Field(
-        None, ge=10, description="Size of a disk created for the stack, in GB."
-    )
+    size_gb: int | None = Field(None, ge=10, description="Size of the disk to create, in GB.")
     type: Literal["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"] = Field(
-        "pd-balanced", description="Type of a disk created for the stack."
+        "pd-balanced", description="Type of the disk to create."
     )
     mode: Literal["read-write", "read-only"] = Field(
-        "read-write", description="Nodes with several workers support read-only disks only."
+        "read-write",
+        description="Access mode; nodes with several workers support only read-only disks.",
     )
 
 
 class TpuSection(Section):
     kind: Literal["vm", "node"] = Field(
         "vm",
-        description="vm: workers that carry the chips. node: a remote TPU beside a controller.",
+        description="vm: TPU VM, workers with TPU chips. node: TPU node, a remote TPU with a "
+        "controller.",
     )
-    type: str = Field(description="The accelerator type, as `tpuctl types` lists them.")
+    type: str = Field(description="Accelerator type; list them with `tpuctl types`.")
     topology: str | None = Field(
-        None, description="The shape of a slice, such as 2x2x4; empty: the type's usual one."
+        None, description="Topology of the slice, such as 2x2x4; empty: the type's default."
     )
     runtime: str = Field(
         "auto",
-        description="Software version; auto: the newest TensorFlow. For a node a version such as "
+        description="Software version; auto: the newest TensorFlow. For kind: node, a version such "
+        "as "
         "2.12.0 or pytorch-2.0.",
     )
     zones: tuple[str, ...] = Field(
         (),
-        description="Where to make the node, in order: the next is tried when one has no "
-        "capacity. Empty: the cheapest zone.",
+        description="Zones to try in order, until one has capacity. Empty: the cheapest zone.",
     )
     capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
-        "on-demand", description="spot is cheaper and may be taken away at any time."
+        "on-demand", description="Capacity type; spot is cheaper and may be preempted at any time."
     )
     queue: Annotated[QueueSection | None, BeforeValidator(_queue)] = Field(
         None,
-        description="Ask through a queued resource, which waits for capacity: true, or how.",
+        description="Create nodes by a queued resource, which waits for capacity: true, or "
+        "settings.",
         json_schema_extra=_or_boolean,
     )
     service_account: ServiceAccountEmail | None = Field(
-        None, description="E-mail of the account the workers act as; made for the stack if empty."
+        None, description="Email of the workers' service account; empty: create one for the stack."
     )
     metadata: dict[MetadataKey, str] = Field(
-        default_factory=dict, description="Further metadata of the workers."
+        default_factory=dict, description="Additional metadata of the workers."
     )
     startup_script: str | None = Field(
-        None, description="A script file that runs as root at each start of a worker."
+        None, description="Script file to run as root at each start of a worker."
     )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
 
@@ -194,60 +195,67 @@ class TpuSection(Section):
 class ControllerSection(Section):
     machine_type: MachineType = Field(
         "auto",
-        description="The controller's machine type; auto: n1-standard-1, else the smallest like "
-        "it that the region offers.",
+        description="Machine type; auto: n1-standard-1, else the smallest similar type in the "
+        "region.",
     )
-    disk_gb: int = Field(50, ge=10, le=65536, description="Size of its boot disk, in GB.")
+    disk_gb: int = Field(50, ge=10, le=65536, description="Size of the boot disk, in GB.")
     disk_type: Literal["pd-standard", "pd-balanced", "pd-ssd"] = Field(
-        "pd-standard", description="Type of its boot disk."
+        "pd-standard", description="Type of the boot disk."
     )
     image: Image = Field(
         "auto",
-        description="An image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: the one with "
-        "the node's TensorFlow, else ubuntu-2204-lts; beside a TPU VM ubuntu-2404-lts-amd64.",
+        description="Image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: for a TPU node, "
+        "the "
+        "image with its TensorFlow, else ubuntu-2204-lts; for a TPU VM, ubuntu-2404-lts-amd64.",
     )
     scopes: Literal["auto"] | tuple[str, ...] = Field(
-        "auto", description="OAuth scopes of its account; auto: cloud-platform."
+        "auto", description="OAuth scopes of the service account; auto: cloud-platform."
     )
 
 
 class BucketSection(Section):
-    name: BucketName = Field(
-        "auto", description="auto: the names of the stack and the project, joined."
+    name: BucketName = Field("auto", description="Bucket name; auto: STACK-PROJECT.")
+    location: Location = Field(
+        "auto", description="Bucket location; auto: the region of the node's zone."
     )
-    location: Location = Field("auto", description="auto: the region of the node's zone.")
-    keep: bool = Field(True, description="Whether `down` leaves the bucket.")
+    keep: bool = Field(True, description="Keep the bucket on `down`.")
     allow_egress: bool = Field(
-        False, description="Accept a bucket outside the node's region, whose traffic is charged."
+        False, description="Allow a bucket outside the node's region, with charges for traffic."
     )
 
 
 class NetworkSection(Section):
-    name: ResourceName = Field("auto", description="auto: `default`, else one made for the stack.")
+    name: ResourceName = Field(
+        "auto",
+        description="Network; auto: `default` if it exists, else a new network for the stack.",
+    )
     subnetwork: ResourceName | None = Field(
-        None, description="The subnetwork of the workers; empty: the region's own."
+        None, description="Subnetwork of the workers; empty: the network's default in the region."
     )
     node_range: str = Field(
         "auto",
-        description="For kind: node, its addresses: auto finds a free range, or 10.1.2.0/29, or "
-        "service-networking.",
+        description="Address range for kind: node: auto (find a free range), a range such as "
+        "10.1.2.0/29, or service-networking.",
     )
     ssh: Literal["external", "internal", "iap"] = Field(
         "external",
-        description="How SSH comes in. external: at the machines' external addresses, from "
-        "`allow_from` alone. internal: at internal ones, they have no others. iap: through "
-        "Identity-Aware Proxy, and they have no external addresses.",
+        description="How to connect with SSH. external: to the machines' external addresses, only "
+        "from "
+        "`allow_from`. internal: to internal addresses, without external ones. iap: through "
+        "Identity-Aware Proxy, without external addresses.",
     )
-    allow: tuple[Port, ...] = Field((), description="More to let in: http, https, tcp:6006.")
+    allow: tuple[Port, ...] = Field(
+        (), description="Additional ports to allow: http, https, tcp:6006."
+    )
     allow_from: tuple[str, ...] = Field(
-        (), description="IPv4 ranges let in; empty: the address this machine is seen under."
+        (), description="IPv4 ranges to allow; empty: this machine's public address."
     )
-    tags: tuple[Tag, ...] = Field((), description="Further network tags of the workers.")
+    tags: tuple[Tag, ...] = Field((), description="Additional network tags of the workers.")
 
 
 class AccessSection(Section):
-    ssh_key: str = Field("auto", description="A private key file; auto: one of tpuctl's own.")
-    user: UserName = Field("auto", description="The user on the workers; auto: your local name.")
+    ssh_key: str = Field("auto", description="Private key file; auto: tpuctl's key.")
+    user: UserName = Field("auto", description="User on the workers; auto: your local user name.")
 
 
 class LimitsSection(Section):
@@ -255,8 +263,9 @@ class LimitsSection(Section):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Maximum age of the node in hours, after which it is deleted; a job ends "
-        "before, with exit code 124.",
+        description="Maximum age of the node in hours, after which it is deleted; its job is "
+        "stopped "
+        "first, with exit code 124.",
     )
     max_cost: float | None = Field(
         None,
@@ -266,7 +275,7 @@ class LimitsSection(Section):
     )
     idle: Duration | None = Field(
         "30m",
-        description="Delete the node after this long without a job or a login; null: never.",
+        description="Delete the node after this time without a job or login; null: never.",
     )
 
 
@@ -277,50 +286,58 @@ class RetriesSection(Retries):
 class JobSection(Section):
     requirements: str | None = Field(
         "auto",
-        description="Installed on each worker: a requirements file, or a pyproject.toml, with "
-        "optional extras: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
-        "when there is one; null: nothing.",
+        description="Requirements to install on each worker: a requirements file, or a "
+        "pyproject.toml "
+        "with optional extras: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
+        "if "
+        "it exists; null: none.",
     )
     wheels: str | None = Field(
         "auto",
-        description="A folder of wheels in what is shipped: installed from it, no index asked. "
-        "auto: `wheels`, when it has some; null: none.",
+        description="Folder of wheels to install from, without a package index. auto: `wheels`, if "
+        "it "
+        "has any; null: none.",
     )
     setup: str | None = Field(
         None,
         min_length=1,
-        description="A shell command that runs before anything is installed, once for each "
-        "machine and content.",
+        description="Shell command to run before installing requirements, once per machine and "
+        "content.",
     )
-    include: tuple[str, ...] = Field((), description="Patterns shipped though ignored.")
-    exclude: tuple[str, ...] = Field((), description="Patterns not shipped.")
-    env: dict[Variable, str] = Field(default_factory=dict, description="Environment of the script.")
+    include: tuple[str, ...] = Field((), description="Patterns of ignored files to upload anyway.")
+    exclude: tuple[str, ...] = Field((), description="Patterns of files not to upload.")
+    env: dict[Variable, str] = Field(
+        default_factory=dict, description="Environment variables of the script."
+    )
     secrets: dict[Variable, SecretSource] = Field(
         default_factory=dict,
-        description="Further environment, whose values are written nowhere: where each comes "
-        f"from. {FORMS}",
+        description=f"Environment variables whose values are never stored, by source. {FORMS}",
     )
     workers: Literal["auto", "all"] | tuple[int, ...] = Field(
-        "auto", description="Which workers start the script; auto: worker 0 for TensorFlow slices."
+        "auto",
+        description="Workers that run the script; auto: worker 0 for TensorFlow slices, else all.",
     )
     retries: RetriesSection = Field(
         RetriesSection(),
-        description="Maximum restarts of a job, by the cause of its failure: preemption, "
-        "infrastructure (a machine or a service failed), failure (the script failed).",
+        description="Maximum restarts by cause of failure: preemption, infrastructure (a machine "
+        "or "
+        "service), failure (the script).",
     )
 
 
 class StackFile(Section):
-    """One `tpuctl.yaml`."""
+    """The contents of `tpuctl.yaml`."""
 
-    stack: Name | None = Field(None, description="Prefix of every name; empty: the folder's name.")
+    stack: Name | None = Field(
+        None, description="Stack name, the prefix of resource names; empty: the folder's name."
+    )
     project: ProjectSection
     labels: Annotated[dict[LabelKey, LabelValue], Field()] = Field(
-        default_factory=dict, description="Further labels of everything that can carry labels."
+        default_factory=dict, description="Additional labels of all resources that support labels."
     )
     tpu: TpuSection
     controller: ControllerSection | None = Field(
-        None, description="The VM that drives a TPU node; {} has one beside a TPU VM too."
+        None, description="Controller VM, which drives a TPU node; {} adds one to a TPU VM."
     )
     bucket: BucketSection = BucketSection()
     network: NetworkSection = NetworkSection()

@@ -1,6 +1,6 @@
-"""Where a job's secrets come from, as people write it; never what they are.
+"""Sources of a job's secrets; never their values.
 
-env                                       the variable of the same name where `run` is typed
+env                                       the variable of the same name, where `run` is called
 env:OTHER_NAME                            another variable
 secret:NAME, secret:NAME@VERSION          Secret Manager, in the stack's project
 projects/P/secrets/NAME[/versions/V]      Secret Manager, anywhere
@@ -32,14 +32,14 @@ SOURCE = (
     rf"|projects/{_PROJECT}/secrets/{_ID}(/versions/{_VERSION})?)$"
 )
 FORMS = (
-    "env: the variable of that name here. env:OTHER: another one. secret:NAME or "
-    "secret:NAME@VERSION: from Secret Manager."
+    "env: your environment variable of that name. env:OTHER: another variable. secret:NAME or "
+    "secret:NAME@VERSION: Secret Manager."
 )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A variable of whoever submits, or else a version of a secret in Secret Manager."""
+    """A variable of the submitter's environment, or a secret version in Secret Manager."""
 
     variable: str = ""
     secret: str = ""  # projects/P/secrets/NAME
@@ -47,16 +47,16 @@ class Source:
 
     @property
     def reference(self) -> str:
-        """The version's name in full; empty for a variable."""
+        """The full name of the secret version; empty for a variable."""
         return f"{self.secret}/versions/{self.version}" if self.secret else ""
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """All secrets of a job: where each comes from, and the values that are had already.
+    """A job's secrets: their sources, and the values of environment variables.
 
-    Those of Secret Manager are fetched by the machines. `patience` is for how many seconds a
-    machine's account may still be refused though it was let in.
+    The machines fetch secrets from Secret Manager, retrying for `retry_seconds` while access that
+    was granted has not propagated.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Secrets:
     def of(
         cls, sources: Mapping[str, str], project: str, *, environment: Mapping[str, str]
     ) -> Secrets:
-        """From what people wrote. Raises Usage for variables that are not set."""
+        """Parse sources. Raises Usage for variables that are not set."""
         parsed = {name: source_of(name, text, project) for name, text in sources.items()}
         return cls(parsed, _values(parsed, environment))
 
@@ -77,7 +77,7 @@ class Secrets:
 
     @property
     def recorded(self) -> dict[str, str]:
-        """What may be read by everybody who reads the job's record."""
+        """The sources as stored in the job's record, which others may read."""
         return {
             name: source.reference or f"env:{source.variable}"
             for name, source in self.sources.items()
@@ -85,7 +85,7 @@ class Secrets:
 
 
 def source_of(name: str, text: str, project: str) -> Source:
-    """The source of the secret that the script is to find as `name`. The text matches SOURCE."""
+    """Parse the source of the variable `name`. The text must match SOURCE."""
     if text.startswith("env"):
         return Source(variable=text.partition(":")[2] or name)
     if text.startswith("secret:"):
@@ -96,9 +96,9 @@ def source_of(name: str, text: str, project: str) -> Source:
 
 
 def parse_option(text: str, option: str = "--secret") -> tuple[str, str]:
-    """`NAME=SOURCE`, or `NAME` for `NAME=env`. Raises Usage, without a word of what was given.
+    """`NAME=SOURCE`, or `NAME` for `NAME=env`. Raises Usage without repeating the text.
 
-    A value has no place on a command line: other users of the machine can read it there.
+    Values are not accepted: other users of the machine can read command lines.
     """
     name, equals, source = text.partition("=")
     source = source if equals else "env"
@@ -106,43 +106,44 @@ def parse_option(text: str, option: str = "--secret") -> tuple[str, str]:
         return name, source
     prefix = f"{option} {name}=..." if re.fullmatch(_VARIABLE, name) else option
     raise Usage(
-        "No source of a secret",
-        f"{prefix} must say where the value is to be found, never the value itself",
+        "Invalid secret source",
+        f"{prefix} must be a source, not the secret value",
         hint=f"{FORMS}\nFor example\n    tpuctl run --secret HF_TOKEN train.py",
         where=option,
     )
 
 
 def secret_not_found(secret: str, version: str = "") -> NotFound:
-    """The refusal of a secret, or of a version of it, that nobody has made."""
+    """The error for a missing secret or version."""
     project, name = secret.split("/")[1::2]
     is_numbered = version not in ("", "latest")
     subject = f"version {version} of {secret}" if is_numbered else secret
     subject += ", or no version of it," if version == "latest" else ""
     verb = "versions add" if is_numbered else "create"
     return NotFound(
-        "No such secret",
-        f"there is no {subject} in Secret Manager",
-        hint="Make it, typing the value where nobody reads along:\n"
+        "Secret not found",
+        f"Secret Manager has no {subject}",
+        hint="Create it; the value is read from standard input:\n"
         f"    gcloud services enable secretmanager.googleapis.com --project={project}\n"
         f"    gcloud secrets {verb} {name} --project={project} --data-file=-",
     )
 
 
 def _values(sources: Mapping[str, Source], environment: Mapping[str, str]) -> dict[str, str]:
-    """Of those that are variables of whoever submits."""
+    """The values of secrets that come from environment variables."""
     variables = {name: source.variable for name, source in sources.items() if source.variable}
     missing = sorted({variable for variable in variables.values() if not environment.get(variable)})
     if missing:
         raise Usage(
-            "Secret is not set",
-            f"{_join(missing)} {'is' if len(missing) == 1 else 'are'} not set here, and "
-            "a secret of the job is to come from there",
-            hint=f"Set it without a trace in your shell's history:\n    read -rs {missing[0]} && "
-            f"export {missing[0]}\nOr keep it in Secret Manager, and name it\n"
+            "Secret variable not set",
+            f"{_join(missing)} {'is' if len(missing) == 1 else 'are'} not set, but "
+            "needed for a secret of the job",
+            hint=f"Set it without leaving it in your shell's history:\n    read -rs {missing[0]} "
+            "&& "
+            f"export {missing[0]}\nOr store it in Secret Manager and refer to it:\n"
             f"    secrets: {{{missing[0]}: secret:NAME}}",
         )
-    return {name: environment[one] for name, one in variables.items()}
+    return {name: environment[variable] for name, variable in variables.items()}
 
 
 def _join(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""A stack and its jobs as they stood at one moment."""
+"""Snapshots of a stack and its jobs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["JobSnapshot", "Snapshot", "StackStatus"]
 
 @dataclass(frozen=True)
 class StackStatus:
-    """What exists of a stack."""
+    """The existing resources of a stack."""
 
     stack: Stack
     nodes: tuple[NodeStatus, ...]
-    bucket: str | None  # its name, None where there is none
+    bucket: str | None  # its name; None if it does not exist
     others: tuple[InventoryItem, ...] = ()  # requests, controllers, disks and addresses
-    inventory: tuple[InventoryItem, ...] = ()  # everything, with nodes and bucket
+    inventory: tuple[InventoryItem, ...] = ()  # everything, including nodes and bucket
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """What each thing costs now, and has cost since it was made."""
+        """The cost of each item, per hour and since its creation."""
         from tpuctl.model.charges import charges_of
 
         return charges_of(self.inventory)
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """What could be done next."""
+        """Suggested next steps."""
         from tpuctl.model.advice import advice_on
 
         return advice_on(self.inventory)
@@ -48,7 +48,7 @@ class StackStatus:
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job as it stands, and how far its first worker's log says it is."""
+    """A job's status, and its progress according to its first worker's log."""
 
     record: JobRecord
     status: JobStatus
@@ -59,9 +59,9 @@ class JobSnapshot:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A stack with its running jobs and its latest one, as they stood at `at`.
+    """A stack with its running jobs and its latest one, at time `at`.
 
-    `problem` is why something of it could not be asked just then: that stands as it was before.
+    `problem` says why something could not be queried; that part is from the previous snapshot.
     """
 
     at: datetime

@@ -1,4 +1,4 @@
-"""A stack: its file read and checked, with every default resolved."""
+"""A stack: its validated file, with all defaults resolved."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ PLACEHOLDER_TYPE = "v2-8"
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack. Nothing here is "auto" any more, but for the network's name.
+    """A stack. Nothing here is "auto" any more, except the network's name.
 
-    One with problems can be looked at and taken away: what the file asks for that is not available
-    is replaced by something that can.
+    A stack with problems can still be inspected and deleted: unavailable settings are replaced by
+    valid ones.
     """
 
     path: Path
     file: StackFile
     names: Names
     accelerator: AcceleratorType
-    runtime: Runtime  # for a TPU node: its version, with the TensorFlow in it
-    zone: str  # the one in use: the first, until another is tried
-    zones: tuple[str, ...]  # all that may be tried, in order
+    runtime: Runtime  # for a TPU node: its version, with its TensorFlow
+    zone: str  # the zone in use: the first, until another is tried
+    zones: tuple[str, ...]  # all candidates, in order
     bucket: str
     bucket_location: str
     user: str
-    problems: tuple[Diagnostic, ...] = ()  # why it cannot be made
+    problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
 
     def require_valid(self) -> None:
-        """Raise InvalidStack with everything for which it cannot be made."""
+        """Raise InvalidStack with all problems that prevent creating it."""
         if self.problems:
             raise InvalidStack(self.problems)
 
@@ -72,7 +72,7 @@ class Stack:
 
     @property
     def is_spot(self) -> bool:
-        """Whether the node may be taken away at any time, at a lower price."""
+        """Whether the node may be preempted at any time, at a lower price."""
         return self.file.tpu.capacity in ("spot", "preemptible")
 
     @property
@@ -82,7 +82,7 @@ class Stack:
 
     @property
     def queue(self) -> QueueSection | None:
-        """How to ask for the nodes through a queued resource; None to make them directly."""
+        """Settings of the queued resource; None to create nodes directly."""
         return self.file.tpu.queue
 
     @property
@@ -92,7 +92,7 @@ class Stack:
 
     @property
     def controller(self) -> ControllerSection | None:
-        """The VM beside the TPU, of a machine type that the zone in use offers.
+        """The controller, with a machine type that the zone in use offers.
 
         A TPU node always has one.
         """
@@ -104,13 +104,13 @@ class Stack:
 
     @property
     def has_limits(self) -> bool:
-        """Whether anything is ever to be deleted by the machines themselves."""
+        """Whether machines delete themselves at limits."""
         limits = self.file.limits
         return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
 
     @property
     def has_recovery(self) -> bool:
-        """Whether the controller goes on with jobs whose machines were taken away."""
+        """Whether the controller recovers jobs whose machines failed or were preempted."""
         retries = self.file.job.retries
         return self.controller is not None and any(
             (retries.preemption, retries.infrastructure, retries.failure)
@@ -118,7 +118,7 @@ class Stack:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of everything that can carry labels."""
+        """The labels of all resources that support them."""
         return {**self.file.labels, **self.names.labels}
 
     @property
@@ -126,7 +126,7 @@ class Stack:
         return region_of(self.zone)
 
     def in_zone(self, zone: str) -> Stack:
-        """The same stack with its node in another zone. The bucket stays where it is."""
+        """The same stack with its node in another zone. The bucket does not move."""
         return replace(self, zone=zone)
 
     @property
@@ -139,7 +139,7 @@ class Stack:
 
     @property
     def secrets(self) -> dict[str, Source]:
-        """Where the values come from of variables that the stack file keeps secret."""
+        """Sources of the stack file's secret variables."""
         return {
             name: source_of(name, text, self.project)
             for name, text in self.file.job.secrets.items()
@@ -147,30 +147,30 @@ class Stack:
 
     @property
     def secret_names(self) -> tuple[str, ...]:
-        """Those of them in Secret Manager, as projects/P/secrets/NAME, each once."""
+        """Distinct secrets in Secret Manager, as projects/P/secrets/NAME."""
         return tuple(sorted({source.secret for source in self.secrets.values() if source.secret}))
 
     @property
     def has_only_project_secrets(self) -> bool:
-        """Whether none of them is another project's."""
+        """Whether all secrets are in the stack's project."""
         prefix = f"projects/{self.project}/"
         return all(name.startswith(prefix) for name in self.secret_names)
 
     @property
     def price(self) -> Price | None:
-        """Of one node, for an hour."""
+        """Hourly price of one node."""
         return node_price(self.accelerator, self.zone, capacity=self.file.tpu.capacity)
 
     @property
     def worker_count(self) -> int:
-        """How many machines run its jobs: the workers of all nodes, or the controller."""
+        """Number of machines that run its jobs: the workers of all nodes, or the controller."""
         return 1 if self.is_node else len(self.nodes) * self.accelerator.workers
 
     def job_workers(self) -> tuple[int, ...]:
-        """The workers that start the script, numbered through all nodes in their order.
+        """The workers that run the script, numbered across all nodes in order.
 
-        Multi-host TensorFlow is driven from worker 0 alone; everything else starts everywhere.
-        For a TPU node the one that starts it is the controller, whatever it drives.
+        Multi-host TensorFlow is driven from worker 0 only; anything else runs on every worker. For
+        a TPU node it is the controller.
         """
         if self.is_node:
             return (0,)
@@ -184,16 +184,16 @@ class Stack:
 
 
 def load_stack(path: Path) -> Stack:
-    """The stack of a file, to be made. Raises InvalidStack with every problem found."""
+    """Load a stack file in order to create the stack. Raises InvalidStack with all problems."""
     stack = read_stack(path)
     stack.require_valid()
     return stack
 
 
 def read_stack(path: Path) -> Stack:
-    """The stack of a file, to be looked at or taken away, and with its problems.
+    """Load a stack file in order to inspect or delete the stack, with its problems.
 
-    Raises InvalidStack for a file that does not say what a stack is.
+    Raises InvalidStack if the file is not valid against the schema.
     """
     text = read_stack_text(path)
     file = text.validate()
@@ -223,17 +223,17 @@ def read_stack(path: Path) -> Stack:
 
 def _bucket_problem(name: str, problem: str, text: StackText) -> Diagnostic:
     return Diagnostic(
-        "Bucket name not valid",
-        f"the bucket would be {name}, of the stack's and the project's names, and {problem}",
+        "Invalid bucket name",
+        f"the default name {name}, from stack and project, is not allowed: {problem}",
         "Set another name:\n    bucket: {name: NAME}",
         text.where("bucket.name"),
     )
 
 
 def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
-    """What a name and a project alone say of a stack: enough to find it and to take it away.
+    """A stack from only a name and a project: enough to find and delete it.
 
-    Raises Usage, which names `option` or --project.
+    Raises Usage for `option` or --project.
     """
     try:
         file = StackFile.model_validate(
@@ -244,7 +244,7 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
         raise Usage(
             "Invalid name",
             f"{which} cannot be {name if which == option else project!r}",
-            hint=f"A stack's name: {FORMATS['stack']}\nA project's id: {FORMATS['project.id']}",
+            hint=f"Stack name: {FORMATS['stack']}\nProject ID: {FORMATS['project.id']}",
             where=which,
         ) from None
     names = Names(name, project)
@@ -275,7 +275,7 @@ def _runtime(file: StackFile, accelerator: AcceleratorType) -> Runtime | None:
 
 
 def _placeholder_accelerator() -> AcceleratorType:
-    """Of a stack that does not say which: its machines are looked for by other marks."""
+    """For a stack without a type: its machines are found by other properties."""
     accelerator = accelerator_type(PLACEHOLDER_TYPE)
     assert accelerator is not None
     return accelerator
@@ -289,13 +289,13 @@ def _placeholder_runtime(file: StackFile) -> Runtime:
 
 
 def slug(text: str) -> str:
-    """A stack name from a folder's name."""
+    """Derive a stack name from a folder's name."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:26].strip("-")
     return slug if re.fullmatch(STACK_NAME, slug) else f"stack-{slug}"[:26].strip("-")
 
 
 def _user(user: str) -> str:
-    """A user name that a machine accepts; root may not log in on Google's images."""
+    """A valid user name for machines; Google's images do not allow root."""
     if user != "auto":
         return user
     try:

@@ -1,4 +1,4 @@
-"""What a stack costs when it is up, in each of its zones."""
+"""The cost of a running stack, in each of its zones."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["cost_of", "costs_elsewhere"]
 
 
 def cost_of(stack: Stack) -> Cost:
-    """Of everything that `up` makes, with the TPU in the zone in use.
+    """The cost of everything that `up` creates, with the TPU in the zone in use.
 
-    A disk that the stack file names was there before and is not in it; what the bucket will hold
-    nobody knows, so that its line says the price of a GB alone.
+    Excludes existing disks that the stack file names. The bucket's size is unknown, so its line
+    only shows the price per GB.
     """
     tpu = stack.file.tpu
     lines = [
@@ -44,16 +44,16 @@ def cost_of(stack: Stack) -> Cost:
         lines.append(disk_cost(kind, size_gb, stack.zone, count=count))
     lines += _addresses(stack)
     bucket = storage_cost(stack.bucket_location)
-    return Cost((*lines, replace(bucket, what=f"bucket in {stack.bucket_location}")))
+    return Cost((*lines, replace(bucket, item=f"bucket in {stack.bucket_location}")))
 
 
 def costs_elsewhere(stack: Stack) -> dict[str, Cost]:
-    """By zone, in each further zone that `up` tries when this one refuses."""
+    """The cost in each of the other zones that `up` may try."""
     return {zone: cost_of(stack.in_zone(zone)) for zone in stack.zones if zone != stack.zone}
 
 
 def _addresses(stack: Stack) -> Iterable[CostLine]:
-    """Of the machines that one can log in to: a TPU node itself is none."""
+    """Addresses of the machines with SSH; a TPU node has none."""
     if stack.file.network.ssh != "external":
         return
     workers = 0 if stack.is_node else len(stack.nodes) * stack.accelerator.workers

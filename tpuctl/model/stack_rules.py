@@ -1,6 +1,6 @@
-"""Why no stack can be made of a stack file: what the catalog says of it, before any call.
+"""Validates a stack file against the catalog, before any API call.
 
-What each key alone allows is the schema's; here is what goes together, and what there is.
+The schema validates each key; these rules check combinations, and what exists.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from tpuctl.spelling import nearest
 
 __all__ = ["default_machine_type", "egress_note", "find_problems", "resolve_zones"]
 
-MAX_RUN_SECONDS = 7 * 86400.0  # of flex-start, as Google documents it
-NODE_GENERATIONS = ("v2", "v3")  # TPU nodes were never offered for later ones
+MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
+NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
 DEFAULT_MACHINE_TYPES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
 # Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
-# whether they have such a type is for Compute Engine to say.
+# their types are left to Compute Engine to check.
 OTHER_FAMILIES = re.compile(
     r"custom|a[234]x?|c[234]d?|c4a|f1|g[124]|h3|h4d|m[1-4]|n4[ad]?|t2[ad]|x4|z3"
 )
-MAX_CATALOG_VCPUS = 32  # vCPUs; larger ones exist, and drive no TPU better
+MAX_CATALOG_VCPUS = 32  # larger types exist, but are not in the catalog
 SHAPES = re.compile(r"(standard|highmem|highcpu)-(\d+)|custom-\d+-\d+(-ext)?")
 
 
 def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
-    """The zones named, else the cheapest that offers the type with this capacity.
+    """The configured zones, else the cheapest zone that offers the type with this capacity.
 
-    A zone that there is not is left out: it has nothing that could be looked for.
+    Unknown zones are left out: nothing can exist there.
     """
     if requested := tuple(zone for zone in file.tpu.zones if zone in zones()):
         return requested
@@ -68,25 +68,25 @@ def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, .
 
 
 def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
-    """Why no stack can be made of the file, as far as the catalog knows.
+    """Problems that prevent creating the stack, according to the catalog.
 
-    What is there already may be looked at and taken away all the same.
+    An existing stack can still be inspected and deleted.
     """
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None:
         like = nearest(file.tpu.type, accelerator_types())
         yield Diagnostic(
             "Unknown TPU type",
-            f"there is no type {file.tpu.type}",
+            f"TPU type {file.tpu.type} does not exist",
             (f"Did you mean {', '.join(like)}?\n" if like else "")
-            + "All of them:\n    tpuctl types",
+            + "To list all types:\n    tpuctl types",
             text.where("tpu.type"),
         )
         return
     if not accelerator.in_tpu_api:
         yield Diagnostic(
-            "TPU type outside the TPU API",
-            f"{accelerator.name} is offered through Compute Engine or GKE alone",
+            "TPU type not in the TPU API",
+            f"{accelerator.name} is offered only through Compute Engine or GKE",
             "Choose a v2, v3, v4, v5e, v5p or v6e type.",
             text.where("tpu.type"),
         )
@@ -99,9 +99,9 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
         yield from _runtime_problems(file.tpu.runtime, accelerator, text)
     elif runtime_for(accelerator) is None:
         yield Diagnostic(
-            "No runtime for the type",
-            f"none is known for {accelerator.name}",
-            "Name one with tpu.runtime.",
+            "No runtime for TPU type",
+            f"no runtime is known for {accelerator.name}",
+            "Set tpu.runtime.",
             text.where("tpu.type"),
         )
     if not isinstance(file.job.workers, str):
@@ -112,7 +112,7 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
                 yield Diagnostic(
                     "No such worker",
                     f"{of}{accelerator.name} has workers 0 to {count - 1}, not {worker}",
-                    "Leave job.workers out to have it chosen.",
+                    "Remove job.workers to use the default.",
                     text.where("job.workers"),
                 )
 
@@ -142,9 +142,9 @@ def _zone_problems(
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"
             yield Diagnostic(
                 "Bucket outside the TPU's region",
-                f"in {zone} the node would be in {region_of(zone)}, the bucket is in {region}"
+                f"zone {zone} is in {region_of(zone)}, the bucket is in {region}"
                 f"{egress_note(region, region_of(zone))}",
-                "Name zones of one region, or accept charged traffic with\n"
+                "Choose zones in one region, or accept charges for traffic:\n"
                 "    bucket: {allow_egress: true}",
                 text.where(key),
             )
@@ -160,14 +160,14 @@ def _runtime_problems(
         like = nearest(name, fitting)
         yield Diagnostic(
             "Unknown runtime",
-            f"there is no runtime {name}",
+            f"runtime {name} does not exist",
             (f"Did you mean {', '.join(like)}?\n" if like else "") + "Or use auto.",
             text.where("tpu.runtime"),
         )
     elif not match.fits(accelerator):
         yield Diagnostic(
-            "Runtime does not fit the type",
-            f"{name} is not for {accelerator.name}",
+            "Runtime incompatible with TPU type",
+            f"{name} does not support {accelerator.name}",
             f"Use auto, which is {fitting[0]}." if fitting else "",
             text.where("tpu.runtime"),
         )
@@ -176,7 +176,7 @@ def _runtime_problems(
 def _option_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
-    """Everything that each key alone allows, but not together with the others."""
+    """Invalid combinations of keys."""
     if file.tpu.kind == "node":
         yield from _node_problems(file, accelerator, text)
     else:
@@ -187,29 +187,29 @@ def _option_problems(
     yield from _network_problems(file, text)
     for name in sorted(file.job.env.keys() & file.job.secrets.keys()):
         yield Diagnostic(
-            "Variable twice",
-            f"{name} stands under job.env and under job.secrets",
+            "Duplicate variable",
+            f"{name} is in both job.env and job.secrets",
             "Keep one of them.",
             text.where(f"job.secrets.{name}"),
         )
     if file.project.parent is not None and not file.project.create:
         yield Diagnostic(
-            "Parent without a new project",
-            "project.parent says where a project is made",
-            "Make one with\n    project: {create: true}\nor take the parent out.",
+            "Parent of an existing project",
+            "project.parent applies only to new projects",
+            "Create one:\n    project: {create: true}\nor remove project.parent.",
             text.where("project.parent"),
         )
     if STACK_LABEL in file.labels:
         yield Diagnostic(
-            "Label is tpuctl's own",
-            f"{STACK_LABEL} is how a stack's resources are found",
+            "Reserved label",
+            f"{STACK_LABEL} is reserved for finding a stack's resources",
             "Choose another key.",
             text.where(f"labels.{STACK_LABEL}"),
         )
     if file.limits.max_cost is not None and not _priced(file, accelerator):
         yield Diagnostic(
-            "No price to limit by",
-            f"nobody has published a price of {accelerator.name} there",
+            "Unknown price",
+            f"limits.max_cost needs a price, but none is published for {accelerator.name} there",
             "Use limits.max_hours.",
             text.where("limits.max_cost"),
         )
@@ -217,23 +217,23 @@ def _option_problems(
     if script is not None and not (text.folder / script).is_file():
         yield Diagnostic(
             "No such file",
-            f"tpu.startup_script: there is no {text.folder / script}",
+            f"tpu.startup_script: {text.folder / script} does not exist",
             "Paths are relative to the stack file.",
             text.where("tpu.startup_script"),
         )
 
 
 def egress_note(source: str, target: str) -> str:
-    """What a node in `target` pays to read a bucket in `source`, to stand behind what says so.
+    """The cost of reading a bucket in `source` from a node in `target`, to append to a message.
 
-    For example `: what the node reads from it costs $0.05 per GB (prices of mid-2026)`.
+    For example `: reading from it costs $0.05 per GB (prices of mid-2026)`.
     """
     rate = traffic_price(source, target)
     if rate is None:
-        return ": what the node reads from it is charged, at a price that nobody published"
+        return ": reading from it is charged, at an unpublished price"
     if not rate.amount:
-        return ": what the node reads from it is free, not so what it writes elsewhere"
-    return f": what the node reads from it costs {rate} (prices of {rate.read})"
+        return ": reading from it is free, but writing to other locations is charged"
+    return f": reading from it costs {rate} (prices of {rate.read})"
 
 
 def _priced(file: StackFile, accelerator: AcceleratorType) -> bool:
@@ -247,8 +247,8 @@ def _node_problems(
 ) -> Iterator[Diagnostic]:
     if accelerator.generation not in NODE_GENERATIONS:
         yield Diagnostic(
-            "Type is no TPU node",
-            f"{accelerator.name} is offered as TPU VM alone",
+            "TPU type not available as TPU node",
+            f"{accelerator.name} is offered only as TPU VM",
             "Use\n    kind: vm",
             text.where("tpu.type"),
         )
@@ -257,7 +257,7 @@ def _node_problems(
         like = nearest(version, [node_version_.version for node_version_ in node_versions()])
         yield Diagnostic(
             "Unknown runtime",
-            f"there are no TPU nodes with {version}",
+            f"TPU nodes have no version {version}",
             (f"Did you mean {', '.join(like)}?\n" if like else "")
             + f"Or use auto, which is {node_versions()[0].version}.",
             text.where("tpu.runtime"),
@@ -266,14 +266,14 @@ def _node_problems(
         if getattr(file.tpu, key) is not None:
             yield Diagnostic(
                 "Not for TPU nodes",
-                f"tpu.{key} is of TPU VMs alone",
-                "Take it out, or use\n    kind: vm",
+                f"tpu.{key} is only for TPU VMs",
+                "Remove it, or use\n    kind: vm",
                 text.where(f"tpu.{key}"),
             )
     if file.tpu.capacity in ("spot", "flex-start"):
         yield Diagnostic(
             "Not for TPU nodes",
-            f"a TPU node's capacity cannot be {file.tpu.capacity}",
+            f"TPU nodes do not support capacity {file.tpu.capacity}",
             "Use on-demand, preemptible or reserved.",
             text.where("tpu.capacity"),
         )
@@ -297,8 +297,8 @@ def _range_problems(
     if network.prefixlen > prefix:
         yield Diagnostic(
             "Address range too small",
-            f"{accelerator.name} needs a /{prefix}, {node_range} is smaller",
-            "Use auto to have a free range found.",
+            f"{accelerator.name} needs a /{prefix}; {node_range} is smaller",
+            "Use auto to find a free range.",
             where,
         )
 
@@ -310,7 +310,7 @@ def _vm_problems(
         yield Diagnostic(
             "Only for TPU nodes",
             "network.node_range is the address range of a TPU node",
-            "Take it out, or use\n    kind: node",
+            "Remove it, or use\n    kind: node",
             text.where("network.node_range"),
         )
     topology = file.tpu.topology
@@ -325,9 +325,10 @@ def _vm_problems(
             if other.generation == accelerator.generation and other.chips == accelerator.chips
         ]
         yield Diagnostic(
-            "Topology does not fit the type",
-            f"{accelerator.name} has {accelerator.chips} chips, {topology} has not",
-            f"Usual for it: {', '.join(sorted({shape for shape in topologies if shape}))}.",
+            "Topology incompatible with TPU type",
+            f"{accelerator.name} has {accelerator.chips} chips, which {topology} does not match",
+            "Topologies of this type: "
+            f"{', '.join(sorted({shape for shape in topologies if shape}))}.",
             text.where("tpu.topology"),
         )
 
@@ -338,15 +339,15 @@ def _capacity_problems(
     queue, capacity = file.tpu.queue, file.tpu.capacity
     if capacity == "flex-start" and not flex_start_zones(accelerator):
         yield Diagnostic(
-            "Flex-start is not offered",
-            f"no zone is known that gives {accelerator.name} so",
+            "Flex-start not available",
+            f"no zone is known to offer {accelerator.name} with flex-start",
             "Choose a v5e, v5p or v6e type, or another capacity with\n    queue: true",
             text.where("tpu.capacity"),
         )
     if capacity == "flex-start" and (queue is None or queue.run_for is None):
         yield Diagnostic(
             "Flex-start without a duration",
-            "flex-start is asked for through a queue, for a given time",
+            "flex-start requires a queue with a run duration",
             "For example\n    queue: {run_for: 4h}",
             text.where("tpu.capacity"),
         )
@@ -355,29 +356,29 @@ def _capacity_problems(
     if queue.run_for is not None:
         if capacity != "flex-start":
             yield Diagnostic(
-                "Duration without flex-start",
-                f"tpu.queue.run_for is for flex-start, the capacity is {capacity}",
+                "Run duration without flex-start",
+                f"tpu.queue.run_for requires flex-start; the capacity is {capacity}",
                 "Use limits.max_hours, or\n    capacity: flex-start",
                 text.where("tpu.queue.run_for"),
             )
         if seconds_of(queue.run_for) > MAX_RUN_SECONDS:
             yield Diagnostic(
-                "Run is too long",
-                f"flex-start lasts at most 7 days, not {queue.run_for}",
-                "Ask for 7d or less.",
+                "Run duration too long",
+                f"flex-start runs up to 7 days, not {queue.run_for}",
+                "Set 7d or less.",
                 text.where("tpu.queue.run_for"),
             )
     if queue.guaranteed and file.tpu.capacity in ("spot", "preemptible", "flex-start"):
         yield Diagnostic(
             "Capacity cannot be guaranteed",
-            f"{capacity} nodes may be taken away",
-            "Take tpu.queue.guaranteed out, or use on-demand or reserved.",
+            f"{capacity} nodes may be preempted",
+            "Remove tpu.queue.guaranteed, or use on-demand or reserved.",
             text.where("tpu.queue.guaranteed"),
         )
     if queue.reservation is not None and capacity != "reserved":
         yield Diagnostic(
             "Reservation without reserved capacity",
-            f"tpu.queue.reservation is for reserved capacity, it is {capacity}",
+            f"tpu.queue.reservation requires capacity: reserved; it is {capacity}",
             "Use\n    capacity: reserved",
             text.where("tpu.queue.reservation"),
         )
@@ -390,15 +391,15 @@ def _disk_problems(
         where = text.where(f"tpu.data_disks.{index}")
         if (disk.name is None) == (disk.size_gb is None):
             yield Diagnostic(
-                "Disk neither named nor sized",
-                f"tpu.data_disks.{index} needs a name or a size_gb, not both",
-                "A disk of yours: {name: my-disk}. A new one: {size_gb: 100}.",
+                "Invalid data disk",
+                f"tpu.data_disks.{index} needs either a name or a size_gb",
+                "For an existing disk: {name: my-disk}. For a new disk: {size_gb: 100}.",
                 where,
             )
         nodes = file.tpu.queue.nodes if file.tpu.queue is not None else 1
         if disk.mode == "read-write" and accelerator.workers * nodes > 1 and file.tpu.kind == "vm":
             yield Diagnostic(
-                "Disk cannot be shared for writing",
+                "Disk cannot be shared read-write",
                 f"{nodes} x {accelerator.name} has {nodes * accelerator.workers} workers"
                 if nodes > 1
                 else f"{accelerator.name} has {accelerator.workers} workers",
@@ -408,7 +409,7 @@ def _disk_problems(
 
 
 def default_machine_type(region: str) -> str:
-    """What `auto` stands for in a region: not every one has the oldest family."""
+    """The machine type that `auto` means in a region; not every region has n1."""
     machines = [
         machine for name in DEFAULT_MACHINE_TYPES if (machine := machine_type(name)) is not None
     ]
@@ -419,7 +420,7 @@ def default_machine_type(region: str) -> str:
 def _machine_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
-    """A machine type that there is not, or not in the zones named."""
+    """Machine types that do not exist, or are not offered in the zones."""
     name = file.controller.machine_type if file.controller is not None else "auto"
     if name == "auto":
         return
@@ -428,9 +429,9 @@ def _machine_problems(
         like = nearest(name, machine_types())
         yield Diagnostic(
             "Unknown machine type",
-            f"there is no machine type {name}",
+            f"machine type {name} does not exist",
             (f"Did you mean {', '.join(like)}?\n" if like else "")
-            + "All with a known price:\n    tpuctl prices --machines",
+            + "To list machine types with prices:\n    tpuctl prices --machines",
             where,
         )
         return
@@ -442,7 +443,7 @@ def _machine_problems(
     if lacking and (file.tpu.zones or len(lacking) == len(regions)):
         yield Diagnostic(
             "Machine type not offered in region",
-            f"{', '.join(lacking)} has no {machine.family} machines, {name} is one",
+            f"{', '.join(lacking)} has no {machine.family} machines such as {name}",
             f"Use auto, which is {default_machine_type(lacking[0])} there.",
             where,
         )
@@ -459,14 +460,14 @@ def _may_exist(name: str) -> bool:
 
 
 def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
-    """What `network.ssh` and `network.allow_from` cannot be, or cannot be together."""
+    """Invalid values and combinations of `network.ssh` and `network.allow_from`."""
     where = text.where("network.allow_from")
     if file.network.allow_from and file.network.ssh == "iap":
         yield Diagnostic(
-            "Address ranges beside IAP",
-            "network.allow_from: with ssh: iap nobody comes in but Identity-Aware Proxy: "
-            "who may, roles decide, not addresses",
-            "Take allow_from out, or use\n    network: {ssh: external}",
+            "Address ranges with IAP",
+            "network.allow_from has no effect with ssh: iap: only Identity-Aware Proxy may "
+            "connect, and roles decide who may use it",
+            "Remove allow_from, or use\n    network: {ssh: external}",
             where,
         )
     for entry in file.network.allow_from:
@@ -474,7 +475,7 @@ def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             range_ = ipaddress.ip_network(entry)
         except ValueError as error:
             yield Diagnostic(
-                "No address range",
+                "Invalid address range",
                 f"network.allow_from: {entry}: {error}",
                 "For example\n    network: {allow_from: [203.0.113.0/24, 198.51.100.7]}",
                 where,
@@ -482,9 +483,9 @@ def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             continue
         if range_.version != 4:
             yield Diagnostic(
-                "Address range of IPv6",
-                f"network.allow_from: {entry}: the machines have IPv4 addresses alone, "
-                "so that nobody comes from there",
-                "Give the IPv4 addresses, or need none with\n    network: {ssh: iap}",
+                "IPv6 address range",
+                f"network.allow_from: {entry}: the machines have only IPv4 addresses, so IPv6 "
+                "clients cannot connect",
+                "Specify IPv4 addresses, or use IAP:\n    network: {ssh: iap}",
                 where,
             )

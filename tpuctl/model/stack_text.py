@@ -1,4 +1,4 @@
-"""The text of a stack file: where each key stands, and what is wrong with it in our words."""
+"""Parses a stack file and reports its problems with line numbers."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ __all__ = ["FORMATS", "StackText", "read_stack_text"]
 
 EXAMPLES = {
     "project": "Add\n    project: {id: my-project}",
-    "project.id": "Add the id of your Google Cloud project.",
+    "project.id": "Add the ID of your Google Cloud project.",
     "tpu": "Add\n    tpu: {type: v2-8}",
-    "tpu.type": "Add a type, for example v2-8. All of them:\n    tpuctl types",
+    "tpu.type": "Add a type, for example v2-8. To list all types:\n    tpuctl types",
 }
-NAME_FORMAT = "Its name alone: small letters, digits and hyphens, at most 63, a letter first."
+NAME_FORMAT = "Name only: up to 63 lowercase letters, digits and hyphens, starting with a letter."
 FORMATS = {
-    "access.user": "Letters, digits, dots, _ and -, at most 32, a letter or _ first; or auto.",
+    "access.user": "Up to 32 letters, digits, dots, _ and -, starting with a letter or _; or auto.",
     "bucket.location": "A region, such as us-central1, or US, EU, ASIA.",
-    "bucket.name": "Its name alone, without gs://: 3 to 63 small letters, digits, - and _, but not "
+    "bucket.name": "Name without gs://: 3 to 63 lowercase letters, digits, - and _, not containing "
     "google; or auto.",
     "controller.image": "A family, PROJECT/FAMILY or PROJECT/images/IMAGE.",
-    "controller.machine_type": "Such as n1-standard-1; or auto.",
-    "labels.*": "Small letters, digits, _ and -, at most 63.",
+    "controller.machine_type": "For example n1-standard-1; or auto.",
+    "labels.*": "Up to 63 lowercase letters, digits, _ and -.",
     "network.name": NAME_FORMAT,
     "network.subnetwork": NAME_FORMAT,
-    "stack": "Small letters, digits and hyphens, at most 26, a letter first.",
-    "project.billing_account": "As `gcloud billing accounts list` shows it: 01AB23-45CD67-89EF01.",
+    "stack": "Up to 26 lowercase letters, digits and hyphens, starting with a letter.",
+    "project.billing_account": "As listed by `gcloud billing accounts list`: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
-    "limits.idle": "A number with s, m, h or d: 30m. Or null, to never delete an idle node.",
-    "tpu.service_account": "Its e-mail: NAME@PROJECT.iam.gserviceaccount.com.",
-    "tpu.queue": "true, or how to ask, such as {valid_until: 6h}.",
-    "tpu.queue.reservation": "Its name alone: letters, digits and hyphens.",
+    "limits.idle": "A number with s, m, h or d, such as 30m; or null to never delete idle nodes.",
+    "tpu.service_account": "Its email: NAME@PROJECT.iam.gserviceaccount.com.",
+    "tpu.queue": "true, or settings such as {valid_until: 6h}.",
+    "tpu.queue.reservation": "Name only: letters, digits and hyphens.",
     "tpu.queue.run_for": "A number with s, m, h or d, such as 4h.",
-    "tpu.queue.valid_until": "Such as 6h, or a time with its zone: 2026-01-31T18:00:00Z.",
-    "project.id": "6 to 30 small letters, digits and hyphens, as the Cloud console shows it.",
+    "tpu.queue.valid_until": "For example 6h, or a time with a time zone: 2026-01-31T18:00:00Z.",
+    "project.id": "6 to 30 lowercase letters, digits and hyphens, as shown in the Cloud console.",
 }
-UNIONS = {  # keys whose values may be of two kinds, and what those are
+UNIONS = {  # keys with union types
     "job.workers": "Use auto, all, or a list of workers such as [0, 1].",
     "controller.scopes": "Use auto, or a list such as "
     "[https://www.googleapis.com/auth/cloud-platform].",
 }
-UNION_MEMBERS = (  # parts of pydantic's locations
+UNION_MEMBERS = (  # union members in pydantic's locations
     "literal['auto','all']",
     "literal['auto']",
     "tuple[int, ...]",
     "tuple[str, ...]",
     "function-before[_queue(), nullable[QueueSection]]",
 )
-EXPECTED = {  # by pydantic's name of the error, without what it says after the last underscore
+EXPECTED = {  # by the first word of pydantic's error type
     "bool": "true or false",
     "dict": "a mapping, such as {key: value}",
     "finite": "a number",
@@ -77,13 +77,13 @@ MAX_BYTES = 1 << 20  # bytes of a stack file
 class StackText:
     """A stack file as written."""
 
-    display_path: str  # the path as the user would type it
+    display_path: str  # relative to the current folder if possible
     content: dict[str, Any]
     lines: dict[str, int]  # by dotted key: "tpu.zones.0"
-    folder: Path = Path()  # which the file lies in
+    folder: Path = Path()  # of the file
 
     def where(self, dotted: str) -> str:
-        """file:line of a key, or of the nearest key around it that is written down."""
+        """file:line of a key, or of its closest parent in the file."""
         while dotted:
             if dotted in self.lines:
                 return f"{self.display_path}:{self.lines[dotted]}"
@@ -91,7 +91,7 @@ class StackText:
         return self.display_path
 
     def validate(self) -> StackFile:
-        """The file's fields. Raises InvalidStack with every problem that the schema finds."""
+        """Validate against the schema. Raises InvalidStack with all problems."""
         try:
             return StackFile.model_validate(self.content)
         except ValidationError as error:
@@ -107,8 +107,8 @@ class StackText:
         if kind == "extra_forbidden":
             known_keys = _keys_at(steps[:-1])
             like = nearest(str(steps[-1]), known_keys, 1)
-            hint = f"Did you mean {like[0]}?" if like else f"Known here: {', '.join(known_keys)}."
-            return Diagnostic("Unknown key", f"{dotted} is not a key of a stack file", hint, where)
+            hint = f"Did you mean {like[0]}?" if like else f"Valid keys: {', '.join(known_keys)}."
+            return Diagnostic("Unknown key", f"{dotted} is not a valid key", hint, where)
         if kind == "missing":
             return Diagnostic(
                 "Missing key", f"{dotted} is required", EXAMPLES.get(dotted, ""), where
@@ -118,22 +118,22 @@ class StackText:
         return self._explain_value(dotted, kind, item)
 
     def _explain_name(self, steps: list[Any], name: Any) -> Diagnostic:
-        """A key that the user chooses: of a variable or a label."""
-        noun, hint = "the name of a variable", "Letters, digits and underscores, no digit first."
+        """Explain an invalid user-defined key: a variable, label or metadata key."""
+        noun, hint = "a variable name", "Use letters, digits and _, not starting with a digit."
         if steps[0] == "tpu":
-            noun, hint = "a key of metadata", "Letters, digits, _ and -, at most 127."
+            noun, hint = "a metadata key", "Use up to 127 letters, digits, _ and -."
         if steps[0] == "labels":
-            noun = "the key of a label"
-            hint = "Small letters, digits, _ and -, at most 63, a letter first."
+            noun = "a label key"
+            hint = "Use up to 63 lowercase letters, digits, _ and -, starting with a letter."
         detail = f"{_brief(name)} cannot be {noun}"
         return Diagnostic("Invalid value", detail, hint, self.where(".".join(steps[:-1])))
 
     def _explain_value(self, dotted: str, kind: str, item: dict[str, Any]) -> Diagnostic:
         where = self.where(dotted)
-        if dotted.startswith("job.secrets"):  # what stands there may be a secret: never shown
-            detail = f"{dotted} must say where the value is to be found, never the value itself"
+        if dotted.startswith("job.secrets"):  # the value may be a secret: never show it
+            detail = f"{dotted} must be a source, not the secret value"
             hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
-            return Diagnostic("No source of a secret", detail, hint, where)
+            return Diagnostic("Invalid secret source", detail, hint, where)
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
                 detail = f"{union} cannot be {_brief(item['input'])}"
@@ -145,7 +145,7 @@ class StackText:
         if kind == "greater_than_equal":
             least = item["ctx"]["ge"]
             detail = f"{dotted} must be at least {least}, not {item['input']}"
-            return Diagnostic("Invalid value", detail, f"Write {least} or more there.", where)
+            return Diagnostic("Invalid value", detail, f"Set {least} or more.", where)
         expected = EXPECTED.get(kind.partition("_")[0])
         hint = FORMATS.get(dotted, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
         if hint or kind == "string_pattern_mismatch":
@@ -155,24 +155,24 @@ class StackText:
         else:
             detail = f"{dotted} must be {expected}, not {_brief(item['input'])}"
             if expected == "text" and isinstance(item["input"], bool | int | float):
-                hint = "Put it in quotes."
+                hint = "Quote the value."
             elif item["input"] is None:
-                hint = EXAMPLES.get(dotted, "Give a value, or take the key out.")
+                hint = EXAMPLES.get(dotted, "Set a value, or remove the key.")
         return Diagnostic("Invalid value", detail, hint, where)
 
 
 def read_stack_text(path: Path) -> StackText:
-    """Read and parse. Raises InvalidStack."""
+    """Read and parse a stack file. Raises InvalidStack."""
     display_path = _display_path(path)
     try:
         data = read_file(path, MAX_BYTES)
     except FileNotFoundError:
-        hint = "Write one with\n    tpuctl init\nor name another with --stack-file."
-        raise _invalid("No stack file", f"{display_path} does not exist", hint) from None
+        hint = "Create one:\n    tpuctl init\nor specify another with --stack-file."
+        raise _invalid("Stack file not found", f"{display_path} does not exist", hint) from None
     except (OSError, ValueError) as error:
         detail = f"{display_path}: {getattr(error, 'strerror', None) or error}"
-        hint = "Name a readable file with --stack-file."
-        raise _invalid("Stack file cannot be read", detail, hint) from error
+        hint = "Specify a readable file with --stack-file."
+        raise _invalid("Cannot read stack file", detail, hint) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -180,7 +180,7 @@ def read_stack_text(path: Path) -> StackText:
         detail = f"byte 0x{data[error.start]:02x} is not UTF-8"
         hint = "Save the file as UTF-8."
         where = f"{display_path}:{line}"
-        raise _invalid("Stack file cannot be read", detail, hint, where) from None
+        raise _invalid("Cannot read stack file", detail, hint, where) from None
     try:
         _reject_aliases(text, display_path)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -189,17 +189,17 @@ def read_stack_text(path: Path) -> StackText:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise _invalid(
-            "Stack file is not valid YAML",
+            "Invalid YAML in stack file",
             getattr(error, "problem", None) or str(error),
-            "Check indentation, colons and brackets around that line.",
+            "Check indentation, colons and brackets near this line.",
             f"{display_path}:{mark.line + 1}" if mark else display_path,
         ) from None
-    except ValueError as error:  # a number or a date that is none
-        raise _invalid("Stack file is not valid YAML", str(error), where=display_path) from None
+    except ValueError as error:  # an invalid number or date
+        raise _invalid("Invalid YAML in stack file", str(error), where=display_path) from None
     if not isinstance(content, dict):
         raise _invalid(
             "Stack file is not a mapping",
-            f"{display_path} has no keys",
+            f"{display_path} must contain key-value pairs",
             "It needs at least\n    project: {id: my-project}\n    tpu: {type: v2-8}",
             display_path,
         )
@@ -211,46 +211,46 @@ def _invalid(summary: str, detail: str, hint: str = "", where: str = "") -> Inva
 
 
 def _reject_aliases(text: str, display_path: str) -> None:
-    """Neither aliases, which can make a short file endless, nor bottomless nesting."""
+    """Reject aliases, by which a short file can expand without bound, and deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         where = f"{display_path}:{event.start_mark.line + 1}" if event.start_mark else display_path
         if isinstance(event, yaml.AliasEvent):
-            detail = f"*{event.anchor} stands for something else"
-            raise _invalid("Alias in a stack file", detail, "Write the value out.", where)
+            detail = f"aliases such as *{event.anchor} are not supported"
+            raise _invalid("YAML alias in stack file", detail, "Repeat the value.", where)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            detail = f"brackets or lists are nested more than {MAX_DEPTH} deep"
-            raise _invalid("Stack file is not valid YAML", detail, where=where)
+            detail = f"nested more than {MAX_DEPTH} levels deep"
+            raise _invalid("Invalid YAML in stack file", detail, where=where)
 
 
 def _reject_repeated_keys(root: yaml.Node | None, display_path: str) -> None:
-    """A key written twice: YAML would silently take the last."""
+    """Reject duplicate keys, of which YAML would silently use the last."""
     seen: dict[str, int] = {}
     repeated: set[str] = set()
     problems = []
     for dotted, line in _lines(root):
         if dotted in seen and repeated.isdisjoint(_parents(dotted)):
             repeated.add(dotted)
-            detail = f"{dotted} stands in line {seen[dotted]} already"
+            detail = f"{dotted} is already set in line {seen[dotted]}"
             hint = "Keep one of them."
-            problems.append(Diagnostic("Repeated key", detail, hint, f"{display_path}:{line}"))
+            problems.append(Diagnostic("Duplicate key", detail, hint, f"{display_path}:{line}"))
         seen.setdefault(dotted, line)
     if problems:
         raise InvalidStack(problems)
 
 
 def _parents(dotted: str) -> Iterator[str]:
-    """The sections that a key stands in."""
+    """The parents of a key."""
     while dotted := dotted.rpartition(".")[0]:
         yield dotted
 
 
 def _brief(value: Any) -> str:
-    """A value as it may have been written, short enough for a line."""
+    """Format a value for a message, shortened to one line."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -262,7 +262,7 @@ def _brief(value: Any) -> str:
 def _display_path(path: Path) -> str:
     try:
         return str(path.resolve().relative_to(Path.cwd()))
-    except (OSError, RuntimeError, ValueError):  # RuntimeError of links that lead to themselves
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: symlink loop
         return str(path)
 
 
@@ -279,10 +279,10 @@ def _lines(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]
 
 
 def _keys_at(steps: list[Any]) -> list[str]:
-    """The keys that the schema knows under a section."""
+    """The valid keys in a section."""
     model: type[BaseModel] = StackFile
     for step in steps:
-        if isinstance(step, int):  # of a list, whose sections are alike
+        if isinstance(step, int):  # list index
             continue
         if step not in model.model_fields:
             return []

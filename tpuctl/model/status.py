@@ -1,4 +1,4 @@
-"""What exists of a stack, as values."""
+"""The status of a stack's resources."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Down", "Holding", "MachineStatus", "NodeStatus", "Remaining"]
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What is known of a node of the stack."""
+    """The status of a node."""
 
     name: str
-    id: str  # differs from that of any other node, earlier ones of the same name too
+    id: str  # unique, also among earlier nodes of the same name
     zone: str
     state: str
     health: str
@@ -21,10 +21,10 @@ class NodeStatus:
     runtime: str
     created: datetime | None
     addresses: tuple[str, ...]
-    ssh_ports: tuple[int, ...]  # none of a TPU node: nobody logs in there
-    endpoints: tuple[str, ...] = ()  # IP:PORT where a TPU node serves; none of a TPU VM
-    service_account: str = ""  # as which a TPU node reads and writes gs://; not told of a TPU VM
-    inner_addresses: tuple[str, ...] = ()  # for who is in the same network
+    ssh_ports: tuple[int, ...]  # empty for TPU nodes, which have no SSH
+    endpoints: tuple[str, ...] = ()  # IP:PORT of a TPU node; empty for TPU VMs
+    service_account: str = ""  # a TPU node's service agent; empty for TPU VMs
+    inner_addresses: tuple[str, ...] = ()  # reachable in the same network
 
     def hours(self, now: datetime | None = None) -> float:
         """How long it has existed."""
@@ -33,17 +33,17 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """What is known of a machine that carries no chips: a stack's controller."""
+    """The status of a machine without TPU chips: a controller."""
 
     name: str
-    id: str  # differs from that of any other machine, earlier ones of the same name too
+    id: str  # unique, also among earlier machines of the same name
     zone: str
     state: str
     machine_type: str
     created: datetime | None
-    address: str  # the one that SSH is to use; empty while it has none
+    address: str  # for SSH; empty while it has none
     ssh_port: int = 22
-    inner_address: str = ""  # for who is in the same network
+    inner_address: str = ""  # reachable in the same network
 
     def hours(self, now: datetime | None = None) -> float:
         """How long it has existed."""
@@ -52,23 +52,23 @@ class MachineStatus:
 
 @dataclass(frozen=True)
 class Holding:
-    """How much a bucket holds."""
+    """The size of a bucket's contents."""
 
     bytes: int
     objects: int
-    is_whole: bool = True  # False: there are more, which were not looked at
+    is_whole: bool = True  # False: there are more that were not counted
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """One line of the proof that `down` ends with."""
+    """A line of the final report of `down`."""
 
     address: str
     state: str  # "deleted", "kept" or "remains"
-    why: str
+    reason: str
     is_billable: bool
-    holding: Holding | None = None  # of a bucket of the stack that is still there
-    per_month: float | None = None  # what that costs a month, in US dollars
+    holding: Holding | None = None  # of the stack's bucket, if it still exists
+    per_month: float | None = None  # monthly cost in US dollars
 
 
 def _hours(created: datetime | None, now: datetime | None) -> float:
@@ -79,18 +79,18 @@ def _hours(created: datetime | None, now: datetime | None) -> float:
 
 @dataclass(frozen=True)
 class Down:
-    """What `down` did: the proof that it ends with."""
+    """The result of `down`."""
 
     remaining: tuple[Remaining, ...]
 
     @property
     def leaks(self) -> tuple[Remaining, ...]:
-        """What still costs money and was not asked to stay."""
+        """What still costs money and was not kept on request."""
         return tuple(
             item for item in self.remaining if item.state == "remains" and item.is_billable
         )
 
     @property
     def retained(self) -> tuple[Remaining, ...]:
-        """What costs money and was asked to stay."""
+        """What costs money and was kept on request."""
         return tuple(item for item in self.remaining if item.state == "kept" and item.is_billable)

@@ -74,7 +74,7 @@ class Contents(BaseModel):
 
     def _without(self, grants: Iterable[Grant]) -> tuple[Grant, ...]:
         keys = {grant.key for grant in grants}
-        return tuple(one for one in self.grants if one.key not in keys)
+        return tuple(grant for grant in self.grants if grant.key not in keys)
 
     def with_zone(self, zone: str) -> Self:
         zones = self.zones if zone in self.zones else (*self.zones, zone)

@@ -52,7 +52,7 @@ def print_cost(
 
     `elsewhere` adds a line for each zone that may come instead, with the sum and a remark.
     """
-    rows = [(line.what, line.amount.removesuffix("/h"), line.note) for line in cost.lines]
+    rows = [(line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines]
     dated = f"prices of {cost.read}" if cost.read else ""
     rows.append(("in all", cost.amount.removesuffix("/h"), dated))
     for zone, (other, remark) in (elsewhere or {}).items():
@@ -70,7 +70,7 @@ def cost_data(cost: Cost) -> dict[str, Any]:
         "as_of": cost.read,
         "lines": [
             {
-                "item": line.what,
+                "item": line.item,
                 "per_hour": _rounded(line.per_hour),
                 "note": line.note,
                 "as_of": line.read,

@@ -49,7 +49,7 @@ def show_finding(finding: Finding, console: Console) -> None:
     line.append(f"{finding.check:<{NAME}}", "bold")
     text = f"\n{INDENT}".join(
         wrap(part, width, used=len(INDENT), indent=f"{INDENT}  ")
-        for part in finding.told.splitlines()
+        for part in finding.message.splitlines()
     )
     line.append(text, "dim" if finding.state is CheckState.UNASKED else "")
     _print(console, line)
@@ -88,7 +88,7 @@ def diagnosis_data(diagnosis: Diagnosis, following: str) -> dict[str, Any]:
             {
                 "check": finding.check,
                 "state": finding.state.value,
-                "message": finding.told,
+                "message": finding.message,
                 "hint": finding.hint,
                 "command": finding.command,
                 "requires": finding.root,
@@ -114,8 +114,8 @@ def role_data(role: CustomRole) -> dict[str, Any]:
             {"purpose": group.purpose, "permissions": list(group.permissions), "path": group.path}
             for group in role.groups
         ],
-        "optional_permissions": list(role.shown),
-        "grants": [{"purpose": grant.why, "command": grant.command} for grant in role.grants],
+        "optional_permissions": list(role.optional_permissions),
+        "grants": [{"purpose": grant.purpose, "command": grant.command} for grant in role.grants],
     }
 
 
@@ -127,7 +127,7 @@ def role_text(role: CustomRole) -> str:
         "#",
     ]
     for grant in role.grants:
-        lines += [f"# {grant.why}", f"#     {grant.command}"]
+        lines += [f"# {grant.purpose}", f"#     {grant.command}"]
     lines += [
         f"title: {role.title}",
         f"description: {role.description}",
@@ -141,5 +141,5 @@ def role_text(role: CustomRole) -> str:
     lines.append(
         "# what only tells more, of quota and of organization policies: nothing fails without"
     )
-    lines += [f"# - {name}" for name in role.shown]
+    lines += [f"# - {name}" for name in role.optional_permissions]
     return "\n".join(lines)

@@ -115,7 +115,7 @@ def message_data(message: Pasted, hint: str) -> dict[str, Any]:
         "name": message.name,
         "kind": message.kind,
         "summary": message.summary,
-        "explanation": message.why,
+        "explanation": message.cause,
         "hint": hint,
         "fault": message.fault or "",
         "line": message.line,
@@ -124,7 +124,7 @@ def message_data(message: Pasted, hint: str) -> dict[str, Any]:
 
 def show_message(message: Pasted, hint: str) -> None:
     """`hint` has its commands as the user has to type them."""
-    facts = [("said", message.line), ("means", message.summary), ("why", message.why)]
+    facts = [("said", message.line), ("means", message.summary), ("why", message.cause)]
     if message.fault is not None:
         facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)

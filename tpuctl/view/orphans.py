@@ -129,7 +129,7 @@ def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
 
 
 def _groups(orphans: Orphans) -> list[_Group]:
-    whys = {leftover.item: leftover.why for leftover in orphans.left}
+    whys = {leftover.item: leftover.reason for leftover in orphans.left}
     groups = []
     for stack, items in groupby(orphans.items, key=lambda item: item.stack):
         mine = list(items)

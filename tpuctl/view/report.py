@@ -62,7 +62,7 @@ def report_data(report: RunReport) -> dict[str, Any]:
                 "started": attempt.started.isoformat(),
                 "ended": attempt.ended.isoformat() if attempt.ended else None,
                 "cost": attempt.cost,
-                "restart_reason": attempt.why.verdict.name if attempt.why else None,
+                "restart_reason": attempt.restart.verdict.name if attempt.restart else None,
             }
             for attempt in report.attempts
         ],
@@ -177,8 +177,8 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 
 def _end(report: RunReport, attempt: AttemptReport, following: AttemptReport | None) -> str:
-    if following is not None and following.why is not None:
-        return following.why.verdict.cause
+    if following is not None and following.restart is not None:
+        return following.restart.verdict.cause
     failed = report.explanation.failure
     return failed.cause if failed is not None else report.explanation.status.state
 

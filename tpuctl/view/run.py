@@ -46,7 +46,7 @@ def print_run(report: RunReport, command_prefix: str) -> None:
                     attempt.record.zone,
                     f"{attempt.started:%m-%d %H:%M}",
                     "" if attempt.hours is None else shown_duration(attempt.hours * 3600),
-                    "" if attempt.why is None else attempt.why.verdict.name,
+                    "" if attempt.restart is None else attempt.restart.verdict.name,
                 )
                 for attempt in report.attempts
             ],

@@ -129,7 +129,7 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
         {
             "address": item.address,
             "state": item.state,
-            "reason": item.why,
+            "reason": item.reason,
             "billable": item.is_billable,
             "bytes": item.holding.bytes if item.holding else None,
             "objects": item.holding.objects if item.holding else None,
@@ -157,8 +157,8 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
 
 def _reason(item: Remaining, is_free: bool) -> str:
     if item.holding is None:
-        return item.why
-    return f"{item.why}; holds {_holding_text(item.holding)}{_monthly(item, is_free)}"
+        return item.reason
+    return f"{item.reason}; holds {_holding_text(item.holding)}{_monthly(item, is_free)}"
 
 
 def _monthly(item: Remaining, is_free: bool) -> str:

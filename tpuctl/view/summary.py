@@ -102,7 +102,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 def _attempt(attempt: AttemptReport) -> str:
     ran = "" if attempt.hours is None else shown_duration(attempt.hours * 3600)
-    reason = "" if attempt.why is None else _text(attempt.why.verdict.cause)
+    reason = "" if attempt.restart is None else _text(attempt.restart.verdict.cause)
     return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {reason} |"
 
 

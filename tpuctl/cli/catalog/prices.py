@@ -100,7 +100,7 @@ def prices(
     ]
     if len(beside) > 1 or (beside and nodes):
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"{' and '.join([*beside, *nodes])} are about different things",
             hint="Prices are shown of one thing at a time:\n"
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",

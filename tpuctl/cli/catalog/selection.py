@@ -114,7 +114,7 @@ def select(
 
     if max_chips is not None and max_chips < min_chips:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"no type has {min_chips} chips or more and {max_chips} or fewer",
             hint="Leave one of them out.",
             where="--max-chips",
@@ -164,7 +164,7 @@ def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[st
     )
     if not selected:
         raise Usage(
-            "Options contradict",
+            "Conflicting options",
             f"{zone} does not lie in {region}",
             hint="Give one.",
             where="--region",
