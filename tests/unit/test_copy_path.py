@@ -43,15 +43,15 @@ def test_both_ways() -> None:
 @pytest.mark.parametrize(
     ("paths", "all_workers", "says"),
     [
-        (["0:a"], False, "two paths"),
-        (["a", "b"], False, "neither side"),
-        (["0:a", "1:b"], False, "both sides"),
+        (["0:a"], False, "a source and a target"),
+        (["a", "b"], False, "both local"),
+        (["0:a", "1:b"], False, "both on workers"),
         (["0:a", "b", "c"], False, "c"),
         (["0:a", "b", "1:c"], False, "0:a"),
         (["0:a", "1:b", "c"], False, "workers 0, 1"),
         ([":a", "b"], False, "no worker"),
-        (["a", "0:b"], True, "all of them"),
-        (["", "0:b"], False, "no letters"),
+        (["a", "0:b"], True, "selects all"),
+        (["", "0:b"], False, "is empty"),
     ],
 )
 def test_what_is_not_clear_is_refused(paths: list[str], all_workers: bool, says: str) -> None:

@@ -131,7 +131,7 @@ def test_the_sum() -> None:
         "controller's disk, 50 GB pd-standard: $0.00301/h ($0.044 per GB per month)",
         "bucket in europe-west4, empty: $0.00/h ($0.02 per GB per month)",
         "external address: $0.005/h (on demand)",
-        "in all: $8.86/h, prices of mid-2026",
+        "total: $8.86/h, prices of mid-2026",
     ]
 
 
@@ -146,7 +146,7 @@ def test_a_sum_with_something_unknown_is_a_least() -> None:
 def test_a_sum_of_unknowns_is_unknown() -> None:
     cost = Cost((NOBODY_KNOWS,))
     assert (cost.per_hour, cost.per_month, cost.amount) == (None, None, "unknown")
-    assert str(cost).splitlines()[-1] == "in all: unknown"
+    assert str(cost).splitlines()[-1] == "total: unknown"
 
 
 def test_nothing_costs_nothing() -> None:
@@ -202,14 +202,14 @@ def test_the_data() -> None:
         "per_hour": 8.8,
         "per_month": 6424.0,
         "complete": False,
-        "read": "mid-2026",
+        "as_of": "mid-2026",
         "lines": [
             {
-                "what": "node v3-8 in europe-west4-a",
+                "item": "node v3-8 in europe-west4-a",
                 "per_hour": 8.8,
                 "note": "on demand",
-                "read": "mid-2026",
+                "as_of": "mid-2026",
             },
-            {"what": "moon", "per_hour": None, "note": "no price is published", "read": ""},
+            {"item": "moon", "per_hour": None, "note": "no price is published", "as_of": ""},
         ],
     }

@@ -51,7 +51,7 @@ ACCOUNT = item("account")
         ([item("node", "STOPPED"), ACCOUNT], {}),  # to be started again
         ([item("node", "CREATING"), ACCOUNT, DISK], {}),
         # halves of pairs
-        ([TPU], {"bert-tpu": "controller is gone"}),
+        ([TPU], {"bert-tpu": "controller no longer exists"}),
         ([CONTROLLER], {"bert-controller": "no TPU"}),
         ([TPU, item("controller", "TERMINATED")], {}),  # stopped, it can be started again
         ([item("tpu", "CREATING")], {}),  # its controller comes beside it
@@ -60,18 +60,18 @@ ACCOUNT = item("account")
         # what does nothing any more
         ([item("node", "PREEMPTED"), DISK], {"bert-node": "PREEMPTED", "bert-disk": "no machine"}),
         ([item("tpu", "TERMINATED")], {"bert-tpu": "TERMINATED"}),
-        ([item("queued", "FAILED")], {"bert-queued": "holds quota"}),
-        ([item("queued", "SUSPENDED")], {"bert-queued": "holds quota"}),
+        ([item("queued", "FAILED")], {"bert-queued": "uses quota"}),
+        ([item("queued", "SUSPENDED")], {"bert-queued": "uses quota"}),
         ([item("queued", "WAITING_FOR_RESOURCES"), DISK], {}),
         ([item("queued", "ACTIVE"), item("node", "READY", request="bert-queued")], {}),
-        ([item("queued", "ACTIVE")], {"bert-queued": "nodes are gone"}),
+        ([item("queued", "ACTIVE")], {"bert-queued": "nodes no longer exist"}),
         ([item("node", "DELETING")], {}),  # it goes by itself
         # second zones
-        ([NODE, item("node", "READY", B, 1.0, name="other")], {"other": f"works in {A}"}),
-        ([item("node", "CREATING", B, 9.0, name="other"), NODE], {"other": f"works in {A}"}),
+        ([NODE, item("node", "READY", B, 1.0, name="other")], {"other": f"runs in {A}"}),
+        ([item("node", "CREATING", B, 9.0, name="other"), NODE], {"other": f"runs in {A}"}),
         ([NODE, item("disk", "READY", B)], {"bert-disk": "no machine"}),
         # rests
-        ([ACCOUNT, item("firewall")], {"bert-account": "nothing", "bert-firewall": "nothing"}),
+        ([ACCOUNT, item("firewall")], {"bert-account": "not running", "bert-firewall": "not running"}),
         ([item("address", "RESERVED", "europe-west4")], {"bert-address": "no machine"}),
     ],
 )
@@ -101,17 +101,17 @@ def test_stack_from_description_and_account() -> None:
 @pytest.mark.parametrize(
     ("everything", "text", "command"),
     [
-        ([], "Nothing of it exists", "up"),
-        ([BUCKET], "Nothing of it runs", "up"),
-        ([BUCKET, DISK], "other things are", "down"),
+        ([], "does not exist", "up"),
+        ([BUCKET], "is not running", "up"),
+        ([BUCKET, DISK], "other resources", "down"),
         ([item("node", "PREEMPTED"), BUCKET], "bert-node is PREEMPTED", "up"),
         ([item("node", "STOPPED")], "To start it", "up"),
-        ([item("queued", "FAILED")], "To ask again", "up"),
-        ([item("queued", "WAITING_FOR_RESOURCES")], "still waits", "up"),
+        ([item("queued", "FAILED")], "To request again", "up"),
+        ([item("queued", "WAITING_FOR_RESOURCES")], "still waiting", "up"),
         ([TPU, item("controller", "TERMINATED")], "bert-controller is TERMINATED", "up"),
         ([item("tpu", "PREEMPTED"), CONTROLLER, DISK], "bert-tpu is PREEMPTED", "up"),
-        ([CONTROLLER], "no TPU beside it", "up"),
-        ([TPU], "controller is gone", "up"),
+        ([CONTROLLER], "has no TPU", "up"),
+        ([TPU], "controller no longer exists", "up"),
         ([NODE, item("disk", "READY", B)], f"disk/{B}/bert-disk", "up"),
     ],
 )

@@ -67,7 +67,7 @@ def test_variables_that_are_not_set_are_named_together() -> None:
     sources = {"A": "env", "C": "env:D", "E": "env", "S": "secret:s"}
     with pytest.raises(Usage) as caught:
         Secrets.of(sources, "p", environment={"E": "1", "D": ""})
-    assert "A and D are not set here" in str(caught.value)
+    assert "A and D are not set" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [TOKEN, "", "secret:", "projects/p", "env:no-name", "a\nb"])
@@ -107,7 +107,7 @@ def test_a_value_in_the_stack_file_is_refused_and_not_repeated(
 def test_a_variable_has_one_place(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(f"{STACK}job: {{env: {{A: x}}, secrets: {{A: env}}}}\n", "utf-8")
-    with pytest.raises(InvalidStack, match="A stands under"):
+    with pytest.raises(InvalidStack, match="A is in both"):
         load_stack(path)
 
 

@@ -92,7 +92,7 @@ async def find_image(stack: Stack, cloud: Cloud) -> str:
             continue
         return f"projects/{project}/global/images/{image.name}"
     raise NotFound(
-        "No such image",
+        "Image not found",
         f"controller.image is {section.image}: {'; '.join(failures)}",
         hint=f"Set another image, as a family or PROJECT/FAMILY:\n"
         f"    controller: {{image: {default}}}",

@@ -185,7 +185,7 @@ class Controller(StackResource):
             raise Conflict(
                 "Controller differs",
                 f"controller {self.name} is {actual}, the stack file says {machine_type}",
-                hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
+                hint="To recreate it, delete it first:\n    tpuctl down",
             )
         status = observed.status
         if status in STOPPED_STATES:
@@ -196,7 +196,7 @@ class Controller(StackResource):
             raise Conflict(
                 "Controller not usable",
                 f"controller {self.name} is {status}",
-                hint="Wait until that ends, then run `tpuctl up` again. To see its state:\n"
+                hint="Wait until that ends, then retry. To see its state:\n"
                 "    tpuctl status",
             )
         missing = list(metadata_differs(_metadata(observed), self._updatable_metadata()))

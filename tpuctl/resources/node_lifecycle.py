@@ -80,7 +80,7 @@ class NodeLifecycle(StackResource):
         return Conflict(
             "Node differs",
             f"{self.noun} {self.name} has {field} {actual}, the stack file says {desired}",
-            hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
+            hint="To recreate it, delete it first:\n    tpuctl down",
         )
 
     def change_to_ready(self, state: str) -> Change | None:
@@ -94,7 +94,7 @@ class NodeLifecycle(StackResource):
             raise Conflict(
                 "Node not usable",
                 f"{self.noun} {self.name} is {state}",
-                hint="Wait until that ends, then run `tpuctl up` again. To see its state:\n"
+                hint="Wait until that ends, then retry. To see its state:\n"
                 "    tpuctl status",
             )
         return None

@@ -423,7 +423,7 @@ class QueuedNodes(StackResource):
                 "Queued resource differs",
                 f"queued resource {self.name} has {field_name} {actual}, the stack file says "
                 f"{desired}",
-                hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down",
+                hint="To recreate it, delete it first:\n    tpuctl down",
             )
 
     def _unqueued_nodes_error(self, nodes: dict[str, Any]) -> Conflict:
@@ -435,7 +435,7 @@ class QueuedNodes(StackResource):
             "Node created without a queue",
             f"{', '.join(sorted(nodes))} in {self.stack.zone} does not belong to queued resource "
             f"{self.name}",
-            hint="Delete it first, then run `tpuctl up` again:\n    tpuctl down\n"
+            hint="To recreate it, delete it first:\n    tpuctl down\n"
             "Or keep it:\n    tpu: {queue: false}",
         )
 
