@@ -45,7 +45,7 @@ async def left(bench: Bench) -> dict[str, str]:
     everything = await bench.again().orphans()
     name = bench.stack.stack.name
     return {
-        orphan.item.address: orphan.reason 
+        orphan.item.address: orphan.reason
         for orphan in find_orphaned(everything)
         if orphan.item.stack == name
     }

@@ -71,7 +71,10 @@ ACCOUNT = item("account")
         ([item("node", "CREATING", B, 9.0, name="other"), NODE], {"other": f"runs in {A}"}),
         ([NODE, item("disk", "READY", B)], {"bert-disk": "no machine"}),
         # rests
-        ([ACCOUNT, item("firewall")], {"bert-account": "not running", "bert-firewall": "not running"}),
+        (
+            [ACCOUNT, item("firewall")],
+            {"bert-account": "not running", "bert-firewall": "not running"},
+        ),
         ([item("address", "RESERVED", "europe-west4")], {"bert-address": "no machine"}),
     ],
 )

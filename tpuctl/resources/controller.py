@@ -196,8 +196,7 @@ class Controller(StackResource):
             raise Conflict(
                 "Controller not usable",
                 f"controller {self.name} is {status}",
-                hint="Wait until that ends, then retry. To see its state:\n"
-                "    tpuctl status",
+                hint="Wait until that ends, then retry. To see its state:\n    tpuctl status",
             )
         missing = list(metadata_differs(_metadata(observed), self._updatable_metadata()))
         if self._unattached(observed):

@@ -120,8 +120,7 @@ class DataDisk(StackResource):
                 "Disk differs",
                 f"disk {self.name} has {observed.size_gb} GB of {kind}, the stack file says "
                 f"{self.spec.size_gb} GB of {self.spec.type}",
-                hint="Save its data, then delete the stack and create it again:\n"
-                "    tpuctl down",
+                hint="Save its data, then delete the stack and create it again:\n    tpuctl down",
             )
         return self.nothing(f"{observed.size_gb} GB of {kind}")
 

@@ -94,8 +94,7 @@ class NodeLifecycle(StackResource):
             raise Conflict(
                 "Node not usable",
                 f"{self.noun} {self.name} is {state}",
-                hint="Wait until that ends, then retry. To see its state:\n"
-                "    tpuctl status",
+                hint="Wait until that ends, then retry. To see its state:\n    tpuctl status",
             )
         return None
 
