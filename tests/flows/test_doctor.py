@@ -119,7 +119,7 @@ def test_billing_disabled(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -
     code, checks, following = run_doctor()
     assert (code, states(checks)["billing"]) == (77, "problem")
     assert following.startswith(f"gcloud billing projects link {ready.project} --billing-account=")
-    assert "no account" in checks["billing"]["message"]
+    assert "no billing account" in checks["billing"]["message"]
 
 
 def test_api_without_permission_to_enable(

@@ -120,8 +120,8 @@ def write(file: Path, text: str) -> None:
 
 
 def _display_path(file: Path) -> str:
-    here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+    current = Path.cwd()
+    return str(file.relative_to(current) if file.is_relative_to(current) else file)
 
 
 # What -------------------------------------------------------------------------------------------

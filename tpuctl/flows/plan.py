@@ -113,22 +113,22 @@ async def prepare_up(
             cloud, stack.project, stack=stack.name, include=may_have, other_nodes=zone is None
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
-        here = stack.in_zone(zone or home_zone(stack, of_stack))
-        region = asyncio.create_task(read_region(here, cloud)) if zone is None else None
-        resources = resources_of(here, cloud, sources=sources, public_key=public_key)
+        stack_in_zone = stack.in_zone(zone or home_zone(stack, of_stack))
+        region = asyncio.create_task(read_region(stack_in_zone, cloud)) if zone is None else None
+        resources = resources_of(stack_in_zone, cloud, sources=sources, public_key=public_key)
         resources += in_other_zones(
-            [item for item in of_stack if not item.serves(here.zone)],
-            here,
+            [item for item in of_stack if not item.serves(stack_in_zone.zone)],
+            stack_in_zone,
             cloud,
             resources,
             beside_creation=True,
         )
-        resources += await removed_secret_grants(here, cloud, resources)
+        resources += await removed_secret_grants(stack_in_zone, cloud, resources)
         plan = plan_up(resources, await observe(resources))
         if limits is None or region is None:
-            return Prepared(here, plan, resources)
-        quota = report_of(here, plan, in_project, await limits, await region)
-        return Prepared(here, plan, resources, quota)
+            return Prepared(stack_in_zone, plan, resources)
+        quota = report_of(stack_in_zone, plan, in_project, await limits, await region)
+        return Prepared(stack_in_zone, plan, resources, quota)
     finally:
         for task in (limits, region):
             if task is not None:

@@ -152,10 +152,10 @@ class JobWatch:
             record = await load_job(self._store, job)
         except NotFound:  # a folder without a job record
             return None
-        there = {info.name: info for info in await self._store.list(f"{record.attempt_prefix}/")}
-        workers = await self._workers(record, there)
+        objects = {info.name: info for info in await self._store.list(f"{record.attempt_prefix}/")}
+        workers = await self._workers(record, objects)
         state = await reconcile_status(self._store, record, job_status(record, workers))
-        log = there.get(record.log_name(record.workers[0]))
+        log = objects.get(record.log_name(record.workers[0]))
         return JobSnapshot(
             record,
             state,
@@ -165,12 +165,12 @@ class JobWatch:
         )
 
     async def _workers(
-        self, record: JobRecord, there: Mapping[str, ObjectInfo]
+        self, record: JobRecord, objects: Mapping[str, ObjectInfo]
     ) -> dict[int, WorkerRecord]:
         semaphore = asyncio.Semaphore(READERS)
 
         async def read_worker(worker: int) -> WorkerRecord | None:
-            info = there.get(record.record_name(worker))
+            info = objects.get(record.record_name(worker))
             if info is None:
                 return None
             generation, cached = self._records.get(info.name, (0, None))

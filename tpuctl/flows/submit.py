@@ -212,8 +212,8 @@ def _describe_upload(shipped: Shipped, store: ObjectStore) -> str:
     where = "the workers" if shipped.name is None else f"gs://{store.name}"
     if not shipped.is_new:
         return f"already in {where}" if shipped.name is not None else f"already on {where}"
-    over = " over SSH" if shipped.name is None else ""
-    return f"{_size(shipped.sent)} to {where}{over}"
+    suffix = " over SSH" if shipped.name is None else ""
+    return f"{_size(shipped.sent)} to {where}{suffix}"
 
 
 def _size(size: int) -> str:

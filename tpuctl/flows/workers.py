@@ -376,15 +376,15 @@ async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
     first = min(nodes, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
     if len(stack.nodes) == 1:
         return [first]
-    there = {node.name: node for node in nodes if node.zone == first.zone}
-    missing = [name for name in stack.nodes if name not in there]
+    by_name = {node.name: node for node in nodes if node.zone == first.zone}
+    missing = [name for name in stack.nodes if name not in by_name]
     if missing:
         raise NotFound(
             "Node missing",
             f"stack {stack.name} has no {', '.join(missing)} in {first.zone}",
             hint="Bring the stack up again:\n    tpuctl up",
         )
-    return [there[name] for name in stack.nodes]
+    return [by_name[name] for name in stack.nodes]
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ def home_zone(stack: Stack, resources: Sequence[InventoryItem]) -> str:
         return with_data[0]
 
     def rank(zone: str) -> tuple[bool, bool, bool]:
-        there = [resource for resource in tpus if resource.zone == zone]
+        in_zone = [resource for resource in tpus if resource.zone == zone]
         return (
-            not any(_is_in_use(resource) for resource in there),
-            all(resource.state in DEAD_STATES for resource in there),
-            not there,
+            not any(_is_in_use(resource) for resource in in_zone),
+            all(resource.state in DEAD_STATES for resource in in_zone),
+            not in_zone,
         )
 
     return min(stack.zones, key=rank)  # the first in order among equals
