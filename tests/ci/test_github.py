@@ -132,7 +132,7 @@ def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[.
     run = pipeline.run()
     first, second = run.jobs["train"], run.jobs["train-2"]
     assert (first.result, first.outputs["state"]) == ("success", "running"), first.output
-    assert second.output.count("The sign-in expired") == 1, second.output
+    assert second.output.count("Credentials expired") == 1, second.output
     assert (second.result, run.jobs["down"].result) == ("failure", "success")
     assert [job["exit_code"] for job in pipeline.jobs()] == [143]
     lines = [line for line in (first.output + second.output).splitlines() if '"loss"' in line]

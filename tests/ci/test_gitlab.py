@@ -59,7 +59,7 @@ def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: De
     bench.host.watch = lambda line: '"step": 2,' in line
     jobs = bench.run()
     assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("canceled", "canceled")
-    assert "Nothing that costs money is left" in jobs["tpu-train"].output
+    assert "No billable resources are left" in jobs["tpu-train"].output
     end(desk, repository, 143)
 
 
@@ -82,7 +82,7 @@ def test_jobs_follow_each_other_though_tokens_expire(
     bench.callers.signed_in = signed_in
     jobs = bench.run()
     assert [jobs[name].dotenv["JOB_STATE"] for name in (first, second)] == ["running"] * 2
-    assert "The sign-in expired" in jobs[second].output
+    assert "Credentials expired" in jobs[second].output
     assert (jobs[third].result, jobs[third].dotenv["JOB_STATE"]) == ("failed", "ended")
     assert jobs[third].dotenv["JOB_EXIT_CODE"] == "143"
     output = "".join(jobs[name].output for name in (first, second, third))

@@ -412,10 +412,12 @@ def test_what_is_said_where_no_repository_is_holds(repository: Any) -> None:
     folder = repository()
     shutil.rmtree(folder / ".git")
     printed = written_by_command(folder, "--print")
-    assert "git init" in printed.stderr and "take" not in printed.stderr
+    assert "git init" in printed.stderr and "delete" not in printed.stderr
     stderr = " ".join(written_by_command(folder).stderr.split())
     assert "git init" in stderr
-    assert "take .gitlab-ci.yml away, and write it again once that folder is" in stderr
+    assert (
+        "delete .gitlab-ci.yml, create the repository there, and run this command again" in stderr
+    )
     before = (folder / ".gitlab-ci.yml").read_text("utf-8")
     # As it says: for this folder as the root, what is there stays right.
     (folder / ".git").mkdir()

@@ -74,7 +74,7 @@ async def test_uncreatable_stack_can_be_inspected_and_deleted(project: Project) 
     assert bench.type("orphans")[0] == 0
     assert bench.type("jobs")[0] == 0
     code, out, errors = bench.type("down", "--yes", "--delete-bucket")
-    assert (code, "Nothing that costs money is left" in out) == (0, True), errors
+    assert (code, "No billable resources are left" in out) == (0, True), errors
     assert await bench.again().orphans() == []
 
 

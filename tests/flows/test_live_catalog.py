@@ -86,7 +86,7 @@ def test_live_lists_match_catalog(
         [],
         [],
     )
-    assert "All is as in the catalog." in output_of(
+    assert "No differences from the catalog." in output_of(
         capsys, "types", "--project", project.id, "--type", "v2", "--zone", ZONE
     )
 

@@ -83,7 +83,7 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
     assert max(map(len, screen.lines)) <= 80
     for address in ("node/views-tpu", "ssh/workers", "ssh/watch"):
         assert sum(f"✓ {address} " in line for line in screen.lines) == 1, text
-    assert "under way" not in text
+    assert "in progress" not in text
     assert "waits for" not in text
     assert "tpuctl run job/train.py\n" in text
 
@@ -152,7 +152,7 @@ def test_ctrl_c_during_up_restores_terminal(
 def test_status_watch_fits_terminal_and_ends_with_ctrl_c(folder: Path) -> None:
     small = Sized(folder, 60, 8)
     with small.type("status", "--watch", "--interval", "60") as terminal:
-        terminal.wait_for("Ctrl-C ends it")
+        terminal.wait_for("Press Ctrl-C to stop")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
         screen = small.screen(terminal)

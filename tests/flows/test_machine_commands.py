@@ -165,13 +165,13 @@ def test_forward_until_ctrl_c(shell: Shell) -> None:
         with shell.going("forward", port, "--worker", "1") as forward:
             assert forward.stdout is not None
             url, _, rest = forward.stdout.readline().strip().partition("  ")
-            assert rest == f"is port {port} of worker 1"
+            assert rest == f"forwards to port {port} of worker 1"
             with urllib.request.urlopen(url, timeout=60) as answer:
                 assert answer.read() == b"from the worker"
             forward.send_signal(signal.SIGINT)
             assert forward.wait(60) == 0
             assert forward.stderr is not None
-            assert forward.stderr.read() == "Ctrl-C ends it.\n"
+            assert forward.stderr.read() == "Press Ctrl-C to stop.\n"
         with shell.going("forward", port, "--worker", "1", "--json", "--events") as forward:
             assert forward.stdout is not None
             opened = json.loads(forward.stdout.readline())
@@ -226,7 +226,7 @@ def test_status_watch_follows_stack_and_job(
         with Terminal(shell.folder, "status", "--watch", "--interval", "1") as terminal:
             terminal.wait_for("tokens/s")
             terminal.wait_for("workers 0-2 running")
-            terminal.wait_for("Ctrl-C ends it")
+            terminal.wait_for("Press Ctrl-C to stop")
             terminal.press_ctrl_c()
             assert terminal.end() == 0
             plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output)
@@ -254,7 +254,7 @@ def test_status_lines_and_explain_of_running_job(shell: Shell) -> None:
 
     code, out, _ = shell.run("explain")
     assert code == 0
-    assert "still runs" in out
+    assert "is running" in out
     assert shell.run("stop", job)[0] == 0
     explanation = shell.answer("explain", word)["data"]
     assert (explanation["state"], explanation["failure"]["kind"]) == ("stopped", "ended")

@@ -76,4 +76,4 @@ def test_demo() -> None:
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "Checkpoint in the bucket" in done.stdout
-    assert "Nothing that costs money is left" in done.stdout
+    assert "No billable resources are left" in done.stdout

@@ -63,7 +63,7 @@ async def test_no_orphans_of_running_and_deleted_stacks(project: Project) -> Non
     assert await left(deleted) == {}
     code, out, _ = working.type("orphans")
     assert code == 0
-    assert f"Nothing is left behind in project {project.id}." in out
+    assert f"No leftover resources in project {project.id}." in out
     assert "2 buckets are kept on purpose, and charged on Google;" in out
     code, out, _ = working.type("orphans", "--all")
     assert code == 0

@@ -87,7 +87,7 @@ async def test_plan_prints_costs(project: Project) -> None:
     rows = [" ".join(line.split()) for line in out.splitlines()]
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
     assert "bucket in europe-west4 $0.00 $0.02 per GB per month" in rows
-    assert "in all $8.86 prices of mid-2026" in rows
+    assert "total $8.86 prices of mid-2026" in rows
     assert "or in us-central1-b $8.06 and $0.05 per GB from the bucket" in rows, "no surprise"
 
 
@@ -95,7 +95,7 @@ async def test_up_prints_costs_before_confirmation(project: Project) -> None:
     bench = project.stack()
     code, out, stderr = bench.type("up")
     assert code == 2, "cannot prompt"
-    assert "in all" in out, "the plan is shown first"
+    assert "total" in out, "the plan is shown first"
     question = "The local cloud is free. On Google this stack costs $8.81/h, prices of mid-2026."
     assert f"{question} Continue?" in " ".join(stderr.split())
     assert "charged on Google" in out

@@ -133,7 +133,7 @@ async def test_ctrl_c_explains_how_to_resume_and_cancel(
         rest = (await process.stderr.read()).decode()
         assert await process.wait() == 130
     assert f"interrupted queued/{stack.stack.names.queued}" in rest
-    assert "a request in a queue goes on waiting" in rest
+    assert "queued resource requests stay in the queue" in rest
     assert "Repeat the command" in rest
     assert "tpuctl down" in rest
     assert (await request_of(stack)).state.state.name == "WAITING_FOR_RESOURCES"

@@ -122,7 +122,7 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         terminal.press_ctrl_c()
         assert terminal.end() == 143
         assert "was stopped" in terminal.output
-        assert "Nothing that costs money is left but bucket/" in terminal.output
+        assert "No billable resources are left except bucket/" in terminal.output
     assert left_of(stack) == []
     take_away(stack)
 

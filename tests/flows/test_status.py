@@ -82,7 +82,7 @@ async def test_status_output(project: Project) -> None:
     assert f"stack {name} in project {project.id}" in rows
     (row,) = [row for row in rows if row.startswith(f"node {name}-tpu READY")]
     assert re.search(r"READY \d+ (s|min) \$8\.81 <?\$0", row)
-    (total,) = [row for row in rows if row.startswith("in all on Google ")]
+    (total,) = [row for row in rows if row.startswith("total on Google ")]
     assert "$8.87" in total  # 8.805 + 0.057292 + 0.003 for the controller's disk
     assert "The local cloud is free. These are Google's prices." in rows
     assert "unknown" not in out
@@ -289,11 +289,11 @@ async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     (row,) = [" ".join(line.split()) for line in out.splitlines() if line.startswith("bucket/")]
     assert "kept" in row
     assert "1.3 MB in 4 objects, <$0.0001 a month on Google" in row
-    (last,) = [line for line in out.splitlines() if line.startswith("Nothing that costs money")]
-    assert "asked to stay" in last
+    (last,) = [line for line in out.splitlines() if line.startswith("No billable resources")]
+    assert "kept as requested" in last
     code, out, _ = bench.type("down", "--yes", "--delete-bucket")
     assert code == 0
-    assert "Nothing that costs money is left." in out.splitlines()
+    assert "No billable resources are left." in out.splitlines()
 
 
 async def test_large_bucket_is_measured_partially(project: Project) -> None:

@@ -61,6 +61,6 @@ def test_template_lifecycle(
     finally:
         after_down = typed(tmp_path, *then["down"], "--yes")
     assert down == then["down"]
-    assert "Nothing that costs money is left but bucket/" in after_down
+    assert "No billable resources are left except bucket/" in after_down
     deleted = typed(tmp_path, *commands_in(after_down)["down"], "--yes")
-    assert "Nothing that costs money is left.\n" in deleted
+    assert "No billable resources are left.\n" in deleted

@@ -209,7 +209,7 @@ def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
     assert run(["prices", "v3-8", "--budget", "10/8h"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     least = min(per_chip("v3-8", 1).values()) * 4
-    assert "$10.00 for 8h pays for none" in shown
+    assert "$10.00 for 8h is not enough" in shown
     assert f"${least:.2f}/h" in shown
     assert f"would last {10 / least:.1f} hours" in shown
 
@@ -252,13 +252,17 @@ def test_every_limit_with_the_types_that_count_against_it(
         (["zones", "--region", "europe-west44"], "", "europe-west4"),
         (["types", "--sort", "chps"], "--sort", "Did you mean chips?"),
         (["zones", "--sort", "-tpyes"], "--sort", "Did you mean types?"),
-        (["types", "--min-chips", "8", "--max-chips", "4"], "--max-chips", "Leave one"),
-        (["prices", "--zone", "us-east1-d", "--region", "us-west4"], "--region", "Give one"),
+        (["types", "--min-chips", "8", "--max-chips", "4"], "--max-chips", "Remove one"),
+        (
+            ["prices", "--zone", "us-east1-d", "--region", "us-west4"],
+            "--region",
+            "only one of them",
+        ),
         (["prices", "--budget", "20/fortnight"], "--budget", "20/day"),
         (["prices", "--budget", "0/day"], "--budget", "20/day"),
         (["prices", "--capacity", "spt"], "--capacity", "spot"),
-        (["prices", "--machines", "--budget", "5/day"], "", "one thing at a time"),
-        (["prices", "--disks", "--region", "us-*"], "--region", "Name one"),
+        (["prices", "--machines", "--budget", "5/day"], "", "one kind of price at a time"),
+        (["prices", "--disks", "--region", "us-*"], "--region", "Pass one region"),
         (["quota", "v9-9"], "", "v"),
         (["types", "--live"], "--live", "--project my-project"),
         (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
@@ -276,7 +280,7 @@ def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture
     assert run(["types", "--type", "v2-8", "--zone", "us-east5-a"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert re.search("(?i)nothing", captured.err)
+    assert re.search("No matching", captured.err)
     assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
 
 

@@ -188,7 +188,7 @@ def test_a_module(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "-m", "package.trian"]) == 2
     assert "package.train?" in capsys.readouterr().err
     assert run(["check", "-m", "json.tool"]) == 2
-    assert "no file of this folder" in capsys.readouterr().err
+    assert "is not in this folder" in capsys.readouterr().err
 
 
 def test_paths_are_relative_to_where_one_is(
@@ -208,17 +208,17 @@ def test_paths_are_relative_to_where_one_is(
         (["absent.py"], "absent.py does not exist"),
         (["train.py", "absent.py"], "absent.py does not exist"),
         (["notes.ipynb"], "notebook"),
-        (["broken-link.py"], "leads nowhere"),
+        (["broken-link.py"], "is a broken link"),
         (["/dev/null"], "neither a file nor a folder"),
         (["train.py", "-m", "train"], "Conflicting options"),
         (["train.py", "--json", "--format", "sarif"], "Conflicting options"),
         (["train.py", "--explain", "TPU101"], "Conflicting options"),
         (["--fix"], "Nothing to check"),
         (["--format", "sarif"], "Nothing to check"),
-        (["empty"], "no file of Python is in empty"),
-        (["--explain", "TPU999"], "No such rule"),
-        (["--explain", ""], "No such rule"),
-        (["train.py", "--select", "TPU100,XYZ"], "No such rule"),
+        (["empty"], "no Python files in empty"),
+        (["--explain", "TPU999"], "Unknown rule"),
+        (["--explain", ""], "Unknown rule"),
+        (["train.py", "--select", "TPU100,XYZ"], "Unknown rule"),
         (["train.py", "--ignore", ","], "--ignore"),
         (["train.py", "--format", "xml"], "xml"),
         (["-m", "train.py"], "Not a module's name"),

@@ -62,7 +62,7 @@ def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> No
     [
         (["--error", "the frobnicator declined"], 1, "Unknown error message"),
         (["--error", "KeyError: 404"], 1, "Unknown error message"),
-        (["--error", "  "], 2, "No text"),
+        (["--error", "  "], 2, "Missing text"),
         (["20260304-120000-acorn", "--error", STOCKOUT], 2, "Conflicting options"),
     ],
 )
@@ -76,7 +76,7 @@ def test_what_cannot_be_explained(arguments: list[str], code: int, says: str, ca
 def test_nothing_on_stdin_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pasted(monkeypatch, b"")
     assert run(["explain", "-"]) == 2
-    assert "nothing to explain" in capsys.readouterr().err
+    assert "no error message to explain" in capsys.readouterr().err
 
 
 def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> None:

@@ -14,13 +14,13 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("ssh", "--all-workers"), "--all-workers needs a command"),
-        (("ssh", "1", "--all-workers", "--", "true"), "1 names one worker"),
-        (("ssh", "--all-workers", "1", "--", "true"), "1 names one worker"),
-        (("--json", "ssh"), "--json needs a command"),
+        (("ssh", "--all-workers"), "--all-workers requires a command"),
+        (("ssh", "1", "--all-workers", "--", "true"), "1 selects one worker"),
+        (("ssh", "--all-workers", "1", "--", "true"), "1 selects one worker"),
+        (("--json", "ssh"), "--json requires a command"),
         (("cp", "x", "y"), "source and target are both local"),
         (("cp", "0:x"), "two paths are needed"),
-        (("cp", "--all-workers", "x", "0:"), "--all-workers all of them"),
+        (("cp", "--all-workers", "x", "0:"), "--all-workers selects all"),
         (("forward", "6006", "--worker", "nine"), "nine"),
         (("forward", "70000"), "70000"),
         (("forward", "6006:0"), "6006:0"),

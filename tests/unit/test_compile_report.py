@@ -72,16 +72,16 @@ def test_all_that_stands_in_the_way_is_told_once_for_each_line() -> None:
     assert "/home/u/train.py:15: PrintV2, StringFormat" in text
     assert text.count('tf.print("loss", loss)') == 1
     assert "in a library: Where" in text
-    assert "the TPU's compiler refuses the step" in text
+    assert "the TPU compiler rejects the step" in text
 
 
 def test_what_tpuctl_cannot_hand_over_is_not_called_the_scripts_fault() -> None:
     refusal = Refusal("ResourceApplyFtrl uses a variable …", "tpuctl", LINE)
-    assert "though a TPU may run it" in told(replace(REPORT, refusal=refusal))
+    assert "but a TPU may run it" in told(replace(REPORT, refusal=refusal))
 
 
 def test_bounds_in_place_of_sizes_are_a_cost() -> None:
-    assert "108 dimensions have a bound" in told(
+    assert "108 dimensions are dynamic" in told(
         replace(REPORT, requested=FITS, dynamic_dimensions=108)
     )
 

@@ -209,7 +209,7 @@ def test_pressing_tab(shell: str, tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert f"Completion for {shell}" in done.stdout, "it is found among the parents"
+        assert f"Installed {shell} completion" in done.stdout, "it is found among the parents"
     zone = zones()[0]
     start = shortest_prefix(zone, list(zones()))
     lines = {

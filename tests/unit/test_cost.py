@@ -172,7 +172,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [" ".join(line.split()) for line in shown.splitlines()]
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
     assert "moon unknown no price is published" in rows
-    assert rows[-1] == "in all at least $8.80 prices of mid-2026"
+    assert rows[-1] == "total at least $8.80 prices of mid-2026"
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 
 
@@ -189,9 +189,9 @@ def test_the_sentence_says_who_charges() -> None:
     assert cost_sentence(cost, is_free=True) == (
         "The local cloud is free. On Google this stack costs $8.80/h, prices of mid-2026."
     )
-    assert cost_sentence(unknown, is_free=False) == "No price is known for this stack."
+    assert cost_sentence(unknown, is_free=False) == "The price of this stack is unknown."
     assert cost_sentence(unknown, is_free=True) == (
-        "The local cloud is free. On Google no price is known for this stack."
+        "The local cloud is free. On Google the price of this stack is unknown."
     )
 
 

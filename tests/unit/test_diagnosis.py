@@ -129,10 +129,10 @@ def test_text_is_wrapped_and_commands_are_not() -> None:
 def test_ending_counts_findings() -> None:
     findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "not asked")]
     assert (
-        summary(Diagnosis(tuple(findings))) == "Nothing is in the way, with 1 warning. 1 not asked."
+        summary(Diagnosis(tuple(findings))) == "No problems found, with 1 warning. 1 not checked."
     )
     findings += [Finding("x", CheckState.PROBLEM, "")] * 2
-    assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 not asked."
+    assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 not checked."
 
 
 def test_ssh_key_that_cannot_be_read_or_created(

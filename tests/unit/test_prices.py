@@ -307,7 +307,7 @@ def test_the_command_shows_disks_and_storage(capsys: pytest.CaptureFixture[str])
     first = {one["location"] for one in data["storage"][:2]}
     assert first == {"europe-west4", "eur4"}  # where reading is free
     assert run(["prices", "--storage", "--region", "europe-west4"]) == 0
-    assert "a GB read from europe-west4" in capsys.readouterr().out
+    assert "per GB read from europe-west4" in capsys.readouterr().out
 
 
 def test_the_command_shows_flex_start_where_it_has_a_price(

@@ -86,11 +86,11 @@ def test_a_running_job_in_words() -> None:
     assert job_facts(job(attempt=2), NOW) == [
         ("job", "20260102-030405-quartz: running, attempt 2"),
         ("", "step 1,200, loss 2.3131, 45,210 tokens/s"),
-        ("", "workers 0-2 running, 4 preparing, 5 not heard of"),
+        ("", "workers 0-2 running, 4 preparing, 5 unknown"),
     ]
     assert job_sentence(job(progress=Progress()), NOW) == "job quartz running"
     silent = job(progress=Progress(), logged=NOW - timedelta(minutes=14))
-    assert job_sentence(silent, NOW) == "job quartz running, nothing logged for 14 min"
+    assert job_sentence(silent, NOW) == "job quartz running, no log output for 14 min"
     over = job(status=JobStatus("failed", 3, 0, "why", NOW), logged=NOW - timedelta(days=1))
     assert job_sentence(over, NOW).startswith("job quartz failed with exit code 3, step 1,200")
 

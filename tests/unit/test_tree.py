@@ -136,7 +136,7 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
     (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
     assert any("✗ node/n-39 " in line for line in lines)  # a failure is never folded away
     assert shown + more == 37
-    assert any("24 to come" in line for line in lines)
+    assert any("24 planned" in line for line in lines)
     assert any("3 done" in line for line in lines)
 
 

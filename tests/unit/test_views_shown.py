@@ -86,7 +86,7 @@ def test_a_terminal_keeps_the_tree_as_a_record(
     assert sum("63 done" in line for line in lines) == 1
     assert sum("a note on the way" in line for line in lines) == 1
     assert sum("warning: Careful" in line for line in lines) == 1
-    assert not any("CREATING" in line or "under way" in line for line in lines), lines
+    assert not any("CREATING" in line or "in progress" in line for line in lines), lines
     assert sum("✓ upload" in line and "40.0 MB" in line for line in lines) == 1
     assert lines[-1] == "the answer"
     if flags:
@@ -131,7 +131,7 @@ def test_a_pipe_gets_lines_or_json_or_only_problems(flag: str) -> None:
     if flag == "quiet":
         assert lines == ["warning: Careful", "    with this", "    Do", "        tpuctl plan"]
         return
-    assert lines[0] == "65 to create, 1 as they are"
+    assert lines[0] == "65 to create, 1 unchanged"
     assert "created node/stack-tpu-7 (12 s)" in lines
     assert "failed node/stack-tpu-63 (12 s)" in lines
     assert lines.count("  job/upload: 10.0 of 40.0 MB") == 1

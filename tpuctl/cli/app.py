@@ -1,4 +1,4 @@
-"""The root of the command line: its options, and the commands, each loaded when it is named."""
+"""The root of the command line: global options, and commands that load on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["app", "command_line"]
 
 
 class Root(Group):
-    """All commands. Naming one imports its module, and no other's."""
+    """All commands; each module is imported when one of its commands is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -54,7 +54,7 @@ def _load_commands(module: str) -> dict[str, Any]:
 
 
 def _use_command_classes(holder: typer.Typer) -> None:
-    """Have all commands and groups in it be ours, with our help."""
+    """Give all commands and groups our classes, which render our help."""
     for command in holder.registered_commands:
         if command.cls in (None, TyperCommand):
             command.cls = Command
@@ -95,10 +95,10 @@ def _install_completion(requested: bool) -> None:
 
         shell = current_shell()
         done = install(shell)
-        typer.echo(f"Completion for {shell} is in {done.script}.")
+        typer.echo(f"Installed {shell} completion in {done.script}.")
         if done.changed is not None:
-            typer.echo(f"A line in {done.changed} loads it.")
-        typer.echo("It works in shells that are started from now on.")
+            typer.echo(f"Added a line to {done.changed} that loads it.")
+        typer.echo("Open a new shell to use it.")
         raise typer.Exit
 
 
@@ -116,19 +116,23 @@ def root(
     stack_file: Annotated[
         Path,
         typer.Option(
-            "--stack-file", envvar="TPUCTL_STACK_FILE", show_envvar=False, help="The stack file."
+            "--stack-file",
+            envvar="TPUCTL_STACK_FILE",
+            show_envvar=False,
+            help="Path to the stack file.",
         ),
     ] = Path("tpuctl.yaml"),
     cloud: Annotated[
         CloudName,
-        typer.Option(
-            "--cloud", envvar="TPUCTL_CLOUD", show_envvar=False, help="Which cloud to speak to."
-        ),
+        typer.Option("--cloud", envvar="TPUCTL_CLOUD", show_envvar=False, help="Cloud to use."),
     ] = CloudName.google,
     json: Annotated[
         bool,
         typer.Option(
-            "--json", envvar="TPUCTL_JSON", show_envvar=False, help="Answer in one JSON envelope."
+            "--json",
+            envvar="TPUCTL_JSON",
+            show_envvar=False,
+            help="Print the result as one JSON object.",
         ),
     ] = False,
     events: Annotated[
@@ -137,13 +141,17 @@ def root(
             "--events",
             envvar="TPUCTL_EVENTS",
             show_envvar=False,
-            help="With --json: events as JSON lines.",
+            help="With --json: stream events as JSON lines.",
         ),
     ] = False,
     quiet: Annotated[
         bool,
         typer.Option(
-            "--quiet", "-q", envvar="TPUCTL_QUIET", show_envvar=False, help="Tell only problems."
+            "--quiet",
+            "-q",
+            envvar="TPUCTL_QUIET",
+            show_envvar=False,
+            help="Print errors and warnings only.",
         ),
     ] = False,
     verbose: Annotated[
@@ -153,19 +161,30 @@ def root(
             "-v",
             envvar="TPUCTL_VERBOSE",
             show_envvar=False,
-            help="Tracebacks of bugs.",
+            help="Show tracebacks.",
         ),
     ] = False,
     no_color: Annotated[
         bool,
-        typer.Option("--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="No colors."),
+        typer.Option(
+            "--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="Disable colors."
+        ),
     ] = False,
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", envvar="TPUCTL_YES", show_envvar=False, help="Do not ask."),
+        typer.Option(
+            "--yes",
+            "-y",
+            envvar="TPUCTL_YES",
+            show_envvar=False,
+            help="Do not ask for confirmation.",
+        ),
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     install_completion: Annotated[
         bool,
@@ -173,7 +192,7 @@ def root(
             "--install-completion",
             callback=_install_completion,
             is_eager=True,
-            help="Have Tab complete in this shell: bash, zsh or fish.",
+            help="Install tab completion for this shell (bash, zsh, fish).",
         ),
     ] = False,
     show_completion: Annotated[
@@ -182,7 +201,7 @@ def root(
             "--show-completion",
             callback=_show_completion,
             is_eager=True,
-            help="Print the script for it instead.",
+            help="Print the completion script.",
         ),
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Arguments as they were typed, before typer sees them."""
+"""Preprocessing and validation of raw command line arguments."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ GLOBAL_VALUES = {"--stack-file", "--cloud"}
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """Global options may stand anywhere before `--`: move them to the front, where click wants
-    them."""
+    """Move global options from anywhere before `--` to the front, where click expects them."""
     front: list[str] = []
     rest: list[str] = []
     waiting = list(arguments)
@@ -38,15 +37,15 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 
 
 def require_text(arguments: Sequence[str]) -> None:
-    """Raise Usage for bytes that no record could hold."""
+    """Raise Usage for arguments that are not valid UTF-8."""
     for argument in arguments:
         if any("\ud800" <= letter <= "\udfff" for letter in argument):
             detail = f"{argument.encode('utf-8', 'backslashreplace').decode()} is not UTF-8"
-            raise Usage("Not text", detail, hint="Rename the file, or set LC_ALL=C.UTF-8.")
+            raise Usage("Invalid encoding", detail, hint="Rename the file, or set LC_ALL=C.UTF-8.")
 
 
 def duration(text: str, option: str) -> float | None:
-    """Seconds of what was given to an option, as `90s` or `2h`; None where nothing was."""
+    """An option's value, such as `90s` or `2h`, in seconds; None if empty."""
     from tpuctl.model.duration import DURATION, seconds_of
 
     if not text:
@@ -54,8 +53,8 @@ def duration(text: str, option: str) -> float | None:
     if not re.fullmatch(DURATION, text) or not seconds_of(text):
         raise Usage(
             "Invalid value",
-            f"{option} cannot be {text}",
-            hint="A number with s, m, h or d, such as 90s or 2h.",
+            f"{option}: {text} is not a duration",
+            hint="Use a number with s, m, h or d, such as 90s or 2h.",
             where=option,
         )
     return seconds_of(text)

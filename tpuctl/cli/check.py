@@ -1,4 +1,4 @@
-"""The command that looks at scripts before anything is sent: check."""
+"""The `check` command: static checks of scripts and the stack file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 PANEL = "Jobs"
-MAX_FIX_PASSES = 10  # of --fix: a rewrite may make room for another
+MAX_FIX_PASSES = 10  # of --fix: a fix may enable another
 
 
 class Format(StrEnum):
@@ -44,45 +44,47 @@ def check(
         list[Path] | None,
         typer.Argument(
             metavar="SCRIPT",
-            help="Scripts, with what they import of their folders; or folders, with all in them.",
+            help="Scripts (with their local imports) or folders to check.",
             show_default=False,
         ),
     ] = None,
     module: Annotated[
         str | None,
         typer.Option(
-            "--module", "-m", metavar="NAME", help="A module of the current folder instead."
+            "--module", "-m", metavar="NAME", help="Check a module of the current folder."
         ),
     ] = None,
     format: Annotated[
         Format,
         typer.Option(
             "--format",
-            help="How to tell it: text, github (annotations), gitlab (code quality) or sarif.",
+            help="Output format: text, github (annotations), gitlab (code quality) or sarif.",
             show_choices=False,
         ),
     ] = Format.text,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Make the rewrites that are safe: shows them and asks first."),
+        typer.Option("--fix", help="Apply safe fixes; shows a diff and asks first."),
     ] = False,
     select: Annotated[
         list[str] | None,
-        typer.Option("--select", metavar="CODES", help="These rules alone, such as TPU1,TPU401."),
+        typer.Option(
+            "--select", metavar="CODES", help="Check only these rules, such as TPU1,TPU401."
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="CODES", help="All rules but these.")
+        list[str] | None, typer.Option("--ignore", metavar="CODES", help="Skip these rules.")
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", metavar="CODE", help="Show why a rule is, with examples."),
+        typer.Option("--explain", metavar="CODE", help="Explain a rule, with examples."),
     ] = None,
 ) -> int:
-    """Find what will fail or waste time on a TPU. No TPU, no network, nothing is run.
+    """Find code that will fail or waste time on a TPU, without a TPU and without running it.
 
-    Scripts are checked for the stack's TPU, or for a TPU VM where there is no
-    stack file. Without a script the stack file alone is checked. Exit code 1
-    where there are errors; costs and risks are only told.
+    Scripts are checked for the stack's TPU, or for a TPU VM if there is no
+    stack file. Without a script, only the stack file is checked. Exits with 1
+    if there are errors; costs and risks are reported only.
 
     Example: tpuctl check train.py
     """
@@ -93,14 +95,14 @@ def check(
         _explain(state, explain)
         return 0
     if format is not Format.text and state.json:
-        raise _conflict("--json and --format both say how to tell it", "--format")
+        raise _conflict("--json and --format both set the output format", "--format")
     if module is not None and named:
-        raise _conflict("-m names a module instead of scripts", "-m")
+        raise _conflict("-m NAME replaces the scripts", "-m")
     if module is None and not named:
         if fix or select or ignore or format is not Format.text:
             raise Usage(
                 "Nothing to check",
-                "these options are for scripts, and none is named",
+                "these options need a script",
                 hint="For example\n    tpuctl check train.py --fix",
             )
         _check_stack(state)
@@ -144,7 +146,7 @@ def _facts(stack: Stack) -> dict[str, str]:
 
 
 def _stack(context: typer.Context, state: State) -> Stack | None:
-    """The stack of the file that is named, or lies here; None where there is none."""
+    """The stack of the stack file; None if there is none and none was named."""
     source = context.find_root().get_parameter_source("stack_file")
     is_named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
     if not is_named and not state.stack_file.exists():
@@ -163,7 +165,7 @@ def _load(state: State) -> Stack:
 
 @dataclass
 class _Check:
-    """What is looked at, for what, and what was found."""
+    """One invocation: what is checked, for which target, and the report."""
 
     state: State
     facts: dict[str, str]
@@ -230,7 +232,7 @@ class _Check:
             print(line)
 
     def fix(self) -> None:
-        """Make the rewrites, as often as there are new ones, and look again."""
+        """Apply fixes and check again, until there are no more."""
         for _ in range(MAX_FIX_PASSES):
             if not _fix_once(self.state, self.report):
                 return
@@ -244,9 +246,11 @@ def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> R
     if module is None:
         report = Report.merge(check_path(path, target) for path in scripts)
         if not report.files:
-            detail = f"no file of Python is in {shlex.join(map(str, scripts))}"
+            detail = f"no Python files in {shlex.join(map(str, scripts))}"
             raise Usage(
-                "Nothing to check", detail, hint="Environments and hidden folders are not read."
+                "Nothing to check",
+                detail,
+                hint="Virtual environments and hidden folders are skipped.",
             )
         return report
     from tpuctl.preflight.submit_gate import check_runnable, runnable
@@ -255,12 +259,12 @@ def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> R
     if runnable_module.file is None:
         from tpuctl.model.installation import Installation
 
-        # Anything might come with what is installed: a name that cannot be is told, no more.
+        # The module may come from an installed package: only an impossible name is an error.
         check_runnable(runnable_module, Installation(project="."))
         raise Usage(
             "Nothing to check",
-            f"{module} is no file of this folder",
-            hint="Go to the folder that it is in.",
+            f"module {module} is not in this folder",
+            hint="Change to the folder that contains it.",
             where="-m",
         )
     return check_program(runnable_module, target)
@@ -268,27 +272,29 @@ def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> R
 
 def _require_script(path: Path) -> None:
     if not path.exists():
-        detail = "leads nowhere" if path.is_symlink() else "does not exist"
+        detail = "is a broken link" if path.is_symlink() else "does not exist"
         raise Usage(
-            "No such script", f"{path} {detail}", hint="Give the path of a Python file or a folder."
+            "Script not found",
+            f"{path} {detail}",
+            hint="Pass the path of a Python file or a folder.",
         )
     if path.suffix == ".ipynb":
         raise Usage(
             "Not a script",
             f"{path} is a notebook",
-            hint="Make a script of it:\n"
+            hint="Convert it to a script:\n"
             f"    jupyter nbconvert --to script {shlex.quote(str(path))}",
         )
     if not (path.is_file() or path.is_dir()):
         raise Usage(
             "Not a script",
             f"{path} is neither a file nor a folder",
-            hint="Name a Python file, or a folder with some:\n    tpuctl check SCRIPT",
+            hint="Pass a Python file, or a folder of Python files:\n    tpuctl check SCRIPT",
         )
 
 
 def _require_safe_folder(scripts: Sequence[Path]) -> None:
-    """What `run` would refuse as well."""
+    """Reject scripts that `run` would reject, too."""
     from tpuctl.preflight.submit_gate import refuse_home
 
     for path in scripts:
@@ -300,9 +306,9 @@ def _require_safe_folder(scripts: Sequence[Path]) -> None:
 
 
 def _fix_once(state: State, report: Report) -> bool:
-    """Make what can be made of a report's rewrites; whether any file was changed by it.
+    """Apply a report's fixes; returns whether any file changed.
 
-    Shows the differences on stderr and asks, unless --yes. Raises Usage where nobody can answer.
+    Shows the diff on stderr and asks, unless --yes. Raises Usage without a terminal to ask on.
     """
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import Note, WarningIssued
@@ -320,7 +326,7 @@ def _fix_once(state: State, report: Report) -> bool:
                         "Not fixed",
                         detail,
                         where=where,
-                        hint="Change it by hand; what the rule asks for:\n"
+                        hint="Fix it by hand. What the rule asks for:\n"
                         f"    tpuctl check --explain {left.finding.code}",
                     )
                 )
@@ -343,7 +349,7 @@ def _fix_once(state: State, report: Report) -> bool:
                         "Not fixed",
                         problem,
                         where=name,
-                        hint="Make the file writable, or change it by hand as the check tells:\n"
+                        hint="Make the file writable, or fix it by hand as the check suggests:\n"
                         "    tpuctl check",
                     )
                 )
@@ -377,7 +383,7 @@ def _stderr(state: State) -> TextOutput:
 
 
 def _selected_codes(select: Sequence[str] | None, ignore: Sequence[str] | None) -> frozenset[str]:
-    """The codes that are to be told of. What cannot be read is told unless it is ignored itself."""
+    """The selected rule codes. TPU000, unreadable files, stays unless ignored explicitly."""
     from tpuctl.preflight.rules import RULES
 
     selected = _parse_codes(select, "--select") | {"TPU000"} if select else frozenset(RULES)
@@ -389,7 +395,7 @@ def _parse_codes(words: Sequence[str], option: str) -> frozenset[str]:
 
     several = [names.strip() for word in words for names in word.split(",") if names.strip()]
     if not several:
-        raise Usage("No code", f"{option} names none", hint=_LIST_HINT, where=option)
+        raise Usage("Missing rule code", f"{option} names no rule", hint=_LIST_HINT, where=option)
     meant: frozenset[str] = frozenset()
     for name in several:
         codes = matching_codes(name)
@@ -406,10 +412,10 @@ def _unknown_rule(word: str, option: str) -> Usage:
     names = [*RULES, *(rule.name for rule in RULES.values())]
     like = nearest(word.upper(), names) if word.upper().startswith("TP") else nearest(word, names)
     hint = f"Did you mean {' or '.join(like)}?" if like else _LIST_HINT
-    return Usage("No such rule", f"there is no {word}", hint=hint, where=option)
+    return Usage("Unknown rule", f"there is no rule {word}", hint=hint, where=option)
 
 
-_LIST_HINT = "All codes are in docs/reference/rules.md; one is explained by\n"
+_LIST_HINT = "All rules are listed in docs/reference/rules.md. To explain one:\n"
 _LIST_HINT += "    tpuctl check --explain TPU101"
 
 
@@ -437,7 +443,9 @@ def _explain(state: State, word: str) -> None:
 
 def _require_alone(code: str, *, is_alone: bool) -> None:
     if not is_alone:
-        raise _conflict(f"--explain {code} checks nothing", "--explain")
+        raise _conflict(
+            f"--explain {code} cannot be combined with other options or scripts", "--explain"
+        )
 
 
 def _conflict(detail: str, where: str) -> Usage:

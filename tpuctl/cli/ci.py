@@ -1,4 +1,4 @@
-"""The commands of `ci`: pipelines that train on a TPU, and what their steps need."""
+"""The `ci` commands: write pipelines that train on a TPU, and the commands of their steps."""
 
 from __future__ import annotations
 
@@ -20,53 +20,58 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 PANEL = "CI and help"
-WRITE, STEPS = "Write a pipeline", "In its steps"
+WRITE, STEPS = "Write a pipeline", "Used in its steps"
 
 ci_app = typer.Typer(
-    help="Pipelines that check, train on a TPU, and take everything away whatever happens."
+    help="Write CI pipelines that check, train on a TPU, and always clean up."
     "\n\nExample: tpuctl ci github",
     invoke_without_command=True,
 )
 
 Script = Annotated[
     str | None,
-    typer.Argument(metavar="[SCRIPT]", help="As of `tpuctl run`; guessed.", show_default=False),
+    typer.Argument(
+        metavar="[SCRIPT]", help="Script to train with (default: detected).", show_default=False
+    ),
 ]
 ScriptArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own.")
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
 ]
 Module = Annotated[
-    str | None, typer.Option("--module", "-m", metavar="NAME", help="A module instead.")
+    str | None,
+    typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
 ]
 Account = Annotated[
-    str, typer.Option("--service-account", metavar="EMAIL", help="The account it acts as.")
+    str, typer.Option("--service-account", metavar="EMAIL", help="Service account of the pipeline.")
 ]
 Provider = Annotated[
     str,
-    typer.Option("--provider", metavar="NAME", help="The workload identity provider's whole name."),
+    typer.Option("--provider", metavar="NAME", help="Full name of the workload identity provider."),
 ]
 OnPush = Annotated[
-    str, typer.Option("--on-push", metavar="BRANCH", help="Train at each push to it, too.")
+    str,
+    typer.Option("--on-push", metavar="BRANCH", help="Also train on every push to this branch."),
 ]
 Hours = Annotated[
     float | None,
     typer.Option(
-        "--hours", help="How long the job may take; else limits.max_hours, else 4.", min=0
+        "--hours", help="Maximum duration of the job (default: limits.max_hours, or 4).", min=0
     ),
 ]
 Install = Annotated[
     str,
     typer.Option(
-        "--install", metavar="WHAT", help="What pip installs, if not this version of tpuctl."
+        "--install", metavar="WHAT", help="What pip installs (default: this version of tpuctl)."
     ),
 ]
 Hash = Annotated[
-    str, typer.Option("--hash", metavar="sha256:…", help="Of that wheel, for pip to insist on.")
+    str, typer.Option("--hash", metavar="sha256:…", help="SHA-256 of the wheel; pip verifies it.")
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="The file to write, if not the usual one.")
+    Path | None, typer.Option("--output", "-o", help="File to write (default: the CI system's).")
 ]
-Print = Annotated[bool, typer.Option("--print", help="To stdout; write nothing.")]
+Print = Annotated[bool, typer.Option("--print", help="Print to stdout instead of writing a file.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -111,7 +116,10 @@ def github(
     provider: Provider = "",
     on_push: OnPush = "",
     schedule: Annotated[
-        str, typer.Option("--schedule", metavar="CRON", help='In UTC, such as "0 3 * * 1".')
+        str,
+        typer.Option(
+            "--schedule", metavar="CRON", help='Cron schedule in UTC, such as "0 3 * * 1".'
+        ),
     ] = "",
     hours: Hours = None,
     install: Install = "",
@@ -119,10 +127,10 @@ def github(
     output: Output = None,
     to_stdout: Print = False,
 ) -> None:
-    """Write a workflow for GitHub Actions, and say what to set up once.
+    """Write a GitHub Actions workflow and print the one-time setup commands.
 
-    It trains when started by hand, and on --on-push and --schedule; pull
-    requests are only checked. Nothing is overwritten.
+    The workflow trains when started manually, and with --on-push or
+    --schedule; pull requests are only checked. Existing files are kept.
 
     Example: tpuctl ci github train.py -- --steps 1000
     """
@@ -145,11 +153,11 @@ def gitlab(
     output: Output = None,
     to_stdout: Print = False,
 ) -> None:
-    """Write a pipeline for GitLab CI, and say what to set up once.
+    """Write a GitLab CI pipeline and print the one-time setup commands.
 
-    It trains when started by hand or by a schedule, and on --on-push; merge
-    requests are only checked. Nothing is overwritten: beside a .gitlab-ci.yml
-    it is a file to include.
+    The pipeline trains when started manually or by a schedule, and with
+    --on-push; merge requests are only checked. Existing files are kept: next
+    to an existing .gitlab-ci.yml, a file to include is written.
 
     Example: tpuctl ci gitlab train.py -- --steps 1000
     """
@@ -171,9 +179,9 @@ def cloudbuild(
     output: Output = None,
     to_stdout: Print = False,
 ) -> None:
-    """Write a build for Cloud Build, and say what to set up once.
+    """Write a Cloud Build configuration and print the one-time setup commands.
 
-    Nothing is overwritten.
+    Existing files are kept.
 
     Example: tpuctl ci cloudbuild train.py -- --steps 1000
     """
@@ -185,7 +193,7 @@ def cloudbuild(
 def _run_arguments(
     context: typer.Context, script: str | None, arguments: list[str] | None, module: str | None
 ) -> tuple[str, ...]:
-    """What would be typed after `tpuctl run`; nothing where nothing is named."""
+    """The arguments of `tpuctl run`; empty if no script is named."""
     script_args = [*(arguments or ()), *context.meta[AFTER_DASHES]]
     if module is not None:
         head = ["-m", module]
@@ -193,10 +201,10 @@ def _run_arguments(
     elif script is not None:
         if not Path(script).exists():
             raise Usage(
-                "No such script",
+                "Script not found",
                 f"{script} does not exist",
                 where="SCRIPT",
-                hint="Paths are relative to the folder that you are in. Name one that is there:\n"
+                hint="Paths are relative to the current folder. Pass an existing script:\n"
                 "    tpuctl ci github SCRIPT",
             )
         head = [script]
@@ -239,7 +247,7 @@ def _write(
         raise Usage(
             "Conflicting options",
             "--print writes no file, --output names one",
-            hint="Leave one of them out.",
+            hint="Remove one of them.",
             where="--print",
         )
     system, checkout = SYSTEMS[name], checkout_of(Path())
@@ -272,12 +280,12 @@ def _show(
 ) -> None:
     print(file)
     if include:
-        print("\nInclude it in .gitlab-ci.yml, and add its stages to those that are there:")
+        print("\nInclude it in .gitlab-ci.yml and add its stages:")
         print(f"    include: [{{local: {include}}}]")
         print("    stages: [tpu-check, tpu-train, tpu-down]")
     for placeholder, meaning in pipeline.placeholders.items():
-        print(f"\nTo fill in: {placeholder}, {meaning}.")
-    print("\nOnce, with gcloud, as somebody who may administer the project:")
+        print(f"\nReplace {placeholder}: {meaning}.")
+    print("\nOne-time setup, with gcloud, as a project administrator:")
     for step in steps:
         print(f"\n    # {step.title}")
         for line in step.commands:
@@ -286,14 +294,14 @@ def _show(
 
 
 def _display_path(file: Path) -> str:
-    """As the commands name it, which are typed here."""
+    """The path relative to the current folder."""
     import os
 
     return Path(os.path.relpath(file.absolute(), Path.cwd())).as_posix()
 
 
 def _include_path(file: Path, root: Path) -> str:
-    """As GitLab's `include: local` names it: seen from the repository's root."""
+    """The path relative to the repository root, for GitLab's `include: local`."""
     whole = file.resolve()
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else _display_path(file)
 
@@ -304,21 +312,21 @@ def _warn_without_limits(state: State, pipeline: Pipeline) -> None:
 
     limits = pipeline.stack.file.limits
     if limits.idle is None and limits.max_hours is None and limits.max_cost is None:
-        detail = "where the pipeline itself breaks, nothing but you would take the TPU away"
-        hint = "Give the stack file a limit that its machines keep:\n    limits: {idle: 30m}"
+        detail = "if the pipeline itself fails, the TPU stays until you delete it"
+        hint = "Set a limit in the stack file; the machines enforce it:\n    limits: {idle: 30m}"
         state.view.on(WarningIssued(Diagnostic("No limits", detail, hint)))
 
 
 def _warn_without_repository(state: State, written: str) -> None:
-    """`written` is the pipeline's file, which stays as it is when it is asked for again."""
+    """`written` is the pipeline's file, which a second run does not overwrite."""
     from tpuctl.errors import Diagnostic
     from tpuctl.model.events import WarningIssued
 
-    detail = "no .git is here or above: the pipeline is written for this folder as the root"
-    hint = "Make it one:\n    git init"
+    detail = "no .git in this folder or above; the pipeline assumes this folder is the root"
+    hint = "Create a repository:\n    git init"
     if written:
         hint += (
-            f"\nIf a folder above is to be the root, take {written} away, and write it again "
-            "once that folder is a repository."
+            f"\nIf a parent folder is the root, delete {written}, create the repository "
+            "there, and run this command again."
         )
     state.view.on(WarningIssued(Diagnostic("Not a repository", detail, hint)))

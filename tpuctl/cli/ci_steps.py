@@ -1,4 +1,4 @@
-"""What a pipeline's steps call: start a job, follow it for a while, sum it up."""
+"""Commands for pipeline steps: start a job, follow it for a limited time, summarize it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["follow", "start", "summary"]
 
 Output = Annotated[
     Path | None,
-    typer.Option("--output", help="A file to add JOB_ID, JOB_STATE and such to, as NAME=VALUE."),
+    typer.Option("--output", help="File to append JOB_ID, JOB_STATE and so on to, as NAME=VALUE."),
 ]
 
 
@@ -33,23 +33,28 @@ def start(
     context: typer.Context,
     script: Annotated[
         str | None,
-        typer.Argument(metavar="[SCRIPT]", help="As of `tpuctl run`.", show_default=False),
+        typer.Argument(metavar="[SCRIPT]", help="Script to run.", show_default=False),
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own.")
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
     ] = None,
     module: Annotated[
-        str | None, typer.Option("--module", "-m", metavar="NAME", help="A module instead.")
+        str | None,
+        typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
     ] = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="End the job after this, with 124.")
+        str,
+        typer.Option(
+            "--timeout", metavar="DURATION", help="Stop the job after DURATION; exit code 124."
+        ),
     ] = "",
     output: Output = None,
 ) -> int:
-    """Start a job, as `run --detach` does, and note its id, also where it fails at once.
+    """Start a job like `run --detach`, and write its id to a file, even if it fails early.
 
-    Adds JOB_ID to --output as soon as there is one; the step that follows it
-    needs nothing else.
+    Appends JOB_ID to --output as soon as the job is submitted; the step that
+    follows the job needs nothing else.
 
     Example: tpuctl ci start --output "$GITHUB_OUTPUT" train.py -- --steps 9
     """
@@ -80,18 +85,24 @@ def follow(
     job: Job = "",
     length: Annotated[
         str,
-        typer.Option("--for", metavar="DURATION", help="No longer than this, then leave it be."),
+        typer.Option(
+            "--for", metavar="DURATION", help="Stop following after DURATION; the job continues."
+        ),
     ] = "",
     start_position: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="Where the last step stopped: JOB_NEXT.")
+        str,
+        typer.Option(
+            "--from", metavar="PLACE", help="Resume where the last step stopped: its JOB_NEXT."
+        ),
     ] = "",
     output: Output = None,
 ) -> int:
-    """Follow a job for as long as a step may take; the next step goes on.
+    """Follow a job for as long as a step may run; the next step resumes.
 
-    Exit code 0 while the job runs, with JOB_STATE=running, also where the
-    sign-in expires; else the job's own, with JOB_STATE=ended. Unlike `wait
-    --timeout` this tells a job's 124 from the step's end.
+    Exits with 0 and JOB_STATE=running if the job still runs or the
+    credentials expire, otherwise with the job's exit code and
+    JOB_STATE=ended. Unlike with `wait --timeout`, exit code 124 is always
+    the job's.
 
     Example: tpuctl ci follow --for 50m --output "$GITHUB_OUTPUT"
     """
@@ -125,19 +136,22 @@ def follow(
         try:
             code = await asyncio.wait_for(following, seconds)
         except TimeoutError:
-            tpuctl.emit(Note(f"Job {record.id} goes on; so does the next step."))
+            tpuctl.emit(
+                Note(f"Job {record.id} is still running; the next step resumes following it.")
+            )
         except TpuctlError as error:
             if seconds is None or not is_signed_out(error):
                 raise
             diagnostic = error.diagnostics[0]
-            detail = f"{diagnostic.detail}\nJob {record.id} goes on; the next step signs in anew"
+            running = f"Job {record.id} is still running; the next step signs in again"
+            detail = f"{diagnostic.detail}\n{running}"
             tpuctl.emit(
                 WarningIssued(
                     Diagnostic(
-                        "The sign-in expired",
+                        "Credentials expired",
                         detail,
-                        hint="Nothing is to be done, where a later step waits for the job; "
-                        "by hand:\n"
+                        hint="No action is needed if a later step waits for the job. "
+                        "To wait manually:\n"
                         "    tpuctl wait",
                     )
                 )
@@ -159,8 +173,8 @@ def _parse_position(text: str) -> tuple[int | None, int]:
     if match is None:
         raise Usage(
             "Invalid value",
-            f"--from cannot be {text}",
-            hint="It is what JOB_NEXT was at the end of the step before, such as 1:5120.",
+            f"--from: {text} is not ATTEMPT:OFFSET",
+            hint="Use JOB_NEXT of the previous step, such as 1:5120.",
             where="--from",
         )
     return int(match[1]), int(match[2])
@@ -181,17 +195,17 @@ def summary(
         SummaryFormat,
         typer.Option(
             "--format",
-            help="markdown; or github: an annotation of the workflow's run.",
+            help="markdown, or github for a workflow annotation.",
             show_choices=False,
         ),
     ] = SummaryFormat.markdown,
     link: Annotated[
-        str, typer.Option("--link", metavar="URL", help="Where the whole report is.")
+        str, typer.Option("--link", metavar="URL", help="URL of the full report.")
     ] = "",
 ) -> None:
-    """Sum up a job in Markdown: result, cause, cost, duration, curves.
+    """Summarize a job in Markdown: result, cause, cost, duration, curves.
 
-    Works after the machines are gone. Exit code 0 whatever became of the job.
+    Works after the machines are deleted. Exits with 0 whatever the job's result.
 
     Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
     """

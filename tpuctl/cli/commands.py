@@ -1,7 +1,6 @@
-"""The table of commands: their groups, in the order to meet them, and where each is defined.
+"""The table of commands: groups in display order, and the module that defines each command.
 
-It is what lets the root's help, and the completion of a command's name, import no command; and it
-keeps all of them, together, within one screen.
+With it, the root help and the completion of command names import no command module.
 """
 
 from __future__ import annotations
@@ -14,48 +13,48 @@ __all__ = ["COMMANDS", "GROUPS", "LEFT_COLUMN", "SYNONYMS", "Entry", "nearest_co
 
 class Entry(NamedTuple):
     module: str  # of tpuctl.cli: its `register` makes the command
-    summary: str  # at most 27 characters: two columns stand beside each other
+    summary: str  # at most 27 characters: the help has two columns
 
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "First steps": {
-        "init": Entry("init", "write a stack file, a job"),
-        "doctor": Entry("doctor", "look whether all is ready"),
+        "init": Entry("init", "create a stack file and job"),
+        "doctor": Entry("doctor", "check that you are ready"),
     },
     "Stack": {
-        "plan": Entry("stack", "what `up` would do, cost"),
-        "up": Entry("stack", "bring the stack up"),
-        "status": Entry("stack", "what exists, cost so far"),
-        "down": Entry("stack", "take all of it away"),
-        "orphans": Entry("stack", "what stacks left behind"),
+        "plan": Entry("stack", "preview changes and cost"),
+        "up": Entry("stack", "create or update the stack"),
+        "status": Entry("stack", "show resources and cost"),
+        "down": Entry("stack", "delete the stack"),
+        "orphans": Entry("stack", "find leftover resources"),
     },
     "Jobs": {
-        "check": Entry("check", "find what would fail"),
-        "rehearse": Entry("rehearse", "a few steps, here"),
-        "run": Entry("run", "run a script, follow it"),
+        "check": Entry("check", "find errors before running"),
+        "rehearse": Entry("rehearse", "run a few steps locally"),
+        "run": Entry("run", "run a script on the TPU"),
         "jobs": Entry("job", "list jobs, or show one"),
         "logs": Entry("job", "show or follow a log"),
-        "wait": Entry("job", "wait for a job's end"),
+        "wait": Entry("job", "wait for a job to end"),
         "stop": Entry("job", "stop a job"),
-        "explain": Entry("explain", "why it failed, what helps"),
-        "report": Entry("report", "a page about a run"),
+        "explain": Entry("explain", "explain a failure"),
+        "report": Entry("report", "write an HTML report"),
     },
     "Machines": {
-        "ssh": Entry("machine", "a shell on a worker"),
-        "cp": Entry("machine", "copy files"),
-        "forward": Entry("machine", "reach a worker's port"),
+        "ssh": Entry("machine", "open a shell on a worker"),
+        "cp": Entry("machine", "copy files to and from"),
+        "forward": Entry("machine", "forward a worker's port"),
     },
     "Catalog": {
-        "types": Entry("catalog", "TPU types"),
-        "zones": Entry("catalog", "where they are offered"),
-        "runtimes": Entry("catalog", "what they run"),
-        "prices": Entry("catalog", "what an hour costs"),
-        "quota": Entry("catalog", "how many you may have"),
+        "types": Entry("catalog", "list TPU types"),
+        "zones": Entry("catalog", "list zones with TPUs"),
+        "runtimes": Entry("catalog", "list runtime versions"),
+        "prices": Entry("catalog", "show hourly prices"),
+        "quota": Entry("catalog", "show quota and limits"),
     },
     "More": {
-        "local": Entry("local", "a cloud of your own, here"),
-        "ci": Entry("ci", "write a pipeline"),
-        "help": Entry("topics", "more on a command"),
+        "local": Entry("local", "emulate the cloud locally"),
+        "ci": Entry("ci", "write a CI pipeline"),
+        "help": Entry("topics", "show help for a command"),
     },
 }
 
@@ -65,7 +64,7 @@ COMMANDS: Mapping[str, Entry] = {
     name: entry for group in GROUPS.values() for name, entry in group.items()
 }
 
-# What other programs call the same things.
+# Names of the same commands in other tools.
 SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("create", "apply", "start", "provision", "launch", "deploy"), "up"),
     **dict.fromkeys(("destroy", "delete", "rm", "remove", "teardown", "terminate"), "down"),

@@ -1,4 +1,4 @@
-"""The command `doctor`: whether everything that `up` and `run` need is there."""
+"""The `doctor` command: check all prerequisites of `up` and `run`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     context: typer.Context,
-    project: Annotated[str, project_option("Look at this project, without a stack file.")] = "",
+    project: Annotated[str, project_option("Check this project, without a stack file.")] = "",
     role: Annotated[
-        bool, typer.Option("--role", help="Print the custom role that a pipeline's account needs.")
+        bool,
+        typer.Option("--role", help="Print the custom IAM role that a pipeline's account needs."),
     ] = False,
 ) -> int:
-    """Look whether everything that `up` and `run` need is there, and say what mends it.
+    """Check everything that `up` and `run` need, and show how to fix what is missing.
 
-    Nothing is changed. Asked are this machine, the stack file, credentials, project, billing, APIs,
-    permissions, network, organization policies and quota. Exit code 0 where nothing is in the way;
-    else that of the most basic problem.
+    Checks this machine, the stack file, credentials, project, billing, APIs, permissions, network,
+    organization policies and quota, and changes nothing. Exits with 0 if there are no problems,
+    otherwise with the code of the most basic one.
 
     Example: tpuctl doctor
     """
@@ -68,7 +69,7 @@ def _as_typed(state: State, finding: Finding) -> Finding:
 
 
 def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool) -> str:
-    """The next command to type: what mends the most basic problem, else what comes after."""
+    """The next command: the fix of the most basic problem, or the next step."""
     if diagnosis.problems:
         first = _as_typed(state, diagnosis.problems[0])
         return first.command or f"{state.command_prefix} doctor"
@@ -85,8 +86,8 @@ def _role(state: State, project: str) -> int:
     if project:
         raise Usage(
             "Conflicting options",
-            "what a role needs depends on the stack file, which --project stands in for",
-            hint="Leave --project out:\n    tpuctl doctor --role",
+            "the role depends on the stack file, which --project replaces",
+            hint="Remove --project:\n    tpuctl doctor --role",
             where="--project",
         )
     custom_role = role_of(state.tpuctl())

@@ -1,4 +1,4 @@
-"""The command that says why a job ended, or what an error means: explain."""
+"""The `explain` command: why a job failed, or what an error message means."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def explain(
         typer.Option(
             "--error",
             metavar="TEXT",
-            help="Instead of a job, an error message from anywhere; - reads it from stdin.",
+            help="Explain this error message instead of a job; - reads stdin.",
         ),
     ] = None,
 ) -> None:
-    """Say why a job failed, or what an error means: what happened, why, the command that mends it.
+    """Explain why a job failed, or what an error message means, and how to fix it.
 
-    All attempts and workers are looked at, in the bucket: also after the machines are gone. Exit
-    code 0 when that could be done, whatever became of the job. With --error, or - in place of a
-    job, nothing is asked of any cloud: exit code 0 for an error that is known, 1 for another.
+    Reads the records of all attempts and workers from the bucket, so it works after the machines
+    are deleted. Exits with 0 whatever the job's result. With --error, or - instead of a job, no
+    cloud is queried; exits with 1 if the error is unknown.
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """
@@ -75,16 +75,16 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     if error is not None and job:
         raise Usage(
             "Conflicting options",
-            f"--error explains a text, {job} is a job",
-            hint="Ask for one of them:\n    tpuctl explain --error TEXT\n    tpuctl explain JOB",
+            f"--error explains a message, {job} is a job",
+            hint="Use one of them:\n    tpuctl explain --error TEXT\n    tpuctl explain JOB",
             where="--error",
         )
     text = _typed_in() if error in (None, STDIN) else str(error)
     if not text.strip():
         raise Usage(
-            "No text",
-            "there is nothing to explain",
-            hint="Paste the error between quotes, or send it to stdin:\n"
+            "Missing text",
+            "there is no error message to explain",
+            hint="Pass the error in quotes, or pipe it to stdin:\n"
             "    tpuctl explain --error 'There is no more capacity'\n"
             "    tpuctl explain - < error.txt",
             where="--error",
@@ -103,7 +103,7 @@ def _typed_in() -> str:
 
 
 def _around(tpuctl: Tpuctl) -> dict[str, str]:
-    """The stack's names, for the commands to tell; none where there is no stack file."""
+    """The stack's names, for commands in hints; empty without a stack file."""
     from tpuctl.errors import TpuctlError
 
     try:
@@ -114,7 +114,7 @@ def _around(tpuctl: Tpuctl) -> dict[str, str]:
 
 
 async def _job(tpuctl: Tpuctl, job: str) -> JobRecord:
-    """Raises NotFound; where there is no job at all, with how the stack is and what to do."""
+    """Raises NotFound; if the stack has no jobs, with advice on its state."""
     from tpuctl.errors import NotFound
 
     try:
@@ -133,12 +133,12 @@ async def _without_jobs(tpuctl: Tpuctl, error: NotFound) -> NotFound:
     except TpuctlError:
         return error
     lines = [f"{advised.text}\n    tpuctl {advised.command}" for advised in advice]
-    lines = lines or ["Its machines are there. Submit something with\n    tpuctl run SCRIPT"]
+    lines = lines or ["The machines are up. Submit a job:\n    tpuctl run SCRIPT"]
     lines.append(
-        "What a message of `up` or of anything else means:\n    tpuctl explain --error TEXT"
+        "To explain an error message, of `up` for example:\n    tpuctl explain --error TEXT"
     )
     return NotFound(
         "No job yet",
-        f"nothing was submitted to stack {tpuctl.stack.name}, so there is none to explain",
+        f"no job was submitted to stack {tpuctl.stack.name}",
         hint="\n".join(lines),
     )

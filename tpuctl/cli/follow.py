@@ -1,4 +1,4 @@
-"""What the commands that follow jobs share: an option, and what they answer of a job."""
+"""Shared by commands that follow jobs: an option, and their --json data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["PANEL", "AllWorkers", "job_data", "remember"]
 PANEL = "Jobs"
 
 AllWorkers = Annotated[
-    bool, typer.Option("--all-workers", help="All workers' logs, with their names.")
+    bool,
+    typer.Option("--all-workers", help="Show the logs of all workers, prefixed with the worker."),
 ]
 
 
@@ -37,7 +38,7 @@ def job_data(record: JobRecord, ended: JobEnded | None) -> dict[str, Any]:
 
 
 def remember(state: State, record: JobRecord, emit: Emit) -> Emit:
-    """`emit`, with the envelope's data told of the job, and how it ends when it does."""
+    """`emit`, which also keeps the envelope's data up to date."""
     from tpuctl.model.events import JobEnded
 
     state.data = job_data(record, None)

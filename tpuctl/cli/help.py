@@ -1,4 +1,4 @@
-"""What commands are made of, so that all of them show help of ours and start quickly."""
+"""Command classes that render our help pages and start quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Command", "Group"]
 
 
 class _HelpMixin:
-    """Help of ours, on a command or a group."""
+    """Renders our help page."""
 
     def get_help(self, ctx: Any) -> str:
         return command_page(self, ctx)
@@ -21,13 +21,13 @@ class _HelpMixin:
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
-            use_fast_values(option)  # made for each command when it is asked for
+            use_fast_values(option)  # created per command on first use
         return option
 
 
 class Command(_HelpMixin, TyperCommand):
-    """A command with help of ours."""
+    """A command with our help page."""
 
 
 class Group(_HelpMixin, TyperGroup):
-    """Commands under one name, with help of ours."""
+    """A command group with our help page."""

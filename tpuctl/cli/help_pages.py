@@ -1,6 +1,6 @@
-"""Help as it is shown: one screen each, in plain text, read as well without color.
+"""Help pages: plain text, one screen each, readable without color.
 
-The page of the root needs no command, and nothing of typer: it is there at once.
+The root page imports neither commands nor Typer, so it is fast.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["command_page", "example_of", "options_page", "root_page", "summary_o
 
 MAX_WIDTH, MIN_WIDTH = 100, 40
 INDENT = "  "
-MAX_NAME_WIDTH = 24  # of an option with its value; a longer one has a row of its own
+MAX_NAME_WIDTH = 24  # of an option with its value; longer ones get a separate row
 EXAMPLE = re.compile(r"(?m)^Example: *(.+(?:\n[ \t]+.+)*)")
 TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
-MORE = "Options of every command, such as --cloud local and --json: tpuctl help options"
+MORE = "For global options, such as --cloud local and --json: tpuctl help options"
 
 
 def summary_of(command: Any) -> str:
@@ -40,7 +40,7 @@ def example_of(command: Any) -> list[str]:
 
 
 def root_page() -> str:
-    """All commands, in their groups, and where to read on."""
+    """All commands by group, and where to find more help."""
     width = _width()
     wrap = partial(textwrap.wrap, width=width, break_on_hyphens=False)
     blocks = {
@@ -56,14 +56,14 @@ def root_page() -> str:
         "",
         *_in_columns(blocks, width),
         "",
-        *wrap("A command's own page, with an example: tpuctl help COMMAND"),
-        *wrap("--cloud local (no account needed), --json, --yes, others: tpuctl help options"),
+        *wrap("Help for a command, with an example: tpuctl help COMMAND"),
+        *wrap("Global options (--cloud local needs no account): tpuctl help options"),
     ]
     return "\n".join(lines)
 
 
 def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
-    """The blocks one below the other, or in two columns, if there is room."""
+    """The blocks in two columns if they fit, otherwise in one."""
     left = [line for title in LEFT_COLUMN for line in blocks[title]]
     right = [line for title in blocks if title not in LEFT_COLUMN for line in blocks[title]]
     middle = max(width // 2, max(map(_length, left)) + len(INDENT))
@@ -79,7 +79,7 @@ def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
 
 
 def command_page(command: Any, context: Any) -> str:
-    """How a command is used, what it does, its options and an example."""
+    """A command's usage, description, options and examples."""
     width = _width()
     text = inspect.cleandoc(command.help or "")
     lines = textwrap.wrap(
@@ -113,11 +113,12 @@ def command_page(command: Any, context: Any) -> str:
 
 
 def options_page(root: Any, context: Any) -> str:
-    """The options of every command, in full."""
+    """The global options."""
     width = _width()
     lines = textwrap.wrap(
-        "These options may stand anywhere before --, or be set in the environment: TPUCTL_CLOUD, "
-        "TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. The command line wins.",
+        "These options go anywhere before --. They can also be set in the environment: "
+        "TPUCTL_CLOUD, TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. "
+        "The command line takes precedence.",
         width,
     )
     lines += _section(
@@ -171,7 +172,7 @@ def _value(parameter: Any) -> str:
 
 
 def _description(parameter: Any, context: Any) -> str:
-    """What it means, and what it is where nobody says."""
+    """Its description, with the default value."""
     text = parameter.help or ""
     default = parameter.get_default(context)
     if not parameter.show_default or default in (None, "", False, (), []) or callable(default):
@@ -181,7 +182,7 @@ def _description(parameter: Any, context: Any) -> str:
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """A heading, and names with what they mean beside them; nothing where there are none."""
+    """A heading and aligned rows of names and descriptions; empty without rows."""
     rows = list(rows)
     if not rows:
         return []
@@ -211,8 +212,8 @@ def _title(text: str) -> str:
 
 
 def _bold(text: str) -> str:
-    """Bold is read on any background; nothing but a terminal gets it."""
-    told_not_to = os.environ.get("NO_COLOR") or os.environ.get("TPUCTL_NO_COLOR")
-    if told_not_to or "--no-color" in sys.argv or os.environ.get("TERM") == "dumb":
+    """Bold on a terminal, unless colors are disabled."""
+    is_disabled = os.environ.get("NO_COLOR") or os.environ.get("TPUCTL_NO_COLOR")
+    if is_disabled or "--no-color" in sys.argv or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text

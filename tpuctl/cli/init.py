@@ -1,4 +1,4 @@
-"""The command `init`: a stack file and a job to start from."""
+"""The `init` command: write a stack file and a job from a template."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def register(app: typer.Typer) -> None:
 def init(
     context: typer.Context,
     template: Annotated[
-        str, typer.Argument(help="A template; --list shows them.")
+        str, typer.Argument(help="Template; --list shows all.")
     ] = "bert-pretraining",
     project: Annotated[
-        str, typer.Option("--project", help="The project's id; made up for the local cloud.")
+        str, typer.Option("--project", help="Project id (generated for the local cloud).")
     ] = "",
-    name: Annotated[str, typer.Option("--name", help="The stack's name.")] = "",
-    folder: Annotated[Path, typer.Option("--folder", help="Where to write.")] = Path(),
-    listing: Annotated[bool, typer.Option("--list", help="Show the templates.")] = False,
+    name: Annotated[str, typer.Option("--name", help="Stack name.")] = "",
+    folder: Annotated[Path, typer.Option("--folder", help="Folder to write to.")] = Path(),
+    listing: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
 ) -> None:
-    """Write a stack file and a job to start from. Nothing is overwritten.
+    """Write a stack file and a job from a template. Existing files are kept.
 
     Example: tpuctl init bert-pretraining --project my-project
     """

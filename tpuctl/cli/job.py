@@ -1,4 +1,4 @@
-"""Commands for jobs that were submitted: jobs, jobs show, logs, wait, stop."""
+"""Commands for submitted jobs: jobs, jobs show, logs, wait, stop."""
 
 from __future__ import annotations
 
@@ -33,35 +33,40 @@ def logs(
     context: typer.Context,
     job: Job = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job ends, with its exit code.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow the log until the job ends; exit with its exit code."
+        ),
     ] = False,
     all_workers: AllWorkers = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, help="Only so many lines before the end.")
+        int | None, typer.Option("--tail", min=0, help="Show only the last N lines.")
     ] = None,
     since: Annotated[
         str,
         typer.Option(
-            "--since", metavar="WHEN", help="Only what was written since: 10m, 06:14, 2026-11-21."
+            "--since", metavar="WHEN", help="Show lines since a time: 10m, 06:14, 2026-11-21."
         ),
     ] = "",
     grep: Annotated[
         str,
         typer.Option(
-            "--grep", metavar="PATTERN", help="Of those, lines that match this regular expression."
+            "--grep", metavar="PATTERN", help="Show only lines that match this regular expression."
         ),
     ] = "",
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="Start at this byte.")
+        int | None, typer.Option("--offset", min=0, help="Start at this byte of the log.")
     ] = None,
     attempt: Annotated[
         int | None,
         typer.Option(
-            "--attempt", min=1, help="Of this attempt, with -f and all after it; else the last."
+            "--attempt",
+            min=1,
+            help="Show this attempt, and with -f all later ones (default: the last).",
         ),
     ] = None,
 ) -> int:
-    """Show a job's log, also after its machines are gone.
+    """Show a job's log, even after its machines are deleted.
 
     Example: tpuctl logs -f --tail 20
     """
@@ -73,8 +78,8 @@ def logs(
     if tail == 0 and not follow:
         raise Usage(
             "Nothing to show",
-            "--tail 0 begins at the end of the log",
-            hint="Show what is written from now on with\n    tpuctl logs -f --tail 0",
+            "--tail 0 starts at the end of the log",
+            hint="To show new lines as they are written:\n    tpuctl logs -f --tail 0",
             where="--tail",
         )
     tpuctl = state.tpuctl()
@@ -102,7 +107,7 @@ def logs(
 def _log_range(
     tail: int | None, since: str, grep: str, offset: int | None, *, all_workers: bool
 ) -> LogRange:
-    """What the flags ask for. Raises Usage where they make no sense, or not together."""
+    """The range that the flags select. Raises Usage for conflicting flags."""
     from datetime import UTC, datetime
 
     from tpuctl.model.log_range import LogRange, compile_pattern, parse_timestamp
@@ -115,11 +120,11 @@ def _log_range(
         }
         for other in (name for name, is_given in others.items() if is_given):
             raise Usage(
-                "Flags that do not go together",
-                f"--offset is a byte of one worker's log; {other} begins elsewhere"
+                "Conflicting options",
+                f"--offset starts at a byte of one worker's log; {other} starts elsewhere"
                 if other != "--all-workers"
-                else "--offset is a byte of one worker's log, --all-workers shows several",
-                hint=f"Leave out --offset or {other}.",
+                else "--offset starts at a byte of one worker's log, --all-workers shows several",
+                hint=f"Remove --offset or {other}.",
                 where="--offset",
             )
     return LogRange(
@@ -138,12 +143,12 @@ def wait(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="Wait no longer than this, as 90s, 30m or 2h, and end with 124. The job goes on: "
-            "`run --timeout` is what ends jobs.",
+            help="Wait at most DURATION (90s, 30m, 2h), then exit with 124. The job continues; "
+            "to stop it instead, use `run --timeout`.",
         ),
     ] = "",
 ) -> int:
-    """Wait for a job to end, silently, and end with its exit code.
+    """Wait silently for a job to end, and exit with its exit code.
 
     Example: tpuctl wait --timeout 2h
     """
@@ -160,9 +165,9 @@ def wait(
             return await asyncio.wait_for(tpuctl.follow(record, show=False), seconds)
         except TimeoutError:
             raise TimedOut(
-                "Gave up waiting",
-                f"job {record.id} has not ended within {timeout}, and goes on",
-                hint=f"Wait again with\n    tpuctl wait {record.id}",
+                "Timed out waiting for the job",
+                f"job {record.id} did not end within {timeout} and is still running",
+                hint=f"To wait again:\n    tpuctl wait {record.id}",
                 where="--timeout",
             ) from None
 
@@ -170,7 +175,7 @@ def wait(
 
 
 def stop(context: typer.Context, job: Job = "") -> None:
-    """Stop a job on all its workers: it is asked to end, and made to after 30 seconds.
+    """Stop a job on all workers: SIGTERM first, SIGKILL after 30 seconds.
 
     Example: tpuctl stop
     """
@@ -187,7 +192,7 @@ def stop(context: typer.Context, job: Job = "") -> None:
 
 
 def jobs(context: typer.Context) -> None:
-    """List the stack's jobs, the latest first, with what is left of their retries.
+    """List the stack's jobs, newest first, with their remaining retries.
 
     Example: tpuctl jobs
     """

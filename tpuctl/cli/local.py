@@ -13,7 +13,7 @@ from tpuctl.cli.state import State
 __all__ = ["register"]
 
 app = typer.Typer(
-    help="The local cloud: Google's APIs on this machine, with real machines behind them."
+    help="Run an emulation of Google Cloud on this machine, with real processes behind it."
     "\n\nExample: tpuctl local up",
     invoke_without_command=True,
 )
@@ -46,10 +46,10 @@ def up(
     ] = None,
     pace: Annotated[
         str | None,
-        typer.Option("--pace", help="How long operations take: instant, quick or real."),
+        typer.Option("--pace", help="Speed of operations: instant, quick or real."),
     ] = None,
 ) -> None:
-    """Start the local cloud, if it does not run.
+    """Start the local cloud if it is not running.
 
     Example: tpuctl local up
     """
@@ -63,7 +63,7 @@ def up(
 
 @app.command()
 def down(context: typer.Context) -> None:
-    """Stop the local cloud and its machines; what was made there stays.
+    """Stop the local cloud and its machines; its data is kept.
 
     Example: tpuctl local down
     """
@@ -71,14 +71,14 @@ def down(context: typer.Context) -> None:
 
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
-    text = "The local cloud has stopped." if stopped else "It was not running."
+    text = "Stopped the local cloud." if stopped else "The local cloud is not running."
     state.answer({"stopped": stopped}, lambda: print(text))
     warn_shell()
 
 
 @app.command()
 def status(context: typer.Context) -> int:
-    """Show whether the local cloud runs and what is in it. Exit code 1 if it does not run.
+    """Show the state of the local cloud and its contents. Exits with 1 if it is not running.
 
     Example: tpuctl local status
     """
@@ -103,7 +103,7 @@ def status(context: typer.Context) -> int:
 
 @app.command()
 def reset(context: typer.Context) -> None:
-    """Stop the local cloud and forget everything in it. Machine images stay.
+    """Stop the local cloud and delete all its data. Machine images are kept.
 
     Example: tpuctl local reset --yes
     """
@@ -121,15 +121,18 @@ def reset(context: typer.Context) -> None:
 def token(
     context: typer.Context,
     member: Annotated[
-        str, typer.Argument(help="Who is to call: user:ann@example.com, serviceAccount:EMAIL.")
+        str, typer.Argument(help="Caller: user:ann@example.com or serviceAccount:EMAIL.")
     ],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="Limit it to this access scope, in full.")
+        list[str] | None,
+        typer.Option(
+            "--scope", help="Limit the token to this access scope (full URL). May be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Print a token for a caller who may do what policies grant them, and is not the owner.
+    """Print an access token for a caller with only the permissions that IAM policies grant.
 
-    TPUCTL_LOCAL_CALLER=MEMBER makes tpuctl itself such a caller.
+    Set TPUCTL_LOCAL_CALLER=MEMBER to run tpuctl as such a caller.
 
     Example: tpuctl local token user:ann@example.com
     """

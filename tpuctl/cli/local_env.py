@@ -1,4 +1,4 @@
-"""`local env`: lines for a shell to evaluate, that point other programs at the local cloud."""
+"""`local env`: shell commands that point other programs at the local cloud."""
 
 from __future__ import annotations
 
@@ -32,24 +32,22 @@ _DEFAULT_USAGE = 'eval "$(tpuctl local env{})"'
 def print_environment(
     context: typer.Context,
     shell: Annotated[
-        Shell | None, typer.Option("--shell", help="Whose language to speak. Without it: $SHELL.")
+        Shell | None, typer.Option("--shell", help="Shell to print commands for (default: $SHELL).")
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option(
-            "--project", help="Their project, until another one is named. [local-project]"
-        ),
+        typer.Option("--project", help="Default project of these programs. [local-project]"),
     ] = None,
     unset: Annotated[
-        bool, typer.Option("--unset", help="The way back: what the shell had before.")
+        bool, typer.Option("--unset", help="Restore the previous environment.")
     ] = False,
 ) -> None:
-    """Print what points gcloud, gsutil, client libraries and TensorFlow at the local cloud.
+    """Print shell commands that point gcloud, client libraries and TensorFlow at the local cloud.
 
-    Have the shell do it with eval "$(tpuctl local env)", in fish with tpuctl local env | source.
-    The local cloud is started if it does not run. Your own gcloud configuration stays as it is.
-    Programs that know no setting for it take a proxy, which is Google to them and leads all other
-    traffic where it went before. Undo it with --unset.
+    Apply them with eval "$(tpuctl local env)", or in fish with tpuctl local env | source. Starts
+    the local cloud if needed. Your gcloud configuration is not changed. Programs without endpoint
+    settings use a proxy, which serves Google's addresses locally and forwards all other traffic.
+    Undo with --unset.
 
     Example: tpuctl local env --shell bash
     """
@@ -59,7 +57,7 @@ def print_environment(
         values = _unset_values() if unset else _environment(state, project)
     except TpuctlError:
         if not state.json:
-            print("false;")  # a script that evaluates this is not to go on, and to Google
+            print("false;")  # keeps a script that evaluates this from continuing against Google
         raise
     data = {
         "set": {name: value for name, value in values.items() if value is not None},
@@ -71,12 +69,12 @@ def print_environment(
 
 
 def warn_shell() -> None:
-    """Say that this shell is still pointed at a local cloud that is gone."""
+    """Warn if this shell still points at a stopped local cloud."""
     from tpuctl.emulator.client.shell_record import RECORD
 
     if RECORD in os.environ:
         way = 'eval "$(tpuctl local env --unset)"'
-        text = "This shell is still pointed at it, and with it all of its HTTPS. Undo that with"
+        text = "This shell still sends its HTTPS traffic to the local cloud. To undo that:"
         typer.echo(f"{text}\n    {way}", err=True)
 
 
@@ -94,7 +92,7 @@ def lines_for(shell: Shell, values: Mapping[str, str | None]) -> list[str]:
 
 
 def _fish_quoted(text: str) -> str:
-    """Between single quotes fish knows two escapes, of the backslash and of the quote."""
+    """In single quotes, fish escapes only backslashes and quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -107,8 +105,8 @@ def _current_shell() -> Shell:
         return Shell.zsh if name == "zsh" else Shell.bash
     raise Usage(
         "Unknown shell",
-        f"{name} is not one that can be spoken to",
-        hint="Name one that you use:\n    tpuctl local env --shell bash|zsh|fish",
+        f"{name} is not supported",
+        hint="Name a shell:\n    tpuctl local env --shell bash|zsh|fish",
     )
 
 
@@ -119,15 +117,14 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     from tpuctl.model.stack import minimal_stack
 
     if project is not None:
-        minimal_stack("any", project)  # refuses what no project can be called
+        minimal_stack("any", project)  # rejects invalid project ids
     running_endpoint(state.view.on)
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
         raise Unreachable(
             "The local cloud did not answer",
-            "it went away just now",
-            hint="Start it again, which keeps what it has, then repeat the command:\n"
-            "    tpuctl local up",
+            "it stopped just now",
+            hint="Start it again (its data is kept), then repeat the command:\n    tpuctl local up",
         )
     return environment_for(cloud, os.environ, project)
 
@@ -139,11 +136,11 @@ def _unset_values() -> dict[str, str | None]:
 
 
 def _print_usage(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:
-    """What to do with the lines, to somebody who sees them; else whether there were any."""
+    """On a terminal, say how to apply the commands."""
     use = _USAGE_BY_SHELL.get(shell.value, _DEFAULT_USAGE)
     if unset and not values:
-        typer.echo("This shell was not pointed at the local cloud.", err=True)
+        typer.echo("This shell does not point at the local cloud.", err=True)
     elif sys.stdout.isatty():
         flags = " --unset" if unset else ""
-        way = "" if unset else f"\nand to undo it\n    {use.format(' --unset')}"
-        typer.echo(f"\nTo have your shell do this, type\n    {use.format(flags)}{way}", err=True)
+        way = "" if unset else f"\nTo undo it:\n    {use.format(' --unset')}"
+        typer.echo(f"\nTo apply this to your shell:\n    {use.format(flags)}{way}", err=True)

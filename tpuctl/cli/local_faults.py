@@ -1,4 +1,4 @@
-"""Commands that make the local cloud misbehave: local fault, and local set."""
+"""Commands that inject faults into the local cloud and change its settings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["fault_app", "set_setting"]
 
 fault_app = typer.Typer(
-    help="What is to go wrong in the local cloud: each fault strikes the calls that fit it."
+    help="Inject faults into the local cloud; each fault affects matching calls."
     "\n\nExample: tpuctl local fault list",
     invoke_without_command=True,
 )
 _KINDS = (
-    "What goes wrong: stockout, queue-fail, quota, deny, unavailable, error, dropped (cut off "
-    "before the cloud acts), lost (cut off after it), cut (in the middle of what is sent), hold, "
-    "slow, preempt, maintenance, key-refused, host-gone (a machine that answers no more) or "
-    "disk-full."
+    "Kind of fault: stockout, queue-fail, quota, deny, unavailable, error, dropped (connection "
+    "closed before the request is handled), lost (closed after it), cut (body truncated), hold, "
+    "slow, preempt, maintenance, key-refused, host-gone (unreachable machine) or disk-full."
 )
 _METHOD = (
-    "Which calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that change "
-    "something."
+    "Match these calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that "
+    "change something."
 )
 Option = typer.Option
 
@@ -47,68 +46,77 @@ def add(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(help=_KINDS)],
     method: Annotated[str | None, Option("--method", help=_METHOD)] = None,
-    project: Annotated[str | None, Option("--project", help="Only calls in this project.")] = None,
-    zone: Annotated[str | None, Option("--zone", help="Only in this zone; * may stand.")] = None,
-    region: Annotated[str | None, Option("--region", help="Only in this region.")] = None,
-    type_name: Annotated[str | None, Option("--type", help="Only nodes of this type.")] = None,
-    name: Annotated[str | None, Option("--name", help="Only what has this in its name.")] = None,
+    project: Annotated[str | None, Option("--project", help="Limit to this project.")] = None,
+    zone: Annotated[
+        str | None, Option("--zone", help="Limit to this zone (wildcards allowed).")
+    ] = None,
+    region: Annotated[str | None, Option("--region", help="Limit to this region.")] = None,
+    type_name: Annotated[str | None, Option("--type", help="Limit to nodes of this type.")] = None,
+    name: Annotated[
+        str | None, Option("--name", help="Limit to names that contain this text.")
+    ] = None,
     caller: Annotated[
-        str | None, Option("--caller", help="Only calls of this account's e-mail; * may stand.")
+        str | None, Option("--caller", help="Limit to this caller's email (wildcards allowed).")
     ] = None,
     times: Annotated[
-        str | None, Option("--times", help="How often it strikes: a number, or unlimited. [1]")
+        str | None, Option("--times", help="How many times it applies: a number, or unlimited. [1]")
     ] = None,
-    at: Annotated[
-        int | None, Option("--at", help="Let pass what comes before the call of this number.")
-    ] = None,
-    text: Annotated[str | None, Option("--text", help="What the refusal says.")] = None,
+    at: Annotated[int | None, Option("--at", help="Trigger on the Nth matching call.")] = None,
+    text: Annotated[str | None, Option("--text", help="Error message.")] = None,
     like: Annotated[
-        str | None, Option("--like", help="For error: a wording of Google's, as quota-zone.")
+        str | None,
+        Option("--like", help="For error: one of Google's messages, such as quota-zone."),
     ] = None,
     code: Annotated[
-        str | None, Option("--code", help="For error: a code of google.rpc, as ABORTED.")
+        str | None, Option("--code", help="For error: a google.rpc code, such as ABORTED.")
     ] = None,
-    http: Annotated[int | None, Option("--http", help="For error: the HTTP status.")] = None,
+    http: Annotated[int | None, Option("--http", help="For error: HTTP status.")] = None,
     operation: Annotated[
-        bool, Option("--operation", help="For error: the call is accepted, its operation fails.")
+        bool, Option("--operation", help="For error: accept the call and fail its operation.")
     ] = False,
-    after: Annotated[bool, Option("--after", help="For hold: after the cloud acted.")] = False,
+    after: Annotated[
+        bool, Option("--after", help="For hold: hold the response instead of the request.")
+    ] = False,
     of: Annotated[
         str | None,
-        Option("--of", help="For cut: request, as of uploads, or answer, as else."),
+        Option("--of", help="For cut: which body to truncate, request or answer."),
     ] = None,
     after_bytes: Annotated[
         int | None,
         Option(
             "--after-bytes",
-            help="For cut: how much passes before, else half. For disk-full: how much can still be "
-            "written, else nothing.",
+            help="For cut: bytes to pass first (default: half). For disk-full: bytes that can "
+            "still be written (default: 0).",
         ),
     ] = None,
-    limit: Annotated[str | None, Option("--limit", help="For quota: the limit's id.")] = None,
-    number: Annotated[int | None, Option("--number", help="For quota: how much it allows.")] = None,
+    limit: Annotated[str | None, Option("--limit", help="For quota: id of the limit.")] = None,
+    number: Annotated[int | None, Option("--number", help="For quota: value of the limit.")] = None,
     node: Annotated[
         str | None,
         Option(
             "--node",
-            help="For preempt, maintenance, key-refused, host-gone, disk-full: which node or "
-            "instance.",
+            help="For preempt, maintenance, key-refused, host-gone, disk-full: node or instance.",
         ),
     ] = None,
     worker: Annotated[
         int | None,
-        Option("--worker", help="For key-refused, host-gone, disk-full: of the node's this one."),
+        Option("--worker", help="For key-refused, host-gone, disk-full: worker index."),
     ] = None,
     how: Annotated[
         str | None,
-        Option("--how", help="For host-gone: silent, or refused to those who connect. [silent]"),
+        Option(
+            "--how",
+            help="For host-gone: silent (no reply) or refused (connection refused). [silent]",
+        ),
     ] = None,
     seconds: Annotated[
         float | None,
-        Option("--seconds", help="For slow: added to the call or operation. Else: when, from now."),
+        Option(
+            "--seconds", help="For slow: delay to add. For other kinds: start in this many seconds."
+        ),
     ] = None,
 ) -> None:
-    """Make something go wrong, once unless told otherwise. It stays until removed or `local reset`.
+    """Add a fault, by default for one call. It stays until removed or `local reset`.
 
     Example: tpuctl local fault add stockout --zone us-central1-b
     """
@@ -146,7 +154,7 @@ def add(
 
 @fault_app.command("list")
 def list_faults(context: typer.Context) -> None:
-    """List the faults with how often each was met, and which requests they hold.
+    """List the faults, how often each applied, and the requests they hold.
 
     Example: tpuctl local fault list
     """
@@ -160,10 +168,10 @@ def list_faults(context: typer.Context) -> None:
 @fault_app.command()
 def remove(
     context: typer.Context,
-    fault: Annotated[str | None, typer.Argument(help="Its id.")] = None,
-    everything: Annotated[bool, Option("--all", help="Every fault.")] = False,
+    fault: Annotated[str | None, typer.Argument(help="Id of the fault.")] = None,
+    everything: Annotated[bool, Option("--all", help="Remove all faults.")] = False,
 ) -> None:
-    """Remove a fault, or all of them. Requests that it holds go on.
+    """Remove a fault, or all of them. Held requests continue.
 
     Example: tpuctl local fault remove --all
     """
@@ -171,7 +179,7 @@ def remove(
 
     state: State = context.obj
     if (fault is None) == (not everything):
-        raise Usage("Wrong usage", "name a fault, or say --all", hint=_LIST_HINT)
+        raise Usage("Invalid usage", "name a fault, or pass --all", hint=_LIST_HINT)
     cloud = _running()
     if fault is None:
         removed = remote_control.remove_all_faults(cloud)
@@ -183,10 +191,10 @@ def remove(
 @fault_app.command()
 def release(
     context: typer.Context,
-    fault: Annotated[str, typer.Argument(help="The id of a hold.")],
-    drop: Annotated[bool, Option("--drop", help="Cut them off instead, without acting.")] = False,
+    fault: Annotated[str, typer.Argument(help="Id of a hold fault.")],
+    drop: Annotated[bool, Option("--drop", help="Drop the requests instead.")] = False,
 ) -> None:
-    """Let the requests go on that a fault of kind hold has stopped. The fault stays.
+    """Let requests continue that a hold fault has stopped. The fault stays.
 
     Example: tpuctl local fault release hold-1
     """
@@ -194,11 +202,11 @@ def release(
 
     state: State = context.obj
     count = remote_control.release(_running(), fault, act=not drop)
-    text = f"{count} request{'' if count == 1 else 's'} {'cut off' if drop else 'let go'}"
+    text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
     state.answer({"released": count}, lambda: print(text))
 
 
-_LIST_HINT = "See which there are:\n    tpuctl local fault list"
+_LIST_HINT = "To list the faults:\n    tpuctl local fault list"
 
 
 def _count(text: str) -> int | str:
@@ -206,7 +214,7 @@ def _count(text: str) -> int | str:
 
 
 def _started() -> LocalCloud:
-    """The user's local cloud, started if need be: it is about to be changed."""
+    """The local cloud, started if needed."""
     from tpuctl.emulator.client import server_process
 
     return server_process.start(server_process.default_home())
@@ -219,7 +227,7 @@ def _running() -> LocalCloud:
     if cloud is None:
         raise NotFound(
             "The local cloud is not running",
-            "its faults and settings can be seen and removed when it runs",
+            "faults and settings can only be changed while it runs",
             hint="Start it with\n    tpuctl local up",
         )
     return cloud
@@ -229,7 +237,7 @@ def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
     from tpuctl.view.tables import print_table
 
     if not faults:
-        print("There are no faults.")
+        print("No faults.")
         return
     counted = (
         *("id", "kind", "times", "at", "seen", "used", "spent", "waiting"),
@@ -251,7 +259,7 @@ def _show_removed(removed: Sequence[Mapping[str, Any]]) -> None:
     for fault in removed:
         print(f"{fault['id']} removed, used {fault['used']} of {fault['times']}")
     if not removed:
-        print("There were no faults.")
+        print("No faults to remove.")
 
 
 # Settings.
@@ -262,16 +270,16 @@ def set_setting(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="nodes, quota, policy, denied-permission, propagation, reservation or pace; "
-            "all if empty."
+            help="nodes, quota, policy, denied-permission, propagation, reservation or pace "
+            "(default: show all)."
         ),
     ] = None,
-    values: Annotated[list[str] | None, typer.Argument(help="What it is to be.")] = None,
+    values: Annotated[list[str] | None, typer.Argument(help="New value.")] = None,
 ) -> None:
-    """Change a setting of the local cloud at once, or show what is set. `local reset` forgets all.
+    """Change a setting of the local cloud, or show all. `local reset` restores the defaults.
 
     `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy CONSTRAINT on|off`,
-    `denied-permission PERMISSION on|off`, `propagation SECONDS` (until changed policies are felt),
+    `denied-permission PERMISSION on|off`, `propagation SECONDS` (delay of policy changes),
     `reservation NAME on|off`, `pace instant|quick|real`.
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
@@ -304,28 +312,28 @@ _SWITCHES = {
 
 
 def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
-    """What the server is asked to change."""
+    """The request body for the server."""
     if name not in _FORMS:
         from tpuctl.spelling import nearest
 
         close = "".join(f"; did you mean {suggestion}?" for suggestion in nearest(name, _FORMS, 1))
         forms = "\n".join(f"    tpuctl local set {form}" for form in _FORMS.values())
-        raise Usage("No such setting", f"{name}{close}", hint=f"The settings are\n{forms}")
+        raise Usage("Unknown setting", f"{name}{close}", hint=f"Available settings:\n{forms}")
     if len(values) != len(_FORMS[name].split()) - 1:
-        raise _malformed(name, f"{len(values)} values were given")
+        raise _malformed(name, f"got {len(values)} values")
     if name in ("nodes", "pace"):
         return {name: values[0]}
     if name == "propagation":
         try:
             return {name: float(values[0])}
         except ValueError:
-            raise _malformed(name, f"{values[0]} is no number of seconds") from None
+            raise _malformed(name, f"{values[0]} is not a number of seconds") from None
     if name == "quota":
         limit, place, number = values
         if number == "unlimited":
             return {"quota": {limit: {place: None}}}
         if not (number.isascii() and number.isdigit()):
-            raise _malformed(name, f"{number} is no whole number, and not unlimited")
+            raise _malformed(name, f"{number} is neither a whole number nor unlimited")
         return {"quota": {limit: {place: int(number)}}}
     item, switch = values
     if switch not in ("on", "off"):
@@ -334,7 +342,7 @@ def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
 
 
 def _malformed(name: str, problem: str) -> Usage:
-    return Usage("Wrong usage", problem, hint=f"Write it as\n    tpuctl local set {_FORMS[name]}")
+    return Usage("Invalid usage", problem, hint=f"Usage:\n    tpuctl local set {_FORMS[name]}")
 
 
 def _show_settings(settings: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ MAX_PORT = 65535
 
 
 def register(app: typer.Typer) -> None:
-    # What follows the worker is the command's own, as with ssh itself.
+    # As with ssh, everything after the worker belongs to the remote command.
     app.command(rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(ssh)
     for command in (cp, forward):
         app.command(rich_help_panel=PANEL)(command)
@@ -32,18 +32,20 @@ def ssh(
         list[str] | None,
         typer.Argument(
             metavar="[WORKER] [-- COMMAND...]",
-            help="Which worker, 0 if none is named, and what to run there instead of a shell.",
+            help="Worker index (default: 0), and a command to run instead of a shell.",
         ),
     ] = None,
     all_workers: Annotated[
         bool,
-        typer.Option("--all-workers", help="Run the command on all at once, naming who says what."),
+        typer.Option(
+            "--all-workers", help="Run the command on all workers in parallel; prefix their output."
+        ),
     ] = False,
 ) -> int:
     """Open a shell on a worker, or run a command there or on all workers.
 
-    One word is a line of the remote shell, several are a command and its arguments. The exit code
-    is the command's: with --all-workers that of the first to fail.
+    A single word is run by the remote shell; several words are a command and its arguments. Exits
+    with the command's exit code; with --all-workers, that of the first worker to fail.
 
     Example: tpuctl ssh --all-workers -- 'df -h / | tail -1'
     """
@@ -60,22 +62,22 @@ def cp(
         list[str],
         typer.Argument(
             metavar="FROM... TO",
-            help="A path on a worker is WORKER:PATH, from the home there; :PATH is on all.",
+            help="WORKER:PATH is a path on a worker, relative to its home; :PATH on all workers.",
         ),
     ],
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Folders too, with all in them.")
+        bool, typer.Option("--recursive", "-r", help="Copy folders recursively.")
     ] = False,
     all_workers: Annotated[
         bool,
         typer.Option(
-            "--all-workers", help="To all workers, or from all into a folder worker-N for each."
+            "--all-workers", help="Copy to all workers, or from all into folders named worker-N."
         ),
     ] = False,
 ) -> None:
-    """Copy files between this machine and workers. Modes, times and links are kept.
+    """Copy files between this machine and workers, preserving modes, times and links.
 
-    A file is in its place when it is whole, not before; a dropped connection is made anew.
+    A file appears only when it is complete; dropped connections are reestablished.
 
     Example: tpuctl cp -r data 0:
     """
@@ -96,15 +98,15 @@ def forward(
         list[str],
         typer.Argument(
             metavar="PORT[:LOCALPORT]...",
-            help="The worker's port, and the one here: the same or the next free one if not given.",
+            help="Port on the worker, and local port (default: the same, or the next free one).",
         ),
     ],
     worker: Worker = "0",
 ) -> None:
-    """Reach ports of a worker, such as TensorBoard's, at addresses of this machine.
+    """Forward ports of a worker, such as TensorBoard's, to this machine.
 
-    Only this machine can use them. Lost connections are made anew. Ctrl-C ends it, with exit
-    code 0.
+    The ports are open to this machine only. Lost connections are reestablished. Press Ctrl-C to
+    stop, with exit code 0.
 
     Example: tpuctl forward 6006
     """
@@ -132,7 +134,7 @@ def forward(
         from tpuctl.model.events import Note
 
         async with tpuctl.forward_ports(mappings, number):
-            tell(Note("Ctrl-C ends it."))
+            tell(Note("Press Ctrl-C to stop."))
             await asyncio.Event().wait()
 
     state.wait_for(until_interrupted(work()))
@@ -147,7 +149,9 @@ def _exec_ssh(state: State, line: str, worker: int) -> int:
     command = state.wait_for(state.tpuctl().ssh_command(worker, line))
     state.view.close()
     if shutil.which("ssh") is None:
-        raise TpuctlError("No ssh program", "ssh is not on this machine", hint="Install OpenSSH.")
+        raise TpuctlError(
+            "ssh not found", "there is no ssh on this machine", hint="Install OpenSSH."
+        )
     os.execvp(command[0], command)
 
 
@@ -157,9 +161,9 @@ def _run_on_workers(state: State, line: str, worker: int | None) -> int:
     if not line:
         option = "--all-workers" if worker is None else "--json"
         raise Usage(
-            "No command",
-            f"a shell stays on one worker and answers to people: {option} needs a command",
-            hint="Put it after --, as in\n    tpuctl ssh --all-workers -- uptime",
+            "Missing command",
+            f"{option} requires a command: a shell is interactive and on one worker",
+            hint="Put the command after --, for example\n    tpuctl ssh --all-workers -- uptime",
             where=option,
         )
     tpuctl = state.tpuctl()
@@ -178,7 +182,7 @@ def _run_on_workers(state: State, line: str, worker: int | None) -> int:
 
 
 def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
-    """The worker and the line of the remote shell that the words are."""
+    """The worker and the remote command line."""
     import shlex
 
     from tpuctl.errors import Usage
@@ -206,10 +210,10 @@ def _worker(text: str) -> int:
     number = parse_worker(text)
     if number is None:
         raise Usage(
-            "No such worker",
+            "Invalid worker",
             f"{text}: workers are numbered from 0",
             where="--worker",
-            hint="Give a number. The workers that there are:\n    tpuctl status",
+            hint="Pass a number. To list the workers:\n    tpuctl status",
         )
     return number
 
@@ -222,7 +226,7 @@ def _port(text: str) -> PortMapping:
     numbers = [int(group) for group in match.groups() if group is not None] if match else []
     if not numbers or not all(0 < number <= MAX_PORT for number in numbers):
         raise Usage(
-            "No such port",
+            "Invalid port",
             f"{text} is not PORT or PORT:LOCALPORT, each from 1 to {MAX_PORT}",
             hint="For example\n    tpuctl forward 6006:8080",
             where=text,

@@ -1,4 +1,4 @@
-"""The whole program: arguments in, an exit code out; and the one `except`."""
+"""The program's entry point: runs a command and maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENVIRONMENT_ERRORS |= {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EM
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The whole program; exit codes are those of docs/reference/exit-codes.md."""
+    """Run a command; exit codes are listed in docs/reference/exit-codes.md."""
     all_arguments = list(arguments)
     own_arguments = (
         all_arguments[: all_arguments.index("--")] if "--" in all_arguments else all_arguments
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         exit_code = Usage.exit_code
         context = getattr(error, "ctx", None)
         if context is not None and context.parent is not None and not state.command:
-            # Nothing ran that would have noted it.
+            # No command ran that would have set it.
             state.command = context.command_path.partition(" ")[2]
         state.problems([usage_diagnostic(error)])
     except (Declined, typer.Abort):
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
                 Diagnostic(
                     "Not confirmed",
                     "nothing was changed",
-                    hint="Repeat the command to be asked again, or say yes beforehand with --yes.",
+                    hint="Repeat the command to be asked again, or pass --yes.",
                 )
             ]
         )
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         exit_code = INTERRUPTED
         left = state.after_interrupt or AFTER_INTERRUPT.get(state.command, ())
         state.problems([Diagnostic("Interrupted", *left)])
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader closed the pipe
         _silence_stdout()
         return 0
     except OSError as error:
@@ -95,14 +95,14 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _capture_page(state: State) -> Iterator[None]:
-    """What help and version print becomes the envelope's data."""
+    """Capture the output of --help and --version as the envelope's data."""
     with contextlib.redirect_stdout(io.StringIO()) as page:
         yield
     state.data = {"text": page.getvalue().rstrip("\n")}
 
 
 def _remember_names(state: State) -> None:
-    """Keep for completion what the command came across."""
+    """Remember stack and job names for tab completion."""
     if state.clients:
         from tpuctl.cli.completion.name_history import remember
 
@@ -113,12 +113,12 @@ def _require_folder() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        detail = "the folder you are in does not exist any more"
-        raise Usage("No current folder", detail, hint="Change to another one.") from error
+        detail = "the current folder no longer exists"
+        raise Usage("No current folder", detail, hint="Change to another folder.") from error
 
 
 def _with_causes(error: TpuctlError) -> list[Diagnostic]:
-    """With all that led to it: the cloud's answer as its client understood it."""
+    """The error's diagnostics, with the chain of causes added to the first."""
     first, *others = error.diagnostics
     lines, cause, met = [first.detail], error.__cause__, {id(error)}
     while cause is not None and id(cause) not in met:
@@ -137,20 +137,20 @@ def _bug(error: Exception, verbose: bool) -> Diagnostic:
     detail = f"{type(error).__name__}: {error} (at {Path(where.filename).name}:{where.lineno})"
     if verbose:
         detail = "".join(traceback.format_exception(error)).rstrip()
-    hint = "This is a bug in tpuctl: please report it, with what --verbose adds to this."
+    hint = "This is a bug in tpuctl. Please report it with the output of --verbose."
     return Diagnostic("Internal error", detail, hint)
 
 
 def _file_problem(error: OSError) -> Diagnostic:
-    """A disk or folder that does not let us: nothing that a report would help with."""
+    """A file system error that is no bug, such as a full disk."""
     path = error.filename if isinstance(error.filename, str) else ""
     detail = ": ".join(part for part in (path, str(error.strerror)) if part)
-    hint = "TPUCTL_LOCAL_HOME, TPUCTL_CONFIG_HOME and TPUCTL_IMAGE_CACHE name other folders."
-    return Diagnostic("File or folder cannot be used", detail, hint)
+    hint = "To use other folders, set TPUCTL_LOCAL_HOME, TPUCTL_CONFIG_HOME or TPUCTL_IMAGE_CACHE."
+    return Diagnostic("Cannot access file or folder", detail, hint)
 
 
 def _print_envelope(state: State, exit_code: int) -> bool:
-    """Whether it could be printed."""
+    """Returns whether it could be printed."""
     import json
 
     from tpuctl.view import JsonLines, envelope
@@ -160,10 +160,10 @@ def _print_envelope(state: State, exit_code: int) -> bool:
     answer = envelope(state.command, exit_code, state.data, diagnostics)
     try:
         print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
-    except BrokenPipeError:  # its reader wanted no more
+    except BrokenPipeError:  # the reader closed the pipe
         _silence_stdout()
     except OSError as error:
-        print(f"error: the answer cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"error: cannot write the result: {error.strerror}", file=sys.stderr)
         _silence_stdout()
         return False
     return True

@@ -1,8 +1,8 @@
-"""Options and arguments that several commands share, so that they read and complete alike.
+"""Options and arguments shared by several commands, with their completion.
 
-Where a command says more than the alias does, it calls the function of the same thing:
+A command that needs another help text calls the function instead of using the alias:
 
-    zone: Annotated[str, zone_option("Only what this zone offers.")] = ""
+    zone: Annotated[str, zone_option("Limit to this zone.")] = ""
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ Job = Annotated[
     str,
     typer.Argument(
         metavar="[JOB]",
-        help="A job's id, or its last word; else the latest.",
+        help="Job id, or its last word (default: the latest job).",
         show_default=False,
         autocompletion=complete_jobs,
     ),
@@ -92,23 +92,21 @@ StackName = Annotated[
     typer.Option(
         "--stack",
         metavar="STACK",
-        help="The stack's name, instead of a stack file; with --project.",
+        help="Stack name, instead of a stack file; requires --project.",
         autocompletion=complete_stacks,
     ),
 ]
-ProjectId = Annotated[
-    str, project_option("Its project's id, instead of a stack file; with --stack.")
-]
-TpuType = Annotated[str, type_option("A TPU type, such as v3-8.")]
-Zone = Annotated[str, zone_option("A zone, such as europe-west4-a.")]
-Region = Annotated[str, region_option("A region, such as europe-west4.")]
-Runtime = Annotated[str, runtime_option("A runtime version, such as tpu-vm-tf-2.18.0-pjrt.")]
-Worker = Annotated[str, worker_option("Which worker, from 0.")]
+ProjectId = Annotated[str, project_option("Project id, instead of a stack file; requires --stack.")]
+TpuType = Annotated[str, type_option("TPU type, such as v3-8.")]
+Zone = Annotated[str, zone_option("Zone, such as europe-west4-a.")]
+Region = Annotated[str, region_option("Region, such as europe-west4.")]
+Runtime = Annotated[str, runtime_option("Runtime version, such as tpu-vm-tf-2.18.0-pjrt.")]
+Worker = Annotated[str, worker_option("Worker index, starting at 0.")]
 Template = Annotated[
     str,
     typer.Argument(
         metavar="[TEMPLATE]",
-        help="A template; --list shows them.",
+        help="Template; --list shows all.",
         autocompletion=complete_templates,
     ),
 ]

@@ -1,4 +1,4 @@
-"""The command that runs a script for a few steps on this machine: rehearse."""
+"""The `rehearse` command: run a few steps of a script on this machine."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def register(app: typer.Typer) -> None:
 def rehearse(
     context: typer.Context,
     script: Annotated[
-        str | None, typer.Argument(help="A script, as for run.", show_default=False)
+        str | None, typer.Argument(help="Script, as for run.", show_default=False)
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="The script's own, after --.")
+        list[str] | None, typer.Argument(help="Arguments passed to the script, after --.")
     ] = None,
     module: Annotated[
         str | None,
-        typer.Option("--module", "-m", metavar="NAME", help="A module, as python -m does."),
+        typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="End the script after so many. [8]")
+        int | None, typer.Option("--steps", min=1, help="Stop the script after N steps. [8]")
     ] = None,
     timeout: Annotated[
         str,
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="End each of the two runs after this, as 90s or 30m. [10m]",
+            help="Stop each of the two runs after DURATION (90s, 30m). [10m]",
         ),
     ] = "",
     sample: Annotated[
@@ -59,40 +59,42 @@ def rehearse(
         typer.Option(
             "--sample",
             metavar="DIR=gs://BUCKET/PREFIX",
-            help="Put a folder of this machine where the script reads: into the local cloud's "
-            "bucket of that name. May be repeated.",
+            help="Upload a local folder to the local cloud's bucket of that name, for the script "
+            "to read. May be repeated.",
         ),
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option("--secret", metavar="NAME[=SOURCE]", help="A further secret, as for run."),
+        typer.Option("--secret", metavar="NAME[=SOURCE]", help="Additional secret, as for run."),
     ] = None,
     tensorflow: Annotated[
         str,
-        typer.Option("--tensorflow", metavar="VERSION", help="Another than the runtime's."),
+        typer.Option(
+            "--tensorflow", metavar="VERSION", help="TensorFlow version (default: the runtime's)."
+        ),
     ] = "",
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Rehearse it whatever check says.")
-    ] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
     compile_it: Annotated[
         bool,
         typer.Option(
             "--compile",
-            help="Have the TPU's own compiler compile the step, without a TPU, instead of running "
-            "it: exact words on operations and memory, and the largest batch.",
+            help="Compile the step with the TPU compiler, without a TPU, instead of running it: "
+            "exact results for operations, memory and the largest batch.",
         ),
     ] = False,
-    type_name: Annotated[str, type_option("With --compile: another than the stack's.")] = "",
+    type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
     batch: Annotated[
         int | None,
-        typer.Option("--batch", help="With --compile: a batch over all cores, and no search."),
+        typer.Option(
+            "--batch", help="With --compile: global batch size to compile, instead of searching."
+        ),
     ] = None,
 ) -> int:
-    """Run a script for some steps on this machine, as the TPU's machines would, and report.
+    """Run a few steps of a script on this machine, as on the TPU, and report problems.
 
-    In the runtime's TensorFlow, with XLA, then on as many replicas as the TPU has; gs:// is served
-    by the local cloud. Nothing is sent to Google, and nothing is charged. It ends with 1 when
-    something would not run on the TPU.
+    Uses the runtime's TensorFlow with XLA, then as many replicas as the TPU has; gs:// is served
+    by the local cloud. Nothing is sent to Google or charged. Exits with 1 if something would not
+    run on the TPU.
 
     Example: tpuctl rehearse train.py -- --batch 64
     """
@@ -105,9 +107,9 @@ def rehearse(
     )
     if compile_it:
         run_options = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
-        _reject_options(run_options, "says how to run, and --compile runs nothing")
+        _reject_options(run_options, "applies to runs, and --compile runs nothing")
         return _compile(state, program, form, words, type_name, batch, sample or (), not no_check)
-    _reject_options({"--type": type_name, "--batch": batch}, "is for --compile alone")
+    _reject_options({"--type": type_name, "--batch": batch}, "is only valid with --compile")
     tpuctl = state.tpuctl()
     submission = tpuctl.submission(
         program,
@@ -148,7 +150,7 @@ def _run(
     lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
     state.answer(rehearsal_data(done), lambda: print("\n".join(lines)))
     if done.is_interrupted:
-        state.after_interrupt = ("what was seen until then is above", "")
+        state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
     return FAILED if done.judgement.has_errors else 0
 
@@ -159,9 +161,9 @@ def _reject_options(options: Mapping[str, object], problem: str) -> None:
             raise Usage(
                 "Conflicting options",
                 f"{option} {problem}",
-                hint=f"Leave out {option} or --compile."
-                if "alone" not in problem
-                else f"Leave out {option}, or add --compile.",
+                hint=f"Remove {option} or --compile."
+                if "only valid" not in problem
+                else f"Remove {option}, or add --compile.",
                 where=option,
             )
 
@@ -186,7 +188,7 @@ def _compile(
         raise Usage(
             "Only a script can be compiled",
             f"{program} is a module",
-            hint="Name the file itself:\n    tpuctl rehearse --compile SCRIPT",
+            hint="Pass the script's file:\n    tpuctl rehearse --compile SCRIPT",
         )
     tpuctl = state.tpuctl()
     has_stack = tpuctl.stack_file.exists() or tpuctl.stack_file != Path("tpuctl.yaml")
@@ -207,7 +209,7 @@ def _compile(
 
 
 def _dim_output(state: State, emit: Emit) -> Emit:
-    """The script's own words stand back in a terminal with colors."""
+    """Dim the script's output on a terminal with colors."""
     import os
     from dataclasses import replace
 
@@ -219,7 +221,7 @@ def _dim_output(state: State, emit: Emit) -> Emit:
 
     def tell(event: Event) -> None:
         if isinstance(event, CommandOutput):
-            words = event.data.rstrip(b"\n")  # the line's end comes last, where views look for it
+            words = event.data.rstrip(b"\n")  # views expect the line end last
             ends = event.data[len(words) :]
             event = replace(event, data=b"\x1b[2m" + words + b"\x1b[0m" + ends)
         emit(event)
@@ -228,6 +230,6 @@ def _dim_output(state: State, emit: Emit) -> Emit:
 
 
 def _script_command(program: str, form: JobKind, words: Sequence[str]) -> str:
-    """As it follows `tpuctl run`, or `tpuctl rehearse`."""
+    """The arguments after `tpuctl run` or `tpuctl rehearse`."""
     start = ["-m", program] if form == "module" else [program]
     return shlex.join([*start, *(["--", *words] if words else [])])

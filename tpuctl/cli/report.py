@@ -1,4 +1,4 @@
-"""Commands that look back at a run: `jobs show` in the terminal, `report` as a page."""
+"""Commands that report on a job: `jobs show` in the terminal, `report` as HTML."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 
 def show(context: typer.Context, job: Job = "") -> None:
-    """Show one job: state, attempts, cost, and how its loss and speed went, drawn as curves.
+    """Show one job: state, attempts, cost, and its loss and speed as curves.
 
-    Curves are made of lines of the log that are one JSON object with a step and numbers.
+    Curves come from log lines that are a JSON object with a step and numbers.
 
     Example: tpuctl jobs show
     """
@@ -43,14 +43,14 @@ def report(
     job: Job = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write it, - for stdout; else JOB.html."),
+        typer.Option("--output", "-o", help="File to write, - for stdout (default: JOB.html)."),
     ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Write a page about a run: curves, cost, attempts, what was installed, the exact bundle.
+    """Write an HTML report of a job: curves, cost, attempts, installed packages, bundle.
 
-    One file of HTML without scripts, which fetches nothing: to keep, to send, to attach in CI.
-    Works after the machines are gone.
+    A single self-contained HTML file without scripts, to archive, send or attach in CI. Works
+    after the machines are deleted.
 
     Example: tpuctl report --open
     """
@@ -64,7 +64,7 @@ def report(
         raise Usage(
             "Conflicting options",
             f"{other} needs a file; --output - writes to stdout",
-            hint="Name a file with --output.",
+            hint="Pass a file to --output.",
             where="--output",
         )
     run_report = _load_report(state, job)
@@ -72,12 +72,12 @@ def report(
         state.answer(None, lambda: print(page(run_report), end=""))
         return
     file = output or Path(f"{run_report.record.id}.html")
-    file.write_text(page(run_report), "utf-8")  # written anew: it tells the same run
+    file.write_text(page(run_report), "utf-8")  # overwrites a report of the same job
     if browser:
         import webbrowser
 
         if not webbrowser.open(file.absolute().as_uri()):
-            print("No browser could be opened.", file=sys.stderr)
+            print("Could not open a browser.", file=sys.stderr)
     state.answer({**report_data(run_report), "file": str(file)}, lambda: print(file))
 
 

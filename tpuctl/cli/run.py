@@ -1,4 +1,4 @@
-"""The command that submits a job and follows it: run."""
+"""The `run` command: submit a job and follow it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def register(app: typer.Typer) -> None:
 def run(
     context: typer.Context,
     script: Annotated[
-        str | None, typer.Argument(help="A script; its folder is shipped.", show_default=False)
+        str | None,
+        typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),
     ] = None,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The script's own, after --. Without a script: a command of the current folder, "
-            "which is shipped."
+            help="Arguments passed to the script, after --. Without a script: a command to run in "
+            "the current folder, which is uploaded."
         ),
     ] = None,
     module: Annotated[
@@ -46,7 +47,7 @@ def run(
             "--module",
             "-m",
             metavar="NAME",
-            help="Run a module, as python -m does; the current folder is shipped.",
+            help="Run a module, like python -m; the current folder is uploaded.",
         ),
     ] = None,
     detach: Annotated[
@@ -54,25 +55,21 @@ def run(
         typer.Option(
             "--detach",
             "-d",
-            help="Return once it has started on all workers, or say why not.",
+            help="Return once the job has started on all workers.",
         ),
     ] = False,
-    up: Annotated[
-        bool, typer.Option("--up", help="Bring the stack up first: plan, ask, make.")
-    ] = False,
+    up: Annotated[bool, typer.Option("--up", help="Bring the stack up first.")] = False,
     down: Annotated[
         bool,
-        typer.Option(
-            "--down", help="Take the stack down at the end, whatever happened; the bucket stays."
-        ),
+        typer.Option("--down", help="Delete the stack at the end in any case; the bucket is kept."),
     ] = False,
     secret: Annotated[
         list[str] | None,
         typer.Option(
             "--secret",
             metavar="NAME[=SOURCE]",
-            help="A further secret, as in job.secrets: by its name alone from the environment "
-            "here, or env:OTHER, or secret:NAME from Secret Manager. May be repeated.",
+            help="Additional secret, as in job.secrets: NAME alone is read from the environment; "
+            "SOURCE is env:OTHER, or secret:NAME in Secret Manager. May be repeated.",
         ),
     ] = None,
     timeout: Annotated[
@@ -80,17 +77,17 @@ def run(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="End the job after this, as 90s, 30m or 2h, with 124. Its machines do, whoever "
-            "follows it; limits.max_hours deletes them as well.",
+            help="Stop the job after DURATION (90s, 30m, 2h); exit code 124. The machines enforce "
+            "it; limits.max_hours also deletes them.",
         ),
     ] = "",
     all_workers: AllWorkers = False,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do not look at it first.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
 ) -> int:
-    """Run a script, module or command on the workers, show its log, end with its exit code.
+    """Run a script, module or command on the workers, follow its log, exit with its exit code.
 
-    Ctrl-C leaves the job running; a second one stops it. With --down the stack goes at the end:
-    the exit code is the job's, or 1 where that is 0 and something that costs money is left.
+    Ctrl-C detaches and leaves the job running; a second one stops it. With --down, the stack is
+    deleted at the end, and the exit code is 1 if the job succeeded but billable resources remain.
 
     Example: tpuctl run train.py -- --steps 1000
     """
@@ -127,15 +124,15 @@ def _validate_options(*, down: bool, detach: bool) -> None:
     if down and detach:
         raise Usage(
             "Conflicting options",
-            "with --detach nobody waits for the job's end, after which --down takes the stack away",
-            hint="Leave --detach out. Or leave --down out: with limits.idle in the stack file the "
-            "machines delete themselves some time after the job.",
+            "--down deletes the stack when the job ends, and --detach does not wait for that",
+            hint="Remove --detach. Or remove --down and set limits.idle in the stack file: the "
+            "machines then delete themselves some time after the job.",
             where="--down",
         )
 
 
 def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
-    """The check as a step of the story: the first of all that come, unless `up` comes between."""
+    """Run the check as a step; without `up`, it is the first of the planned phases."""
     from tpuctl.engine.step import step
     from tpuctl.flows.run import PHASES, planned_phases
 
@@ -143,7 +140,7 @@ def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool)
         tpuctl.emit(planned_phases(PHASES))
     with step(tpuctl.emit, "job/check", "check") as checking:
         submission = check()
-        checking.result = "nothing stands in the way"
+        checking.result = "no problems"
     return submission
 
 
@@ -176,7 +173,7 @@ def _run_attached(
     all_workers: bool,
     seconds: float | None,
 ) -> int:
-    """The run to its end, and what can be typed after it."""
+    """Run the job to its end, and suggest the next command."""
     from tpuctl.flows import run as flow
     from tpuctl.flows.signals import SignalReceived
 
@@ -197,7 +194,7 @@ def _run_attached(
                     interactive=True,
                 )
             )
-        except SignalReceived:  # before anything was begun
+        except SignalReceived:  # before the run began
             raise Interrupted from None
     followed = ran.follow_result
     if ran.record is not None and followed and not (followed.still_running or followed.is_urgent):
@@ -207,7 +204,7 @@ def _run_attached(
 
 @contextmanager
 def _recording_result(state: State, ran: RunState) -> Iterator[None]:
-    """Within, a run's state becomes what the command answers, also where it raises."""
+    """Record the run's state as the command's data, even if it raises."""
     from tpuctl.view.stack import remaining_data
 
     try:
@@ -224,7 +221,7 @@ def _recording_result(state: State, ran: RunState) -> Iterator[None]:
 
 
 def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
-    """What can be typed after the job's end."""
+    """Suggest the next command after the job ended."""
     from tpuctl.model.events import Note
 
     commands = [f"jobs show {record.id}", f"report {record.id}"]

@@ -1,4 +1,4 @@
-"""What a command is given to run: a script, a module or a shell's command, with its arguments."""
+"""The program to run: a script, a module or a shell command, with its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AFTER_DASHES = "tpuctl.after-dashes"
 
 
 class AfterDashes(Command):
-    """Keeps what stands after `--` apart: without a script before it, it is a command."""
+    """Keeps the arguments after `--` apart: without a script, they are a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         here = args.index("--") if "--" in args else len(args)
@@ -32,7 +32,7 @@ def parse_program(
     after: Sequence[str],
     command: str = "run",
 ) -> tuple[str, JobKind, list[str]]:
-    """What is to be run, in which form, with which arguments. Raises Usage for nothing at all."""
+    """The program, its kind and its arguments. Raises Usage if there is no program."""
     if module is not None:
         before = [] if script is None else [script]
         return module, "module", [*before, *arguments, *after]
@@ -42,7 +42,7 @@ def parse_program(
         return after[0], "shell", list(after[1:])
     raise Usage(
         "Nothing to run",
-        "neither a script, nor a module, nor a command is named",
+        "pass a script, a module or a command",
         hint=f"For example\n    tpuctl {command} train.py -- --steps 1000\n"
         f"    tpuctl {command} -m package.train"
         + ("\n    tpuctl run -- ./train.sh --steps 1000" if command == "run" else ""),

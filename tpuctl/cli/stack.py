@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(context: typer.Context) -> None:
-    """Show what `up` would create, change or leave, why, what it costs and the quota it needs.
+    """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
     Example: tpuctl plan
     """
@@ -43,7 +43,7 @@ def plan(context: typer.Context) -> None:
 
 
 def up(context: typer.Context) -> None:
-    """Bring the stack up. Safe to interrupt and to repeat.
+    """Create or update the stack. Safe to interrupt and repeat.
 
     Example: tpuctl up --yes
     """
@@ -67,7 +67,7 @@ def up(context: typer.Context) -> None:
 
 
 def confirm_up(state: State, prepared: Prepared) -> None:
-    """Show what would be made and ask, unless --yes. Raises where the answer is no."""
+    """Show the plan and ask, unless --yes. Raises if the user declines."""
     from tpuctl.view.cost import cost_sentence
 
     if state.yes:
@@ -83,16 +83,17 @@ def status(
     stack: StackName = "",
     project: ProjectId = "",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on looking, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")
     ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=1, help="Seconds between two looks of --watch.")
+        float, typer.Option("--interval", min=1, help="Seconds between refreshes with --watch.")
     ] = 5.0,
 ) -> None:
-    """Show what exists of the stack and how its jobs fare: state, progress, cost so far.
+    """Show the stack's resources and jobs: state, progress, cost so far.
 
-    Needs no stack file. With --watch a table is kept up to date, on a terminal; else there is a
-    line for each look, of JSON with --json. Ctrl-C ends it, with exit code 0.
+    With --stack and --project, no stack file is needed. With --watch, a terminal shows a table
+    that refreshes in place; otherwise each refresh prints a line (JSON with --json). Press Ctrl-C
+    to stop, with exit code 0.
 
     Example: tpuctl status --watch
     """
@@ -112,7 +113,7 @@ def status(
     if stack and not moment.status.inventory:
         state.view.on(
             Note(
-                f"Should there be something? See what stacks {project} has:\n"
+                f"Nothing found. To list all stacks in project {project}:\n"
                 f"    {state.cloud_prefix} orphans --all --project {shlex.quote(project)}"
             )
         )
@@ -133,7 +134,7 @@ def status(
 
 
 def _job_command(state: State, moment: Snapshot) -> str:
-    """What can be typed about the job that runs, else to run one."""
+    """A command for the running job, or to run one."""
     from tpuctl.flows.init import guess_script
 
     running = [job.record.id for job in moment.jobs if job.status.exit_code is None]
@@ -145,12 +146,12 @@ def _job_command(state: State, moment: Snapshot) -> str:
 def down(
     context: typer.Context,
     delete_bucket: Annotated[
-        bool, typer.Option("--delete-bucket", help="Delete the bucket too, with all in it.")
+        bool, typer.Option("--delete-bucket", help="Also delete the bucket and everything in it.")
     ] = False,
     stack: StackName = "",
     project: ProjectId = "",
 ) -> int:
-    """Take the stack away and prove what is left. Exit code 1 if something still costs money.
+    """Delete the stack and verify what is left. Exits with 1 if billable resources remain.
 
     Example: tpuctl down --yes
     """
@@ -166,7 +167,7 @@ def down(
         state.view.close()
         if not state.json:
             show_plan(teardown.plan)
-        state.confirm("Take this away?", default=not delete_bucket)
+        state.confirm("Delete these resources?", default=not delete_bucket)
 
     done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 
@@ -175,16 +176,16 @@ def down(
         if done.leaks:
             charged = on_google("Still charged", is_free=state.is_free)
             print(f"{charged}: {', '.join(leak.address for leak in done.leaks)}.")
-            print(f"To try again:\n    {state.command_prefix} down{_stack_options(stack, project)}")
+            print(f"To retry:\n    {state.command_prefix} down{_stack_options(stack, project)}")
         else:
             kept_items = [
                 item.address for item in done.remaining if item.state == "kept" and item.is_billable
             ]
-            rest = f" but {', '.join(kept_items)}, asked to stay" if kept_items else ""
-            print(f"\nNothing that costs money is left{rest}.")
+            rest = f" except {', '.join(kept_items)}, kept as requested" if kept_items else ""
+            print(f"\nNo billable resources are left{rest}.")
             options = _stack_options(stack, project)
             if any(address.startswith("bucket/") for address in kept_items):
-                print("To delete the bucket too, with all that is in it:")
+                print("To delete the bucket and everything in it:")
                 print(f"    {state.command_prefix} down --delete-bucket{options}")
             if not options:
                 print(f"To bring the stack up again:\n    {state.command_prefix} up")
@@ -196,13 +197,13 @@ def down(
 def orphans(
     context: typer.Context,
     project: Annotated[
-        str, typer.Option("--project", help="The project to look through; else the stack file's.")
+        str, typer.Option("--project", help="Project to search (default: the stack file's).")
     ] = "",
-    everything: Annotated[bool, typer.Option("--all", help="List what is in use too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list resources in use.")] = False,
 ) -> int:
-    """Look through a project, in every zone, for what stacks left behind.
+    """Find resources that stacks left behind in a project, in all zones.
 
-    Exit code 1 if something of it costs money.
+    Exits with 1 if any of them is billable.
 
     Example: tpuctl orphans --project my-project
     """
@@ -212,7 +213,7 @@ def orphans(
     if project:
         _refuse_stack_file(context, "--project")
     else:
-        _require_stack_file(state, "the project itself with --project")
+        _require_stack_file(state, "the project with --project")
     tpuctl = state.tpuctl(project=project)
     project_orphans = Orphans.of(tpuctl.project, state.wait_for(tpuctl.orphans()))
 
@@ -228,10 +229,10 @@ def orphans(
 
 
 def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
-    """The stack of these names, of which both or none are given, else the stack file's."""
+    """A client for the named stack, or for the stack file's. Both names or neither are required."""
     state: State = context.obj
     if not stack and not project:
-        _require_stack_file(state, "the stack itself with --stack and --project")
+        _require_stack_file(state, "the stack with --stack and --project")
         tpuctl = state.tpuctl()
         _require_readable(tpuctl)
         return tpuctl
@@ -240,8 +241,8 @@ def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
 
         missing = "--project" if stack else "--stack"
         raise Usage(
-            "Option missing",
-            "a stack is named by both --stack and --project",
+            "Missing option",
+            "--stack and --project must be used together",
             hint=f"For example\n    tpuctl {state.command} --stack bert --project my-project",
             where=missing,
         )
@@ -250,19 +251,19 @@ def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
 
 
 def _require_stack_file(state: State, instead: str) -> None:
-    # What is wrong with one that exists is reported when it is read.
+    # Errors in an existing file are reported when it is read.
     if not os.path.lexists(state.stack_file):
         from tpuctl.errors import Usage
 
         raise Usage(
-            "No stack file",
+            "Stack file not found",
             f"{state.stack_file} does not exist",
-            hint=f"Go to its folder, name it with --stack-file, or name {instead}.",
+            hint=f"Change to its folder, pass --stack-file, or name {instead}.",
         )
 
 
 def _require_readable(tpuctl: Tpuctl) -> None:
-    """Raise InvalidStack, with how to do without such a file."""
+    """Raise InvalidStack, with the alternative to a stack file in its hint."""
     from dataclasses import replace
 
     from tpuctl.errors import InvalidStack
@@ -282,14 +283,14 @@ def _refuse_stack_file(context: typer.Context, others: str) -> None:
 
         raise Usage(
             "Conflicting options",
-            f"{others} stand in for a stack file",
-            hint="Leave --stack-file out, or the others.",
+            f"{others} replace the stack file",
+            hint=f"Remove --stack-file, or {others}.",
             where="--stack-file",
         )
 
 
 def _stack_options(stack: str, project: str) -> str:
-    """What a command needs to speak of the same stack without its file."""
+    """The options that name the same stack without its file."""
     if not stack:
         return ""
     return f" --stack {shlex.quote(stack)} --project {shlex.quote(project)}"

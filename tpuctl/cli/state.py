@@ -1,4 +1,4 @@
-"""What the global options say, handed to every command; questions, and how they end."""
+"""The state of one invocation: global options, the view, clients and confirmations."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 __all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
 
 T = TypeVar("T")
-REPEAT = "Repeat the command to go on where it stopped."
+REPEAT = "Repeat the command to continue where it stopped."
 AFTER_INTERRUPT = {
     "up": (
-        "the cloud goes on with what it was asked for, and charges for what it makes; a request "
-        "in a queue goes on waiting",
-        f"{REPEAT} Or take it all away with\n    tpuctl down",
+        "operations in progress continue in the cloud and are charged; queued resource requests "
+        "stay in the queue",
+        f"{REPEAT} Or delete everything:\n    tpuctl down",
     ),
     "down": (
-        "the cloud goes on with what it was asked for; the rest is still there and charged",
+        "operations in progress continue in the cloud; all other resources remain and are charged",
         REPEAT,
     ),
-    "run": ("no job was left running", "To be sure, see\n    tpuctl jobs"),
-    "cp": ("files that were whole are in their places, others are not", "Repeat the command."),
-    "wait": ("the job goes on", "Wait again with\n    tpuctl wait"),
-    "stop": ("the job may be going on", REPEAT),
+    "run": ("no job was left running", "To verify:\n    tpuctl jobs"),
+    "cp": ("complete files were copied, others were not", "Repeat the command."),
+    "wait": ("the job is still running", "To wait again:\n    tpuctl wait"),
+    "stop": ("the job may still be running", REPEAT),
 }
-# A command in a hint that speaks to the stack's cloud, which the others do not.
+# A command in a hint that depends on the stack's cloud.
 COMMAND = re.compile(r"(?m)^(\s+)tpuctl (?!--|local\b|types\b|zones\b|runtimes\b|prices\b)")
 
 
@@ -52,7 +52,7 @@ class CloudName(StrEnum):
 
 @dataclass
 class State:
-    """What the global options say, and the answer of the command that ran."""
+    """Global options, and the result of the command that ran."""
 
     command: str = ""
     stack_file: Path = Path("tpuctl.yaml")
@@ -64,8 +64,8 @@ class State:
     no_color: bool = False
     yes: bool = False
     data: Any = None
-    clients: list[Tpuctl] = field(default_factory=list, repr=False)  # the stacks it spoke of
-    after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, where that is not the command's
+    clients: list[Tpuctl] = field(default_factory=list, repr=False)  # of the stacks it used
+    after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, if not the default
     _view: View | None = field(default=None, repr=False)
 
     @property
@@ -80,17 +80,17 @@ class State:
 
     @property
     def is_free(self) -> bool:
-        """Whether the cloud in use charges nothing: prices are what Google would charge."""
+        """Whether the cloud in use is free; prices are then what Google would charge."""
         return self.cloud is CloudName.local
 
     def close_view(self) -> None:
-        """Close the view if there is one: help needs none, and is quicker without."""
+        """Close the view if there is one."""
         if self._view is not None:
             self._view.close()
 
     @property
     def command_prefix(self) -> str:
-        """How the user would start another command that speaks to the same cloud and stack."""
+        """What starts another command for the same cloud and stack."""
         parts = [self.cloud_prefix]
         if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
             parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
@@ -98,12 +98,12 @@ class State:
 
     @property
     def cloud_prefix(self) -> str:
-        """Like `typed`, of any stack of the same cloud."""
-        is_told = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
-        return "tpuctl --cloud local" if is_told else "tpuctl"
+        """What starts another command for the same cloud."""
+        needs_option = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
+        return "tpuctl --cloud local" if needs_option else "tpuctl"
 
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
-        """With the commands in its hint as the user would have to type them."""
+        """The diagnostic with the commands in its hint completed for this cloud and stack."""
         return replace(diagnostic, hint=self._add_command_prefix(diagnostic.hint))
 
     def _add_command_prefix(self, text: str) -> str:
@@ -122,7 +122,7 @@ class State:
         self.view.on(event)
 
     def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
-        """The stack that the options name, else these two, with events going to the view."""
+        """A client for the stack file's stack or the named one; its events go to the view."""
         from tpuctl.api.interface import Tpuctl
 
         made = Tpuctl(
@@ -134,20 +134,19 @@ class State:
         )
         made.may_install = self.asks_permission
         self.clients.append(made)
-        made.names_workers = not (self.json and self.events)  # events say it themselves
+        made.names_workers = not (self.json and self.events)  # events name the worker
         return made
 
     @property
     def stacks(self) -> Iterator[tuple[str, str, str]]:
-        """Cloud, project and name of the stacks it spoke of: known only once something needed
-        them."""
+        """Cloud, project and name of the stacks in use, as far as they were loaded."""
         for client in self.clients:
             stack = vars(client).get("stack")
             if stack is not None:
                 yield str(client.cloud_name), str(stack.project), str(stack.name)
 
     def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
-        """The result: kept for the envelope, or shown on stdout."""
+        """Set the result: kept for the envelope, or shown on stdout."""
         self.data = data
         self.close_view()
         if not self.json and show is not None:
@@ -163,30 +162,30 @@ class State:
         return asyncio.run(main())
 
     def confirm(self, question: str, *, default: bool = True) -> None:
-        """Ask, unless --yes. Raises Usage where nobody can answer, Declined on a no."""
+        """Ask, unless --yes. Raises Usage without a terminal, Declined if the user declines."""
         if self.yes:
             return
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Usage(
                 "Not confirmed",
-                f"{question} Nobody can be asked without a terminal",
-                hint="Say yes beforehand with --yes.",
+                f"{question} Confirmation requires a terminal",
+                hint="Pass --yes to confirm.",
                 where="--yes",
             )
         self.view.close()
-        # Inside a flow asyncio keeps Ctrl-C for the next await: the question would not hear it.
+        # Inside a flow, asyncio defers Ctrl-C to the next await; the prompt needs it immediately.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             if not typer.confirm(question, default=default, err=True):
                 raise Declined
         except typer.Abort:
-            typer.echo(err=True)  # ^C stands on the question's line
+            typer.echo(err=True)  # ^C was echoed on the prompt's line
             raise Declined from None
         finally:
             signal.signal(signal.SIGINT, before)
 
     def asks_permission(self, question: str) -> bool:
-        """Ask, unless --yes; False where the answer is no or there is no terminal."""
+        """Ask, unless --yes; False if the user declines or there is no terminal."""
         try:
             self.confirm(question)
         except (Declined, Usage):
@@ -195,8 +194,8 @@ class State:
 
 
 class Declined(Exception):
-    """The answer to a question was no."""
+    """The user declined a confirmation."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C, past typer, which would end the program without a word."""
+    """Ctrl-C; Typer would exit silently on KeyboardInterrupt."""

@@ -1,4 +1,4 @@
-"""A stack seen once, or watched until Ctrl-C."""
+"""Show a stack's status once, or watch it until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: boo
 def watch_status(
     state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]
 ) -> None:
-    """Show one moment after the other; in JSON a line for each, whether events were asked for
-    or not, and the last one in the envelope."""
+    """Show each snapshot; with --json one line each, even without --events, and the last one in
+    the envelope."""
     from tpuctl.flows.signals import until_interrupted
     from tpuctl.model.events import StatusUpdate
 

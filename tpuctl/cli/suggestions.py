@@ -1,4 +1,4 @@
-"""What was typed and is not known (a command, option, name), refused with the nearest match."""
+"""Errors for unknown commands, options and names, with suggestions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_type(name: str) -> None:
 
 
 def require_types(text: str) -> tuple[str, ...] | None:
-    """The types that `v3-8`, `v5e`, `v6e-*` or several with commas name; None for no text."""
+    """The types that `v3-8`, `v5e`, `v6e-*` or a comma-separated list name; None if empty."""
     from tpuctl.catalog import accelerator_types, generations, matching
 
     types = accelerator_types()
@@ -53,18 +53,18 @@ def require_generations(text: str) -> tuple[str, ...] | None:
 
 
 def require_zones(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
-    """Those of the known zones that the text names; None for no text."""
+    """The known zones that the text names; None if empty."""
     from tpuctl.catalog import region_of
 
     for word in _words(text):
         if any(region_of(zone) == word for zone in known_zones):
-            hint = f"Give a zone of it, or the region:\n    --region {word}"
+            hint = f"Pass a zone, or the region:\n    --region {word}"
             raise _unknown_error("zone", f"{word} is a region", hint)
     return _match_all(text, "zone", "no TPU is offered in {}", known_zones, "tpuctl zones")
 
 
 def require_regions(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
-    """The regions of known zones that the text names; None for no text."""
+    """The regions of known zones that the text names; None if empty."""
     from tpuctl.catalog import region_of
 
     names = sorted({region_of(zone) for zone in known_zones})
@@ -98,7 +98,7 @@ def _unknown_type(name: str) -> Exception:
     if name.startswith("v5e-") and (renamed := f"v5litepod-{name[4:]}") in types:
         return _unknown_error("TPU type", f"there is no type {name}", f"Did you mean {renamed}?")
     if "-" not in name:  # meant as a generation
-        hint = f"There are {', '.join(generations())}, and types of them:\n    tpuctl types"
+        hint = f"Generations: {', '.join(generations())}. To list all types:\n    tpuctl types"
         return _unknown_error("TPU type", f"there is no type or generation {name}", hint)
     return _unknown("TPU type", f"there is no type {name}", name, types, "tpuctl types")
 
@@ -112,7 +112,7 @@ def _unknown(
     like = nearest(name, names)
     if like:
         return _unknown_error(noun, detail, f"Did you mean {', '.join(like)}?")
-    hint = f"All of them:\n    {command}" if command else f"There are {', '.join(names)}."
+    hint = f"To list all:\n    {command}" if command else f"Valid values: {', '.join(names)}."
     return _unknown_error(noun, detail, hint)
 
 
@@ -123,19 +123,19 @@ def _unknown_error(noun: str, detail: str, hint: str) -> Exception:
 
 
 def usage_diagnostic(error: Any) -> Diagnostic:
-    """A parser's complaint in our words, with the nearest command, option or value."""
+    """A parser error as a diagnostic, with the nearest command, option or value."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpuctl"
     detail, suggestion = _describe(error, context, path)
     hint = f"Did you mean\n    {suggestion}\n" if suggestion else ""
-    hint += f"See how it is used:\n    {path} --help"
+    hint += f"For help:\n    {path} --help"
     if path == "tpuctl run":
-        hint = f"What is the script's own goes after --\n    tpuctl run SCRIPT -- ARGUMENTS\n{hint}"
-    return Diagnostic("Wrong usage", detail, hint)
+        hint = f"Put the script's arguments after --\n    tpuctl run SCRIPT -- ARGUMENTS\n{hint}"
+    return Diagnostic("Invalid usage", detail, hint)
 
 
 def _describe(error: Any, context: Any, path: str) -> tuple[str, str]:
-    """What is wrong, and how it was probably meant, if anybody can tell."""
+    """What is wrong, and the suggested command if there is one."""
     message = error.format_message().replace("Value error, ", "")
     option = getattr(error, "option_name", None)
     if option is not None and hasattr(error, "possibilities"):
@@ -151,7 +151,7 @@ def _describe(error: Any, context: Any, path: str) -> tuple[str, str]:
     if parameter is not None and choices and invalid_value:
         name = parameter.opts[0]
         like = _nearest(invalid_value[1], choices)
-        detail = f"{name} cannot be {invalid_value[1]}: it is {' or '.join(choices)}"
+        detail = f"{name} cannot be {invalid_value[1]}: choose {' or '.join(choices)}"
         return detail, f"{path} {name} {like}" if like else ""
     return message, ""
 

@@ -1,4 +1,4 @@
-"""The command `help`: the help of any other, and of what all of them share."""
+"""The `help` command: help for any command, and for the global options."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _complete_topics(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """What Tab offers: after a group's name its commands, else all commands."""
+    """Completions: a group's commands after its name, otherwise all commands."""
     words = list(ctx.params.get("words") or ())
     if not words:
         return [(name, entry.summary) for name, entry in COMMANDS.items()] + [
-            (OPTIONS, "the options of every command")
+            (OPTIONS, "global options")
         ]
     root = ctx.find_root()
     found: Any = root.command.get_command(root, words[0])  # type: ignore[attr-defined]
@@ -36,12 +36,12 @@ def show_help(
         list[str] | None,
         typer.Argument(
             metavar="[COMMAND]...",
-            help="A command, such as run or local fault add; or: options.",
+            help="Command, such as run or local fault add; or options.",
             autocompletion=_complete_topics,
         ),
     ] = None,
 ) -> None:
-    """Show how a command is used, as its --help does; or what the options of all commands mean.
+    """Show help for a command, like its --help, or for the global options.
 
     Example: tpuctl help run
     """
@@ -71,7 +71,7 @@ def _help_page(root: Any, words: list[str]) -> str:
                 f"there is no command {' '.join(words[: at + 1])}",
                 hint=f"Did you mean\n    {typed} {suggestion}"
                 if suggestion
-                else f"All of them:\n    {typed}",
+                else f"To list all commands:\n    {typed}",
             )
         here = typer.Context(subcommand, info_name=word, parent=here)
         command = subcommand

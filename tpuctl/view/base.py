@@ -1,4 +1,4 @@
-"""What every view can do, and the words they share."""
+"""The interface of all views, and shared wording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 
 __all__ = ["DUMB_TERMINALS", "View", "indent", "outcome_word", "port_sentence", "progress_word"]
 
-DUMB_TERMINALS = ("dumb", "unknown")  # values of TERM: lines can be written, and nothing moved
+DUMB_TERMINALS = ("dumb", "unknown")  # values of TERM without cursor movement
 PAST_TENSE = {
     "check": "checked",
     "compile": "compiled",
@@ -30,40 +30,40 @@ PAST_TENSE = {
 
 
 class View(Protocol):
-    """Listens to events and tells them on stderr; log bytes go to stdout as they are."""
+    """Shows events on stderr; log bytes go to stdout unchanged."""
 
     def on(self, event: Event) -> None: ...
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
-        """Tell what went wrong."""
+        """Show errors."""
         ...
 
     def name_workers(self, workers: Sequence[int]) -> None:
-        """From now on say which worker wrote what, where that is not told anyhow."""
+        """From now on, prefix output with the worker."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was found."""
+        """Restore the terminal."""
         ...
 
 
 def outcome_word(event: StepFinished, action: str) -> str:
-    """How a finished step is told: "created", "failed"…"""
+    """The word for a finished step: "created", "failed"…"""
     if event.outcome is Outcome.DONE:
         return PAST_TENSE.get(action, action or "done")
     return str(event.outcome.value)
 
 
 def progress_word(action: str) -> str:
-    """What a step is said to be at: "creating", "sending"…"""
+    """The word for a running step: "creating", "sending"…"""
     if action in ("run",):
         return "running"
-    return f"{action.removesuffix('e')}ing" if action else "under way"
+    return f"{action.removesuffix('e')}ing" if action else "in progress"
 
 
 def port_sentence(event: PortForwarded) -> str:
-    """The address to open, first on its line so that it can be taken from there."""
-    return f"{event.url}  is port {event.port} of worker {event.worker}"
+    """A line with the URL first, so that scripts can parse it."""
+    return f"{event.url}  forwards to port {event.port} of worker {event.worker}"
 
 
 def indent(text: str, by: str = "    ") -> str:

@@ -1,4 +1,4 @@
-"""How a compilation for the TPU looks."""
+"""The report of a compilation for the TPU, as text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 __all__ = ["report_lines"]
 
-MAX_MESSAGE_LINES = 12  # lines of a compiler that talks on
+MAX_MESSAGE_LINES = 12  # of the compiler's message
 MAX_LINE_LENGTH = 300
 VERDICTS = {
-    "script": "the step failed as TensorFlow traced it",
-    "compiler": "the TPU's compiler refuses the step",
-    "tpuctl": "tpuctl cannot hand the step to the compiler, though a TPU may run it",
+    "script": "the step failed while TensorFlow traced it",
+    "compiler": "the TPU compiler rejects the step",
+    "tpuctl": "tpuctl cannot compile the step, but a TPU may run it",
 }
 
 
 def report_lines(report: CompileReport) -> list[str]:
-    """The report: what it is of, what is said of its batch, what is not in it."""
+    """The report: the step, its batch size and memory, and what is not included."""
     return list(_lines(report))
 
 
@@ -39,16 +39,16 @@ def _lines(report: CompileReport) -> Iterator[str]:
         yield f"  largest   {_largest(report)}"
     if report.dynamic_dimensions:
         yield (
-            f"  cost      {report.dynamic_dimensions} dimensions have a bound instead of a size: "
-            "slower, and more memory"
+            f"  cost      {report.dynamic_dimensions} dimensions are dynamic (bounded): "
+            "slower, and uses more memory"
         )
     yield f"  with      TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
     for note in report.notes:
         yield f"  note      {note}"
     if report.requested is not None and report.replicas > 1:
         yield (
-            f"  not in it the sum of gradients over {report.replicas} replicas: leave some hundred "
-            "megabytes"
+            f"  excluded  the sum of gradients over {report.replicas} replicas: leave a few "
+            "hundred megabytes"
         )
 
 
@@ -57,13 +57,15 @@ def _verdict(report: CompileReport) -> str:
         return VERDICTS[report.refusal.origin]
     assert report.requested is not None
     if report.requested.sizes is None:
-        return "not one example fits" if report.largest_batch == 0 else "the batch does not fit"
-    return "it compiles, and the batch fits"
+        return (
+            "not even one example fits" if report.largest_batch == 0 else "the batch does not fit"
+        )
+    return "it compiles and the batch fits"
 
 
 def _refusal_lines(refusal: Refusal) -> Iterator[str]:
     lines = [line[:MAX_LINE_LENGTH] for line in refusal.message.strip().splitlines()]
-    yield f"  refused   {lines[0]}"
+    yield f"  rejected  {lines[0]}"
     for line in lines[1:MAX_MESSAGE_LINES]:
         yield f"            {line}"
     if not refusal.obstacles and refusal.where is not None:

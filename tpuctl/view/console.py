@@ -1,4 +1,4 @@
-"""A terminal: what is done is a tree that lives below what stays, and stays when it has ended."""
+"""The view on a terminal: a live progress tree below permanent lines."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tpuctl.view.progress_tree import ProgressTree, Terminal
 __all__ = ["Console"]
 
 LOG = "job/log"  # the phase of a run in which the job's log is shown
-# Colors that can be read on dark and on light; the words beside them say the same.
+# Readable on dark and light backgrounds; the words carry the same meaning.
 ERROR, WARNING = "bold red", "bold magenta"
 
 
 class Console:
-    """On stderr; while a job's log streams to the same terminal nothing moves."""
+    """Shows progress on stderr; static while a job's log streams to the same terminal."""
 
     def __init__(self, *, no_color: bool = False) -> None:
-        # None keeps rich's own look at NO_COLOR.
+        # None: rich checks NO_COLOR.
         self.rich = RichConsole(stderr=True, no_color=no_color or None, highlight=False)
         self._state = ProgressState()
         self._tree = ProgressTree(self._state)
@@ -65,9 +65,7 @@ class Console:
                     self._stop_live()
                 self._show_step(event)
             case StepFinished(address, Outcome.INTERRUPTED) if address == LOG:
-                self._update_state(
-                    lambda: self._state.drop(LOG)
-                )  # it was told how to come back to it
+                self._update_state(lambda: self._state.drop(LOG))  # a note says how to reattach
             case StepStarted() | StepProgress() | StepFinished():
                 self._show_step(event)
 
@@ -96,7 +94,7 @@ class Console:
             self._region = LiveRegion(self.rich, self._draw)
 
     def _update_state(self, change: Callable[[], None]) -> None:
-        """Change the story while nobody draws it."""
+        """Change the state under the drawing lock."""
         if self._region is None:
             change()
         else:
@@ -124,7 +122,7 @@ class Console:
         return "-" if "utf" not in self.rich.encoding.lower() else "─"
 
     def _stop_live(self) -> None:
-        """Let what has ended stay as lines, and nothing move."""
+        """Stop the live region and print ended rows permanently."""
         if self._region is not None:
             self._region.stop()
             self._region = None
@@ -135,7 +133,7 @@ class Console:
                 self.rich.print(line, soft_wrap=True)
 
     def _print_lines(self, *texts: Text) -> None:
-        """Lines that stay, above what moves."""
+        """Print permanent lines above the live region."""
 
         def write() -> None:
             self._start_line()

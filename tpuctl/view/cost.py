@@ -1,7 +1,7 @@
-"""What a stack costs, on stdout and in JSON.
+"""Costs of a stack, on stdout and in JSON.
 
-Amounts are Google's. Where the cloud in use is free (`is_free`), as the local one is, the texts say
-so; in JSON they are the same.
+Amounts are Google's prices. If the cloud in use is free (`is_free`), as the local cloud is, the
+texts say so; in JSON they are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "cost_data", "cost_sentence", "on_google", "print_cost", "run_cost"]
 
-HOURLY = "an hour"
+HOURLY = "per hour"
 FREE = "The local cloud is free."
 
 
@@ -29,7 +29,7 @@ def on_google(text: str, *, is_free: bool) -> str:
 def cost_sentence(cost: Cost, *, is_free: bool) -> str:
     """`This stack costs $8.87/h, prices of mid-2026.`"""
     if cost.per_hour is None:
-        sentence = "No price is known for this stack."
+        sentence = "The price of this stack is unknown."
     else:
         sentence = f"This stack costs {cost.amount}, prices of {cost.read}."
     if is_free:
@@ -48,20 +48,20 @@ def run_cost(report: RunReport) -> str:
 def print_cost(
     cost: Cost, elsewhere: Mapping[str, tuple[Cost, str]] | None = None, *, is_free: bool = False
 ) -> None:
-    """A table: a line for each thing that is charged, then the sum and the date of the prices.
+    """Print a table: a line for each charged item, then the total and the date of the prices.
 
-    `elsewhere` adds a line for each zone that may come instead, with the sum and a remark.
+    `elsewhere` adds a line for each fallback zone, with its total and a remark.
     """
     rows = [(line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines]
     dated = f"prices of {cost.read}" if cost.read else ""
-    rows.append(("in all", cost.amount.removesuffix("/h"), dated))
+    rows.append(("total", cost.amount.removesuffix("/h"), dated))
     for zone, (other, remark) in (elsewhere or {}).items():
         rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
     print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))
 
 
 def cost_data(cost: Cost) -> dict[str, Any]:
-    """US dollars; `null` where no price is known, and `complete` false then."""
+    """US dollars; null and `complete` false if a price is unknown."""
     return {
         "currency": "USD",
         "per_hour": _rounded(cost.per_hour),

@@ -1,4 +1,4 @@
-"""What `doctor` found: a line for each check as it is known, and what to do in the end."""
+"""The findings of `doctor`: a line for each check, and a summary."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def _print(console: Console, text: Text) -> None:
 
 
 def summary(diagnosis: Diagnosis) -> str:
-    """All findings in a sentence."""
+    """The summary of all findings."""
     problems = len(diagnosis.problems)
     unasked = sum(finding.state is CheckState.UNASKED for finding in diagnosis.findings)
-    rest = f" {unasked} not asked." if unasked else ""
+    rest = f" {unasked} not checked." if unasked else ""
     if not problems:
         warnings = sum(finding.state is CheckState.WARNING for finding in diagnosis.findings)
         suffix = f", with {_counted(warnings, 'warning')}" if warnings else ""
-        return f"Nothing is in the way{suffix}.{rest}"
+        return f"No problems found{suffix}.{rest}"
     return f"{_counted(problems, 'problem')}.{rest}"
 
 
@@ -122,8 +122,8 @@ def role_data(role: CustomRole) -> dict[str, Any]:
 def role_text(role: CustomRole) -> str:
     """YAML for `gcloud iam roles create --file`, with what each group is for."""
     lines = [
-        "# A custom role for a principal that does up, run, status and down on one stack, and",
-        "# nothing else. Making the project itself is apart. To use it:",
+        "# A custom role for a principal that runs up, run, status and down on one stack only.",
+        "# It does not include creating the project. To use it:",
         "#",
     ]
     for grant in role.grants:
@@ -138,8 +138,6 @@ def role_text(role: CustomRole) -> str:
         only = f"; only for {group.path}" if group.path else ""
         lines.append(f"# {group.purpose}{only}")
         lines += [f"- {name}" for name in group.permissions]
-    lines.append(
-        "# what only tells more, of quota and of organization policies: nothing fails without"
-    )
+    lines.append("# Optional, for quota and organization policies: nothing fails without these:")
     lines += [f"# - {name}" for name in role.optional_permissions]
     return "\n".join(lines)

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 __all__ = ["explanation_data", "message_data", "show_explanation", "show_message"]
 
 KINDS = {
-    "preemption": "Google took its machines away",
-    "infrastructure": "a machine or a service of Google",
+    "preemption": "Google preempted its machines",
+    "infrastructure": "a Google machine or service",
     "failure": "the job itself",
     "ended": "on purpose",
 }
 FAULTS = {
-    "infrastructure": "it is tried again within job.retries.infrastructure",
-    "failure": "it is tried again within job.retries.failure alone: the job itself failed",
+    "infrastructure": "retried up to job.retries.infrastructure times",
+    "failure": "retried up to job.retries.failure times: the job itself failed",
 }
 STATES = {
-    "submitted": "was submitted, and no worker has said a word yet",
+    "submitted": "was submitted; no worker has reported yet",
     "preparing": "is being prepared on its workers",
-    "running": "still runs",
+    "running": "is running",
     "succeeded": "succeeded",
     "failed": "failed",
     "stopped": "was stopped",
@@ -103,7 +103,7 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
             if each.verdict.detail:
                 print(f"        {each.verdict.detail}")
     if explanation.is_unqueried:
-        print("\nThe cloud did not say what became of the machines: this is from the bucket alone.")
+        print("\nThe state of the machines is unknown; this is based on the bucket only.")
 
 
 def _state(explanation: Explanation) -> str:

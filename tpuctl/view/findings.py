@@ -1,4 +1,4 @@
-"""What the check found, as a linter tells it."""
+"""Findings of the check, in the style of a linter."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TextOutput:
 
 
 def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") -> Iterator[str]:
-    """All of it. `what` says for what was checked, `fix` is the command that makes rewrites.
+    """The whole report. `target` is what was checked for, `fix` the command that applies fixes.
 
     On a terminal each finding comes with its line of the source.
     """
@@ -57,7 +57,7 @@ def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") 
 
 def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterator[str]:
     files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
-    silenced = f", {report.silenced} silenced" if report.silenced else ""
+    silenced = f", {report.silenced} suppressed" if report.silenced else ""
     text = f"{count_text(report) or 'Nothing found'} in {files}{silenced}, checked for {target}."
     yield _wrap(text, paper, 0, indent="")
     fixable = sum(bool(finding.edits) for finding in report.findings)

@@ -51,7 +51,7 @@ def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> Non
     `left` are the budgets of job.retries: of preemption, infrastructure and failure.
     """
     if not jobs:
-        print(f"No job yet. Submit one with\n    {command_prefix} run SCRIPT")
+        print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
         return
     print_table(
         ("job", "script", "state", "exit", "attempt", "left", "submitted (UTC)"),

@@ -73,7 +73,7 @@ def _quiet_text(job: JobSnapshot, now: datetime) -> Iterator[str]:
     if job.status.state == "running" and job.logged is not None:
         seconds = (now - job.logged).total_seconds()
         if seconds >= MIN_QUIET_SECONDS:
-            yield f"nothing logged for {format_duration(seconds)}"
+            yield f"no log output for {format_duration(seconds)}"
 
 
 def _worker_states(job: JobSnapshot) -> str:
@@ -81,9 +81,7 @@ def _worker_states(job: JobSnapshot) -> str:
     by_state: dict[str, list[int]] = {}
     for number in job.record.workers:
         worker = job.workers.get(number)
-        by_state.setdefault(worker.state if worker is not None else "not heard of", []).append(
-            number
-        )
+        by_state.setdefault(worker.state if worker is not None else "unknown", []).append(number)
     parts = (f"{_ranges(numbers)} {state}" for state, numbers in by_state.items())
     return f"workers {', '.join(parts)}"
 

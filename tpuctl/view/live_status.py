@@ -66,7 +66,7 @@ class LiveStatus:
 
     def _draw(self, width: int, height: int) -> list[Text]:
         if self._snapshot is None:
-            return [Text("Looking…", style="dim")]
+            return [Text("Loading…", style="dim")]
         footer = self._footer(self._snapshot, width)
         lines = self._lines(self._snapshot, width, most=max(1, height - 1 - len(footer)))
         return [*lines, *footer]
@@ -91,9 +91,9 @@ class LiveStatus:
         parts: list[Text] = [Text()]
         if moment.problem is not None:
             text = f"{moment.problem.summary}: {moment.problem.detail}"
-            text = f"{text}\nTrying again; above is what was seen last."
+            text = f"{text}\nRetrying; the last known state is shown above."
             parts += self._rendered(Text(text, style="bold"), width)
-        when = f"{_time(moment.at)}, every {self._seconds:g} s; Ctrl-C ends it."
+        when = f"{_time(moment.at)}, every {self._seconds:g} s; press Ctrl-C to stop."
         return [*parts, *self._rendered(Text(when, style="dim"), width)]
 
     def _rendered(self, renderable: RenderableType, width: int) -> list[Text]:

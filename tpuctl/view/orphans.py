@@ -19,7 +19,7 @@ __all__ = ["Orphans", "orphans_data", "show_orphans"]
 
 IN_USE = "in use"
 KEPT = "kept on purpose"
-NUMBERS = ("age", "an hour")
+NUMBERS = ("age", "per hour")
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def show_orphans(
         print(f"stack {group.stack}")
         print_table(("resource", *NUMBERS, "why"), map(_cells, rows), numbers=NUMBERS)
         if group.left and group.is_in_use:
-            print(f"To remove what is left and keep the rest, with its stack file:\n    {up}")
+            print(f"To delete the leftovers and keep the rest, with its stack file:\n    {up}")
         elif group.left or everything:
-            heading = "To take it all away" if group.is_in_use else "To remove it"
+            heading = "To delete the whole stack" if group.is_in_use else "To delete it"
             print(f"{heading}:\n    {command(group.stack)}")
         print()
     print(_summary(groups, orphans, is_free))
@@ -110,22 +110,22 @@ def show_orphans(
     if buckets and not everything:
         many = "bucket is" if buckets == 1 else "buckets are"
         charged = on_google("charged", is_free=is_free)
-        print(f"{buckets} {many} kept on purpose, and {charged}; --all lists them.")
+        print(f"{buckets} {many} kept on purpose and {charged}; use --all to list them.")
 
 
 def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
     with_left = [group for group in groups if group.left]
     if not with_left:
-        return f"Nothing is left behind in project {orphans.project}."
+        return f"No leftover resources in project {orphans.project}."
     rows = [row for group in with_left for row in group.left]
-    many = "thing" if len(rows) == 1 else "things"
+    many = "resource" if len(rows) == 1 else "resources"
     stacks = "stack" if len(with_left) == 1 else "stacks"
-    summary = f"{len(rows)} {many} of {len(with_left)} {stacks} left behind"
+    summary = f"{len(rows)} leftover {many} of {len(with_left)} {stacks}"
     per_hour, is_complete = _hourly(rows)
     if not orphans.is_charged:
-        return f"{summary}, none of which costs money."
-    rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} an hour"
-    return f"{summary}, for {on_google(rate, is_free=is_free)}."
+        return f"{summary}, none of them billable."
+    rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} per hour"
+    return f"{summary}, costing {on_google(rate, is_free=is_free)}."
 
 
 def _groups(orphans: Orphans) -> list[_Group]:

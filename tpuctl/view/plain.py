@@ -95,7 +95,7 @@ class Plain:
         if sum(counts.values()) > 1 and not event.steps[0].address.startswith("job/"):
             stays = sum(step.action in UNCHANGED_ACTIONS for step in event.steps)
             words = [f"{count} to {action}" for action, count in counts.items()]
-            self._line(", ".join([*words, *([f"{stays} as they are"] if stays else [])]))
+            self._line(", ".join([*words, *([f"{stays} unchanged"] if stays else [])]))
 
     def _words(self, event: StepProgress) -> str:
         """What is waited for; of bytes how many, how fast, and how long it still takes."""

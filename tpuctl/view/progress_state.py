@@ -193,7 +193,7 @@ class ProgressState:
     def _waiting_text(self, row: Row) -> str:
         waiting = list(self._unfinished(row))
         if not waiting:
-            return f"to {row.action}" if row.action else "to come"
+            return f"to {row.action}" if row.action else "planned"
         running = [address for address in waiting if self._rows[address].state is RowState.RUNNING]
         first = (running or waiting)[0]
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""

@@ -36,8 +36,8 @@ STYLES = {
 MARKS = dict(zip(STYLES, "○⠿✓·✗-!", strict=True))
 PLAIN_MARKS = dict(zip(STYLES, "o>+.x-!", strict=True))
 WORDS = {
-    RowState.PLANNED: "to come",
-    RowState.RUNNING: "under way",
+    RowState.PLANNED: "planned",
+    RowState.RUNNING: "in progress",
     RowState.DONE: "done",
     RowState.UNCHANGED: "unchanged",
     RowState.SKIPPED: "skipped",
@@ -143,7 +143,7 @@ class ProgressTree:
         ended = sum(counts[state] for state in (RowState.DONE, RowState.FAILED, RowState.SKIPPED))
         ended += counts[RowState.INTERRUPTED]
         all_work = len(rows) - counts[RowState.UNCHANGED]
-        words = [f"{ended} of {all_work} done", f"{counts[RowState.RUNNING]} under way"]
+        words = [f"{ended} of {all_work} done", f"{counts[RowState.RUNNING]} in progress"]
         if counts[RowState.FAILED]:
             words.append(f"{counts[RowState.FAILED]} failed")
         words.append(clock_time(self._state.now() - self._state.started))

@@ -97,7 +97,7 @@ def rehearsal_lines(
         (finding.topic, _fact(replace(finding, hint=_with_commands(finding.hint, command))))
         for finding in rest
     ]
-    facts += [("left out", text) for text in done.left_out]
+    facts += [("skipped", text) for text in done.left_out]
     facts.append(("price", _price(target)))
     if any(run.saved for run in done.passes):
         facts.append(("output", f"{done.output} (local cloud)"))
@@ -109,7 +109,7 @@ def rehearsal_lines(
     if done.is_interrupted:
         return
     heading, name = (
-        ("Once that is mended", "rehearse") if done.judgement.has_errors else ("Next", "run")
+        ("After fixing this", "rehearse") if done.judgement.has_errors else ("Next", "run")
     )
     yield f"\n{heading}:\n{INDENT}{command(name)}"
 
@@ -156,8 +156,8 @@ def _fact_lines(name: str, text: str, paper: TextOutput) -> Iterator[str]:
 
 def _price(target: Target) -> str:
     if target.per_hour is None:
-        return "not known"
-    return f"{money(target.per_hour)} an hour, {target.price_note}"
+        return "unknown"
+    return f"{money(target.per_hour)} per hour, {target.price_note}"
 
 
 def _counted(problems: Sequence[Finding]) -> str:

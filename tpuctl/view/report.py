@@ -40,8 +40,8 @@ def page(report: RunReport) -> str:
         *_attempts(report),
         *_origin(report),
         *_log(report),
-        f"<footer>Read on {_time(report.at)}. Prices are Google's published ones for the time "
-        "each attempt ran; what machines cost before and after, and the bucket, are not in them."
+        f"<footer>Generated on {_time(report.at)}. Costs are Google's published prices for the "
+        "time each attempt ran; they exclude the bucket, and machines outside of attempts."
         "</footer></body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -111,7 +111,7 @@ def _curves(report: RunReport) -> Iterator[str]:
     yield "<h2>Curves</h2>"
     if not report.curves:
         like = '<code>{"step": 100, "loss": 2.5}</code>'
-        yield f'<p class="soft">The log has no lines like {like}.</p>'
+        yield f'<p class="soft">The log contains no lines like {like}.</p>'
         return
     yield '<div class="curves">'
     for curve in report.curves:

@@ -1,8 +1,8 @@
 """What each command's `data` is in the envelope of `--json`.
 
-The published schema is made of these. A key stays, and keeps its meaning; there may be new ones,
-which no program may take amiss. Money is in US dollars, moments are in ISO 8601, and null stands
-for what is not known or does not apply.
+The published schema is made of these. Keys keep their names and meanings; new keys may be
+added, so programs must ignore unknown ones. Money is in US dollars, timestamps are in ISO 8601, and
+null means unknown or not applicable.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Object = dict[str, Any]
 
 
 class HelpText(TypedDict):
-    """A page to read."""
+    """A page of text."""
 
     text: str
 
 
 class WrittenFiles(TypedDict):
-    """The files that were made, paths from the current folder."""
+    """The files that were written, relative to the current folder."""
 
     files: list[str]
 
 
 class CheckedStack(TypedDict):
-    """The stack file as it is understood."""
+    """The checked stack file."""
 
     stack: str
     type: str
@@ -61,7 +61,7 @@ class Rules(TypedDict):
 
 
 class Change(TypedDict):
-    """What happens, or would, to one resource."""
+    """The planned or applied change of one resource."""
 
     address: str
     action: Literal["create", "update", "replace", "delete", "nothing", "adopt"] | str
@@ -77,7 +77,7 @@ class CostLine(TypedDict):
 
 
 class Cost(TypedDict):
-    """`complete` is false where the price of something is not known."""
+    """`complete` is false if a price is unknown."""
 
     currency: Literal["USD"]
     per_hour: float | None
@@ -105,7 +105,7 @@ class Quota(TypedDict):
 
 
 class Plan(TypedDict):
-    """What `up` would do, or did; `price_per_hour` is of one node, `cost` of everything."""
+    """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack."""
 
     stack: str
     zone: str
@@ -132,7 +132,7 @@ class Node(TypedDict):
 
 
 class Resource(TypedDict):
-    """One thing that exists."""
+    """An existing resource."""
 
     kind: str
     name: str
@@ -150,7 +150,7 @@ class Resource(TypedDict):
 
 
 class Attempt(TypedDict):
-    """One try at a job, and why there was it."""
+    """An attempt after the first, and why it was started."""
 
     number: int
     zone: str
@@ -161,7 +161,7 @@ class Attempt(TypedDict):
 
 
 class Job(TypedDict):
-    """A job as its record has it; `exit_code` is its own, null while it runs."""
+    """A job; `exit_code` is null while it runs."""
 
     id: str
     kind: Literal["script", "module", "shell"]
@@ -181,7 +181,7 @@ class Job(TypedDict):
 
 
 class JobSnapshot(Job):
-    """A job with its workers' states and its progress."""
+    """A job with its workers' states, its progress and the time of its last log output."""
 
     worker_states: dict[str, str]
     progress: Object
@@ -194,7 +194,7 @@ class Advice(TypedDict):
 
 
 class Status(TypedDict):
-    """What exists of a stack and how its jobs fare."""
+    """The resources and jobs of a stack."""
 
     stack: str
     project: str
@@ -209,7 +209,7 @@ class Status(TypedDict):
 
 
 class RemainingResource(TypedDict):
-    """What is left after `down`; `billable` is what costs money."""
+    """A resource after `down`: `deleted`, `kept` or `remains`."""
 
     address: str
     state: str
@@ -238,7 +238,7 @@ class OrphanStack(TypedDict):
 
 
 class Orphans(TypedDict):
-    """What some stack left behind in a project."""
+    """Leftover resources of stacks in a project."""
 
     project: str
     per_hour: float
@@ -247,7 +247,7 @@ class Orphans(TypedDict):
 
 
 class JobSubmission(TypedDict):
-    """`job_exit_code` is the job's own: the envelope's `exit_code` may be one of tpuctl's."""
+    """`job_exit_code` is the job's; the envelope's `exit_code` may be one of tpuctl's."""
 
     job: str
     output: str
@@ -257,7 +257,7 @@ class JobSubmission(TypedDict):
 
 
 class Logs(TypedDict):
-    """Of what job the log was shown; followed to the end, also how it ended."""
+    """The job whose log was shown, and its result if it was followed to the end."""
 
     job: str
     output: str
@@ -283,7 +283,7 @@ class Failure(TypedDict):
 
 
 class PreviousFailure(TypedDict):
-    """Why an earlier attempt ended."""
+    """Why a previous attempt ended."""
 
     attempt: int
     kind: str
@@ -295,7 +295,7 @@ class PreviousFailure(TypedDict):
 
 
 class JobExplanation(TypedDict):
-    """`failure` is null of a job that runs or succeeded."""
+    """`failure` is null if the job is running or succeeded."""
 
     job: str
     state: str
@@ -307,7 +307,7 @@ class JobExplanation(TypedDict):
 
 
 class MessageExplanation(TypedDict):
-    """What a message that was handed over means."""
+    """What an error message means."""
 
     name: str
     kind: str
@@ -328,7 +328,7 @@ class AttemptReport(TypedDict):
 
 
 class JobReport(TypedDict):
-    """`curves` are points of step and value by name; `file` is the page, where one was written."""
+    """`curves` are lists of [step, value] by name; `file` is the HTML report, if written."""
 
     job: str
     state: str
@@ -347,7 +347,7 @@ class WorkerExit(TypedDict):
 
 
 class CommandResult(TypedDict):
-    """How a command ended on each worker."""
+    """A command's exit code on each worker."""
 
     workers: list[WorkerExit]
 
@@ -394,7 +394,7 @@ class RuntimeCatalog(TypedDict):
 
 
 class Prices(TypedDict):
-    """One of `prices`, `offers`, `machines`, `disks` and `storage` holds the rows."""
+    """Exactly one of `prices`, `offers`, `machines`, `disks` and `storage` is present."""
 
     as_of: str
     type: NotRequired[str | None]
@@ -410,7 +410,7 @@ class Prices(TypedDict):
 
 
 class Limits(TypedDict):
-    """The quota that nodes of a type need, of all types where `type` is null."""
+    """The quota that nodes of a type need; of all types if `type` is null."""
 
     type: str | None
     limits: list[Object]
@@ -425,7 +425,7 @@ class LocalCloud(TypedDict):
 
 
 class LocalStatus(TypedDict):
-    """Only `running`, where it does not."""
+    """Only `running` is present if it is false."""
 
     running: bool
     url: NotRequired[str]
@@ -465,7 +465,7 @@ class ReleasedFaults(TypedDict):
 
 
 class Finding(TypedDict):
-    """What `doctor` found about one thing."""
+    """The result of one check of `doctor`."""
 
     check: str
     state: str
@@ -476,7 +476,7 @@ class Finding(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """What is ready and what is not, in the order to mend it."""
+    """All checks, in the order to fix them."""
 
     checks: list[Finding]
     next: str
@@ -493,7 +493,7 @@ class Role(TypedDict):
     grants: list[Object]
 
 
-# By command. A list has more than one meaning: which, the options of the command say.
+# By command. With several models, the command's options determine which one applies.
 RESPONSES: Mapping[str, tuple[Any, ...]] = {
     "init": (WrittenFiles, list[str]),
     "doctor": (Diagnosis, Role),

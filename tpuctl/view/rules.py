@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["rule_data", "rule_markdown", "rule_text", "sentence"]
 
 MEANING = {
-    "error": "will not compile on a TPU, or not run",
-    "cost": "runs, and takes more time or memory than it needs to",
-    "risk": "may go wrong, or was not meant for a TPU",
+    "error": "does not compile or run on a TPU",
+    "cost": "runs, but uses more time or memory than necessary",
+    "risk": "may fail, or was not written for a TPU",
 }
 
 
@@ -38,8 +38,8 @@ def rule_text(rule: Rule, width: int) -> str:
         wrap(f"{_about(rule.target)}{rule.rationale}", width),
         f"Bad:\n{_indented(rule.bad)}",
         f"Good:\n{_indented(rule.good)}",
-        f"To silence it, end the line with\n    {_comment(rule)}\nor, for a whole file, begin it "
-        f"with\n    # tpuctl: ignore-file[{rule.code}]",
+        f"To suppress it, end the line with\n    {_comment(rule)}\nor, for a whole file, start the "
+        f"file with\n    # tpuctl: ignore-file[{rule.code}]",
     ]
     return "\n\n".join(parts)
 
@@ -54,7 +54,7 @@ def rule_markdown(rule: Rule) -> str:
             f"{_about(rule.target)}{rule.rationale}",
             f"Bad:\n\n```python\n{rule.bad.strip()}\n```",
             f"Good:\n\n```python\n{rule.good.strip()}\n```",
-            f"To silence it, end the line with `{_comment(rule)}`.",
+            f"To suppress it, end the line with `{_comment(rule)}`.",
         ]
     )
 
@@ -77,7 +77,7 @@ def _about(target: Target) -> str:
         parts.append(f"with TensorFlow {target.tensorflow}, for example")
     if target.replicas is not None:
         parts.append(f"on {target.replicas} replicas, for example")
-    return f"Told {', '.join(parts)}. " if parts else ""
+    return f"Applies {', '.join(parts)}. " if parts else ""
 
 
 def _comment(rule: Rule) -> str:

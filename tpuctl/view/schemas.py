@@ -1,4 +1,4 @@
-"""JSON schemas of what `--json` and `--events` print, made from the types that say it."""
+"""JSON schemas of the output of `--json` and `--events`, generated from their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["envelope_schema", "events_schema"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT = {"type": "string"}
 DIAGNOSTIC = {
-    "description": "What happened, of which things, what to do about it, and where it is.",
+    "description": "An error or warning: summary, detail, how to fix it, and where.",
     "type": "object",
     "required": ["summary", "detail", "hint", "where"],
     "properties": dict.fromkeys(("summary", "detail", "hint", "where"), TEXT),
@@ -49,10 +49,10 @@ def envelope_schema() -> dict[str, Any]:
         "required": ["version", "command", "status", "exit_code", "data", "diagnostics"],
         "properties": {
             "version": {"const": ENVELOPE_VERSION},
-            "command": {"description": "Such as up or local status.", **TEXT},
+            "command": {"description": "Name of the command, such as up or local status.", **TEXT},
             "status": {"enum": ["ok", "failed"]},
             "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
-            "data": {"description": "By command; of a failed one, what it had by then, or null."},
+            "data": {"description": "Depends on the command; if it failed, partial data or null."},
             "diagnostics": {"type": "array", "items": {"$ref": "#/$defs/diagnostic"}},
         },
         "allOf": [
@@ -101,7 +101,7 @@ def _field_schema(written: str) -> dict[str, Any]:
         "int": {"type": "integer"},
         "float": {"type": "number"},
         "bool": {"type": "boolean"},
-        "bytes": {"description": "Text, or base64 where encoding says so.", **TEXT},
+        "bytes": {"description": "Text, or base64 if encoding is base64.", **TEXT},
         "None": {"type": "null"},
         "Mapping[str, Any]": {"type": "object"},
         "tuple[PlannedStep, ...]": {

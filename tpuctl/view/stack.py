@@ -34,7 +34,7 @@ SIGNS = {
     Action.NOTHING: "·",
     Action.LEAVE: "=",
 }
-NUMBERS = ("used", "new", "left", "of")
+NUMBERS = ("usage", "requested", "remaining", "limit")
 
 
 def plan_data(
@@ -101,8 +101,8 @@ def show_costs(stack: Stack, cost: Cost, elsewhere: Mapping[str, Cost], *, is_fr
 def _traffic(stack: Stack, zone: str) -> str:
     rate = egress_price(stack.bucket_location, region_of(zone))
     if rate is not None and not rate.amount:
-        return f"if {stack.zone} refuses"
-    return f"and {rate} from the bucket" if rate else "and what comes from the bucket"
+        return f"if {stack.zone} is unavailable"
+    return f"and {rate} from the bucket" if rate else "and traffic from the bucket"
 
 
 def show_quota(quota: QuotaReport) -> None:
@@ -163,9 +163,9 @@ def _reason(item: Remaining, is_free: bool) -> str:
 
 def _monthly(item: Remaining, is_free: bool) -> str:
     if item.per_month is None or item.holding is None:
-        return ", at an unpublished price"
+        return ", price unknown"
     least = "" if item.holding.is_whole else "at least "
-    return on_google(f", {least}{dollars(item.per_month)} a month", is_free=is_free)
+    return on_google(f", {least}{dollars(item.per_month)} per month", is_free=is_free)
 
 
 def _holding_text(holding: Holding) -> str:

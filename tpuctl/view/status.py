@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MAX_ADDRESSES = 8
-NUMBERS = ("age", "an hour", "so far")
+NUMBERS = ("age", "per hour", "so far")
 SSH_ROUTES = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
@@ -124,7 +124,7 @@ def show_status(
         if read:
             if is_free:
                 print(f"{FREE} These are Google's prices.")
-            print(f"Prices of {read}; so far: as if charged since it was made, without traffic.")
+            print(f"Prices of {read}; cost so far since creation, without traffic.")
     for each in advice:
         print(f"\n{each.text}\n    {commands[each.command]}")
 
@@ -161,7 +161,7 @@ def _facts(item: InventoryItem) -> list[tuple[str, str]]:
         listed = ", ".join(addresses[:MAX_ADDRESSES])
         if len(addresses) > MAX_ADDRESSES:
             listed += f" and {len(addresses) - MAX_ADDRESSES} more"
-        facts.append(("serves at" if node.endpoints else "workers", listed))
+        facts.append(("endpoints" if node.endpoints else "workers", listed))
     return facts
 
 
@@ -175,7 +175,7 @@ def charges_table(
         return None
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
-    in_all = on_google("in all", is_free=is_free)
+    in_all = on_google("total", is_free=is_free)
     rows.append((in_all, "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
     return table(("what", "state", *NUMBERS), rows, numbers=NUMBERS)
 

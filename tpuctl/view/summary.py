@@ -1,4 +1,4 @@
-"""A run in Markdown, as pipelines show it: how it ended, what it cost, how its numbers went."""
+"""The Markdown summary of a job for CI: result, cost and curves."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl
         *_curves(report.curves),
         *_attempts(report),
     ]
-    more = f"[The whole report]({link.replace(')', '%29')})" if link else "The whole report"
-    parts.append(f"{more}, at any time: `{command_prefix} report {report.record.id}`")
+    more = f"[Full report]({link.replace(')', '%29')})" if link else "Full report"
+    parts.append(f"{more}: `{command_prefix} report {report.record.id}`")
     return "\n\n".join(parts) + "\n"
 
 

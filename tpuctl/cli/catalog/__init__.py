@@ -1,4 +1,4 @@
-"""The commands of the catalog: types, zones, runtimes, prices, quota; offline, or asked live."""
+"""The catalog commands: types, zones, runtimes, prices and quota; offline, or with --live."""
 
 from __future__ import annotations
 

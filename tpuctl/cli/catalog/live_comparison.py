@@ -1,4 +1,4 @@
-"""`--live` for types, zones and runtimes: the API is asked, and differences are told plainly."""
+"""`--live` for types, zones and runtimes: query the API and report differences."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveResult", "query_live"]
 
-MAX_SHOWN = 10  # differences that are told one by one
+MAX_SHOWN = 10  # differences that are listed
 
 
 @dataclass(frozen=True)
 class LiveResult:
-    """What the API said, beside the catalog."""
+    """The API's lists compared with the catalog."""
 
     project: str
     comparison: Comparison
@@ -39,12 +39,12 @@ class LiveResult:
         }
 
     def sentences(self) -> list[str]:
-        """What differs, in words."""
+        """The differences in words."""
         compared = self.comparison
         where = f"{len(compared.zones)} zone{'s' if len(compared.zones) != 1 else ''}"
-        sentences = [f"Asked for project {self.project} in {where}."]
+        sentences = [f"Queried {where} for project {self.project}."]
         if not compared.new and not compared.removed:
-            sentences[0] += " All is as in the catalog."
+            sentences[0] += " No differences from the catalog."
         for word, entries in (("New", compared.new), ("Removed", compared.removed)):
             sentences += (f"{word}: {text}" for text in _by_name(entries))
         sentences += (
@@ -60,7 +60,7 @@ def _by_name(entries: Sequence[tuple[str, str]]) -> list[str]:
     lines = [f"{name} in {', '.join(where)}" for name, where in zones.items()]
     if len(lines) > MAX_SHOWN:
         rest = len(lines) - MAX_SHOWN
-        lines = [*lines[:MAX_SHOWN], f"and {rest} more; --json has them all"]
+        lines = [*lines[:MAX_SHOWN], f"and {rest} more; --json lists all"]
     return lines
 
 
@@ -74,7 +74,7 @@ def query_live(
     zone: str = "",
     region: str = "",
 ) -> LiveResult:
-    """Ask each zone that the options name, or all: also those that the catalog does not know.
+    """Query each zone that the options name, or all, including zones missing in the catalog.
 
     `known` tells the catalog's names in a zone, `is_meant` which of the API's were asked for.
     """

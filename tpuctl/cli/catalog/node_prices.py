@@ -1,6 +1,6 @@
-"""What `prices` shows of nodes: a type by zone, types where they are cheapest, what a budget pays.
+"""`prices` for nodes: a type by zone, the cheapest zone of several types, and budgets.
 
-The figures are the catalog's, or those of Google's list where that was asked.
+Prices come from the catalog, or from Google's price list with --live.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["NodePrices"]
 
 Row = dict[str, Any]
 TITLES = {"on-demand": "on demand", "spot": "spot", "flex-start": "flex-start"}
-TOLERANCE = 1e-4  # what is read may be rounded
-MAX_SHOWN = 10  # differences that are told one by one
-CONTROLLER = "n1-standard-1"  # what a stack file asks for unless it says otherwise
+TOLERANCE = 1e-4  # published prices may be rounded
+MAX_SHOWN = 10  # differences that are listed
+CONTROLLER = "n1-standard-1"  # the default in a stack file
 WIDTH = 80
 
 
 @dataclass(frozen=True)
 class NodePrices:
-    """Prices of a choice of types and zones, in these capacities."""
+    """Prices of the selected types, zones and capacities."""
 
     state: State
     choice: Choice
@@ -49,7 +49,7 @@ class NodePrices:
         return node_price(accelerator, zone, capacity=capacity)
 
     def by_zone(self, sort: str, limit: int | None) -> None:
-        """Of a single type, the cheapest zone first."""
+        """A single type by zone, cheapest first."""
         from tpuctl.catalog import region_of
         from tpuctl.view.tables import print_rows
 
@@ -92,16 +92,18 @@ class NodePrices:
 
         def show() -> None:
             print_rows(rows, columns, numbers=names)
-            _print_wrapped(f"US dollars an hour for one {only.name}, {self._dated}; spot floats.")
+            _print_wrapped(
+                f"US dollars per hour for one {only.name}, {self._dated}; spot prices vary."
+            )
             if reads and self.live is None:
                 _print_wrapped(
-                    f"Flex-start as read on {reads[0]}; for regions without a figure ask Google."
+                    f"Flex-start prices as of {reads[0]}; other regions have no published price."
                 )
             self._print_differences()
             if rows:
                 suggest(
                     self.state,
-                    "What fits a budget:",
+                    "To see what fits a budget:",
                     f"tpuctl prices {only.name} --budget 20/day",
                 )
 
@@ -111,14 +113,14 @@ class NodePrices:
     def offers(
         self, budget: Budget | None, *, every_zone: bool, sort: str, limit: int | None
     ) -> None:
-        """Of several types, each where it is cheapest; or what a budget pays for."""
+        """Several types, each in its cheapest zone; or the offers within a budget."""
         from tpuctl.catalog import cheapest, offers_of
 
         everything = offers_of(self.choice, self.capacities, self.price)
         matches = [offer for offer in everything if budget is None or budget.allows(offer.per_hour)]
         if not every_zone and len(self.choice.types) != 1:
             matches = cheapest(matches)
-        if budget is not None:  # the cheapest first, of equal ones that with more chips
+        if budget is not None:  # cheapest first, then most chips
             matches.sort(key=lambda offer: (round(offer.per_hour, 9), -offer.accelerator.chips))
         rows = sort_rows(
             [_offer_row(offer, budget) for offer in matches],
@@ -157,36 +159,34 @@ class NodePrices:
         columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
         if budget is None:
             print_rows(rows, {**columns, "per_chip_hour": "a chip"})
-            _print_wrapped(f"US dollars an hour for one node, {self._dated}; spot floats.")
-            suggest(self.state, "Every zone of a type:", f"tpuctl prices {rows[0]['type']}")
+            _print_wrapped(f"US dollars per hour for one node, {self._dated}; spot prices vary.")
+            suggest(self.state, "To see all zones of a type:", f"tpuctl prices {rows[0]['type']}")
             return
         if budget.hours is not None:
             columns["cost"] = budget.period_text if budget.is_named else budget.period
         formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
         print_rows(formatted, {**columns, "hours": "hours"}, numbers=("hours",))
         _print_wrapped(
-            f"US dollars for one node, {self._dated}; spot floats. Hours: how long "
+            f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
             f"{budget.amount} lasts."
         )
         _print_wrapped(_not_included(str(rows[0]["zone"])))
         suggest(
             self.state,
-            "Every zone of one of them that fits:",
+            "To see all zones of a type within the budget:",
             f"tpuctl prices {rows[0]['type']} --budget {budget.expression}",
         )
 
     def _print_no_offers(self, everything: list[Offer], budget: Budget | None) -> None:
         if not self.choice.types:
-            _print_wrapped(
-                "None of the zones asked for offers such a type. See which do: tpuctl zones"
-            )
+            _print_wrapped("None of these zones offers such a type. To list zones: tpuctl zones")
         elif not everything:
-            _print_wrapped("No price is known of what was asked for.")
+            _print_wrapped("No price is known for this selection.")
         else:
             least = everything[0]
             price = least.price
             _print_wrapped(
-                f"{budget} pays for none of them: the cheapest is {least.accelerator.name} in "
+                f"{budget} is not enough: the cheapest is {least.accelerator.name} in "
                 f"{least.zone} for {price}."
             )
             if budget is not None:
@@ -195,7 +195,7 @@ class NodePrices:
                 )
 
     def _differences(self) -> list[Row]:
-        """Where Google's list tells another price than the catalog, or only one of them does."""
+        """Prices that differ between Google's list and the catalog, or are in only one."""
         from tpuctl.catalog import node_price
 
         found: list[Row] = []
@@ -228,7 +228,7 @@ class NodePrices:
             return
         differences = self._differences()
         if not differences:
-            _print_wrapped("All is as in the catalog.")
+            _print_wrapped("No differences from the catalog.")
             return
         for difference in differences[:MAX_SHOWN]:
             subject = (
@@ -246,7 +246,7 @@ class NodePrices:
                 now, before = money(difference["google"]), money(difference["catalog"])
                 _print_wrapped(f"Changed: {subject}: {now}; the catalog has {before}.")
         if len(differences) > MAX_SHOWN:
-            _print_wrapped(f"And {len(differences) - MAX_SHOWN} more differ; --json has them all.")
+            _print_wrapped(f"And {len(differences) - MAX_SHOWN} more differ; --json lists all.")
 
 
 def _field(capacity: str) -> str:
@@ -260,7 +260,7 @@ def _is_same(before: Price | None, now: Price | None) -> bool:
 
 
 def _offer_row(offer: Offer, budget: Budget | None) -> Row:
-    """With a budget also what its time costs, and how many hours its sum lasts."""
+    """With a budget, also the cost for its period and the hours that it lasts."""
     row: Row = {
         "type": offer.accelerator.name,
         "chips": offer.accelerator.chips,
@@ -276,7 +276,7 @@ def _offer_row(offer: Offer, budget: Budget | None) -> Row:
 
 
 def _not_included(zone: str) -> str:
-    """What a stack with such a node pays besides, in its region."""
+    """The other costs of a stack with such a node, in its region."""
     from tpuctl.catalog import (
         address_price,
         machine_price,
@@ -288,7 +288,7 @@ def _not_included(zone: str) -> str:
 
     region = region_of(zone)
     demand, spot = address_price().per_hour, address_price(spot=True).per_hour
-    parts = [f"an external address of each worker ({money(demand)}/h, {money(spot)}/h on spot)"]
+    parts = [f"an external address per worker ({money(demand)}/h, {money(spot)}/h on spot)"]
     storage = storage_price(region)
     bucket = f" ({money(storage.amount)} per GB per month in {region})" if storage else ""
     parts.append(f"the bucket{bucket}")
@@ -296,7 +296,7 @@ def _not_included(zone: str) -> str:
     price = machine_price(machine, region) if machine is not None else None
     paid = f" ({CONTROLLER} {money(price.per_hour)}/h in {region})" if price else ""
     parts.append(f"a TPU node's controller{paid}")
-    return f"Not in it: {', '.join(parts)}, disks and traffic. `tpuctl plan` adds them up."
+    return f"Not included: {', '.join(parts)}, disks and traffic. `tpuctl plan` shows the total."
 
 
 def _print_wrapped(text: str) -> None:

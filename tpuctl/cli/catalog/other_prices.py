@@ -1,4 +1,4 @@
-"""What `prices` shows of all that stands beside a TPU: machines, disks, storage."""
+"""`prices` for machines, disks and storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["disk_prices", "machine_prices", "storage_prices"]
 
 
 def machine_prices(state: State, region: str, sort: str, limit: int | None) -> None:
-    """Of one region, or in the cheapest one each."""
+    """In one region, or each in its cheapest region."""
     from tpuctl.catalog import machine_price, machine_types, regions
     from tpuctl.view.tables import print_table
 
@@ -56,7 +56,7 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
 
     def show() -> None:
         if not rows:
-            print(f"No prices of machines are published for {region}.")
+            print(f"No machine prices are published for {region}.")
             return
         print_table(
             columns,
@@ -73,8 +73,8 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
             ],
             numbers=("vCPUs", "GB", "on demand", "spot"),
         )
-        cheapest = "" if region else ", where each is cheapest"
-        print(f"US dollars an hour without disks{cheapest}, prices of {read}; spot floats.")
+        cheapest = "" if region else ", each in its cheapest region"
+        print(f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary.")
 
     state.answer({"as_of": read, "machines": rows}, show)
 
@@ -105,7 +105,7 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
 
     def show() -> None:
         if not available:
-            print(f"No prices of disks are published for {region}.")
+            print(f"No disk prices are published for {region}.")
             return
         print_table(
             ("region", *disk_types()),
@@ -114,13 +114,13 @@ def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None
         )
         print(f"US dollars per GB per month, prices of {read}.")
         if general:
-            print(f"Of {', '.join(general)} one general figure is public, of us-central1.")
+            print(f"{', '.join(general)}: only the price of us-central1 is published.")
 
     state.answer({"as_of": read, "general": general, "disks": rows}, show)
 
 
 def storage_prices(state: State, region: str, sort: str, limit: int | None) -> None:
-    """Of buckets where TPUs are, and in dual- and multi-regions; with traffic to one region."""
+    """Buckets in TPU regions, dual-regions and multi-regions; with traffic to one region."""
     from tpuctl.catalog import read_date, regions, storage_locations, storage_price, traffic_price
     from tpuctl.view.tables import print_table
 
@@ -138,7 +138,7 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
     columns = ["location", "per GB per month"]
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
-        columns.append(f"a GB read from {region}")
+        columns.append(f"per GB read from {region}")
     rows = sort_rows(
         rows,
         sort,

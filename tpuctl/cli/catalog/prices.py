@@ -1,4 +1,4 @@
-"""The command `prices`: of nodes, of what stands beside them, and what a budget pays for."""
+"""The `prices` command: nodes, machines, disks, storage, and budgets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def prices(
         str,
         typer.Argument(
             metavar="[TYPE]",
-            help="A type, a generation (v5e), a pattern ('v6e-*'), or several with commas.",
+            help="Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list.",
             autocompletion=complete_types,
             show_default=False,
         ),
@@ -46,7 +46,9 @@ def prices(
     budget: Annotated[
         str,
         typer.Option(
-            "--budget", metavar="SUM/TIME", help="What it pays for: 20/day, 5/8h, 300/month, or 50."
+            "--budget",
+            metavar="SUM/TIME",
+            help="Show what fits a budget: 20/day, 5/8h, 300/month, or 50.",
         ),
     ] = "",
     capacity: CapacityName = "",
@@ -56,21 +58,22 @@ def prices(
     min_chips: MinChips = 1,
     max_chips: MaxChips = None,
     every_zone: Annotated[
-        bool, typer.Option("--every-zone", help="Each zone, not the cheapest of a type alone.")
+        bool,
+        typer.Option("--every-zone", help="Show every zone, not only the cheapest of each type."),
     ] = False,
     sort: Sort = "",
     limit: Limit = None,
     machines: Annotated[
-        bool, typer.Option("--machines", help="Machine types of controllers instead.")
+        bool, typer.Option("--machines", help="Show prices of controller machine types.")
     ] = False,
-    disks: Annotated[bool, typer.Option("--disks", help="Disks instead, by region.")] = False,
+    disks: Annotated[bool, typer.Option("--disks", help="Show disk prices by region.")] = False,
     storage: Annotated[
-        bool, typer.Option("--storage", help="Buckets instead, by location, and their traffic.")
+        bool, typer.Option("--storage", help="Show bucket and traffic prices by location.")
     ] = False,
     live: Live = False,
     type_too: HiddenType = "",
 ) -> None:
-    """Show what nodes cost an hour: of one type by zone, of several where each is cheapest.
+    """Show hourly node prices: one type by zone, several types in their cheapest zones.
 
     Example: tpuctl prices --budget 20/day --generation v5e
     """
@@ -101,8 +104,8 @@ def prices(
     if len(beside) > 1 or (beside and nodes):
         raise Usage(
             "Conflicting options",
-            f"{' and '.join([*beside, *nodes])} are about different things",
-            hint="Prices are shown of one thing at a time:\n"
+            f"{' and '.join([*beside, *nodes])} select different prices",
+            hint="Select one kind of price at a time:\n"
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
     if beside:
@@ -141,7 +144,7 @@ def _selected_flags(*flags: bool) -> Iterable[tuple[str, bool]]:
 
 
 def _one_region(zone: str, region: str) -> str:
-    """The region that machines, disks or buckets are asked of; empty for every one."""
+    """The region of machine, disk or bucket prices; empty for all."""
     from tpuctl.catalog import region_of
     from tpuctl.cli.catalog.selection import select_zones
     from tpuctl.errors import Usage
@@ -152,8 +155,8 @@ def _one_region(zone: str, region: str) -> str:
     if len(regions) > 1:
         raise Usage(
             "Too many regions",
-            "what stands beside a TPU is shown of one region at a time, or of all",
-            hint="Name one, or leave the option out.",
+            "machine, disk and storage prices are for one region, or for all",
+            hint="Pass one region, or remove the option.",
             where="--zone" if zone else "--region",
         )
     return regions.pop()
@@ -167,7 +170,7 @@ def _budget(text: str) -> Budget | None:
     if parsed is None and text:
         raise Usage(
             "Invalid value",
-            f"--budget cannot be {text}",
+            f"--budget: {text} is not a budget",
             hint=f"{FORMS}.",
             where="--budget",
         )
@@ -175,7 +178,7 @@ def _budget(text: str) -> Budget | None:
 
 
 def _price_list(state: State, choice: Choice) -> PriceList:
-    """Google's own, of what the choice is charged by. Prices are public: no project is asked."""
+    """Google's price list for the selection. Prices are public: no project is needed."""
     from tpuctl.cloud.clients import Cloud
     from tpuctl.flows.price_list import read_price_list
     from tpuctl.model.price_list import service_of

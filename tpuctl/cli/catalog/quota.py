@@ -1,4 +1,4 @@
-"""The command `quota`: what a type counts against, and how much of it a project has left."""
+"""The `quota` command: the limits that a type counts against, and what a project has left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def quota(
         str,
         typer.Argument(
             metavar="[TYPE]",
-            help="A TPU type; without one every limit is listed.",
+            help="TPU type (default: list all limits).",
             autocompletion=complete_types,
             show_default=False,
         ),
@@ -54,12 +54,12 @@ def quota(
     sort: Sort = "",
     limit: Limit = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask how much is allowed, used, and left, zone by zone.")
+        bool, typer.Option("--live", help="Query limits and usage of a project, zone by zone.")
     ] = False,
     project: LiveProject = "",
     type_too: HiddenType = "",
 ) -> None:
-    """Show which limits nodes of a type count against, and how many still fit with --live.
+    """Show the limits that nodes of a type count against; with --live, how many still fit.
 
     Example: tpuctl quota v3-8 --live --project my-project
     """
@@ -68,13 +68,15 @@ def quota(
     state: State = context.obj
     name = (accelerator or type_too).lower()
     require_type(name)
-    # Flex-start nodes count as spot ones do.
+    # Flex-start nodes count like spot nodes.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
     if live or project:
         _show_live(state, name, zone, region, spot, sort, limit, project)
         return
     if zone or region:
-        select(types=name, zone=zone, region=region)  # for its refusals: limits are alike anywhere
+        select(
+            types=name, zone=zone, region=region
+        )  # validates the names; limits are the same everywhere
     if name:
         _show_type(state, name, spot, sort, limit)
     else:
@@ -93,7 +95,7 @@ def _show_type(state: State, name: str, spot: bool | None, sort: str, limit: int
 
     def show() -> None:
         if not accelerator_info.in_tpu_api:
-            print(f"{name} is offered through Compute Engine or GKE alone: Cloud TPU limits none.")
+            print(f"{name} is offered through Compute Engine or GKE only: no Cloud TPU limits.")
         if rows:
             print_rows(
                 formatted, {"capacity": "capacity", "quota": "quota", "per_node": "per node"}
@@ -145,9 +147,7 @@ def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
 
     if not accelerator.in_tpu_api:
         return []
-    sentences = [
-        f"{ADDRESSES} is Compute Engine's; with network.ssh internal or iap none is taken."
-    ]
+    sentences = [f"{ADDRESSES} is a Compute Engine limit; network.ssh internal or iap uses none."]
     usual = [
         f"{amount} {'spot' if is_spot else 'on demand'}"
         for is_spot in CAPACITIES.values()
@@ -155,13 +155,13 @@ def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
     ]
     if usual:
         sentences.append(
-            f"A new project is said to have {' and '.join(usual)} in a zone; many have less."
+            f"New projects typically get {' and '.join(usual)} per zone; many get less."
         )
     return sentences
 
 
 def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> None:
-    """Every limit of Cloud TPU, with the types that count against it."""
+    """All Cloud TPU limits, with the types that count against them."""
     from tpuctl.catalog import accelerator_types
     from tpuctl.view.tables import print_rows
 
@@ -195,9 +195,9 @@ def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> 
 
     def show() -> None:
         print_rows(formatted, columns)
-        print("+ stands for larger ones too. Each name is short for two limits:")
+        print("+ includes larger types. Each name stands for two limits:")
         print("TPUV3sPerProjectPerZoneForTPUAPI and TPUV3sPerProjectPerRegionForTPUAPI.")
-        suggest(state, "What one node takes:", "tpuctl quota v3-8")
+        suggest(state, "To see what one node needs:", "tpuctl quota v3-8")
 
     state.answer({"type": None, "limits": rows, "live": None}, show)
 
@@ -231,8 +231,8 @@ def _show_live(
     if not name:
         if not state.stack_file.exists() or project:
             raise Usage(
-                "Which type?",
-                "--live counts nodes of one type: none is named",
+                "Missing TPU type",
+                "--live counts nodes of one type",
                 hint="For example\n"
                 f"    {state.cloud_prefix} quota v3-8 --live"
                 + (f" --project {project}" if project else ""),
@@ -244,15 +244,15 @@ def _show_live(
         raise Usage(
             "TPU type not offered in zone",
             f"{name} is not offered in {where}",
-            hint=f"See where it is:\n    tpuctl zones --type {name}",
+            hint=f"To list its zones:\n    tpuctl zones --type {name}",
             where="--zone" if zone else "--region",
         )
     (accelerator,) = choice.types
     if not accelerator.in_tpu_api:
         raise Usage(
-            "No quota of Cloud TPU",
-            f"{name} is offered through Compute Engine or GKE alone",
-            hint="Their quotas are in the console, under IAM & Admin.",
+            "No Cloud TPU quota",
+            f"{name} is offered through Compute Engine or GKE only",
+            hint="See their quotas in the console, under IAM & Admin.",
         )
     all_rooms, problem = state.wait_for(
         read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
@@ -296,17 +296,22 @@ def _show_live(
             "limited_by": "limited by",
         }
         print_rows(formatted, columns, numbers=("limit", "usage", "nodes"))
-        print(f"In {rooms[0].unit}; one {name} takes {rooms[0].takes}. Quota is no capacity.")
+        print(
+            f"In {rooms[0].unit}; one {name} needs {rooms[0].takes}. "
+            "Quota does not guarantee capacity."
+        )
         for reason in unavailable:
-            print(wrap(f"External addresses are not counted: {reason}.", WIDTH))
-        print(f"\nTo ask for more:\n    {increase['url']}")
+            print(wrap(f"External addresses are not checked: {reason}.", WIDTH))
+        print(f"\nTo request more:\n    {increase['url']}")
         for line in increase["command"].split(" --"):
             lead = "    " if line.startswith("gcloud") else "        --"
             last = increase["command"].endswith(line)
             print(f"{lead}{line}{'' if last else ' ' + chr(92)}")
         first = next((row for row in rows if row["nodes"]), None)
         if first is not None:
-            suggest(state, "What it costs there:", f"tpuctl prices {name} --zone {first['zone']}")
+            suggest(
+                state, "To see its price there:", f"tpuctl prices {name} --zone {first['zone']}"
+            )
 
     data = {
         "type": name,
@@ -351,13 +356,13 @@ def _nodes(nodes: int | None, is_known: bool) -> str:
 
 
 def console_url(project: str) -> str:
-    """The page of the Google Cloud console where quota is seen and asked for."""
+    """The quota page of the Google Cloud console."""
     where = "https://console.cloud.google.com/iam-admin/quotas"
     return f"{where}?service=tpu.googleapis.com&project={quote(project)}"
 
 
 def increase_command(project: str, room: Room) -> str:
-    """The command that asks for room for one node more."""
+    """The command that requests quota for one more node."""
     return (
         f"gcloud quotas preferences create --project={project} --service=tpu.googleapis.com"
         f" --quota-id={room.limit} --dimensions=zone={room.zone}"
@@ -368,6 +373,6 @@ def increase_command(project: str, room: Room) -> str:
 def _suggest_live(state: State, name: str) -> None:
     suggest(
         state,
-        "How many nodes a project has room for, and how to ask for more:",
+        "To see how many nodes fit in a project, and how to request more:",
         f"{state.cloud_prefix} quota {name} --live --project my-project",
     )

@@ -1,4 +1,4 @@
-"""The command `runtimes`: software versions of TPU VMs, and of TPU nodes."""
+"""The `runtimes` command: software versions of TPU VMs and TPU nodes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ def runtimes(
     generation: Generation = "",
     tensorflow: Annotated[
         str,
-        typer.Option("--tensorflow", metavar="VERSION", help="Only with this one, such as 2.18."),
+        typer.Option(
+            "--tensorflow",
+            metavar="VERSION",
+            help="Limit to this TensorFlow version, such as 2.18.",
+        ),
     ] = "",
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="The versions of TPU nodes (kind: node) instead.")
+        bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
     sort: Sort = "",
@@ -47,9 +51,9 @@ def runtimes(
     live: Live = False,
     project: LiveProject = "",
 ) -> None:
-    """List runtimes, newest TensorFlow first; the first that fits is what `auto` takes.
+    """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
-    No zone is known to lack one: --zone narrows what --live asks.
+    All zones offer all runtimes: --zone only limits the zones that --live queries.
 
     Example: tpuctl runtimes --type v3-8
     """
@@ -101,7 +105,7 @@ def runtimes(
         rows,
         columns,
         live_result,
-        suggestion=("In the stack file:", "tpu: {{runtime: {runtime}}}"),
+        suggestion=("To use one in the stack file:", "tpu: {{runtime: {runtime}}}"),
     )
 
 
@@ -142,5 +146,5 @@ def _fits(version: str, choice: Choice) -> bool:
 
 
 def _has_version(version: str | None, prefix: str) -> bool:
-    """2.18 stands for 2.18.0 too, and 2.1 for no 2.18."""
+    """2.18 matches 2.18.0, but 2.1 does not match 2.18."""
     return not prefix or (version is not None and f"{version}.".startswith(f"{prefix}."))

@@ -1,4 +1,4 @@
-"""Options by which the commands of the catalog choose, sort and cut what they show."""
+"""Options of the catalog commands to select, sort and limit rows."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ T = TypeVar("T")
 
 Types = Annotated[
     str,
-    type_option("A type, a generation (v5e), a pattern ('v6e-*'), or several with commas."),
+    type_option("Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list."),
 ]
 HiddenType = Annotated[
     str,
     typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
 ]
-"""Of commands that take the type as their argument: what is typed from habit is understood."""
-Zones = Annotated[str, zone_option("Only in these zones: a name, a pattern ('us-*'), or several.")]
-Regions = Annotated[str, region_option("Only in these regions.")]
+"""Hidden --type of commands that take the type as an argument."""
+Zones = Annotated[str, zone_option("Limit to these zones: name, pattern ('us-*'), or a list.")]
+Regions = Annotated[str, region_option("Limit to these regions.")]
 Generation = Annotated[
     str,
     typer.Option(
-        "--generation", metavar="GENERATION", help="Only of this one, such as v5e; or several."
+        "--generation", metavar="GENERATION", help="Limit to these generations, such as v5e."
     ),
 ]
 CapacityName = Annotated[
@@ -72,27 +72,25 @@ CapacityName = Annotated[
     typer.Option(
         "--capacity",
         metavar="CAPACITY",
-        help="Only on-demand, spot or flex-start.",
+        help="Limit to on-demand, spot or flex-start.",
         autocompletion=complete_capacities,
     ),
 ]
 MinChips = Annotated[
-    int, typer.Option("--min-chips", min=1, show_default=False, help="With so many chips or more.")
+    int, typer.Option("--min-chips", min=1, show_default=False, help="Minimum number of chips.")
 ]
 MaxChips = Annotated[
-    int | None, typer.Option("--max-chips", min=1, help="With so many chips or fewer.")
+    int | None, typer.Option("--max-chips", min=1, help="Maximum number of chips.")
 ]
 Sort = Annotated[
     str,
-    typer.Option("--sort", metavar="KEY", help="Sort by a column; -KEY puts the greatest first."),
+    typer.Option("--sort", metavar="KEY", help="Sort by this column; -KEY for descending order."),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, metavar="N", help="Show the first N only.")
+    int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
 ]
-Live = Annotated[bool, typer.Option("--live", help="Ask Google, and tell what differs from this.")]
-LiveProject = Annotated[
-    str, project_option("The project that --live asks in, instead of the stack file's.")
-]
+Live = Annotated[bool, typer.Option("--live", help="Query Google and show differences.")]
+LiveProject = Annotated[str, project_option("Project for --live (default: the stack file's).")]
 
 
 def select(
@@ -105,9 +103,9 @@ def select(
     max_chips: int | None = None,
     is_live: bool = False,
 ) -> Choice:
-    """What the options name. Raises Usage for names that the catalog does not know.
+    """The types and zones that the options select. Raises Usage for names not in the catalog.
 
-    With `is_live` zones and regions may be new: the API knows better.
+    With `is_live`, zones and regions may be missing in the catalog.
     """
     from tpuctl.catalog import choose
     from tpuctl.errors import Usage
@@ -116,7 +114,7 @@ def select(
         raise Usage(
             "Conflicting options",
             f"no type has {min_chips} chips or more and {max_chips} or fewer",
-            hint="Leave one of them out.",
+            hint="Remove one of them.",
             where="--max-chips",
         )
     return choose(
@@ -128,7 +126,7 @@ def select(
 
 
 def capacities(text: str) -> tuple[Capacity, ...]:
-    """The capacity that --capacity names, as it is charged; all for no text. Raises Usage."""
+    """The priced capacity that --capacity names; all if empty. Raises Usage."""
     from tpuctl.catalog import PRICED_CAPACITIES
     from tpuctl.errors import Usage
     from tpuctl.spelling import nearest
@@ -142,7 +140,7 @@ def capacities(text: str) -> tuple[Capacity, ...]:
         like = nearest(name, PRICED_CAPACITIES, count=1) or ["on-demand, spot or flex-start"]
         raise Usage(
             "Invalid value",
-            f"--capacity cannot be {text}",
+            f"--capacity: unknown capacity {text}",
             hint=f"Did you mean {like[0]}?",
             where="--capacity",
         )
@@ -150,7 +148,7 @@ def capacities(text: str) -> tuple[Capacity, ...]:
 
 
 def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[str, ...]:
-    """The zones that the options name; without any, all. `also` is known beside the catalog's."""
+    """The zones that the options name, or all. `also` are valid in addition to the catalog's."""
     from tpuctl.catalog import region_of
     from tpuctl.catalog import zones as every_zone
     from tpuctl.errors import Usage
@@ -165,8 +163,8 @@ def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[st
     if not selected:
         raise Usage(
             "Conflicting options",
-            f"{zone} does not lie in {region}",
-            hint="Give one.",
+            f"zone {zone} is not in region {region}",
+            hint="Pass only one of them.",
             where="--region",
         )
     return selected
@@ -178,27 +176,27 @@ def sort_rows(
     limit: int | None,
     keys: Mapping[str, Callable[[T], Any]],
 ) -> list[T]:
-    """The rows by the key that `sort` names, as they come without one, and no more than `limit`.
+    """The rows sorted by the key that `sort` names, up to `limit`; unsorted if empty.
 
-    What has no value stands last either way. Raises Usage for a key that is none.
+    Rows without a value come last in both orders. Raises Usage for unknown keys.
     """
     found = list(rows)
     name = sort.removeprefix("-").replace("_", "-").lower()
     if name:
         value = keys.get(name) or _unknown_key(sort, keys)
-        # Two passes: the rows without a value stay behind whichever way the others go.
+        # Two passes: rows without a value come last in both orders.
         found.sort(key=_comparable(value), reverse=sort.startswith("-"))
         found.sort(key=lambda row: value(row) is None)
     return found[:limit]
 
 
 def field(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """A column of rows that are mappings, to sort by."""
+    """A sort key: the value of this column."""
     return lambda row: row[name]
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Names in the order that people expect: v3-8 before v3-32, 2.9 before 2.18."""
+    """A natural sort key: v3-8 before v3-32, 2.9 before 2.18."""
     return [
         (0, int(part), "") if part.isdigit() else (1, 0, part)
         for part in re.split(r"(\d+)", text)
@@ -207,7 +205,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def _comparable(value: Callable[[T], Any]) -> Callable[[T], Any]:
-    """Values that compare: those that are missing are all alike."""
+    """A sort key in which all missing values are equal."""
 
     def comparable(row: T) -> tuple[bool, Any]:
         sort_value = value(row)
@@ -224,14 +222,14 @@ def _unknown_key(sort: str, keys: Mapping[str, Any]) -> Any:
     suggestion = f"Did you mean {like[0]}? " if like else ""
     raise Usage(
         "Unknown sort key",
-        f"nothing here can be sorted by {sort.removeprefix('-') or 'nothing'}",
-        hint=f"{suggestion}There are {', '.join(keys)}.",
+        f"cannot sort by {sort.removeprefix('-') or 'an empty key'}",
+        hint=f"{suggestion}Valid keys: {', '.join(keys)}.",
         where="--sort",
     )
 
 
 def suggest(state: State, text: str, *commands: str) -> None:
-    """What to type next, for a person at a terminal: on stderr, and nowhere else."""
+    """Suggest commands on stderr, on terminals only."""
     if state.json or state.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
     lines = "".join(f"\n    {command}" for command in commands)
@@ -239,14 +237,14 @@ def suggest(state: State, text: str, *commands: str) -> None:
 
 
 def live_client(state: State, project: str) -> Tpuctl:
-    """Whom `--live` asks: in the project that was named, else in that of the stack file."""
+    """A client for `--live`, in the named project or that of the stack file."""
     if not project and not state.stack_file.exists():
         from tpuctl.errors import Usage
 
         raise Usage(
-            "Which project?",
-            f"--live asks in a project: none is named, and there is no {state.stack_file}",
-            hint="Name it, or leave --live out to see the catalog:\n"
+            "Missing project",
+            f"--live requires a project, and there is no {state.stack_file}",
+            hint="Pass a project, or remove --live to see the catalog:\n"
             f"    {state.cloud_prefix} {state.command} --live --project my-project",
             where="--live",
         )
@@ -254,9 +252,9 @@ def live_client(state: State, project: str) -> Tpuctl:
 
 
 def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], bool]:
-    """Whether a type that the API lists was asked for: of the choice, or new and fitting by name.
+    """A filter for type names from the API: selected types, and new ones that match by name.
 
-    How many chips a new one has nobody knows: options about them do not leave it out.
+    Chip limits do not apply to new types, whose number of chips is unknown.
     """
     import fnmatch
 
@@ -281,7 +279,7 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
 
 
 def _prefix(word: str) -> str:
-    """The pattern of a generation's names: `v5litepod-*` for v5e."""
+    """The name pattern of a generation: `v5litepod-*` for v5e."""
     from tpuctl.catalog import accelerator_types, generations
 
     if word not in generations():
@@ -305,7 +303,7 @@ def answer_list(
     note: str = "",
     counted: Sequence[str] = (),
 ) -> None:
-    """The answer of a list: a table of these columns, what --live found, what to type next."""
+    """Answer a list command: a table, the differences of --live, and the next command."""
     from tpuctl.catalog import read_date
     from tpuctl.view.tables import print_rows
 
@@ -317,7 +315,7 @@ def answer_list(
         for sentence in live_result.sentences() if live_result is not None else ():
             print(sentence)
         if not rows:
-            typer.echo("Nothing in the catalog is like that.", err=True)
+            typer.echo("No matching entries.", err=True)
         elif suggestion:
             text, command = suggestion
             suggest(state, text, command.format(**rows[0]))

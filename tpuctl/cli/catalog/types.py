@@ -1,4 +1,4 @@
-"""The command `types`: offline, or held against the API."""
+"""The `types` command: offline, or compared with the API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def types(
     live: Live = False,
     project: LiveProject = "",
 ) -> None:
-    """List TPU types: chips, workers, memory, and what the cheapest zone asks for an hour.
+    """List TPU types: chips, workers, memory, and the hourly price in the cheapest zone.
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
@@ -126,8 +126,8 @@ def types(
         rows,
         columns,
         live_result,
-        suggestion=("Zones of a type, and prices:", "tpuctl prices {type}"),
-        note="From: US dollars an hour on demand in the cheapest zone; prices of {read}.",
+        suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
+        note="From: US dollars per hour on demand in the cheapest zone; prices of {read}.",
         counted=("zones",),
     )
 
@@ -156,7 +156,7 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
 
 
 def _unknown(name: str) -> Row:
-    """A type that the API lists and the catalog does not know."""
+    """A type that the API lists and the catalog lacks."""
     names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
     prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
     return {"type": name, "zones": [], "tpu_api": True, **dict.fromkeys((*names, *prices))}

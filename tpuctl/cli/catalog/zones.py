@@ -1,4 +1,4 @@
-"""The command `zones`: what each offers, and with one type what it costs there."""
+"""The `zones` command: what each zone offers, and the price of a single type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def zones(
     live: Live = False,
     project: LiveProject = "",
 ) -> None:
-    """List zones and what they offer; of a single type also what it costs in each.
+    """List zones and what they offer; for a single type, also its price in each.
 
     Example: tpuctl zones --type v3-8 --sort price
     """
@@ -117,13 +117,13 @@ def zones(
         rows,
         columns,
         live_result,
-        suggestion=("What one of them offers:", "tpuctl types --zone {zone}"),
-        note="US dollars an hour, prices of {read}; spot floats." if is_priced else "",
+        suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
+        note="US dollars per hour, prices of {read}; spot prices vary." if is_priced else "",
     )
 
 
 def _row(zone: str, choice: Choice) -> Row | None:
-    """None for a zone that offers nothing of the choice."""
+    """None if the zone offers none of the selected types."""
     from tpuctl.catalog import node_price, region_of
 
     offered: list[AcceleratorType] = [

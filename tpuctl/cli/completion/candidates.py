@@ -1,7 +1,6 @@
-"""What Tab offers: names from the catalog, the templates, stack files nearby, and `seen`.
+"""Completion candidates: names from the catalog, templates, nearby stack files and the history.
 
-Every function here answers at once, from this machine alone, and never fails: it is called while
-somebody types.
+Every function here uses local data only, returns quickly and never raises.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _ignore_errors(offers: Callable[[typer.Context, str], Iterable[Candidate]]) 
     def complete(ctx: typer.Context, incomplete: str) -> list[Candidate]:
         try:
             found = list(offers(ctx, incomplete))
-        except Exception:  # an error would stand in the middle of what is being typed
+        except Exception:  # an error message would garble the command line
             return []
         return [offer for offer in found if _word(offer).startswith(incomplete)]
 
@@ -58,7 +57,7 @@ def _word(offer: Candidate) -> str:
 
 @_ignore_errors
 def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    """TPU types: those of the zone that is named already, else all."""
+    """TPU types: those of the zone already on the command line, otherwise all."""
     from tpuctl.catalog import accelerator_types
 
     zone = ctx.params.get("zone")
@@ -72,7 +71,7 @@ def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 
 @_ignore_errors
 def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
-    """Zones: those that offer the type that is named already, else all."""
+    """Zones: those that offer the type already on the command line, otherwise all."""
     from tpuctl.catalog import accelerator_types, zones
 
     catalog_types = accelerator_types()
@@ -114,7 +113,7 @@ def complete_capacities(ctx: typer.Context, incomplete: str) -> Iterable[Candida
 
 @_ignore_errors
 def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    """Stacks of stack files here and one folder away, and those that commands came across."""
+    """Stacks of stack files in this and neighboring folders, and of the history."""
     offers = dict(_nearby_stacks())
     for stack in _remembered_stacks(ctx):
         offers.setdefault(stack.name, stack.project)
@@ -123,7 +122,7 @@ def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 
 @_ignore_errors
 def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
-    """Projects of the same stacks; only that of the stack which is named already."""
+    """Projects of the same stacks; only that of a stack already on the command line."""
     stack = ctx.params.get("stack")
     pairs = [*_nearby_stacks(), *((stack.name, stack.project) for stack in _remembered_stacks(ctx))]
     return dict.fromkeys(where for name, where in pairs if where and stack in (None, "", name))
@@ -131,7 +130,7 @@ def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate
 
 @_ignore_errors
 def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    """Jobs of the stack file's stack, the latest first; their last word too, once begun."""
+    """Jobs of the stack file's stack, newest first; also their last words, once typing began."""
     stack = _stack_in(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
     for entry in _remembered_stacks(ctx):
         if stack is None or entry.name == stack[0]:
@@ -142,7 +141,7 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 
 @_ignore_errors
 def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
-    """Numbers of the workers that the stack file's type has."""
+    """Worker indexes of the stack file's type."""
     from tpuctl.catalog import accelerator_types
 
     path = Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml")
@@ -156,7 +155,7 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
 
 
 def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:
-    """Those of the cloud that is spoken to."""
+    """The remembered stacks of the selected cloud."""
     from tpuctl.cli.completion.name_history import remembered_stacks
 
     cloud: Any = ctx.find_root().params.get("cloud") or "google"
@@ -177,15 +176,15 @@ def _nearby_stacks() -> Iterator[tuple[str, str]]:
 
 
 def _stack_in(path: Path) -> tuple[str, str] | None:
-    """The stack's name and its project's id, read without knowing all of YAML: that is quick."""
+    """The stack's name and project id, by regular expressions: importing YAML is slow."""
     text = _text(path)
     name, project = STACK_LINE.search(text), PROJECT_LINE.search(text)
     return (name[1], project[1] if project else "") if name else None
 
 
 def _text(path: Path) -> str:
-    """What the file says, without its comments."""
-    if not path.is_file():  # a pipe would wait for who writes into it
+    """The file's text without comments; empty if it cannot be read."""
+    if not path.is_file():  # reading a pipe would block
         return ""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:

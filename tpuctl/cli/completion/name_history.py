@@ -24,7 +24,7 @@ MAX_JOBS = 40
 
 
 class RememberedStack:
-    """A stack of one cloud, and the ids of its jobs, the latest first."""
+    """A stack of one cloud, and its job ids, newest first."""
 
     def __init__(self, cloud: str, project: str, name: str, jobs: Iterable[str] = ()) -> None:
         self.cloud, self.project, self.name = cloud, project, name
@@ -36,7 +36,7 @@ class RememberedStack:
 
 
 def history_file() -> Path:
-    """Beside all else that can be made again; `TPUCTL_CONFIG_HOME` moves it."""
+    """The file in the user's cache folder; `TPUCTL_CONFIG_HOME` overrides it."""
     if config_home := os.environ.get("TPUCTL_CONFIG_HOME"):
         return Path(config_home).expanduser() / "cache" / "names.json"
     import platformdirs
@@ -45,7 +45,7 @@ def history_file() -> Path:
 
 
 def remembered_stacks() -> list[RememberedStack]:
-    """Every stack that is remembered, the latest first."""
+    """All remembered stacks, newest first."""
     try:
         read = json.loads(history_file().read_text("utf-8"))
         if read["version"] != VERSION:
@@ -59,13 +59,13 @@ def remembered_stacks() -> list[RememberedStack]:
 
 
 def remember(stacks: Iterable[tuple[str, str, str]], command: str, data: Any) -> None:
-    """Remember the stacks a command spoke of (cloud, project, name), and the jobs it told of."""
+    """Remember the stacks (cloud, project, name) and jobs of a command."""
     for key in stacks:
         _remember(RememberedStack(*key, _jobs_in(command, data)))
 
 
 def forget(cloud: str) -> None:
-    """Nothing of this cloud is offered any more."""
+    """Forget all stacks of this cloud."""
     before = remembered_stacks()
     after = [stack for stack in before if stack.cloud != cloud]
     if len(after) != len(before):
@@ -73,7 +73,7 @@ def forget(cloud: str) -> None:
 
 
 def _jobs_in(command: str, data: Any) -> list[str]:
-    """The ids of the jobs in a command's answer, the latest first."""
+    """The job ids in a command's data, newest first."""
     if command == "jobs" and isinstance(data, list):
         ids = [entry.get("id") for entry in data if isinstance(entry, dict)]
     elif isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Completion for shells: their scripts, and where each shell finds its own."""
+"""Completion scripts for shells, and where each shell loads them from."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 class InstalledScript(NamedTuple):
     script: Path
-    changed: Path | None  # a file of the user's that has a further line now
+    changed: Path | None  # a file of the user to which a line was added
 
 
 def current_shell() -> str:
-    """The shell that started this program, else the user's. Raises Usage for one unknown."""
+    """The shell that started this program, or $SHELL. Raises Usage if it is not supported."""
     above = list(_parent_programs())
     for program in (*above, Path(os.environ.get("SHELL", "")).name):
         if program in SHELLS:
             return program
-    name = above[0] if above else "none that can be told"
+    name = above[0] if above else "unknown"
     raise Usage(
         "Unknown shell",
-        f"there is completion for {', '.join(SHELLS)}; this is {name}",
-        hint="Say which with\n    SHELL=bash tpuctl --install-completion",
+        f"completion supports {', '.join(SHELLS)}; this shell is {name}",
+        hint="To choose a shell:\n    SHELL=bash tpuctl --install-completion",
     )
 
 
 def _parent_programs() -> Iterator[str]:
-    """The names of the programs that started this one, the nearest first."""
+    """The names of the parent processes, nearest first."""
     process = os.getppid()
     for _ in range(MAX_PARENTS):
         done = None
@@ -96,14 +96,14 @@ def _parent_programs() -> Iterator[str]:
 
 
 def install(shell: str) -> InstalledScript:
-    """Write the shell's script where it looks. Doing it again changes nothing more."""
+    """Write the shell's completion script. Idempotent."""
     return INSTALL[shell]()
 
 
 def _bash() -> InstalledScript:
     script = _data("XDG_DATA_HOME", ".local/share") / "bash-completion/completions/tpuctl"
     _write(script, BASH)
-    rc = Path.home() / ".bashrc"  # not everybody has bash-completion, which looks by itself
+    rc = Path.home() / ".bashrc"  # for users without bash-completion, which would load the script
     return InstalledScript(script, rc if _add_line(rc, f"source {_quoted(script)}") else None)
 
 
@@ -125,7 +125,7 @@ INSTALL: dict[str, Callable[[], InstalledScript]] = {"bash": _bash, "zsh": _zsh,
 
 
 def _quoted(path: Path) -> str:
-    """Always in quotes, so that the line stays the one that earlier versions have written."""
+    """Always quoted, so that the line is the same in all versions."""
     text = str(path).replace("'", "'\\''")
     return f"'{text}'"
 
@@ -140,7 +140,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _add_line(path: Path, line: str) -> bool:
-    """Whether it was not there yet."""
+    """Returns whether the line was added."""
     text = path.read_text("utf-8") if path.exists() else ""
     if line in text.splitlines():
         return False

@@ -1,7 +1,7 @@
-"""What a shell is told when somebody presses Tab.
+"""Answer a shell's completion request; the shells' scripts are in `shells`.
 
-The scripts are in `shells`. The answer knows that global options may stand anywhere and that bash
-takes words apart at `=` and `:`, and it comes from this machine alone. It never prints an error.
+Handles global options anywhere, and bash's splitting of words at `=` and `:`. Uses local data only
+and never prints errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
 
 
 def answer(environment: Mapping[str, str]) -> str:
-    """What to print for the shell that asks: an offer a line."""
+    """The candidates for the shell, one per line."""
     shell = environment[SHELL_VARIABLE]
     if shell == "bash":
         return _bash_answer(environment)
@@ -46,7 +46,7 @@ def _bash_answer(environment: Mapping[str, str]) -> str:
     words, incomplete = typed[1:at], typed[at] if at < len(typed) else ""
     if incomplete == "=":
         words, incomplete = [*words, "="], ""
-    if words[-1:] == ["="] and len(words) > 1:  # taken apart: only what follows it is replaced
+    if words[-1:] == ["="] and len(words) > 1:  # split by bash: only the text after = is replaced
         words.pop()
     if ":" in (incomplete, *words[-1:]):
         return ""
@@ -63,7 +63,7 @@ def _split_line(line: str) -> tuple[list[str], str]:
 
 
 def _split(line: str) -> list[str]:
-    """As a shell does; an open quote at the end is as if it were closed."""
+    """Split like a shell; an open quote at the end counts as closed."""
     lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -79,7 +79,7 @@ def _unquote(word: str) -> str:
 
 
 def candidates_for(words: Sequence[str], incomplete: str) -> list[Candidate]:
-    """What may follow these words and begins with `incomplete`; nothing where files may."""
+    """Candidates after these words that start with `incomplete`; empty where files may follow."""
     words = list(words)
     if "--" in words:
         return []
@@ -146,7 +146,7 @@ def _takes_value(root: Any, words: Sequence[str], name: str) -> bool:
 
 
 def _context(root: Any, words: Sequence[str]) -> tuple[Any, Any]:
-    """The command that the words name, and what they say to it; None for one there is not."""
+    """The command that the words name, or None, and its context."""
     front = hoist(words)
     rest = [*front]
     while rest and rest[0].startswith("-"):
@@ -183,7 +183,7 @@ def _options(parameters: Iterable[Any], context: Any) -> Iterator[Candidate]:
                 for name in parameter.opts
                 if name[:2] == "--"
             )
-    yield Candidate("--help", "Show how it is used.")
+    yield Candidate("--help", "Show help.")
 
 
 def _next_argument(command: Any, context: Any) -> Any:
@@ -205,10 +205,10 @@ def _one_line(text: str | None) -> str:
 
 
 def main() -> int:
-    """Answer the shell that started this program for it."""
+    """Answer the shell that requested completions."""
     try:
         print(answer(os.environ), flush=True)
-    except Exception:  # it would stand in the middle of what is being typed
+    except Exception:  # an error message would garble the command line
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     return 0
