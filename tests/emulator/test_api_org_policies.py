@@ -92,17 +92,17 @@ def test_org_policy_lifecycle(client: Client) -> None:
     constraint, of = "compute.requireOsLogin", client.of(PROJECT_NAME)
     assert client.rules(constraint) == [{"enforce": False}]
     refused(lambda: of.get(name=f"{PROJECT_NAME}/policies/{constraint}").execute(), 404)
-    made = client.set(constraint, rules=[{"enforce": True}])
+    created = client.set(constraint, rules=[{"enforce": True}])
     assert client.rules(constraint) == [{"enforce": True}]
     refused(lambda: client.set(constraint, rules=[{"enforce": True}]), 409)
     listed = of.list(parent=PROJECT_NAME).execute()["policies"]
-    assert [policy["name"] for policy in listed] == [made["name"]]
-    stale = {"name": made["name"], "etag": "other", "spec": {"rules": [{"enforce": False}]}}
-    refused(lambda: of.patch(name=made["name"], body=stale).execute(), 409)
-    of.patch(name=made["name"], body={**stale, "etag": made["etag"]}).execute()
+    assert [policy["name"] for policy in listed] == [created["name"]]
+    stale = {"name": created["name"], "etag": "other", "spec": {"rules": [{"enforce": False}]}}
+    refused(lambda: of.patch(name=created["name"], body=stale).execute(), 409)
+    of.patch(name=created["name"], body={**stale, "etag": created["etag"]}).execute()
     assert client.rules(constraint) == [{"enforce": False}]
-    of.delete(name=made["name"]).execute()
-    refused(lambda: of.delete(name=made["name"]).execute(), 404)
+    of.delete(name=created["name"]).execute()
+    refused(lambda: of.delete(name=created["name"]).execute(), 404)
 
 
 @with_client

@@ -181,19 +181,19 @@ async def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
         )
         client.delete_service_account(name=account.name, timeout=10)
         assert members_of(cloud, role) == [deleted]
-        again = make_account(cloud)
-        assert again.unique_id != account.unique_id
-        assert not client.get_iam_policy(request={"resource": again.name}, timeout=10).bindings
+        recreated = make_account(cloud)
+        assert recreated.unique_id != account.unique_id
+        assert not client.get_iam_policy(request={"resource": recreated.name}, timeout=10).bindings
         bind(cloud, role, plain)
         assert sorted(members_of(cloud, role)) == sorted([plain, deleted])
         name = f"{NAME}/serviceAccounts/{account.unique_id}"
         with pytest.raises(exceptions.AlreadyExists):
             client.undelete_service_account(request={"name": name}, timeout=10)
-        client.delete_service_account(name=again.name, timeout=10)
+        client.delete_service_account(name=recreated.name, timeout=10)
         request = {"name": f"projects/-/serviceAccounts/{account.unique_id}"}
         back = client.undelete_service_account(request=request, timeout=10).restored_account
         assert back == account
-        second = f"deleted:serviceAccount:{again.email}?uid={again.unique_id}"
+        second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
         assert sorted(members_of(cloud, role)) == sorted([plain, second])
         restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=10)
         assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]

@@ -78,11 +78,11 @@ async def test_skus_match_real_catalog_samples(cloud: Any, transport: str) -> No
 async def test_skus_are_listed_once_across_pages(cloud: Any) -> None:
     def run() -> None:
         client = prices(cloud)
-        whole = [sku.name for sku in client.list_skus(parent=COMPUTE, timeout=10)]
-        assert len(whole) == len(set(whole)) > 50
+        all_names = [sku.name for sku in client.list_skus(parent=COMPUTE, timeout=10)]
+        assert len(all_names) == len(set(all_names)) > 50
         pager = client.list_skus(request={"parent": COMPUTE, "page_size": 7}, timeout=10)
         assert len(pager.skus) == 7
-        assert [sku.name for sku in pager] == whole
+        assert [sku.name for sku in pager] == all_names
         assert client.list_services(request={"page_size": 1}, timeout=10).next_page_token
 
     await asyncio.to_thread(run)

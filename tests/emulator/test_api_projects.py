@@ -67,8 +67,8 @@ async def test_project_create_search_delete(cloud: Any, transport: str) -> None:
             "Made",
             {"a": "b"},
         )
-        found = list(client.search_projects(query="id:made-here", timeout=10))
-        assert found == [created]
+        matching = list(client.search_projects(query="id:made-here", timeout=10))
+        assert matching == [created]
         assert not list(client.search_projects(query="id:missing", timeout=10))
         with pytest.raises(exceptions.Conflict):
             client.create_project(request={"project": requested}, timeout=10)
@@ -302,18 +302,20 @@ async def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
         client = compute(cloud, compute_v1.ProjectsClient)
         first = client.get(project=PROJECT).common_instance_metadata
         base64.urlsafe_b64decode(first.fingerprint)
-        wanted = compute_v1.Metadata(
+        new_metadata = compute_v1.Metadata(
             fingerprint=first.fingerprint,
             items=[compute_v1.Items(key="ssh-keys", value="u:ssh-ed25519 AAA u")],
         )
-        client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
+        client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=new_metadata)
         metadata = client.get(project=PROJECT).common_instance_metadata
         assert [(item.key, item.value) for item in metadata.items] == [
             ("ssh-keys", "u:ssh-ed25519 AAA u")
         ]
         assert metadata.fingerprint != first.fingerprint
         with pytest.raises(exceptions.PreconditionFailed):
-            client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=wanted)
+            client.set_common_instance_metadata_unary(
+                project=PROJECT, metadata_resource=new_metadata
+            )
 
     await asyncio.to_thread(run)
 

@@ -270,8 +270,8 @@ async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None
     await cloud.server.world.service("tpu").preempt(NODE)
     resource = await reached(client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.SERVICE
-    left = await nodes(client)
-    assert {name: each.state for name, each in left.items()} == {"n": Node.State.PREEMPTED}
+    remaining = await nodes(client)
+    assert {name: each.state for name, each in remaining.items()} == {"n": Node.State.PREEMPTED}
     assert cloud.host.running == set()
     await asyncio.to_thread(delete, client)
     assert await nodes(client) == {}
@@ -288,8 +288,8 @@ async def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
         operation = client.reset_queued_resource(request={"name": NAME}, timeout=10)
         return operation.result(timeout=20)
 
-    again = await asyncio.to_thread(reset)
-    assert again.state.state is QueuedState.ACTIVE
+    after_reset = await asyncio.to_thread(reset)
+    assert after_reset.state.state is QueuedState.ACTIVE
     assert await nodes(client) == before
     assert cloud.host.called.count("boot") == boots + 1
     assert cloud.host.discarded == []
@@ -304,8 +304,8 @@ async def test_failed_reset_leaves_node_unhealthy(cloud: Any) -> None:
     operation = await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
     with pytest.raises(exceptions.GoogleAPICallError, match="no image"):
         await asyncio.to_thread(operation.result, timeout=20)
-    [left] = (await nodes(client)).values()
-    assert (left.state, left.health) == (Node.State.READY, Node.Health.TIMEOUT)
+    [remaining] = (await nodes(client)).values()
+    assert (remaining.state, remaining.health) == (Node.State.READY, Node.Health.TIMEOUT)
 
 
 async def test_reset_requires_active_state(cloud: Any) -> None:

@@ -58,14 +58,14 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         type_=tpu_v2alpha1.AcceleratorConfig.Type.V3, topology="2x2"
     )
     key = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
-    wanted = tpu_v2alpha1.Node(
+    requested = tpu_v2alpha1.Node(
         accelerator_config=config,
         runtime_version=RUNTIME,
         labels={"a": "b"},
         boot_disk_config={"customer_encryption_key": {"kms_key_name": key}},
         autocheckpoint_enabled=True,
     )
-    operation = await asyncio.to_thread(begin, client, "n", wanted)
+    operation = await asyncio.to_thread(begin, client, "n", requested)
     created = await asyncio.to_thread(operation.result, timeout=20)
     assert created == await asyncio.to_thread(client.get_node, name=NODE, timeout=10)
     assert created.state is State.READY
@@ -95,12 +95,12 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     await asyncio.to_thread(operation.result, timeout=20)
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
-    again = await asyncio.to_thread(begin, client, "n")
-    again = await asyncio.to_thread(again.result, timeout=20)
-    assert "boot_disk_config" not in again  # nothing of the one before
+    recreated = await asyncio.to_thread(begin, client, "n")
+    recreated = await asyncio.to_thread(recreated.result, timeout=20)
+    assert "boot_disk_config" not in recreated  # nothing of the one before
 
 
-async def test_a_request_id_makes_creation_and_deletion_safe_to_repeat(cloud: Any) -> None:
+async def test_create_and_delete_are_idempotent_by_request_id(cloud: Any) -> None:
     client = alpha(cloud)
     first = await asyncio.to_thread(begin, client, request_id="r1")
     second = await asyncio.to_thread(begin, client, request_id="r1")
@@ -117,7 +117,7 @@ async def test_a_request_id_makes_creation_and_deletion_safe_to_repeat(cloud: An
     assert second.operation.name == first.operation.name
 
 
-async def test_a_maintenance_event_can_be_simulated(cloud: Any) -> None:
+async def test_simulate_maintenance_event(cloud: Any) -> None:
     client = alpha(cloud)
     operation = await asyncio.to_thread(begin, client, "n", node(accelerator_type="v3-32"))
     await asyncio.to_thread(operation.result, timeout=20)
@@ -136,7 +136,7 @@ async def test_a_maintenance_event_can_be_simulated(cloud: Any) -> None:
         await asyncio.to_thread(simulate, ["4"])
 
 
-async def test_reservations_are_those_that_the_owner_set(cloud: Any) -> None:
+async def test_reservations_come_from_settings(cloud: Any) -> None:
     client = alpha(cloud)
 
     def names(parent: str) -> list[str]:
@@ -180,7 +180,7 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     assert cloud.host.running == set()
 
 
-async def test_a_node_id_and_several_nodes_exclude_each_other(cloud: Any) -> None:
+async def test_node_id_and_multi_node_params_are_exclusive(cloud: Any) -> None:
     spec = {
         "parent": PARENT,
         "node_id": "n",
@@ -230,7 +230,7 @@ async def outcome(cloud: Any, answer: Any) -> dict[str, Any]:
     return operation
 
 
-async def test_flex_start_gives_nodes_for_a_while(cloud: Any) -> None:
+async def test_flex_start_nodes_end_after_run_duration(cloud: Any) -> None:
     duration = {"maxRunDuration": "1.500s"}
     answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(runDuration=duration))
     operation = await outcome(cloud, answer)
@@ -249,7 +249,7 @@ async def test_flex_start_gives_nodes_for_a_while(cloud: Any) -> None:
     await outcome(cloud, await send(cloud, "DELETE", f"{FLEX}/q"))
 
 
-async def test_flex_start_is_not_offered_everywhere(cloud: Any) -> None:
+async def test_flex_start_is_rejected_in_unsupported_zone(cloud: Any) -> None:
     parent = f"projects/{PROJECT}/locations/europe-west4-b"
     path = f"/v2alpha1/{parent}/queuedResources"
     answer = await send(cloud, "POST", f"{path}?queuedResourceId=q", flex(parent))
@@ -273,14 +273,14 @@ async def test_flex_start_is_not_offered_everywhere(cloud: Any) -> None:
         {"runDuration": {"maxRunDuration": "an hour"}},
     ],
 )
-async def test_flex_start_that_cannot_be_is_refused(cloud: Any, fields: dict[str, Any]) -> None:
+async def test_invalid_flex_start_requests_are_rejected(cloud: Any, fields: dict[str, Any]) -> None:
     answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(**fields))
     assert answer.status_code == 400
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
     assert (await send(cloud, "GET", f"{FLEX}/q")).status_code == 404
 
 
-async def test_flex_start_counts_as_preemptible(cloud: Any) -> None:
+async def test_flex_start_uses_preemptible_quota(cloud: Any) -> None:
     limit = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
     cloud.server.world.settings.put("quota", {limit: {"us-west4-a": 3}})
     answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
@@ -288,7 +288,7 @@ async def test_flex_start_counts_as_preemptible(cloud: Any) -> None:
     assert limit in answer.json()["error"]["message"]
 
 
-async def test_a_node_may_name_its_provisioning_model(cloud: Any) -> None:
+async def test_node_with_spot_provisioning_model(cloud: Any) -> None:
     body = {
         "acceleratorType": "v3-8",
         "runtimeVersion": RUNTIME,

@@ -44,13 +44,13 @@ class Process:
         return {"gone": True} if answer.status_code == 404 else answer.json()
 
     def wait(self, path: str, check: Callable[[Any], bool]) -> Any:
-        seen: list[Any] = []
+        last_response: list[Any] = []
 
         def is_so() -> bool:
-            seen[:] = [self.send("GET", path)]
-            return check(seen[0])
+            last_response[:] = [self.send("GET", path)]
+            return check(last_response[0])
 
-        return until(is_so, lambda: f"another {path} than {seen}")
+        return until(is_so, lambda: f"another {path} than {last_response}")
 
     def reach(self, state: str) -> Any:
         return self.wait(QUEUED, lambda resource: state_of(resource) == state)

@@ -21,22 +21,22 @@ Json = dict[str, Any]
 async def get(cloud: Any, path: str) -> Json:
     answer = await asyncio.to_thread(cloud.request, "GET", path)
     assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    response: Json = answer.json()
+    return response
 
 
-def bucket_of(metric: Json, kind: str, place: str) -> Json | None:
+def bucket_of(metric: Json, kind: str, location: str) -> Json | None:
     """The bucket of a location, or None if the bucket without dimensions applies."""
     (limit,) = [
         each
         for each in metric["consumerQuotaLimits"]
         if each["unit"] == f"1/{{project}}/{{{kind}}}"
     ]
-    assert place in limit["supportedLocations"]
+    assert location in limit["supportedLocations"]
     first, *others = limit["quotaBuckets"]
     assert "dimensions" not in first
     for bucket in others:
-        if bucket["dimensions"] == {kind: place}:
+        if bucket["dimensions"] == {kind: location}:
             return dict(bucket)
     return None
 

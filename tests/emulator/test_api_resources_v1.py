@@ -248,8 +248,8 @@ async def test_lists_show_only_accessible_resources(cloud: Any) -> None:
 
     def run() -> None:
         ann = Member(cloud, "ann")
-        every = [kind for _, _, kind in lists]
-        assert listed_kinds(Member.owner(cloud)) == every
+        all_kinds = [kind for _, _, kind in lists]
+        assert listed_kinds(Member.owner(cloud)) == all_kinds
         assert listed_kinds(ann) == []
         grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
         assert listed_kinds(ann) == ["projects", "projects"]

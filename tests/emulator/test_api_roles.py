@@ -117,8 +117,8 @@ async def test_list_roles(cloud: Any) -> None:
         assert names(show_deleted=True) == ["first", "second", "third"]
         request: dict[str, Any] = {"parent": NAME}
         for view, count in ((iam_admin_v1.RoleView.BASIC, 0), (FULL, len(WATCH))):
-            found = list(client.list_roles(request={**request, "view": view}, timeout=10))
-            assert {len(role.included_permissions) for role in found} == {count}
+            roles = list(client.list_roles(request={**request, "view": view}, timeout=10))
+            assert {len(role.included_permissions) for role in roles} == {count}
 
     await asyncio.to_thread(run)
 

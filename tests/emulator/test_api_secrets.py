@@ -138,9 +138,9 @@ def test_disabled_or_destroyed_version_cannot_be_accessed(client: Client) -> Non
     destroyed = client.versions.destroy(name=name, body={}).execute()
     assert destroyed["state"] == "DESTROYED"
     assert destroyed["destroyTime"] >= destroyed["createTime"]
-    for again in (client.versions.enable, client.versions.disable, client.versions.destroy):
+    for change_state in (client.versions.enable, client.versions.disable, client.versions.destroy):
         refused(
-            again(name=name, body={}).execute,
+            change_state(name=name, body={}).execute,
             400,
             f"Secret Version [{name}] is in DESTROYED state.",
         )

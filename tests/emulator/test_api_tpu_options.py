@@ -271,10 +271,10 @@ async def test_v1_nodes_share_quota(cloud: Any) -> None:
 
     limit(cloud, {V3: {ZONE: 8}})
     v1 = tpu_v1.TpuClient(transport=TpuGrpcTransport(channel=cloud.channel()))
-    wanted = tpu_v1.Node(accelerator_type="v3-8", tensorflow_version="2.12.0")
+    requested = tpu_v1.Node(accelerator_type="v3-8", tensorflow_version="2.12.0")
 
     def create_v1(node_id: str) -> Any:
-        operation = v1.create_node(parent=PARENT, node_id=node_id, node=wanted, timeout=10)
+        operation = v1.create_node(parent=PARENT, node_id=node_id, node=requested, timeout=10)
         return operation.result(timeout=20)
 
     await asyncio.to_thread(create_v1, "n")

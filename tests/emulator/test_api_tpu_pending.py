@@ -87,8 +87,8 @@ async def test_operations_are_deleted_after_a_week(cloud: Any) -> None:
     week = 7 * 24 * 3600
     name = operation.operation.name
     cloud.server.store.run("UPDATE operations SET ended=ended-? WHERE name=?", week, name)
-    again = await begin(client)
+    recreated = await begin(client)
     with pytest.raises(exceptions.NotFound):
         await is_done(client, operation)
     assert await is_done(client, deletion)
-    await asyncio.to_thread(again.result, timeout=20)
+    await asyncio.to_thread(recreated.result, timeout=20)

@@ -135,8 +135,8 @@ async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
 
     with pytest.raises(exceptions.GoogleAPICallError, match="no image for that"):
         await asyncio.to_thread(reimage)
-    left = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
-    assert (left.state, left.tensorflow_version) == (State.UNKNOWN, "2.12.0")
+    remaining = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    assert (remaining.state, remaining.tensorflow_version) == (State.UNKNOWN, "2.12.0")
 
 
 async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
@@ -353,9 +353,9 @@ async def test_restart_reboots_ready_nodes(make_cloud: Any) -> None:
     cloud.enable("tpu", "compute")
     await asyncio.to_thread(create, client_of(cloud))
     await cloud.server.close()
-    again = await make_cloud()
-    await async_until(again.host.count_running, "a machine running")
-    (spec,) = again.host.specs.values()
+    restarted = await make_cloud()
+    await async_until(restarted.host.count_running, "a machine running")
+    (spec,) = restarted.host.specs.values()
     assert spec.kind == "node"
 
 

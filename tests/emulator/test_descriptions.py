@@ -39,7 +39,7 @@ Json = Any
 
 def complaints_of(call: Call) -> list[str]:
     return [
-        f"{each.side} {complaint.place}: {complaint.rule}"
+        f"{each.side} {complaint.path}: {complaint.rule}"
         for each in judge(call)
         for complaint in each.complaints
     ]
@@ -57,16 +57,16 @@ def requested(
 
 def changed(value: Json, path: str, new: Json) -> Json:
     """A copy with one value changed; `...` deletes it."""
-    whole = copy.deepcopy(value)
+    copied = copy.deepcopy(value)
     *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    place = whole
+    parent = copied
     for part in outer:
-        place = place[part]
+        parent = parent[part]
     if new is ...:
-        del place[last]
+        del parent[last]
     else:
-        place[last] = new
-    return whole
+        parent[last] = new
+    return copied
 
 
 def refusal(**changes: Json) -> Json:

@@ -38,7 +38,7 @@ def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str
     }
     verdicts = list(judge_line(line))
     return [
-        f"{each.side} {complaint.place}: {complaint.rule}"
+        f"{each.side} {complaint.path}: {complaint.rule}"
         for each in verdicts
         for complaint in each.complaints
     ]
@@ -50,8 +50,8 @@ def test_grpc_messages_are_validated_by_same_documents() -> None:
     request = tpu_v2.CreateNodeRequest(parent=L, node_id="n", node=node)
 
     def serialized() -> bytes:
-        found: bytes = tpu_v2.CreateNodeRequest.serialize(request)
-        return found
+        data: bytes = tpu_v2.CreateNodeRequest.serialize(request)
+        return data
 
     assert rpc("CreateNode", serialized(), started) == []
     unknown = serialized() + b"\xf8\x7f\x01"

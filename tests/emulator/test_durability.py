@@ -141,14 +141,14 @@ PARTS: tuple[Callable[[Ledger], None], ...] = (
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., KillableServer]]:
-    made: list[KillableServer] = []
+    servers: list[KillableServer] = []
 
     def make(name: str, pace: str = "instant") -> KillableServer:
-        made.append(KillableServer(tmp_path / name, pace))
-        return made[-1]
+        servers.append(KillableServer(tmp_path / name, pace))
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         server.close()
 
 
@@ -180,13 +180,13 @@ def undisturbed(serve: Any) -> list[int]:
     return ends
 
 
-def killed_at(serve: Any, moment: int) -> None:
-    server = serve(f"at-{moment}")
-    ledger = walk(server, moment)
+def killed_at(serve: Any, kill_point: int) -> None:
+    server = serve(f"at-{kill_point}")
+    ledger = walk(server, kill_point)
     if server.is_alive:  # this run polled less often
         server.kill()
-    for again in (moment % 25 + 1, 0):  # killed again during recovery, then not
-        if server.start(again):
+    for next_kill in (kill_point % 25 + 1, 0):  # killed again during recovery, then not
+        if server.start(next_kill):
             try:
                 ledger.check()
             except requests.RequestException:
@@ -201,13 +201,13 @@ def test_state_survives_kills_at_sampled_points(serve: Any) -> None:
     choice = random.Random("moments")
     first = 1
     for last in undisturbed(serve):
-        for moment in choice.sample(range(first, last), SAMPLE):
-            killed_at(serve, moment)
+        for kill_point in choice.sample(range(first, last), SAMPLE):
+            killed_at(serve, kill_point)
         first = last
 
 
 @pytest.mark.soak
 @pytest.mark.release("every moment; `make test` draws some of them")
 def test_state_survives_kill_at_every_point(serve: Any) -> None:
-    for moment in range(1, undisturbed(serve)[-1]):
-        killed_at(serve, moment)
+    for kill_point in range(1, undisturbed(serve)[-1]):
+        killed_at(serve, kill_point)

@@ -158,9 +158,9 @@ async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
 
 @pytest.fixture
 async def sender(cloud: Any) -> AsyncIterator[Sender]:
-    one = Sender(cloud.server.port)
-    yield one
-    await one.close()
+    new_sender = Sender(cloud.server.port)
+    yield new_sender
+    await new_sender.close()
 
 
 async def fuzz(cloud: Any, sender: Sender, transcript: Path, seed: int) -> None:

@@ -185,17 +185,17 @@ def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
     body = {"accountId": "worker"}
     email = owner.send_ok("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json=body)["email"]
     node = {"accelerator_type": "v2-8", "runtime_version": "tpu-ubuntu2204-base"}
-    place = f"{PROJECT_NAME}/locations/us-central1-b"
+    location = f"{PROJECT_NAME}/locations/us-central1-b"
     request = {
-        "parent": place,
+        "parent": location,
         "node_id": "n",
         "node": {**node, "service_account": {"email": email}},
     }
     queued = {
-        "parent": place,
+        "parent": location,
         "queued_resource_id": "q",
         "queued_resource": {
-            "tpu": {"node_spec": [{"parent": place, "node_id": "m", "node": request["node"]}]}
+            "tpu": {"node_spec": [{"parent": location, "node_id": "m", "node": request["node"]}]}
         },
     }
     for call in (

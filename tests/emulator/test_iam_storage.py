@@ -70,13 +70,13 @@ CALLS = [
 @in_thread
 def test_each_storage_call_requires_one_permission(cloud: Any, ann: Member) -> None:
     """Denied with all other storage permissions, allowed with only this one."""
-    every = [name for name in known_permissions() if name.startswith("storage.")]
-    role = make_role(cloud, "most", every)
+    all_permissions = [name for name in known_permissions() if name.startswith("storage.")]
+    role = make_role(cloud, "most", all_permissions)
     grant(cloud, "projects/local-project", role, ann.name)
     for verb, path, permission, noun in CALLS:
         full = f"storage.{permission}"
         body: dict[str, Any] = {} if verb in ("GET", "DELETE") else {"json": {}}
-        make_role(cloud, "most", [name for name in every if name != full])
+        make_role(cloud, "most", [name for name in all_permissions if name != full])
         answer = ann.send(verb, path, **body)
         assert answer.status_code == 403, (verb, path)
         is_bare = path.startswith("/data/") or "alt=media" in path

@@ -51,8 +51,8 @@ async def test_new_method_without_row_is_reported(
 
     monkeypatch.setattr(Disks, "update", update, raising=False)
     method = "google.cloud.compute.v1.Disks/Update"
-    place = "tpuctl.emulator.compute's permissions.toml"
-    assert without_rows(cloud) == [f"{method}: give it a row in {place}"]
+    file = "tpuctl.emulator.compute's permissions.toml"
+    assert without_rows(cloud) == [f"{method}: give it a row in {file}"]
     # Without a row, not even a project editor may call it.
     request = compute_v1.UpdateDiskRequest.pb()(project="local-project", disk="d")
     with pytest.raises(ApiError, match="The caller does not have permission"):
@@ -82,9 +82,9 @@ async def test_rows_use_known_permissions_and_rules(cloud: Any) -> None:
     guard = cloud.server.world.guard
     for method in guard.permissions.methods():
         row = guard.permissions.row_of(method)
-        place = f"{method} in {guard.api_of(method).package}'s permissions.toml"
-        assert permissions.issuperset(row.permissions), place
-        assert guard.rules.keys() >= {*row.rules}, place
+        location = f"{method} in {guard.api_of(method).package}'s permissions.toml"
+        assert permissions.issuperset(row.permissions), location
+        assert guard.rules.keys() >= {*row.rules}, location
 
 
 # In no predefined role except the basic ones, as far as public listings show.
@@ -124,16 +124,16 @@ def discovered(api: str, version: str) -> dict[str, list[str]]:
     import json
 
     document = json.loads(discovery.get_static_doc(api, version))
-    found: dict[str, list[str]] = {}
+    scopes_by_method: dict[str, list[str]] = {}
 
     def walk(node: dict[str, Any]) -> None:
         for method in node.get("methods", {}).values():
-            found[method["id"]] = method.get("scopes", [])
+            scopes_by_method[method["id"]] = method.get("scopes", [])
         for resource in node.get("resources", {}).values():
             walk(resource)
 
     walk(document)
-    return found
+    return scopes_by_method
 
 
 @pytest.mark.parametrize(

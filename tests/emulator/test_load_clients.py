@@ -96,10 +96,10 @@ def nodes(crowd: Crowd, number: int, client: Any) -> None:
     from google.cloud import tpu_v2
 
     name = f"{PARENT}/nodes/node-{number}"
-    wanted = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+    requested = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     for _ in range(2):
         operation = client.create_node(
-            parent=PARENT, node_id=f"node-{number}", node=wanted, timeout=LONGEST
+            parent=PARENT, node_id=f"node-{number}", node=requested, timeout=LONGEST
         )
         assert operation.result(timeout=LONGEST).name == name
         assert client.get_node(name=name, timeout=LONGEST).state is tpu_v2.Node.State.READY
@@ -156,7 +156,7 @@ def firewalls(crowd: Crowd, number: int) -> None:
     from google.cloud import compute_v1
 
     client = crowd.keep(compute_v1.FirewallsClient(**crowd.rest()))
-    where = {"project": PROJECT, "timeout": LONGEST}
+    scope = {"project": PROJECT, "timeout": LONGEST}
     for turn in range(ROUNDS):
         name = f"rule-{number}-{turn}"
         rule = compute_v1.Firewall(
@@ -165,9 +165,9 @@ def firewalls(crowd: Crowd, number: int) -> None:
             priority=100 + number,
             allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
         )
-        client.insert_unary(firewall_resource=rule, **where)
-        assert client.get(firewall=name, **where).priority == 100 + number
-        assert name in {firewall.name for firewall in client.list(**where)}
+        client.insert_unary(firewall_resource=rule, **scope)
+        assert client.get(firewall=name, **scope).priority == 100 + number
+        assert name in {firewall.name for firewall in client.list(**scope)}
 
 
 def accounts(crowd: Crowd, number: int) -> None:

@@ -43,8 +43,8 @@ class Source(io.RawIOBase):
         return self._at
 
     def read(self, count: int = -1) -> bytes:
-        left = self._size - self._at
-        count = left if count < 0 else min(count, left)
+        remaining = self._size - self._at
+        count = remaining if count < 0 else min(count, remaining)
         data = bytearray()
         while len(data) < count:
             inside = (self._at + len(data)) % MB
@@ -71,7 +71,7 @@ class Large:
             client_options={"api_endpoint": server.url},
         )
 
-    def most(self) -> int:
+    def peak_memory(self) -> int:
         """The peak memory of the server, in bytes."""
         text = Path(f"/proc/{self.server.pid}/status").read_text("ascii")
         match = re.search(r"VmHWM:\s+(\d+) kB", text)
@@ -95,10 +95,10 @@ class Large:
 def large(tmp_path: Path) -> Iterator[Large]:
     server = KillableServer(tmp_path / "home")
     assert server.start()
-    made = Large(server)
-    made.client.create_bucket(BUCKET)
-    yield made
-    made.client._http.close()
+    new_server = Large(server)
+    new_server.client.create_bucket(BUCKET)
+    yield new_server
+    new_server.client._http.close()
     server.close()
 
 
@@ -148,13 +148,15 @@ def downloaded(large: Large, size: int) -> str:
     return digest.hexdigest()
 
 
-def through(large: Large, way: Callable[[Large, Source, int], None], size: int, most: int) -> None:
+def through(
+    large: Large, way: Callable[[Large, Source, int], None], size: int, max_growth: int
+) -> None:
     source = Source(size)
-    before = large.most()
+    before = large.peak_memory()
     way(large, source, size)
     assert downloaded(large, size) == source.digest()
-    grown = large.most() - before
-    assert grown < most, f"{grown / MB:.0f} MB more memory for {size / MB:.0f} MB"
+    grown = large.peak_memory() - before
+    assert grown < max_growth, f"{grown / MB:.0f} MB more memory for {size / MB:.0f} MB"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -66,34 +66,34 @@ def quoted(number: int) -> str:
 
 def fill_and_empty(cloud: Any, work: Work, count: int) -> dict[str, int]:
     """The cost of filling a bucket, listing it and emptying it, by step."""
-    found: dict[str, int] = {}
+    costs: dict[str, int] = {}
     client = cloud.storage()
     bucket = client.create_bucket(BUCKET)
     upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
-    with work.counted(found, "uploads"):
+    with work.counted(costs, "uploads"):
         each(cloud, count, "POST", lambda number: upload + quoted(number), b"data")
-    with work.counted(found, "list"):
+    with work.counted(costs, "list"):
         names = [blob.name for blob in client.list_blobs(BUCKET, page_size=100)]
     assert names == [name_of(number) for number in range(count)]
-    with work.counted(found, "folders"):
+    with work.counted(costs, "folders"):
         folders = client.list_blobs(BUCKET, delimiter="/", page_size=7)
         assert list(folders) == []
     assert len(folders.prefixes) == count // IN_FOLDER
-    with work.counted(found, "prefix"):
+    with work.counted(costs, "prefix"):
         inside = [blob.name for blob in client.list_blobs(BUCKET, prefix="folder-0001/")]
     assert inside == [name_of(IN_FOLDER + number) for number in range(IN_FOLDER)]
-    with work.counted(found, "last"):
+    with work.counted(costs, "last"):
         last = client.list_blobs(BUCKET, start_offset=name_of(count - 3))
         assert [blob.name for blob in last] == [name_of(count - 3 + offset) for offset in range(3)]
-    with work.counted(found, "get"):
+    with work.counted(costs, "get"):
         assert bucket.get_blob(name_of(count // 2)).size == 4
     objects = f"/storage/v1/b/{BUCKET}/o/"
-    with work.counted(found, "deletions"):
+    with work.counted(costs, "deletions"):
         each(cloud, count, "DELETE", lambda number: objects + quoted(number))
-    with work.counted(found, "bucket"):
+    with work.counted(costs, "bucket"):
         bucket.delete()
     assert list(client.list_buckets()) == []
-    return found
+    return costs
 
 
 async def compare(make_cloud: Any, few: int, many: int) -> None:

@@ -111,7 +111,7 @@ def make_stack(
     return Tpuctl(file, cloud="local")
 
 
-async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: float) -> None:
+async def all_answer(cloud: LocalCloud, type_name: str, workers: int, max_memory: float) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     node = await asyncio.to_thread(make_slice, cloud, type_name, key)
     assert len(node.network_endpoints) == workers
@@ -120,7 +120,7 @@ async def all_answer(cloud: LocalCloud, type_name: str, workers: int, most: floa
     prefix = hosts[0].rpartition("-w-")[0]
     if "none" not in cloud.isolation:
         assert hosts == [f"{prefix}-w-{worker}" for worker in range(workers)]
-    assert memory < most, f"{memory / GB:.2f} GB for {workers} machines"
+    assert memory < max_memory, f"{memory / GB:.2f} GB for {workers} machines"
 
 
 @pytest.mark.soak

@@ -76,7 +76,7 @@ async def test_ssh_is_allowed_only_from_named_addresses(project: Project) -> Non
 
     file = bench.stack.stack_file
     file.write_text(file.read_text("utf-8").replace("203.0.113.7", "192.0.2.0/24"), "utf-8")
-    moved = Bench(bench.again(), bench.events)
+    moved = Bench(bench.reopen(), bench.events)
     await moved.provision()
     assert await reaching(moved) == {OFFICE, INSIDE}, "the address before is shut out"
     assert (await moved.stack.down(delete_bucket=True)).leaks == ()

@@ -65,7 +65,7 @@ async def test_denied_listing_is_retried_for_new_project(
     )
     if times == "unlimited":
         with pytest.raises(Denied):
-            await bench.again().plan()
+            await bench.reopen().plan()
     else:
-        assert (await bench.again().plan()).plan.is_empty
+        assert (await bench.reopen().plan()).plan.is_empty
         assert remote_control.fault(slow_cloud, fault["id"])["used"] == 1

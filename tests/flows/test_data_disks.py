@@ -22,7 +22,7 @@ ANYWHERE = "bucket: {allow_egress: true}"
 
 
 async def disks(bench: Bench) -> list[tuple[str, str]]:
-    resources = (await bench.again().status()).inventory
+    resources = (await bench.reopen().status()).inventory
     return [(resource.name, resource.zone) for resource in resources if resource.kind == "disk"]
 
 
@@ -51,7 +51,7 @@ async def test_stockout_deletes_new_disk_and_keeps_existing_one(
     await lose_the_node(bench)
     remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     with pytest.raises(NoCapacity) as caught:
-        await bench.stack.provision(await bench.again().plan())
+        await bench.stack.provision(await bench.reopen().plan())
     assert f"data disks are in {ZONE}" in caught.value.diagnostics[0].detail
     assert await disks(bench) == [(name, ZONE)]
 
@@ -67,9 +67,9 @@ async def test_changed_zones_do_not_delete_disk(project: Project) -> None:
     path = bench.stack.stack_file
     path.write_text(path.read_text("utf-8").replace(ZONE, OTHER), "utf-8")
     with pytest.raises(Conflict, match="Disk in another zone"):
-        await bench.again().plan()
+        await bench.reopen().plan()
     assert await disks(bench) == [(bench.stack.stack.names.disk(0), ZONE)]
-    assert not (await bench.again().down()).leaks
+    assert not (await bench.reopen().down()).leaks
     assert await disks(bench) == []
 
 
@@ -97,7 +97,7 @@ async def test_abandoned_zone_is_deleted_in_dependency_order(project: Project) -
     await bench.stack.provision(moved)
     left = {
         (resource.kind, resource.zone)
-        for resource in (await bench.again().status()).inventory
+        for resource in (await bench.reopen().status()).inventory
         if resource.zone
     }
     assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
@@ -123,6 +123,6 @@ async def test_released_disk_is_retried_once(project: Project, null_cloud: Local
         code="INVALID_ARGUMENT",
         project=project.id,
     )
-    assert (await bench.again().down()).leaks == ()
+    assert (await bench.reopen().down()).leaks == ()
     assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
     assert await disks(bench) == []

@@ -52,7 +52,7 @@ async def test_uncreatable_stack_can_be_inspected_and_deleted(project: Project) 
     for edit, (text, replacement) in EDITS.items():
         assert text in whole
         file.write_text(whole.replace(text, replacement), "utf-8")
-        edited = bench.again()
+        edited = bench.reopen()
         with pytest.raises(InvalidStack):
             await edited.plan()
         with pytest.raises(InvalidStack):
@@ -75,7 +75,7 @@ async def test_uncreatable_stack_can_be_inspected_and_deleted(project: Project) 
     assert bench.type("jobs")[0] == 0
     code, out, errors = bench.type("down", "--yes", "--delete-bucket")
     assert (code, "No billable resources are left" in out) == (0, True), errors
-    assert await bench.again().orphans() == []
+    assert await bench.reopen().orphans() == []
 
 
 def test_unreadable_file_error_names_alternative(project: Project) -> None:

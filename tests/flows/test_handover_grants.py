@@ -115,7 +115,7 @@ async def test_grants_are_sufficient(
 ) -> None:
     there = await controller(kind)
     await there.work()
-    assert (await there.bench.again().down(delete_bucket=True)).leaks == ()
+    assert (await there.bench.reopen().down(delete_bucket=True)).leaks == ()
 
 
 async def taken_away(there: Controller, missing: str) -> None:
@@ -195,8 +195,8 @@ async def test_grants_are_removed_with_stack(project: Project, null_cloud: Local
     names = bench.stack.stack.names
     assert on_account() == {USER}
     assert on_project() == {names.watch_role, names.recovery_role}
-    assert (await bench.again().plan()).plan.is_empty
-    assert (await bench.again().down(delete_bucket=True)).leaks == ()
+    assert (await bench.reopen().plan()).plan.is_empty
+    assert (await bench.reopen().down(delete_bucket=True)).leaks == ()
     assert on_account() == on_project() == set()
 
 
@@ -210,9 +210,9 @@ async def test_recorded_grant_of_deleted_account_is_removed(
     before = await record.read()
     assert before is not None
     late = next(grant for grant in before.grants if grant.role == USER)
-    assert (await bench.again().down()).leaks == ()
+    assert (await bench.reopen().down()).leaks == ()
     await record.update(lambda stack_record: stack_record.with_grants(late))
-    assert (await bench.again().down()).leaks == ()
+    assert (await bench.reopen().down()).leaks == ()
     after = await record.read()
     assert after is not None
     assert after.grants == ()

@@ -42,7 +42,7 @@ async def delete_controller(bench: Bench) -> None:
 
 async def left(bench: Bench) -> dict[str, str]:
     """Orphaned addresses of this stack with the reason."""
-    everything = await bench.again().orphans()
+    everything = await bench.reopen().orphans()
     name = bench.stack.stack.name
     return {
         orphan.item.address: orphan.reason
@@ -116,7 +116,7 @@ async def test_suggested_command_deletes_orphans(project: Project, tmp_path: Pat
     assert code == 0, stderr
     code, out, _ = bench.type("orphans", "--project", project.id, folder=empty)
     assert code == 0, out
-    assert {item.kind for item in await bench.again().orphans()} == {"bucket"}
+    assert {item.kind for item in await bench.reopen().orphans()} == {"bucket"}
 
 
 async def test_node_in_second_zone_is_orphaned(project: Project, null_cloud: LocalCloud) -> None:
@@ -206,7 +206,7 @@ async def test_denied_listing_of_billable_kind_is_an_error(
     fault = remote_control.add_fault(
         null_cloud, "deny", method=method, project=project.id, times="unlimited", **wording
     )
-    for look in (bench.again().orphans, bench.again().status, bench.again().down):
+    for look in (bench.reopen().orphans, bench.reopen().status, bench.reopen().down):
         with pytest.raises(Denied, match=f"the list of every {kind}"):
             await look()
     remote_control.remove_fault(null_cloud, fault["id"])
@@ -222,7 +222,7 @@ async def test_denied_listing_of_free_kind_is_a_warning(
             null_cloud, "deny", method=method, project=project.id, times="unlimited"
         )
     bench.events.clear()
-    items = await bench.again().orphans()
+    items = await bench.reopen().orphans()
     remote_control.remove_all_faults(null_cloud)
     assert {item.kind for item in items} == {"node", "bucket", "firewall"}
     warned = [

@@ -66,7 +66,7 @@ async def test_preempted_node_is_not_counted_twice(project: Project, cloud: Loca
     bench = project.stack("capacity: spot")
     await bench.provision()
     await bench.preempt(cloud)
-    line = by_limit(await bench.again().plan())["TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"]
+    line = by_limit(await bench.reopen().plan())["TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"]
     assert (line.used, line.added) == (0, 8)
 
 
@@ -78,7 +78,7 @@ async def test_foreign_nodes_count_toward_quota(project: Project) -> None:
     await bench.call("tpu", "create_node", {"parent": parent, "node_id": "mine", "node": body})
     line = by_limit(await project.stack().stack.plan())[IN_ZONE]
     assert (line.used, line.added) == (16, 8)
-    prepared = await bench.again().plan()
+    prepared = await bench.reopen().plan()
     assert prepared.plan.is_empty, "foreign nodes are not touched"
 
 
@@ -156,7 +156,7 @@ async def test_quota_needs_two_more_requests(project: Project, cloud: LocalCloud
     bench = project.stack()
     await bench.provision()
     last = max(call["number"] for call in remote_control.calls(cloud))
-    await bench.again().plan()
+    await bench.reopen().plan()
     methods = [call["method"] for call in remote_control.calls(cloud, last)]
     about: dict[str, Any] = {}
     for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):

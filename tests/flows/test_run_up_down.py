@@ -180,7 +180,7 @@ async def test_failed_up_is_taken_down(project: Project, null_cloud: LocalCloud)
     code, out, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
     assert (code, out) == (75, ""), stderr
     assert stderr.index("error: ") < stderr.index("delete account/"), "the error comes first"
-    kinds = {item.kind for item in (await bench.again().status()).inventory}
+    kinds = {item.kind for item in (await bench.reopen().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -206,7 +206,7 @@ async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalC
     code, stderr = await asyncio.to_thread(interrupt)
     assert code == 143, stderr
     assert "error: Interrupted" in stderr
-    kinds = {item.kind for item in (await bench.again().status()).inventory}
+    kinds = {item.kind for item in (await bench.reopen().status()).inventory}
     assert kinds == {"bucket"}
 
 
@@ -228,7 +228,7 @@ async def test_rejected_run_changes_nothing(project: Project) -> None:
     bench, job = on(project)
     done, _, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
     assert (done, "Not confirmed" in stderr) == (2, True)
-    assert (await bench.again().status()).inventory == ()
+    assert (await bench.reopen().status()).inventory == ()
 
 
 async def test_python_api_run_up_down(make_stack: MakeStack) -> None:

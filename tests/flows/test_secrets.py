@@ -184,15 +184,15 @@ async def test_up_grants_access_to_secrets_in_stack_file(
     account = f"serviceAccount:{bench.stack.stack.service_account}"
     assert sorted(secrets.readers("token")) == sorted([ann_member, account])
     assert secrets.readers("other") == []
-    assert (await bench.again().plan()).plan.is_empty
+    assert (await bench.reopen().plan()).plan.is_empty
 
     # The file now names another secret: access to the first is revoked.
     text = bench.stack.stack_file.read_text("utf-8").replace("secret:token", "secret:other")
     bench.stack.stack_file.write_text(text, "utf-8")
-    again = Bench(bench.again(), bench.events)
+    again = Bench(bench.reopen(), bench.events)
     await again.provision()
     assert (secrets.readers("token"), secrets.readers("other")) == ([ann_member], [account])
-    assert (await bench.again().plan()).plan.is_empty
+    assert (await bench.reopen().plan()).plan.is_empty
 
     # Without local state: only the stack's record has the grant.
     names = ("--stack", again.stack.stack.name, "--project", project.id)
@@ -212,7 +212,7 @@ async def test_missing_secret_fails_up_before_changes(
     assert (code, out) == (1, ""), stderr
     assert "error: Secret not found" in stderr
     assert f"gcloud secrets create token --project={project.id}" in stderr
-    assert (await bench.again().status()).inventory == ()
+    assert (await bench.reopen().status()).inventory == ()
 
 
 async def test_missing_permission_to_grant_secrets_is_reported(

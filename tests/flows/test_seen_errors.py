@@ -65,7 +65,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 async def met_by(bench: Bench, kind: str) -> TpuctlError:
     """The error raised by the API call behind the command."""
-    stack = bench.again()
+    stack = bench.reopen()
     with pytest.raises(TpuctlError) as caught:
         if kind == "jobs":
             await stack.jobs()
@@ -155,13 +155,13 @@ async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
 def stopped(played: Played) -> Bench:
     """A stack with a bucket and a healthy node."""
     bench = played.project.stack()
-    asyncio.run(Bench(bench.again(), []).provision())
+    asyncio.run(Bench(bench.reopen(), []).provision())
     return bench
 
 
 @arriving("a job's log")
 async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) -> None:
-    stack = stopped.again()
+    stack = stopped.reopen()
     record = record_of(stopped, SEEN.index(case))
     await left_by(stack, record, case["text"])
     failure = (await stack.explain(await stack.job(record.id))).failure
@@ -175,7 +175,7 @@ async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) 
 def test_explain_prints_classified_log_error(stopped: Bench) -> None:
     case = next(entry for entry in SEEN if entry["id"] == "tpu-in-use")
     record = record_of(stopped, 99_999)
-    asyncio.run(left_by(stopped.again(), record, case["text"]))
+    asyncio.run(left_by(stopped.reopen(), record, case["text"]))
     code, out, _ = stopped.type("explain", record.id)
     assert code == 0
     assert "Another process holds the TPU" in out

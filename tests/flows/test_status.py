@@ -44,7 +44,7 @@ async def test_status_of_full_stack(project: Project) -> None:
         "data_disks: [{size_gb: 100, type: pd-standard}]", "controller: {disk_gb: 50}"
     )
     await bench.provision()
-    status = await bench.again().status()
+    status = await bench.reopen().status()
     assert {item.kind for item in status.inventory} == {"node", "controller", "disk", "bucket"}
     assert all(item.stack == bench.stack.stack.name for item in status.inventory)
     for listed in status.inventory:
@@ -136,7 +136,7 @@ async def test_status_of_waiting_request(project: Project, null_cloud: LocalClou
         async def is_waiting() -> bool:
             items = []
             with suppress(Denied):  # while the project is being created
-                items = (await bench.again().status()).inventory
+                items = (await bench.reopen().status()).inventory
             return "WAITING_FOR_RESOURCES" in [
                 item.state for item in items if item.kind == "queued"
             ]
@@ -175,7 +175,7 @@ async def test_failed_request_holds_quota(project: Project, null_cloud: LocalClo
     )
 
     async def with_failure() -> Any:
-        status = await bench.again().status()
+        status = await bench.reopen().status()
         return status if status.inventory[0].state == "FAILED" else None
 
     status = await async_until(with_failure, "the request having failed")
@@ -237,12 +237,12 @@ async def test_status_and_down_without_stack_file(project: Project, tmp_path: Pa
     code, out, _ = bench.type("down", "--yes", *names, folder=empty)
     assert code == 0, out
     assert (await bench.stack.status()).nodes == ()
-    assert {item.kind for item in (await bench.again().status()).inventory} == {"bucket"}
+    assert {item.kind for item in (await bench.reopen().status()).inventory} == {"bucket"}
     code, out, _ = bench.type("status", *names, folder=empty)
     assert "Nothing of it runs" in out
     code, out, _ = bench.type("down", "--yes", "--delete-bucket", *names, folder=empty)
     assert code == 0
-    assert (await bench.again().status()).inventory == ()
+    assert (await bench.reopen().status()).inventory == ()
 
 
 async def test_status_of_nonexistent_stack(project: Project, tmp_path: Path) -> None:

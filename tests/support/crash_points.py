@@ -45,18 +45,18 @@ async def _run(home: Path, pace: str, pipe: Any) -> None:
 
 
 def _count(home: Path, kill_at: int, moments: Any) -> None:
-    def moment(*_: Any) -> None:
+    def count_point(*_: Any) -> None:
         moments.value += 1
         if moments.value == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _FILE_EVENTS and str(arguments[0]).startswith(str(home)):
-            moment()
+            count_point()
 
     def connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
         connection = plain_connect(*arguments, **more)
-        connection.set_trace_callback(moment)
+        connection.set_trace_callback(count_point)
         return connection
 
     plain_connect = sqlite3.connect

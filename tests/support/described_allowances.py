@@ -17,7 +17,7 @@ class Allowance:
 
     methods: str
     side: str
-    place: str
+    path: str
     rule: str
     because: str
 
@@ -90,7 +90,7 @@ def is_allowed(method: str, side: str, complaint: Complaint) -> bool:
     return any(
         fnmatchcase(method, allowance.methods)
         and side == allowance.side
-        and fnmatchcase(complaint.place, allowance.place)
+        and fnmatchcase(complaint.path, allowance.path)
         and complaint.rule == allowance.rule
         for allowance in ALLOWANCES
     )

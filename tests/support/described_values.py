@@ -23,12 +23,12 @@ Rule = str
 class Complaint:
     """A broken rule and its location, a path such as `networkEndpoints[].ipAddress`."""
 
-    place: str
+    path: str
     rule: Rule
     value: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.place or 'the whole'}: {self.rule}{f' ({self.value})' if self.value else ''}"
+        return f"{self.path or 'the whole'}: {self.rule}{f' ({self.value})' if self.value else ''}"
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Side:
         return not self.is_partial
 
 
-Tell = Callable[[str, Rule, Json], None]
-Check = Callable[[Json, str, Side, Tell], None]
+Report = Callable[[str, Rule, Json], None]
+Check = Callable[[Json, str, Side, Report], None]
 
 _compiled: dict[tuple[str, str], Check] = {}
 
 
 def check_schema(description: Document, schema: str, value: Json, side: Side) -> list[Complaint]:
     """All violations of the schema by a value."""
-    found: dict[Complaint, None] = {}
+    complaints: dict[Complaint, None] = {}
 
-    def tell(place: str, rule: Rule, bad_value: Json) -> None:
-        found[Complaint(place, rule, "" if bad_value is None else repr(bad_value)[:120])] = None
+    def report(path: str, rule: Rule, bad_value: Json) -> None:
+        complaints[Complaint(path, rule, "" if bad_value is None else repr(bad_value)[:120])] = None
 
-    _of(description, schema)(value, "", side, tell)
-    return list(found)
+    _of(description, schema)(value, "", side, report)
+    return list(complaints)
 
 
 def check_text(description: Mapping[str, Any], text: str) -> Rule | None:
@@ -86,8 +86,8 @@ def _of(description: Document, schema: str) -> Check:
     key = (description.name, schema)
     if key not in _compiled:
 
-        def later(value: Json, place: str, side: Side, tell: Tell) -> None:
-            _compiled[key](value, place, side, tell)
+        def later(value: Json, path: str, side: Side, report: Report) -> None:
+            _compiled[key](value, path, side, report)
 
         _compiled[key] = later  # for recursive schemas
         _compiled[key] = _compile(description, description.schemas[schema], schema)
@@ -116,25 +116,25 @@ def _compile(description: Document, schema: Mapping[str, Any], name: str) -> Che
 
 
 def _array(inner: Check) -> Check:
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, list):
-            tell(place, "no array", value)
+            report(path, "no array", value)
             return
-        place += "[]"
+        path += "[]"
         for item in value:
-            inner(item, place, side, tell)
+            inner(item, path, side, report)
 
     return check
 
 
 def _mapping(inner: Check) -> Check:
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            tell(place, "no object", value)
+            report(path, "no object", value)
             return
-        place += "{}"
+        path += "{}"
         for item in value.values():
-            inner(item, place, side, tell)
+            inner(item, path, side, report)
 
     return check
 
@@ -142,13 +142,13 @@ def _mapping(inner: Check) -> Check:
 def _any(description: Document) -> Check:
     """A message whose type is in `@type`."""
 
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            tell(place, "no object", value)
+            report(path, "no object", value)
             return
         name = value.get("@type")
         if not isinstance(name, str) or not name.startswith("type.googleapis.com/"):
-            tell(place, "no @type", name)
+            report(path, "no @type", name)
             return
         package, _, message = name.partition("/")[2].rpartition(".")
         if package in _FOREIGN:
@@ -159,10 +159,10 @@ def _any(description: Document) -> Check:
         )
         inner = document(home)
         if message not in inner.schemas:
-            tell(place, "unknown @type", name)
+            report(path, "unknown @type", name)
             return
         content = {key: item for key, item in value.items() if key != "@type"}
-        _of(inner, message)(content, place, side, tell)
+        _of(inner, message)(content, path, side, report)
 
     return check
 
@@ -186,28 +186,28 @@ def _object(description: Document, schema: Mapping[str, Any], name: str) -> Chec
     )
     is_operation = name == "Operation" and "done" in properties
 
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            tell(place, "no object", value)
+            report(path, "no object", value)
             return
         for key, item in value.items():
             inner = checks.get(key)
-            where = f"{place}.{key}" if place else key
+            field_path = f"{path}.{key}" if path else key
             if inner is None:
-                tell(where, f"unknown field of {name}", item)
+                report(field_path, f"unknown field of {name}", item)
             elif item is None:
                 if side.is_answer:
-                    tell(where, "null in an answer", None)
+                    report(field_path, "null in an answer", None)
             else:
-                inner(item, where, side, tell)
+                inner(item, field_path, side, report)
                 if side.is_answer and key in entry_only:
-                    tell(where, "for input only, in an answer", item)
+                    report(field_path, "for input only, in an answer", item)
         if side.is_strict:
             for key, need in needs:
                 if value.get(key) is None and need(side):
-                    tell(f"{place}.{key}" if place else key, "missing", None)
+                    report(f"{path}.{key}" if path else key, "missing", None)
         if is_operation and side.is_answer:
-            _check_operation(value, place, tell)
+            _check_operation(value, path, report)
 
     return check
 
@@ -230,14 +230,14 @@ def _is_entry_only(schema: Mapping[str, Any]) -> bool:
     return text.startswith(("input only.", "[input only]"))
 
 
-def _check_operation(value: Mapping[str, Any], place: str, tell: Tell) -> None:
+def _check_operation(value: Mapping[str, Any], path: str, report: Report) -> None:
     """google/longrunning/operations.proto: `result` is set if and only if it is done."""
-    prefix = f"{place}." if place else ""
+    prefix = f"{path}." if path else ""
     if not value.get("name"):
-        tell(f"{prefix}name", "missing", None)
+        report(f"{prefix}name", "missing", None)
     results = [key for key in ("error", "response") if key in value]
     if len(results) != (1 if value.get("done") else 0):
-        tell(f"{prefix}done", "a result that does not go with it", results)
+        report(f"{prefix}done", "a result that does not go with it", results)
 
 
 # Scalars.
@@ -251,16 +251,16 @@ def _field(description: Document, schema: Mapping[str, Any], parent: str, key: s
     names = _numbers(description.package, parent, key)
     allowed = frozenset(holder["enum"])
 
-    def check_enum(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check_enum(value: Json, path: str, side: Side, report: Report) -> None:
         if names is not None and names.get(value) not in allowed:
-            tell(place, "unknown value of an enum", value)
+            report(path, "unknown value of an enum", value)
 
     numbers = _array(check_enum) if "items" in schema else check_enum
 
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         first = value[0] if isinstance(value, list) and value else value
         is_number = isinstance(first, int) and not isinstance(first, bool)
-        (numbers if is_number and side.has_numbers else inner)(value, place, side, tell)
+        (numbers if is_number and side.has_numbers else inner)(value, path, side, report)
 
     return check
 
@@ -282,10 +282,10 @@ def _numbers(package: str, message: str, key: str) -> Mapping[int, str] | None:
         return None
     importlib.import_module(_TYPES[package])  # registers the messages
     try:
-        found = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{message}")
+        descriptor = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{message}")
     except KeyError:
         return None
-    enum_field = found.fields_by_camelcase_name.get(key)
+    enum_field = descriptor.fields_by_camelcase_name.get(key)
     if enum_field is None or enum_field.enum_type is None:
         return None
     return {value.number: value.name for value in enum_field.enum_type.values}
@@ -308,19 +308,19 @@ def _scalar(schema: Mapping[str, Any]) -> Check:
 
 
 def _expect(is_right: Callable[[Json], bool], rule: Rule) -> Check:
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not is_right(value):
-            tell(place, rule, value)
+            report(path, rule, value)
 
     return check
 
 
 def _integer(form: str) -> Check:
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, int) or isinstance(value, bool):
-            tell(place, "no integer", value)
+            report(path, "no integer", value)
         elif (rule := _in_range(value, form)) is not None:
-            tell(place, rule, value)
+            report(path, rule, value)
 
     return check
 
@@ -332,18 +332,18 @@ def _string(schema: Mapping[str, Any], form: str) -> Check:
     # In responses, the only defaults that are constant are kinds.
     constant = schema.get("default") if "#" in str(schema.get("default", "")) else None
 
-    def check(value: Json, place: str, side: Side, tell: Tell) -> None:
+    def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, str):
-            tell(place, "no string", value)
+            report(path, "no string", value)
             return
         if allowed is not None and value not in allowed:
-            tell(place, "unknown value of an enum", value)
+            report(path, "unknown value of an enum", value)
         if pattern is not None and not pattern.fullmatch(value):
-            tell(place, "not of its pattern", value)
+            report(path, "not of its pattern", value)
         if constant is not None and side.is_answer and value != constant:
-            tell(place, f"not {constant}", value)
+            report(path, f"not {constant}", value)
         if is_formed is not None and (rule := is_formed(value)) is not None:
-            tell(place, rule, value)
+            report(path, rule, value)
 
     return check
 
@@ -353,8 +353,8 @@ _BITS["uint64"] = (0, 2**64)
 
 
 def _in_range(value: int, form: str) -> Rule | None:
-    least, end = _BITS.get(form, (value, value + 1))
-    return None if least <= value < end else f"no {form}"
+    start, end = _BITS.get(form, (value, value + 1))
+    return None if start <= value < end else f"no {form}"
 
 
 def _long(form: str) -> Callable[[str], Rule | None]:

@@ -99,12 +99,12 @@ def as_call(method: str, body: str, answer: str) -> Call:
 
 
 def _parse(message: Any, data: bytes, side: str) -> Any:
-    found = message.FromString(data)
-    size = found.ByteSize()
-    found.DiscardUnknownFields()
-    if found.ByteSize() != size:
+    parsed = message.FromString(data)
+    size = parsed.ByteSize()
+    parsed.DiscardUnknownFields()
+    if parsed.ByteSize() != size:
         raise Unsayable(Complaint("", f"unknown fields in the {side}", repr(data)[:200]))
-    return found
+    return parsed
 
 
 @cache

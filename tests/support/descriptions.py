@@ -58,18 +58,18 @@ class Described:
     @property
     def request(self) -> str | None:
         """The name of the body's schema, or None."""
-        found: str | None = self.text.get("request", {}).get("$ref")
-        return found
+        name: str | None = self.text.get("request", {}).get("$ref")
+        return name
 
     @property
     def response(self) -> str | None:
-        found: str | None = self.text.get("response", {}).get("$ref")
-        return found
+        name: str | None = self.text.get("response", {}).get("$ref")
+        return name
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.text.get("parameters", {})
-        return found
+        parameters: Mapping[str, Any] = self.text.get("parameters", {})
+        return parameters
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -133,11 +133,11 @@ class Document:
     @cached_property
     def _likely(self) -> Mapping[tuple[str, int], list[Described]]:
         """Methods by verb and number of slashes, if no variable can contain slashes."""
-        found: dict[tuple[str, int], list[Described]] = {}
+        by_shape: dict[tuple[str, int], list[Described]] = {}
         for method in self.methods:
             count = _ANY if "{+" in method.path else method.path.count("/")
-            found.setdefault((method.verb, count), []).append(method)
-        return found
+            by_shape.setdefault((method.verb, count), []).append(method)
+        return by_shape
 
 
 @cache

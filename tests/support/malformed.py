@@ -134,10 +134,10 @@ class Maker:
             name = match[1] if self._method.document.is_legacy else match[1].removesuffix("Id")
             return quote(self._name(name), errors="replace", safe="@")
 
-        whole = self._method.path
-        if "{+" in whole:
-            whole = self._method.document.text["servicePath"] + self._method.text["flatPath"]
-        return re.sub(r"\{(\w+)\}", fill, whole)
+        template = self._method.path
+        if "{+" in template:
+            template = self._method.document.text["servicePath"] + self._method.text["flatPath"]
+        return re.sub(r"\{(\w+)\}", fill, template)
 
     def _name(self, collection: str) -> str:
         if self._chance.random() < (0.4 if self._method.verb == "DELETE" else 0.8):
@@ -145,13 +145,13 @@ class Maker:
         return self._chance.choice((*ODD_TEXTS[:60], "absent", "x1")) or "x"
 
     def _query(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        query: dict[str, Any] = {}
         for name, parameter in self._method.parameters.items():
             if parameter["location"] == "query" and (
                 parameter.get("required") or self._chance.random() < 0.2
             ):
-                found[name] = self._text(parameter, name)
-        return found
+                query[name] = self._text(parameter, name)
+        return query
 
     def _text(self, schema: Mapping[str, Any], name: str) -> str:
         if "enum" in schema:
@@ -164,7 +164,7 @@ class Maker:
         return THERE.get(name, self._chance.choice(("x", "name", "labels", "a,b", "1")))
 
     def _body(self, schema: str, depth: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        body: dict[str, Any] = {}
         description = self._method.document.schemas[schema]
         for name, property_schema in description.get("properties", {}).items():
             is_needed = "required" in property_schema.get("annotations", {}) or name in (
@@ -172,8 +172,8 @@ class Maker:
                 "key",
             )
             if is_needed or self._chance.random() < (0.5, 0.3, 0.2, 0.0)[min(depth, 3)]:
-                found[name] = self._value(property_schema, name, depth + 1)
-        return found
+                body[name] = self._value(property_schema, name, depth + 1)
+        return body
 
     def _value(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
         if "$ref" in schema:

@@ -169,8 +169,8 @@ def _other_token(chance: Chance, request: HttpRequest) -> HttpRequest:
         "Bearer a b c",
     )
     if chance.random() < 0.2:
-        where = chance.choice(("/t/wrong", "/t/", "/t//", "/t/%00", "/t/" + "x" * 5000))
-        return replace(request, target=where + request.target)
+        prefix = chance.choice(("/t/wrong", "/t/", "/t//", "/t/%00", "/t/" + "x" * 5000))
+        return replace(request, target=prefix + request.target)
     return _with_header(request, "Authorization", chance.choice(odd))
 
 

@@ -82,7 +82,7 @@ class Bench:
             is_gone, description="the preemption", seconds=20, backoff=Backoff(0.02, 0.2)
         )
 
-    def again(self) -> Tpuctl:
+    def reopen(self) -> Tpuctl:
         """The same stack, loaded as by another program."""
         return Tpuctl(self.stack.stack_file, cloud="local", emit=self.events.append)
 
@@ -94,8 +94,13 @@ class Bench:
         """Run a command line; returns exit code, stdout and stderr."""
         with tempfile.TemporaryDirectory() as output_folder:
             out, stderr_file = Path(output_folder, "out"), Path(output_folder, "err")
-            where = (str(folder or self.folder), {**os.environ, **env}, str(out), str(stderr_file))
-            process = fork_server.context.Process(target=_typed, args=(arguments, *where))
+            options = (
+                str(folder or self.folder),
+                {**os.environ, **env},
+                str(out),
+                str(stderr_file),
+            )
+            process = fork_server.context.Process(target=_typed, args=(arguments, *options))
             process.start()
             process.join(120)
             code = process.exitcode
@@ -111,9 +116,9 @@ class Bench:
     def answer(self, *arguments: str, folder: Path | None = None) -> dict[str, Any]:
         """The JSON envelope that a command line prints."""
         code, out, errors = self.type(*arguments, "--json", folder=folder)
-        found: dict[str, Any] = json.loads(out)
-        assert found["exit_code"] == code, errors
-        return found
+        envelope: dict[str, Any] = json.loads(out)
+        assert envelope["exit_code"] == code, errors
+        return envelope
 
     def in_terminal(self, *arguments: str, columns: int) -> str:
         """The output of a command line on a terminal of that width, both streams."""

@@ -39,8 +39,8 @@ async def call(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:
 
 
 def path(stack: Tpuctl, zone: str = "") -> str:
-    place = f"projects/{PROJECT}/locations/{zone or stack.stack.zone}"
-    return f"{place}/queuedResources/{stack.stack.names.queued}"
+    location = f"projects/{PROJECT}/locations/{zone or stack.stack.zone}"
+    return f"{location}/queuedResources/{stack.stack.names.queued}"
 
 
 async def request_of(stack: Tpuctl, zone: str = "") -> Any:

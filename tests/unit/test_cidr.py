@@ -43,10 +43,10 @@ def test_first_free_block_is_chosen(used: list[IPv4Network], prefix: int) -> Non
 
 @given(st.integers(1, 40), st.integers(23, 29))
 def test_consecutive_ranges_never_overlap(count: int, prefix: int) -> None:
-    found: list[str] = []
+    ranges: list[str] = []
     for _ in range(count):
-        found.append(free_range(found, prefix))
-    blocks = [IPv4Network(text) for text in found]
+        ranges.append(free_range(ranges, prefix))
+    blocks = [IPv4Network(text) for text in ranges]
     assert all(not a.overlaps(b) for i, a in enumerate(blocks) for b in blocks[:i])
 
 

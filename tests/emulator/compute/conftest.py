@@ -17,8 +17,8 @@ class Engine:
     """Clients of one local cloud. They block: call them in `asyncio.to_thread`."""
 
     link = "https://www.googleapis.com/compute/v1/"
-    place: Mapping[str, str] = {"project": PROJECT, "zone": ZONE}
-    area: Mapping[str, str] = {"project": PROJECT, "region": REGION}
+    in_zone: Mapping[str, str] = {"project": PROJECT, "zone": ZONE}
+    in_region: Mapping[str, str] = {"project": PROJECT, "region": REGION}
 
     def __init__(self, cloud: Any) -> None:
         self.cloud = cloud
@@ -32,7 +32,7 @@ class Engine:
             self._clients[name] = self.cloud.keep(client(**self.cloud.options()))
         return self._clients[name]
 
-    def ended(self, operation: Any) -> Any:
+    def wait(self, operation: Any) -> Any:
         """The finished operation, from the wait method of its scope."""
         request: dict[str, str] = {"project": PROJECT, "operation": operation.name}
         if operation.zone:
@@ -46,15 +46,15 @@ class Engine:
         assert done.status == compute_v1.Operation.Status.DONE
         return done
 
-    def fine(self, operation: Any) -> Any:
+    def wait_ok(self, operation: Any) -> Any:
         """The finished operation, which must have succeeded."""
-        done = self.ended(operation)
+        done = self.wait(operation)
         assert not done.error.errors, done.error
         return done
 
-    def code(self, operation: Any) -> tuple[str, str]:
+    def wait_error(self, operation: Any) -> tuple[str, str]:
         """The error of a failed operation: code and message."""
-        (error,) = self.ended(operation).error.errors
+        (error,) = self.wait(operation).error.errors
         return error.code, error.message
 
     @staticmethod
@@ -81,11 +81,11 @@ class Engine:
 
     def insert(self, resource: dict[str, Any], **more: Any) -> Any:
         """Begin inserting an instance."""
-        request = {**self.place, "instance_resource": resource, **more}
+        request = {**self.in_zone, "instance_resource": resource, **more}
         return self.instances.insert_unary(request, timeout=20)
 
     def get(self, name: str = "controller") -> Any:
-        return self.instances.get({**self.place, "instance": name}, timeout=10)
+        return self.instances.get({**self.in_zone, "instance": name}, timeout=10)
 
 
 @pytest.fixture

@@ -23,17 +23,17 @@ def resource_of(engine: Any, names: Any = NAMES, **more: Any) -> dict[str, Any]:
 
 
 def begin(engine: Any, resource: dict[str, Any], **more: Any) -> Any:
-    request = {**engine.place, "bulk_insert_instance_resource_resource": resource, **more}
+    request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource, **more}
     return engine.instances.bulk_insert_unary(request, timeout=20)
 
 
 def names_of(engine: Any) -> list[str]:
-    return [instance.name for instance in engine.instances.list(engine.place)]
+    return [instance.name for instance in engine.instances.list(engine.in_zone)]
 
 
 async def test_bulk_insert_creates_named_instances(engine: Any) -> None:
     def run() -> None:
-        operation = engine.fine(begin(engine, resource_of(engine)))
+        operation = engine.wait_ok(begin(engine, resource_of(engine)))
         assert operation.operation_type == "bulkInsert"
         assert names_of(engine) == list(NAMES)
         assert engine.cloud.host.running == {f"{BASE}/{name}" for name in NAMES}
@@ -42,7 +42,7 @@ async def test_bulk_insert_creates_named_instances(engine: Any) -> None:
         assert instance.disks[0].source.endswith("/disks/worker-1")
         # gcloud and others find the parts of the operation by its group.
         listed = engine.zone_operations.list(
-            {**engine.place, "filter": f"operationGroupId={operation.operation_group_id}"}
+            {**engine.in_zone, "filter": f"operationGroupId={operation.operation_group_id}"}
         )
         parts = [item for item in listed if item.operation_type == "insert"]
         assert sorted(part.target_link.rpartition("/")[2] for part in parts) == list(NAMES)
@@ -56,16 +56,16 @@ async def test_bulk_operation_ends_when_all_machines_run(engine: Any) -> None:
     async with asyncio.timeout(20):
         while engine.cloud.host.called.count("boot") < len(NAMES):
             await asyncio.sleep(0.01)
-    place = {**engine.place, "operation": operation.name}
-    assert (await asyncio.to_thread(engine.zone_operations.get, place)).status.name == "RUNNING"
+    request = {**engine.in_zone, "operation": operation.name}
+    assert (await asyncio.to_thread(engine.zone_operations.get, request)).status.name == "RUNNING"
     engine.cloud.host.gate.set()
-    await asyncio.to_thread(engine.fine, operation)
+    await asyncio.to_thread(engine.wait_ok, operation)
 
 
 async def test_name_pattern_continues_after_largest_number(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller("w-07")))
-        engine.fine(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
+        engine.wait_ok(engine.insert(engine.controller("w-07")))
+        engine.wait_ok(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
         assert names_of(engine) == ["w-07", "w-08", "w-09"]
         with pytest.raises(exceptions.BadRequest, match="digits"):
             begin(engine, resource_of(engine, (), name_pattern="w-##", count=91))
@@ -78,7 +78,7 @@ async def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
         more = {"request_id": "6b1bb6a1-3d33-4a53-a2cf-1d4d58e1d3a4"}
         first = begin(engine, resource_of(engine), **more)
         assert begin(engine, resource_of(engine), **more).name == first.name
-        engine.fine(first)
+        engine.wait_ok(first)
 
     await asyncio.to_thread(run)
 
@@ -101,7 +101,7 @@ async def test_invalid_bulk_requests_are_rejected(engine: Any, more: Any, compla
 
 async def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller("worker-2")))
+        engine.wait_ok(engine.insert(engine.controller("worker-2")))
         with pytest.raises(exceptions.Conflict):
             begin(engine, resource_of(engine))
         assert names_of(engine) == ["worker-2"]
@@ -113,11 +113,11 @@ async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
     engine.cloud.server.world.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
 
     def run() -> None:
-        code, _ = engine.code(begin(engine, resource_of(engine)))
+        code, _ = engine.wait_error(begin(engine, resource_of(engine)))
         assert code == "QUOTA_EXCEEDED"
         assert names_of(engine) == []
         # Two are enough with minCount.
-        engine.fine(begin(engine, resource_of(engine, min_count=2)))
+        engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
         assert names_of(engine) == ["head", "worker-1"]
 
     await asyncio.to_thread(run)
@@ -126,7 +126,7 @@ async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
 async def test_bulk_insert_stockout_creates_nothing(engine: Any) -> None:
     def run() -> None:
         engine.cloud.request("POST", "/_local/faults", json={"kind": "stockout", "type": "n1-*"})
-        code, _ = engine.code(begin(engine, resource_of(engine)))
+        code, _ = engine.wait_error(begin(engine, resource_of(engine)))
         assert code == "ZONE_RESOURCE_POOL_EXHAUSTED"
         assert names_of(engine) == []
 
@@ -149,11 +149,11 @@ async def test_bulk_insert_below_min_count_is_rolled_back(engine: Any) -> None:
                 host.broken = ""
 
         host.boot = failing
-        code, text = engine.code(begin(engine, resource_of(engine)))
+        code, text = engine.wait_error(begin(engine, resource_of(engine)))
         assert (code, "no more memory" in text) == ("INTERNAL_ERROR", True)
         assert names_of(engine) == []
-        assert list(engine.disks.list(engine.place)) == []
-        engine.fine(begin(engine, resource_of(engine, min_count=2)))
+        assert list(engine.disks.list(engine.in_zone)) == []
+        engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
         assert names_of(engine) == ["head", "worker-1"]
 
     await asyncio.to_thread(run)
@@ -171,7 +171,7 @@ async def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
         credentials = Credentials(token=answer.json()["token"])
         options = {**cloud.options(), "credentials": credentials}
         client = cloud.keep(compute_v1.InstancesClient(**options))
-        request = {**engine.place, "bulk_insert_instance_resource_resource": resource_of(engine)}
+        request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
         with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
             client.bulk_insert_unary(request, timeout=20)
 

@@ -17,43 +17,43 @@ AT: dict[str, str] = {"instance": "controller"}
 
 async def test_reset_reboots_machine(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller()))
-        engine.fine(engine.instances.reset_unary({**engine.place, **AT}, timeout=10))
+        engine.wait_ok(engine.insert(engine.controller()))
+        engine.wait_ok(engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=10))
         assert engine.cloud.host.called.count("boot") == 2
         assert engine.get().status == "RUNNING"
-        engine.fine(engine.instances.stop_unary({**engine.place, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
         with pytest.raises(exceptions.BadRequest, match="is not ready"):
-            engine.instances.reset_unary({**engine.place, **AT}, timeout=10)
+            engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=10)
 
     await asyncio.to_thread(run)
 
 
 async def test_some_changes_require_stopped_instance(engine: Any) -> None:
-    kind = f"zones/{engine.place['zone']}/machineTypes/n1-standard-8"
+    kind = f"zones/{engine.in_zone['zone']}/machineTypes/n1-standard-8"
 
     def change_type() -> Any:
         body = {"instances_set_machine_type_request_resource": {"machine_type": kind}}
-        return engine.instances.set_machine_type_unary({**engine.place, **AT, **body}, timeout=10)
+        return engine.instances.set_machine_type_unary({**engine.in_zone, **AT, **body}, timeout=10)
 
     def change_account() -> Any:
         account = {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
         body = {"instances_set_service_account_request_resource": account}
-        request = {**engine.place, **AT, **body}
+        request = {**engine.in_zone, **AT, **body}
         return engine.instances.set_service_account_unary(request, timeout=10)
 
     def change_model() -> Any:
         body = {"scheduling_resource": {"provisioning_model": "SPOT", "automatic_restart": False}}
-        return engine.instances.set_scheduling_unary({**engine.place, **AT, **body}, timeout=10)
+        return engine.instances.set_scheduling_unary({**engine.in_zone, **AT, **body}, timeout=10)
 
     def run() -> None:
-        engine.fine(engine.insert(engine.controller(service_accounts=[])))
+        engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
         for change in (change_type, change_account, change_model):
             with pytest.raises(exceptions.BadRequest, match="must be stopped"):
                 change()
-        engine.fine(engine.instances.stop_unary({**engine.place, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
         for change in (change_type, change_account, change_model):
-            engine.fine(change())
-        engine.fine(engine.instances.start_unary({**engine.place, **AT}, timeout=10))
+            engine.wait_ok(change())
+        engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=10))
         instance = engine.get()
         assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
         assert instance.scheduling.preemptible is True
@@ -67,8 +67,8 @@ async def test_some_changes_require_stopped_instance(engine: Any) -> None:
 async def test_setting_service_account_requires_act_as(engine: Any) -> None:
     def run() -> None:
         ann = Member(engine.cloud, "ann")
-        engine.fine(engine.insert(engine.controller(service_accounts=[])))
-        engine.fine(engine.instances.stop_unary({**engine.place, **AT}, timeout=10))
+        engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
         role = make_role(engine.cloud, "dresser", ["compute.instances.setServiceAccount"])
         grant(engine.cloud, "projects/local-project", role, ann.name)
         path = f"/compute/v1/{NAME}/setServiceAccount"
@@ -84,10 +84,10 @@ async def test_setting_service_account_requires_act_as(engine: Any) -> None:
 
 async def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller()))
+        engine.wait_ok(engine.insert(engine.controller()))
         for body in ({"on_host_maintenance": "TERMINATE"}, {"automatic_restart": False}):
-            request = {**engine.place, **AT, "scheduling_resource": body}
-            engine.fine(engine.instances.set_scheduling_unary(request, timeout=10))
+            request = {**engine.in_zone, **AT, "scheduling_resource": body}
+            engine.wait_ok(engine.instances.set_scheduling_unary(request, timeout=10))
         scheduling = engine.get().scheduling
         assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == (
             "TERMINATE",
@@ -99,41 +99,41 @@ async def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
 
 async def test_disk_without_auto_delete_survives_instance(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller()))
-        request = {**engine.place, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
+        engine.wait_ok(engine.insert(engine.controller()))
+        request = {**engine.in_zone, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
         wrong = {**request, "device_name": "none"}
         with pytest.raises(exceptions.BadRequest, match="No attached disk found"):
             engine.instances.set_disk_auto_delete_unary(wrong, timeout=10)
-        engine.fine(engine.instances.set_disk_auto_delete_unary(request, timeout=10))
-        engine.fine(engine.instances.delete_unary({**engine.place, **AT}, timeout=10))
-        assert [disk.name for disk in engine.disks.list(engine.place)] == ["controller"]
+        engine.wait_ok(engine.instances.set_disk_auto_delete_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10))
+        assert [disk.name for disk in engine.disks.list(engine.in_zone)] == ["controller"]
 
     await asyncio.to_thread(run)
 
 
 async def test_deletion_protection_defaults_to_on(engine: Any) -> None:
     def protect(**more: Any) -> Any:
-        request = {"project": engine.place["project"], "zone": engine.place["zone"], **more}
+        request = {"project": engine.in_zone["project"], "zone": engine.in_zone["zone"], **more}
         client = engine.instances
         return client.set_deletion_protection_unary({**request, "resource": "controller"})
 
     def run() -> None:
-        engine.fine(engine.insert(engine.controller()))
-        engine.fine(protect())
+        engine.wait_ok(engine.insert(engine.controller()))
+        engine.wait_ok(protect())
         with pytest.raises(exceptions.BadRequest, match="protected against deletion"):
-            engine.instances.delete_unary({**engine.place, **AT}, timeout=10)
-        engine.fine(protect(deletion_protection=False))
-        engine.fine(engine.instances.delete_unary({**engine.place, **AT}, timeout=10))
+            engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10)
+        engine.wait_ok(protect(deletion_protection=False))
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10))
 
     await asyncio.to_thread(run)
 
 
 async def test_serial_output_resumes_at_offset(engine: Any) -> None:
     def read(**more: int) -> Any:
-        return engine.instances.get_serial_port_output({**engine.place, **AT, **more})
+        return engine.instances.get_serial_port_output({**engine.in_zone, **AT, **more})
 
     def run() -> None:
-        engine.fine(engine.insert(engine.controller()))
+        engine.wait_ok(engine.insert(engine.controller()))
         # The host of these tests writes "<name> says 1" to every console.
         whole = read()
         assert whole.contents == f"{NAME} says 1\n"
@@ -149,24 +149,24 @@ async def test_serial_output_resumes_at_offset(engine: Any) -> None:
 async def test_disks_resize_and_list_types(engine: Any) -> None:
     def resize(size: int) -> Any:
         body = {"disks_resize_request_resource": {"size_gb": size}}
-        return engine.disks.resize_unary({**engine.place, "disk": "data", **body}, timeout=10)
+        return engine.disks.resize_unary({**engine.in_zone, "disk": "data", **body}, timeout=10)
 
     def run() -> None:
-        kind = f"zones/{engine.place['zone']}/diskTypes/pd-ssd"
+        kind = f"zones/{engine.in_zone['zone']}/diskTypes/pd-ssd"
         disk_spec = {"name": "data", "size_gb": 20, "type_": kind}
-        engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": disk_spec}))
+        engine.wait_ok(engine.disks.insert_unary({**engine.in_zone, "disk_resource": disk_spec}))
         with pytest.raises(exceptions.BadRequest, match="sizeGb"):
             resize(19)
-        engine.fine(resize(40))
-        disk = engine.disks.get({**engine.place, "disk": "data"})
+        engine.wait_ok(resize(40))
+        disk = engine.disks.get({**engine.in_zone, "disk": "data"})
         assert disk.size_gb == 40
-        (name,) = (disk_type.name for disk_type in engine.disk_types.list(engine.place)
+        (name,) = (disk_type.name for disk_type in engine.disk_types.list(engine.in_zone)
                    if disk_type.self_link == disk.type_)  # fmt: skip
-        details = engine.disk_types.get({**engine.place, "disk_type": name})
+        details = engine.disk_types.get({**engine.in_zone, "disk_type": name})
         assert details.valid_disk_size == "10GB-65536GB"
         with pytest.raises(exceptions.NotFound):
-            engine.disk_types.get({**engine.place, "disk_type": "floppy"})
-        request = {"project": engine.place["project"], "filter": "name=pd-ssd"}
+            engine.disk_types.get({**engine.in_zone, "disk_type": "floppy"})
+        request = {"project": engine.in_zone["project"], "filter": "name=pd-ssd"}
         scopes = dict(engine.disk_types.aggregated_list(request))
         assert len(scopes["zones/europe-west4-a"].disk_types) == 1
 
@@ -176,16 +176,16 @@ async def test_disks_resize_and_list_types(engine: Any) -> None:
 async def test_effective_firewalls_of_network(engine: Any) -> None:
     def run() -> None:
         network = {"name": "other", "auto_create_subnetworks": False}
-        request = {"project": engine.place["project"], "network_resource": network}
-        engine.fine(engine.networks.insert_unary(request))
+        request = {"project": engine.in_zone["project"], "network_resource": network}
+        engine.wait_ok(engine.networks.insert_unary(request))
         rule = {
             "name": "web",
             "network": "global/networks/other",
             "allowed": [{"I_p_protocol": "tcp", "ports": ["80", "8000-8080"]}],
         }
-        request = {"project": engine.place["project"], "firewall_resource": rule}
-        engine.fine(engine.firewalls.insert_unary(request))
-        request_network = {"project": engine.place["project"], "network": "other"}
+        request = {"project": engine.in_zone["project"], "firewall_resource": rule}
+        engine.wait_ok(engine.firewalls.insert_unary(request))
+        request_network = {"project": engine.in_zone["project"], "network": "other"}
         (rule_found,) = engine.networks.get_effective_firewalls(request_network).firewalls
         assert rule_found.name == "web"
         with pytest.raises(exceptions.NotFound):
@@ -200,7 +200,7 @@ async def test_effective_firewalls_of_network(engine: Any) -> None:
 )
 async def test_invalid_firewall_ports_are_rejected(engine: Any, protocol: str, port: str) -> None:
     rule = {"name": "web", "allowed": [{"I_p_protocol": protocol, "ports": [port]}]}
-    request = {"project": engine.place["project"], "firewall_resource": rule}
+    request = {"project": engine.in_zone["project"], "firewall_resource": rule}
     with pytest.raises(exceptions.BadRequest, match=r"resource\.allowed\[0\]\.ports"):
         await asyncio.to_thread(engine.firewalls.insert_unary, request)
 
@@ -210,33 +210,33 @@ async def test_subnetwork_list_builds_only_requested_page(
 ) -> None:
     """Resources that are not on the page are not built: a list of 12,000 took seconds."""
     subnetworks = engine.cloud.server.world.service("compute").subnetworks
-    shown: list[str] = []
+    built: list[str] = []
     show = subnetworks.show
     monkeypatch.setattr(
-        subnetworks, "show", lambda name, row: shown.append(name) or show(name, row)
+        subnetworks, "show", lambda name, row: built.append(name) or show(name, row)
     )
 
     def run() -> None:
         for number in range(5):
-            request = {"project": engine.place["project"], "network_resource": {
+            request = {"project": engine.in_zone["project"], "network_resource": {
                 "name": f"auto-{number}", "auto_create_subnetworks": True}}  # fmt: skip
-            engine.fine(engine.networks.insert_unary(request))
+            engine.wait_ok(engine.networks.insert_unary(request))
         request = compute_v1.AggregatedListSubnetworksRequest(
-            project=engine.place["project"], max_results=30
+            project=engine.in_zone["project"], max_results=30
         )
         first = next(iter(engine.subnetworks.aggregated_list(request).pages))
         page = [
             subnetwork.self_link for part in first.items.values() for subnetwork in part.subnetworks
         ]
         assert len(page) == len(set(page)) == 30
-        assert len(shown) == 30
-        every = [
+        assert len(built) == 30
+        all_links = [
             subnetwork.self_link
             for _, part in engine.subnetworks.aggregated_list(request)
             for subnetwork in part.subnetworks
         ]
-        assert every[:30] == page
-        regions = list(engine.regions.list({"project": engine.place["project"]}))
-        assert len(every) == len(set(every)) == 6 * len(regions)  # with the default network
+        assert all_links[:30] == page
+        regions = list(engine.regions.list({"project": engine.in_zone["project"]}))
+        assert len(all_links) == len(set(all_links)) == 6 * len(regions)  # with the default network
 
     await asyncio.to_thread(run)

@@ -54,11 +54,11 @@ async def test_two_word_collection_has_camel_case_kind(cloud: Any) -> None:
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
     policies.finish_insert({"target": name, "row": {"name": "nightly"}})
     caller = Caller("owner@example.com")
-    place = {"project": PROJECT, "region": REGION}
-    one = compute_v1.GetResourcePolicyRequest(resource_policy="nightly", **place)
-    assert (await policies.get(one, caller)).kind == "compute#resourcePolicy"
-    several = compute_v1.ListResourcePoliciesRequest(**place)
-    assert (await policies.list(several, caller)).kind == "compute#resourcePolicyList"
+    location = {"project": PROJECT, "region": REGION}
+    get_request = compute_v1.GetResourcePolicyRequest(resource_policy="nightly", **location)
+    assert (await policies.get(get_request, caller)).kind == "compute#resourcePolicy"
+    list_request = compute_v1.ListResourcePoliciesRequest(**location)
+    assert (await policies.list(list_request, caller)).kind == "compute#resourcePolicyList"
     everywhere = compute_v1.AggregatedListResourcePoliciesRequest(project=PROJECT)
     response = await policies.aggregated_list(everywhere, caller)
     assert response.kind == "compute#resourcePolicyAggregatedList"

@@ -13,9 +13,9 @@ BASE = "projects/local-project/zones/europe-west4-a"
 
 
 def make(engine: Any, name: str, **more: Any) -> Any:
-    request = {**engine.place, "disk_resource": {"name": name, **more}}
-    engine.fine(engine.disks.insert_unary(request, timeout=10))
-    return engine.disks.get({**engine.place, "disk": name}, timeout=10)
+    request = {**engine.in_zone, "disk_resource": {"name": name, **more}}
+    engine.wait_ok(engine.disks.insert_unary(request, timeout=10))
+    return engine.disks.get({**engine.in_zone, "disk": name}, timeout=10)
 
 
 async def test_disk_create_list_label_delete(engine: Any) -> None:
@@ -30,18 +30,18 @@ async def test_disk_create_list_label_delete(engine: Any) -> None:
             make(engine, "odd", type_=f"{BASE}/diskTypes/floppy")
         labels = {"labels": {"tpuctl-stack": "b"}, "label_fingerprint": disk.label_fingerprint}
         request = {
-            **engine.place,
+            **engine.in_zone,
             "resource": "data",
             "zone_set_labels_request_resource": labels,
         }
-        engine.fine(engine.disks.set_labels_unary(request, timeout=10))
-        found = engine.disks.list({**engine.place, "filter": "labels.tpuctl-stack=b"})
-        assert [item.name for item in found] == ["data"]
+        engine.wait_ok(engine.disks.set_labels_unary(request, timeout=10))
+        listed = engine.disks.list({**engine.in_zone, "filter": "labels.tpuctl-stack=b"})
+        assert [item.name for item in listed] == ["data"]
         request = {"project": "local-project"}
         everywhere = dict(engine.disks.aggregated_list(request))
         assert [item.name for item in everywhere["zones/europe-west4-a"].disks] == ["data", "usual"]
-        which = {**engine.place, "disk": "data"}
-        engine.fine(engine.disks.delete_unary(which, timeout=10))
+        which = {**engine.in_zone, "disk": "data"}
+        engine.wait_ok(engine.disks.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
             engine.disks.delete_unary(which, timeout=10)
 
@@ -55,8 +55,8 @@ async def test_attached_disk_cannot_be_deleted(engine: Any) -> None:
         controller["disks"].append(
             {"source": "zones/europe-west4-a/disks/data", "device_name": "d"}
         )
-        engine.fine(engine.insert(controller))
-        which = {**engine.place, "disk": "data"}
+        engine.wait_ok(engine.insert(controller))
+        which = {**engine.in_zone, "disk": "data"}
         with pytest.raises(exceptions.BadRequest) as caught:
             engine.disks.delete_unary(which, timeout=10)
         assert caught.value.message.endswith(
@@ -68,20 +68,20 @@ async def test_attached_disk_cannot_be_deleted(engine: Any) -> None:
         other["disks"].append({"source": f"{engine.link}{BASE}/disks/data"})
         with pytest.raises(exceptions.BadRequest):
             engine.insert(other)
-        instance = {**engine.place, "instance": "controller"}
+        instance = {**engine.in_zone, "instance": "controller"}
         request = {**instance, "device_name": "d"}
-        engine.fine(engine.instances.detach_disk_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.detach_disk_unary(request, timeout=10))
         assert len(engine.get().disks) == 1
         with pytest.raises(exceptions.BadRequest):
             engine.instances.detach_disk_unary(request, timeout=10)
         attached = {"source": f"{BASE}/disks/data", "device_name": "e", "auto_delete": False}
         request = {**instance, "attached_disk_resource": attached}
-        engine.fine(engine.instances.attach_disk_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.attach_disk_unary(request, timeout=10))
         assert engine.get().disks[1].device_name == "e"
         # Only disks with auto_delete are deleted with the instance.
-        engine.fine(engine.instances.delete_unary(instance, timeout=10))
-        assert [disk.name for disk in engine.disks.list(engine.place)] == ["data"]
-        engine.fine(engine.disks.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.instances.delete_unary(instance, timeout=10))
+        assert [disk.name for disk in engine.disks.list(engine.in_zone)] == ["data"]
+        engine.wait_ok(engine.disks.delete_unary(which, timeout=10))
 
     await asyncio.to_thread(run)
 
@@ -97,10 +97,10 @@ async def test_tpu_vm_data_disk_is_in_use(engine: Any) -> None:
         parent = BASE.replace("/zones/", "/locations/")
         client = engine.cloud.tpu()
         client.create_node(parent=parent, node_id="n", node=node, timeout=10).result(timeout=20)
-        disk = engine.disks.get({**engine.place, "disk": "data"}, timeout=10)
+        disk = engine.disks.get({**engine.in_zone, "disk": "data"}, timeout=10)
         assert list(disk.users) == [f"{engine.link}{parent}/nodes/n"]
         with pytest.raises(exceptions.BadRequest) as caught:
-            engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10)
+            engine.disks.delete_unary({**engine.in_zone, "disk": "data"}, timeout=10)
         assert "is already being used by" in caught.value.message
 
     await asyncio.to_thread(run)
@@ -111,10 +111,10 @@ async def test_deleting_while_listing_skips_no_disk(engine: Any) -> None:
         for name in ("a", "b", "c", "d", "e"):
             make(engine, name)
         deleted = []
-        request = {**engine.place, "max_results": 2}
+        request = {**engine.in_zone, "max_results": 2}
         for disk in engine.disks.list(request):
             deleted.append(disk.name)
-            engine.fine(engine.disks.delete_unary({**engine.place, "disk": disk.name}))
+            engine.wait_ok(engine.disks.delete_unary({**engine.in_zone, "disk": disk.name}))
         assert deleted == ["a", "b", "c", "d", "e"]
 
     await asyncio.to_thread(run)
@@ -126,8 +126,8 @@ async def test_snapshot_create_list_label_restore_delete(engine: Any) -> None:
     def run() -> None:
         disk = make(engine, "data", size_gb=200)
         snapshot = {"name": "data-1", "labels": {"a": "b"}}
-        request = {**engine.place, "disk": "data", "snapshot_resource": snapshot}
-        operation = engine.fine(engine.disks.create_snapshot_unary(request, timeout=10))
+        request = {**engine.in_zone, "disk": "data", "snapshot_resource": snapshot}
+        operation = engine.wait_ok(engine.disks.create_snapshot_unary(request, timeout=10))
         assert operation.operation_type == "createSnapshot"
         assert operation.target_link == f"{engine.link}{BASE}/disks/data"
         with pytest.raises(exceptions.Conflict):
@@ -144,9 +144,9 @@ async def test_snapshot_create_list_label_restore_delete(engine: Any) -> None:
         )
         labels = {"labels": {"a": "c"}, "label_fingerprint": snapshot_taken.label_fingerprint}
         request = {"resource": "data-1", "global_set_labels_request_resource": labels, **project}
-        engine.fine(engine.snapshots.set_labels_unary(request, timeout=10))
+        engine.wait_ok(engine.snapshots.set_labels_unary(request, timeout=10))
         # It outlives its disk and can be restored to a new one.
-        engine.fine(engine.disks.delete_unary({**engine.place, "disk": "data"}, timeout=10))
+        engine.wait_ok(engine.disks.delete_unary({**engine.in_zone, "disk": "data"}, timeout=10))
         which = {**project, "snapshot": "data-1"}
         assert dict(engine.snapshots.get(which, timeout=10).labels) == {"a": "c"}
         copy = make(engine, "copy", source_snapshot="global/snapshots/data-1")
@@ -154,7 +154,7 @@ async def test_snapshot_create_list_label_restore_delete(engine: Any) -> None:
         assert copy.source_snapshot == snapshot_taken.self_link
         with pytest.raises(exceptions.BadRequest, match="snapshot size"):
             make(engine, "small", source_snapshot=snapshot_taken.self_link, size_gb=10)
-        engine.fine(engine.snapshots.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.snapshots.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
             engine.snapshots.get(which, timeout=10)
 
@@ -167,7 +167,7 @@ async def test_snapshot_insert_without_disk_method(engine: Any) -> None:
         source = f"{engine.link}{BASE}/disks/data"
         snapshot = {"name": "s", "source_disk": source}
         request = {"project": "local-project", "snapshot_resource": snapshot}
-        engine.fine(engine.snapshots.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.snapshots.insert_unary(request, timeout=10))
         for wrong in ({"name": "t", "source_disk": f"{source}-2"}, {"name": "u"}):
             with pytest.raises((exceptions.NotFound, exceptions.BadRequest)):
                 engine.snapshots.insert_unary(

@@ -16,7 +16,7 @@ DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
     labels = {"tpuctl-stack": "demo"}
     resource = engine.controller(labels=labels, tags={"items": ["ssh"]})
-    operation = await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    operation = await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
     assert (operation.operation_type, operation.target_link) == ("insert", engine.link + NAME)
     assert operation.zone == f"{engine.link}projects/local-project/zones/europe-west4-a"
     instance = await asyncio.to_thread(engine.get)
@@ -49,7 +49,7 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
         True,
         True,
     )
-    disk = await asyncio.to_thread(engine.disks.get, {**engine.place, "disk": "controller"})
+    disk = await asyncio.to_thread(engine.disks.get, {**engine.in_zone, "disk": "controller"})
     assert (disk.size_gb, disk.status, list(disk.users)) == (50, "READY", [engine.link + NAME])
     assert disk.type_.endswith("/diskTypes/pd-ssd")
     assert "/images/ubuntu-2204-jammy-v" in disk.source_image
@@ -62,7 +62,7 @@ async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> Non
     number = engine.cloud.server.world.projects.require("local-project")["number"]
     # By number, as gcloud's execution_groups/util.py names the network.
     resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
     assert engine.cloud.host.specs[NAME].tensorflow == "2.12.0"
     instance = await asyncio.to_thread(engine.get)
     network = f"{engine.link}projects/local-project/global/networks/default"
@@ -72,7 +72,7 @@ async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> Non
 async def test_external_address_and_account_are_optional(engine: Any) -> None:
     resource = engine.controller(service_accounts=[])
     resource["network_interfaces"] = [{"subnetwork": "regions/europe-west4/subnetworks/default"}]
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(resource)))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
     instance = await asyncio.to_thread(engine.get)
     assert not instance.network_interfaces[0].access_configs
     assert instance.network_interfaces[0].network_i_p
@@ -85,7 +85,7 @@ async def test_insert_is_idempotent_by_request_id(engine: Any) -> None:
     request_id = str(uuid.uuid4())
 
     def run() -> None:
-        first = engine.fine(engine.insert(engine.controller(), request_id=request_id))
+        first = engine.wait_ok(engine.insert(engine.controller(), request_id=request_id))
         second = engine.insert(engine.controller(), request_id=request_id)
         assert second.name == first.name
         with pytest.raises(exceptions.Conflict) as caught:
@@ -113,25 +113,25 @@ async def test_concurrent_inserts_with_same_request_id(make_cloud: Any, make_eng
         await asyncio.to_thread(engine.insert, engine.controller())
     with pytest.raises(exceptions.BadRequest) as caught:
         await asyncio.to_thread(
-            engine.instances.stop_unary, {**engine.place, "instance": "controller"}
+            engine.instances.stop_unary, {**engine.in_zone, "instance": "controller"}
         )
     assert caught.value.errors[0]["reason"] == "resourceNotReady"
     assert (await asyncio.to_thread(engine.get)).status == "STAGING"
     cloud.host.gate.set()
-    await asyncio.to_thread(engine.fine, operations[0])
+    await asyncio.to_thread(engine.wait_ok, operations[0])
     assert (await asyncio.to_thread(engine.get)).status == "RUNNING"
 
 
 async def test_instance_stop_start_delete(engine: Any) -> None:
     host = engine.cloud.host
-    which = {**engine.place, "instance": "controller"}
+    which = {**engine.in_zone, "instance": "controller"}
 
     def turn(verb: str) -> Any:
         operation = getattr(engine.instances, f"{verb}_unary")(which, timeout=10)
-        assert engine.fine(operation).operation_type == verb
+        assert engine.wait_ok(operation).operation_type == verb
         return None if verb == "delete" else engine.get()
 
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller())))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
     before = await asyncio.to_thread(engine.get)
     stopped = await asyncio.to_thread(turn, "stop")
     assert (stopped.status, host.running) == ("TERMINATED", set())
@@ -148,7 +148,7 @@ async def test_instance_stop_start_delete(engine: Any) -> None:
         await asyncio.to_thread(engine.get)
     assert caught.value.message.endswith(f"The resource '{NAME}' was not found")
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(engine.disks.get, {**engine.place, "disk": "controller"})
+        await asyncio.to_thread(engine.disks.get, {**engine.in_zone, "disk": "controller"})
 
 
 async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -> None:
@@ -156,15 +156,15 @@ async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -
     cloud.enable("compute")
     cloud.host.gate.clear()
     engine = make_engine(cloud)
-    which = {**engine.place, "instance": "controller"}
+    which = {**engine.in_zone, "instance": "controller"}
     insertion = await asyncio.to_thread(engine.insert, engine.controller())
     deletion = await asyncio.to_thread(engine.instances.delete_unary, which)
     assert (await asyncio.to_thread(engine.get)).status == "STOPPING"
     with pytest.raises(exceptions.BadRequest):
         await asyncio.to_thread(engine.instances.delete_unary, which)
     cloud.host.gate.set()
-    await asyncio.to_thread(engine.fine, deletion)
-    code, _ = await asyncio.to_thread(engine.code, insertion)
+    await asyncio.to_thread(engine.wait_ok, deletion)
+    code, _ = await asyncio.to_thread(engine.wait_error, insertion)
     assert code == "RESOURCE_NOT_READY"
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(engine.get)
@@ -173,13 +173,15 @@ async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -
 
 async def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     engine.cloud.host.broken = "no such image"
-    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(engine.controller())))
+    code, text = await asyncio.to_thread(
+        lambda: engine.wait_error(engine.insert(engine.controller()))
+    )
     assert code == "INTERNAL_ERROR"
     assert "no such image" in text
     assert engine.cloud.host.discarded == [NAME]
 
     def look() -> list[Any]:
-        return [*engine.instances.list(engine.place), *engine.disks.list(engine.place)]
+        return [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)]
 
     assert await asyncio.to_thread(look) == []
 
@@ -191,8 +193,8 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
 
     def prepare() -> None:
         request = {"project": "local-project", "metadata_resource": shared}
-        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
-        engine.fine(engine.insert(engine.controller(metadata=instance_metadata)))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
 
     await asyncio.to_thread(prepare)
     both = "me:ssh-ed25519 OWN me\nyou:ssh-ed25519 SHARED you"
@@ -201,8 +203,8 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
     def change(instance_items: list[dict[str, str]]) -> None:
         instance = engine.get()
         metadata = {"items": instance_items, "fingerprint": instance.metadata.fingerprint}
-        request = {**engine.place, "instance": "controller", "metadata_resource": metadata}
-        engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
+        request = {**engine.in_zone, "instance": "controller", "metadata_resource": metadata}
+        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=10))
         with pytest.raises(exceptions.PreconditionFailed):
             engine.instances.set_metadata_unary(request, timeout=10)
 
@@ -217,7 +219,7 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
         project = engine.projects.get({"project": "local-project"}, timeout=10)
         empty = {"fingerprint": project.common_instance_metadata.fingerprint}
         request = {"project": "local-project", "metadata_resource": empty}
-        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
 
     await asyncio.to_thread(share_nothing)
     assert "ssh-keys" not in host.specs[NAME].metadata
@@ -233,11 +235,11 @@ async def test_ssh_port_key_survives_set_metadata(
     engine.cloud.host.ssh_port = 2222
 
     def run() -> Any:
-        engine.fine(engine.insert(engine.controller()))
+        engine.wait_ok(engine.insert(engine.controller()))
         metadata = {"items": [{"key": "a", "value": "b"}]}
         metadata["fingerprint"] = engine.get().metadata.fingerprint
-        request = {**engine.place, "instance": "controller", "metadata_resource": metadata}
-        engine.fine(engine.instances.set_metadata_unary(request, timeout=10))
+        request = {**engine.in_zone, "instance": "controller", "metadata_resource": metadata}
+        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=10))
         return engine.get().metadata
 
     values = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
@@ -246,19 +248,19 @@ async def test_ssh_port_key_survives_set_metadata(
 
 async def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller(labels={"a": "1"})))
-        which = {**engine.place, "instance": "controller"}
+        engine.wait_ok(engine.insert(engine.controller(labels={"a": "1"})))
+        which = {**engine.in_zone, "instance": "controller"}
         instance = engine.get()
         labels = {"labels": {"b": "2"}, "label_fingerprint": instance.label_fingerprint}
         request = {**which, "instances_set_labels_request_resource": labels}
-        engine.fine(engine.instances.set_labels_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_labels_unary(request, timeout=10))
         assert dict(engine.get().labels) == {"b": "2"}
         with pytest.raises(exceptions.PreconditionFailed) as caught:
             engine.instances.set_labels_unary(request, timeout=10)
         assert "Labels fingerprint" in caught.value.message
         tags = {"items": ["web"], "fingerprint": instance.tags.fingerprint}
         request = {**which, "tags_resource": tags}
-        engine.fine(engine.instances.set_tags_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_tags_unary(request, timeout=10))
         assert list(engine.get().tags.items) == ["web"]
         with pytest.raises(exceptions.PreconditionFailed):
             engine.instances.set_tags_unary(request, timeout=10)
@@ -267,12 +269,12 @@ async def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
 
 
 async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
-    which = {**engine.place, "instance": "controller"}
+    which = {**engine.in_zone, "instance": "controller"}
 
     def query(path: str) -> Any:
         return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=10)
 
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller())))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
     with pytest.raises(exceptions.NotFound) as caught:
         await asyncio.to_thread(query, "hostkeys/")
     text = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
@@ -281,7 +283,7 @@ async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     def allow() -> None:
         item = {"key": "enable-guest-attributes", "value": "TRUE"}
         request = {"project": "local-project", "metadata_resource": {"items": [item]}}
-        engine.fine(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
 
     await asyncio.to_thread(allow)
     (item,) = (await asyncio.to_thread(query, "hostkeys/")).query_value.items
@@ -294,7 +296,7 @@ async def test_preemption_follows_termination_action(engine: Any) -> None:
 
     def make(name: str, action: str) -> Any:
         scheduling = {"provisioning_model": "SPOT", "instance_termination_action": action}
-        engine.fine(engine.insert(engine.controller(name, scheduling=scheduling)))
+        engine.wait_ok(engine.insert(engine.controller(name, scheduling=scheduling)))
         return engine.get(name)
 
     instance = await asyncio.to_thread(make, "stopping", "STOP")
@@ -305,9 +307,11 @@ async def test_preemption_follows_termination_action(engine: Any) -> None:
         service.instances.preempt(NAME.replace("controller", name), 0.0)
 
     def settle() -> Any:
-        for operation in engine.zone_operations.list(engine.place):
-            engine.fine(operation)
-        return {instance.name: instance.status for instance in engine.instances.list(engine.place)}
+        for operation in engine.zone_operations.list(engine.in_zone):
+            engine.wait_ok(operation)
+        return {
+            instance.name: instance.status for instance in engine.instances.list(engine.in_zone)
+        }
 
     assert await asyncio.to_thread(settle) == {"stopping": "TERMINATED"}
     assert not engine.cloud.host.running
@@ -319,20 +323,20 @@ async def test_restart_reboots_machines_and_resumes_operations(
     cloud = await make_cloud()
     cloud.enable("compute")
     engine = make_engine(cloud)
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller("first"))))
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(engine.controller("halted"))))
-    which = {**engine.place, "instance": "halted"}
-    await asyncio.to_thread(lambda: engine.fine(engine.instances.stop_unary(which)))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller("first"))))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller("halted"))))
+    which = {**engine.in_zone, "instance": "halted"}
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.stop_unary(which)))
     cloud.host.gate.clear()
     operation = await asyncio.to_thread(engine.insert, engine.controller("second"))
     await cloud.server.close()
-    again = await make_cloud()
-    engine = make_engine(again)
-    await asyncio.to_thread(engine.fine, operation)
+    restarted = await make_cloud()
+    engine = make_engine(restarted)
+    await asyncio.to_thread(engine.wait_ok, operation)
     async with asyncio.timeout(20):
-        while again.host.count_running() < 2:
+        while restarted.host.count_running() < 2:
             await asyncio.sleep(0.01)
-    assert {name.rpartition("/")[2] for name in again.host.running} == {"first", "second"}
+    assert {name.rpartition("/")[2] for name in restarted.host.running} == {"first", "second"}
 
 
 async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
@@ -340,13 +344,13 @@ async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
 
     def run() -> None:
         for name, stack in (("a", "one"), ("b", "two"), ("c", "one")):
-            engine.fine(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
+            engine.wait_ok(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
         far = engine.controller("d", other, labels={"tpuctl-stack": "one"})
         request = {"project": "local-project", "zone": other, "instance_resource": far}
-        engine.fine(engine.instances.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.insert_unary(request, timeout=10))
 
         def listed(**more: Any) -> list[str]:
-            return [instance.name for instance in engine.instances.list({**engine.place, **more})]
+            return [instance.name for instance in engine.instances.list({**engine.in_zone, **more})]
 
         assert listed() == ["a", "b", "c"]
         assert listed(max_results=1) == ["a", "b", "c"]
@@ -364,13 +368,15 @@ async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
             "filter": "labels.tpuctl-stack=one",
             "max_results": 2,
         }
-        found: dict[str, list[str]] = {}
+        names_by_scope: dict[str, list[str]] = {}
         empty = set()
         for scope, part in engine.instances.aggregated_list(request):
-            found.setdefault(scope, []).extend(instance.name for instance in part.instances)
+            names_by_scope.setdefault(scope, []).extend(
+                instance.name for instance in part.instances
+            )
             if not part.instances:
                 empty.add((part.warning.code, scope))
-        assert {scope: names for scope, names in found.items() if names} == {
+        assert {scope: names for scope, names in names_by_scope.items() if names} == {
             "zones/europe-west4-a": ["a", "c"],
             f"zones/{other}": ["d"],
         }
@@ -388,7 +394,7 @@ async def test_instance_ids_differ_between_clouds(make_cloud: Any, make_engine: 
         cloud.enable("compute")
         engine = make_engine(cloud)
         await asyncio.to_thread(
-            lambda client=engine: client.fine(client.insert(client.controller()))
+            lambda client=engine: client.wait_ok(client.insert(client.controller()))
         )
         ids.add((await asyncio.to_thread(engine.get)).id)
     assert len(ids) == 2

@@ -17,7 +17,7 @@ DEFAULT = "projects/local-project/global/networks/default"
 
 def make_network(engine: Any, name: str, **more: Any) -> None:
     request = {**IN_PROJECT, "network_resource": {"name": name, **more}}
-    engine.fine(engine.networks.insert_unary(request, timeout=10))
+    engine.wait_ok(engine.networks.insert_unary(request, timeout=10))
 
 
 def delete_network(engine: Any, name: str) -> Any:
@@ -48,7 +48,7 @@ async def test_auto_mode_ranges_match_googles(engine: Any) -> None:
 
 async def test_private_google_access(engine: Any) -> None:
     def run() -> None:
-        which = {**engine.area, "subnetwork": "default"}
+        which = {**engine.in_region, "subnetwork": "default"}
         assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
         body = {"private_ip_google_access": True}
         request = {
@@ -56,16 +56,16 @@ async def test_private_google_access(engine: Any) -> None:
             "subnetworks_set_private_ip_google_access_request_resource": body,
         }
         begun = engine.subnetworks.set_private_ip_google_access_unary(request, timeout=10)
-        engine.fine(begun)
+        engine.wait_ok(begun)
         changed = engine.subnetworks.get(which, timeout=10)
         assert changed.private_ip_google_access
-        (listed,) = engine.subnetworks.list(engine.area)
+        (listed,) = engine.subnetworks.list(engine.in_region)
         assert listed == changed
         other = engine.subnetworks.get({**which, "region": "us-central1"}, timeout=10)
         assert not other.private_ip_google_access
         patch = {"private_ip_google_access": False, "fingerprint": changed.fingerprint}
         request = {**which, "subnetwork_resource": patch}
-        engine.fine(engine.subnetworks.patch_unary(request, timeout=10))
+        engine.wait_ok(engine.subnetworks.patch_unary(request, timeout=10))
         assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
         with pytest.raises(exceptions.PreconditionFailed):
             engine.subnetworks.patch_unary(request, timeout=10)
@@ -78,7 +78,7 @@ async def test_private_google_access(engine: Any) -> None:
 async def test_custom_subnetworks(engine: Any) -> None:
     def insert(name: str, cidr: str) -> Any:
         row = {"name": name, "network": "global/networks/own", "ip_cidr_range": cidr}
-        request = {**engine.area, "subnetwork_resource": row}
+        request = {**engine.in_region, "subnetwork_resource": row}
         return engine.subnetworks.insert_unary(request, timeout=10)
 
     def run() -> None:
@@ -87,7 +87,7 @@ async def test_custom_subnetworks(engine: Any) -> None:
         with pytest.raises(exceptions.BadRequest) as caught:
             engine.insert(controller)
         assert "Subnetwork should be specified" in caught.value.message
-        engine.fine(insert("near", "10.9.0.0/24"))
+        engine.wait_ok(insert("near", "10.9.0.0/24"))
         with pytest.raises(exceptions.BadRequest) as caught:
             insert("again", "10.9.0.128/25")
         assert "conflicts with existing subnetwork 'near'" in caught.value.message
@@ -96,17 +96,17 @@ async def test_custom_subnetworks(engine: Any) -> None:
             "europe-west4/subnetworks/near"
         ]
         near = [{"subnetwork": "regions/europe-west4/subnetworks/near"}]
-        engine.fine(engine.insert(engine.controller(network_interfaces=near)))
-        which = {**engine.area, "subnetwork": "near"}
-        code, _ = engine.code(engine.subnetworks.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.insert(engine.controller(network_interfaces=near)))
+        which = {**engine.in_region, "subnetwork": "near"}
+        code, _ = engine.wait_error(engine.subnetworks.delete_unary(which, timeout=10))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
-        instance = {**engine.place, "instance": "controller"}
-        engine.fine(engine.instances.delete_unary(instance, timeout=10))
-        code, text = engine.code(delete_network(engine, "own"))
+        instance = {**engine.in_zone, "instance": "controller"}
+        engine.wait_ok(engine.instances.delete_unary(instance, timeout=10))
+        code, text = engine.wait_error(delete_network(engine, "own"))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         assert text.endswith("regions/europe-west4/subnetworks/near'")
-        engine.fine(engine.subnetworks.delete_unary(which, timeout=10))
-        engine.fine(delete_network(engine, "own"))
+        engine.wait_ok(engine.subnetworks.delete_unary(which, timeout=10))
+        engine.wait_ok(delete_network(engine, "own"))
 
     await asyncio.to_thread(run)
 
@@ -127,20 +127,20 @@ async def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
     def run() -> None:
         make_network(engine, "used")
         controller = engine.controller(network_interfaces=[{"network": "global/networks/used"}])
-        engine.fine(engine.insert(controller))
-        code, text = engine.code(delete_network(engine, "used"))
+        engine.wait_ok(engine.insert(controller))
+        code, text = engine.wait_error(delete_network(engine, "used"))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         assert text == (
             "The network resource 'projects/local-project/global/networks/used' is already "
             "being used by 'projects/local-project/zones/europe-west4-a/instances/controller'"
         )
-        instance = {**engine.place, "instance": "controller"}
-        engine.fine(engine.instances.delete_unary(instance, timeout=10))
+        instance = {**engine.in_zone, "instance": "controller"}
+        engine.wait_ok(engine.instances.delete_unary(instance, timeout=10))
         name = make_node()
-        _, text = engine.code(delete_network(engine, "used"))
+        _, text = engine.wait_error(delete_network(engine, "used"))
         assert text.endswith(f"is already being used by '{name}'")
         engine.cloud.tpu().delete_node(name=name, timeout=10).result(timeout=20)
-        engine.fine(delete_network(engine, "used"))
+        engine.wait_ok(delete_network(engine, "used"))
 
     await asyncio.to_thread(run)
 
@@ -158,7 +158,7 @@ async def test_tpu_node_uses_its_network(engine: Any) -> None:
         }
         answer = engine.cloud.request("POST", f"{parent}?nodeId=n", json=body)
         assert answer.status_code == 200, answer.text
-        code, text = engine.code(delete_network(engine, "used"))
+        code, text = engine.wait_error(delete_network(engine, "used"))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         assert text.endswith("/locations/us-central1-b/nodes/n'")
 
@@ -167,13 +167,13 @@ async def test_tpu_node_uses_its_network(engine: Any) -> None:
 
 async def test_regional_addresses(engine: Any) -> None:
     def insert(name: str, **more: Any) -> Any:
-        request = {**engine.area, "address_resource": {"name": name, **more}}
+        request = {**engine.in_region, "address_resource": {"name": name, **more}}
         return engine.addresses.insert_unary(request, timeout=10)
 
     def run() -> None:
         for name in ("a", "b"):
-            engine.fine(insert(name, labels={"stack": name}))
-        addresses = {address.name: address for address in engine.addresses.list(engine.area)}
+            engine.wait_ok(insert(name, labels={"stack": name}))
+        addresses = {address.name: address for address in engine.addresses.list(engine.in_region)}
         assert {address.status for address in addresses.values()} == {"RESERVED"}
         assert addresses["a"].address != addresses["b"].address
         everywhere = dict(
@@ -182,10 +182,10 @@ async def test_regional_addresses(engine: Any) -> None:
         assert [address.name for address in everywhere["regions/europe-west4"].addresses] == ["b"]
         with pytest.raises(exceptions.Conflict):
             insert("a")
-        which = {**engine.area, "address": "a"}
+        which = {**engine.in_region, "address": "a"}
         assert engine.addresses.get(which, timeout=10) == addresses["a"]
-        engine.fine(engine.addresses.delete_unary(which, timeout=10))
-        assert [address.name for address in engine.addresses.list(engine.area)] == ["b"]
+        engine.wait_ok(engine.addresses.delete_unary(which, timeout=10))
+        assert [address.name for address in engine.addresses.list(engine.in_region)] == ["b"]
 
     await asyncio.to_thread(run)
 
@@ -204,8 +204,8 @@ async def test_service_networking_ranges(engine: Any) -> None:
         return engine.global_addresses.insert_unary(request, timeout=10)
 
     def run() -> None:
-        engine.fine(insert("given", address="10.55.0.0"))
-        engine.fine(insert("chosen"))
+        engine.wait_ok(insert("given", address="10.55.0.0"))
+        engine.wait_ok(insert("chosen"))
         addresses = {address.name: address for address in engine.global_addresses.list(IN_PROJECT)}
         assert (addresses["given"].address, addresses["given"].prefix_length) == ("10.55.0.0", 16)
         assert addresses["chosen"].address not in ("", "10.55.0.0")
@@ -219,7 +219,7 @@ async def test_service_networking_ranges(engine: Any) -> None:
         with pytest.raises(exceptions.NotFound):
             insert("nowhere", network="global/networks/none")
         which = {**IN_PROJECT, "address": "given"}
-        engine.fine(engine.global_addresses.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.global_addresses.delete_unary(which, timeout=10))
         with pytest.raises(exceptions.NotFound):
             engine.global_addresses.get(which, timeout=10)
 

@@ -43,17 +43,17 @@ async def test_zones_and_regions(engine: Any) -> None:
     ],
 )
 async def test_machine_types(engine: Any, name: str, cpus: int, memory: int) -> None:
-    request = {**engine.place, "machine_type": name}
+    request = {**engine.in_zone, "machine_type": name}
     machine_type = await asyncio.to_thread(engine.machine_types.get, request)
     assert (machine_type.guest_cpus, machine_type.memory_mb) == (cpus, memory)
 
 
 async def test_machine_type_lists(engine: Any) -> None:
     def run() -> None:
-        here = {machine_type.name for machine_type in engine.machine_types.list(engine.place)}
+        here = {machine_type.name for machine_type in engine.machine_types.list(engine.in_zone)}
         assert {"n1-standard-1", "e2-standard-2", "n2-highcpu-16"} < here
         with pytest.raises(exceptions.NotFound):
-            engine.machine_types.get({**engine.place, "machine_type": "n1-odd-1"}, timeout=10)
+            engine.machine_types.get({**engine.in_zone, "machine_type": "n1-odd-1"}, timeout=10)
         request = {"project": "local-project", "filter": "name=n1-standard-1"}
         everywhere = dict(engine.machine_types.aggregated_list(request))
         assert [
@@ -81,16 +81,18 @@ async def test_image_families(engine: Any, project: str, family: str) -> None:
         image = engine.images.get_from_family(request, timeout=10)
         assert (image.family, image.status) == (family, "READY")
         assert image.self_link == f"{engine.link}projects/{project}/global/images/{image.name}"
-        again = engine.images.get({"project": project, "image": image.name}, timeout=10)
-        assert again == image
+        by_name = engine.images.get({"project": project, "image": image.name}, timeout=10)
+        assert by_name == image
         assert image.name in [item.name for item in engine.images.list({"project": project})]
         view = engine.image_family_views.get({**request, "zone": "-"}, timeout=10)
         assert view.image == image
         # The form of family references in gcloud instances create.
         view_link = f"{engine.link}projects/{project}/zones/-/imageFamilyViews/{family}"
         row = {"name": "d", "source_image": view_link}
-        engine.fine(engine.disks.insert_unary({**engine.place, "disk_resource": row}, timeout=10))
-        disk = engine.disks.get({**engine.place, "disk": "d"}, timeout=10)
+        engine.wait_ok(
+            engine.disks.insert_unary({**engine.in_zone, "disk_resource": row}, timeout=10)
+        )
+        disk = engine.disks.get({**engine.in_zone, "disk": "d"}, timeout=10)
         assert (disk.source_image, disk.size_gb) == (image.self_link, image.disk_size_gb)
 
     await asyncio.to_thread(run)
@@ -111,17 +113,17 @@ async def test_every_node_version_has_image(engine: Any) -> None:
 
 async def test_operations_are_listed_in_scope_of_target(engine: Any) -> None:
     def run() -> None:
-        zonal = engine.fine(engine.insert(engine.controller()))
+        zonal = engine.wait_ok(engine.insert(engine.controller()))
         address = {"name": "a"}
-        request = {**engine.area, "address_resource": address}
-        regional = engine.fine(engine.addresses.insert_unary(request, timeout=10))
+        request = {**engine.in_region, "address_resource": address}
+        regional = engine.wait_ok(engine.addresses.insert_unary(request, timeout=10))
         request = {"project": "local-project", "firewall_resource": {"name": "f"}}
         request["firewall_resource"]["allowed"] = [{"I_p_protocol": "tcp"}]
-        world = engine.fine(engine.firewalls.insert_unary(request, timeout=10))
-        here = list(engine.zone_operations.list(engine.place))
+        world = engine.wait_ok(engine.firewalls.insert_unary(request, timeout=10))
+        here = list(engine.zone_operations.list(engine.in_zone))
         assert [operation.name for operation in here] == [zonal.name]
-        assert engine.zone_operations.get({**engine.place, "operation": zonal.name}) == zonal
-        there = list(engine.region_operations.list(engine.area))
+        assert engine.zone_operations.get({**engine.in_zone, "operation": zonal.name}) == zonal
+        there = list(engine.region_operations.list(engine.in_region))
         assert [operation.name for operation in there] == [regional.name]
         everywhere = engine.global_operations.aggregated_list({"project": "local-project"})
         names_by_scope = {
@@ -135,9 +137,9 @@ async def test_operations_are_listed_in_scope_of_target(engine: Any) -> None:
         with pytest.raises(exceptions.NotFound):
             request = {"project": "local-project", "operation": zonal.name}
             engine.global_operations.get(request, timeout=10)
-        engine.zone_operations.delete({**engine.place, "operation": zonal.name})
+        engine.zone_operations.delete({**engine.in_zone, "operation": zonal.name})
         with pytest.raises(exceptions.NotFound):
-            engine.zone_operations.get({**engine.place, "operation": zonal.name})
+            engine.zone_operations.get({**engine.in_zone, "operation": zonal.name})
 
     await asyncio.to_thread(run)
 

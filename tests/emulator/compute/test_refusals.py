@@ -75,7 +75,7 @@ async def test_org_policy_denies_external_address(engine: Any) -> None:
     )
     assert caught.value.errors[0]["reason"] == "conditionNotMet"
     inside = engine.controller(network_interfaces=[{"network": "global/networks/default"}])
-    await asyncio.to_thread(lambda: engine.fine(engine.insert(inside)))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(inside)))
 
 
 async def test_unknown_service_account_fails_operation(engine: Any) -> None:
@@ -83,7 +83,7 @@ async def test_unknown_service_account_fails_operation(engine: Any) -> None:
     controller = engine.controller(
         service_accounts=[{"email": email, "scopes": ["cloud-platform"]}]
     )
-    code, text = await asyncio.to_thread(lambda: engine.code(engine.insert(controller)))
+    code, text = await asyncio.to_thread(lambda: engine.wait_error(engine.insert(controller)))
     assert code == "EXTERNAL_RESOURCE_NOT_FOUND"
     assert text == f"The resource '{email}' of type 'serviceAccount' was not found."
     with pytest.raises(exceptions.NotFound):
@@ -95,7 +95,7 @@ async def test_stockout_fails_operation(engine: Any) -> None:
     engine.cloud.server.world.faults.add(fault)
 
     def run() -> None:
-        done = engine.ended(engine.insert(engine.controller()))
+        done = engine.wait(engine.insert(engine.controller()))
         (error,) = done.error.errors
         assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
         assert error.message == (
@@ -108,9 +108,9 @@ async def test_stockout_fails_operation(engine: Any) -> None:
             "resource_availability",
             "n1-standard-2",
         )
-        assert not list(engine.instances.list(engine.place))
-        assert not list(engine.disks.list(engine.place))
-        engine.fine(engine.insert(engine.controller()))  # the fault fires once
+        assert not list(engine.instances.list(engine.in_zone))
+        assert not list(engine.disks.list(engine.in_zone))
+        engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
 
     await asyncio.to_thread(run)
 
@@ -120,34 +120,34 @@ async def test_regional_quota(engine: Any) -> None:
     settings.put("quota", {"CPUS": {"europe-west4": 4}})
 
     def quotas() -> dict[str, tuple[float, float]]:
-        region = engine.regions.get(engine.area, timeout=10)
+        region = engine.regions.get(engine.in_region, timeout=10)
         return {each.metric: (each.usage, each.limit) for each in region.quotas}
 
     def run() -> None:
         assert quotas()["CPUS"] == (0, 4)
         for name in ("first", "second"):
-            engine.fine(engine.insert(engine.controller(name)))
+            engine.wait_ok(engine.insert(engine.controller(name)))
         assert quotas()["CPUS"] == (4, 4)
         assert quotas()["INSTANCES"][0] == 2
         assert quotas()["IN_USE_ADDRESSES"][0] == 2
         assert quotas()["SSD_TOTAL_GB"][0] == 100
-        done = engine.ended(engine.insert(engine.controller("third")))
+        done = engine.wait(engine.insert(engine.controller("third")))
         (error,) = done.error.errors
         assert (error.code, done.http_error_status_code) == ("QUOTA_EXCEEDED", 403)
         assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
         (info,) = [each.quota_info for each in error.error_details]
         assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
         # A stopped machine keeps its disk, but uses neither CPUs nor an address.
-        which = {**engine.place, "instance": "first"}
-        engine.fine(engine.instances.stop_unary(which, timeout=10))
+        which = {**engine.in_zone, "instance": "first"}
+        engine.wait_ok(engine.instances.stop_unary(which, timeout=10))
         assert quotas()["CPUS"][0] == 2
         assert quotas()["IN_USE_ADDRESSES"][0] == 1
         assert quotas()["SSD_TOTAL_GB"][0] == 100
-        engine.fine(engine.insert(engine.controller("third")))
+        engine.wait_ok(engine.insert(engine.controller("third")))
         elsewhere = {"project": "local-project", "zone": "us-central1-b"}
         far = engine.controller("far", "us-central1-b")
         request = {**elsewhere, "instance_resource": far}
-        engine.fine(engine.instances.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.insert_unary(request, timeout=10))
 
     await asyncio.to_thread(run)
 
@@ -156,21 +156,21 @@ async def test_disk_quota(engine: Any) -> None:
     engine.cloud.server.world.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
 
     def run() -> None:
-        request = {**engine.place, "disk_resource": {"name": "d", "size_gb": 101}}
-        code, text = engine.code(engine.disks.insert_unary(request, timeout=10))
+        request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
+        code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=10))
         assert code == "QUOTA_EXCEEDED"
         assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
         request["disk_resource"]["size_gb"] = 100
-        engine.fine(engine.disks.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.disks.insert_unary(request, timeout=10))
 
     await asyncio.to_thread(run)
 
 
 async def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
     def run() -> None:
-        engine.fine(engine.insert(engine.controller(deletion_protection=True)))
+        engine.wait_ok(engine.insert(engine.controller(deletion_protection=True)))
         with pytest.raises(exceptions.BadRequest) as caught:
-            engine.instances.delete_unary({**engine.place, "instance": "controller"}, timeout=10)
+            engine.instances.delete_unary({**engine.in_zone, "instance": "controller"}, timeout=10)
         assert "protected against deletion" in caught.value.message
 
     await asyncio.to_thread(run)

@@ -41,12 +41,14 @@ def _name(method: str, project: str, request: Any) -> str:
     )
     if not resource_id:
         return project
-    place = "global"
+    location = "global"
     for kind in ("zone", "region"):
         if text_at(request, kind):
-            place = f"{kind}s/{text_at(request, kind)}"
+            location = f"{kind}s/{text_at(request, kind)}"
     first, *rest = plain
-    return f"{project}/{place}/{first}{''.join(word.capitalize() for word in rest)}/{resource_id}"
+    return (
+        f"{project}/{location}/{first}{''.join(word.capitalize() for word in rest)}/{resource_id}"
+    )
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:

@@ -157,7 +157,7 @@ class Collection:
             f"{self.message}AggregatedList",
             f"{self.type_of()}AggregatedList",
             self.all_names(project),
-            [f"{self.scope}/{place}" for place in places],
+            [f"{self.scope}/{location}" for location in places],
             self.plural,
             f"projects/{project}/aggregated/{self.plural}",
             self.show_all,

@@ -38,7 +38,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 _TEXT_METHODS: Mapping[str, Callable[[str, str], bool]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
-    "contains": lambda whole, part: part in whole,
+    "contains": lambda text, part: part in text,
 }
 _MAX_DEPTH = 50
 

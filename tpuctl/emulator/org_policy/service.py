@@ -124,10 +124,10 @@ class OrgPolicyService:
         return f"{kind}/{self._world.projects.require(name)['number']}"
 
     def _get(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = self._store.get_json(KIND, name)
-        if found is None:
+        row: dict[str, Any] | None = self._store.get_json(KIND, name)
+        if row is None:
             raise missing("Requested entity was not found.")
-        return found
+        return row
 
     def _check_etag(self, name: str, etag: str) -> None:
         if etag not in ("", self._get(name)["etag"]):

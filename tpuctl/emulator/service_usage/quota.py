@@ -148,9 +148,11 @@ def _metric(
         changed = settings.get(f"TPU{stem}PerProjectPer{kind}ForTPUAPI", {})
         dimension = kind.lower()
         buckets = [_bucket(default, default, {})]
-        for place in locations:
-            if full or place in changed:
-                buckets.append(_bucket(changed.get(place, default), default, {dimension: place}))
+        for location in locations:
+            if full or location in changed:
+                buckets.append(
+                    _bucket(changed.get(location, default), default, {dimension: location})
+                )
         limits.append(
             {
                 "name": f"{name}/limits/{quote(f'/project/{dimension}', safe='')}",

@@ -200,11 +200,11 @@ class ServicesService(OperationsService):
         return serviceusage.DisableServiceResponse.pb()(service=self._message(project, api))
 
 
-def _check_batch(count: int, most: int) -> None:
+def _check_batch(count: int, max_count: int) -> None:
     # Wording: GoogleCloudPlatform/k8s-config-connector#6334; limits: the descriptions of
     # batchEnable and batchGet.
-    if count > most:
-        raise invalid(f"Number of services must not exceed the maximum batch size ({most}).")
+    if count > max_count:
+        raise invalid(f"Number of services must not exceed the maximum batch size ({max_count}).")
 
 
 def _check_name(api: str) -> None:

@@ -124,6 +124,6 @@ def _covers(entry: str, value: str) -> bool:
         return entry.removeprefix("is:") == value
     name = "europe" if group[1] == "eu" else group[1]
     names = {value, region_of(value)} if value in zones() else {value}
-    return any(place == name or place.startswith(f"{name}-") for place in names) or (
+    return any(candidate == name or candidate.startswith(f"{name}-") for candidate in names) or (
         value == group[1]
     )

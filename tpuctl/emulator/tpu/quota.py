@@ -52,18 +52,18 @@ class Quota:
         requested = _sums(demands)
         used = _sums(self._existing_demands(project["id"]))
         exceeded = []
-        for (name, place), amount in requested.items():
-            limit = limits.get(name, {}).get(place)
-            if limit is not None and used[name, place] + amount > limit:
-                exceeded.append((name, place, limit))
+        for (name, location), amount in requested.items():
+            limit = limits.get(name, {}).get(location)
+            if limit is not None and used[name, location] + amount > limit:
+                exceeded.append((name, location, limit))
         if exceeded:
             raise _refusal(project, exceeded)
 
     def usage(self, project_id: str) -> dict[str, dict[str, int]]:
         """By limit and location, like the setting."""
         usage: dict[str, dict[str, int]] = {}
-        for (name, place), amount in _sums(self._existing_demands(project_id)).items():
-            usage.setdefault(name, {})[place] = amount
+        for (name, location), amount in _sums(self._existing_demands(project_id)).items():
+            usage.setdefault(name, {})[location] = amount
         return usage
 
     def _existing_demands(self, project_id: str) -> Iterator[Demand]:
@@ -100,19 +100,19 @@ def _sums(demands: Iterable[Demand]) -> Counter[tuple[str, str]]:
 def _refusal(project: Project, exceeded: list[tuple[str, str, int]]) -> ApiError:
     """Wording from public reports of 2025, including two limits in one error."""
     violations = []
-    for name, place, limit in exceeded:
-        scope = "zone" if place in catalog.zones() else "region"
+    for name, location, limit in exceeded:
+        scope = "zone" if location in catalog.zones() else "region"
         violations.append(
             {
                 "subject": f"project:{project['number']}",
-                "description": f"Quota '{name}' exhausted. Limit {limit} in {scope} {place}",
+                "description": f"Quota '{name}' exhausted. Limit {limit} in {scope} {location}",
             }
         )
-    name, place, limit = exceeded[0]
-    scope = "zone" if place in catalog.zones() else "region"
+    name, location, limit = exceeded[0]
+    scope = "zone" if location in catalog.zones() else "region"
     return ApiError(
         "RESOURCE_EXHAUSTED",
-        f"Quota limit '{name}' has been exceeded. Limit: {limit} in {scope} {place}.",
+        f"Quota limit '{name}' has been exceeded. Limit: {limit} in {scope} {location}.",
         details=[
             {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations}
         ],
