@@ -100,23 +100,23 @@ def test_code_quality_is_what_gitlab_reads(tmp_path: Path) -> None:
     """docs.gitlab.com, Code Quality: what an entry has to have."""
     file = tmp_path / "train.py"
     file.write_text("import os\nx = 1\nx = 1\n")
-    found = [
+    findings = [
         Finding("TPU101", Severity.error, file, line, 0, "It cannot be.", "Do this.")
         for line in (2, 3)
     ]
-    entries = code_quality(Report(tuple(found), (file,)), tmp_path)
+    entries = code_quality(Report(tuple(findings), (file,)), tmp_path)
     assert json.loads(json.dumps(entries)) == entries
     for entry, line in zip(entries, (2, 3), strict=True):
         assert entry["description"] == "It cannot be. Do this."
         assert entry["check_name"] == "TPU101"
         assert entry["severity"] == "major"
         assert entry["location"] == {"path": "train.py", "lines": {"begin": line}}
-    before = [one["fingerprint"] for one in entries]
+    before = [entry["fingerprint"] for entry in entries]
     assert len({*before}) == 2
     file.write_text("import os\nimport sys\nx = 1\nx = 1\n")
-    moved = [replace(one, line=one.line + 1) for one in found]
+    moved = [replace(finding, line=finding.line + 1) for finding in findings]
     after = code_quality(Report(tuple(moved), (file,)), tmp_path)
-    assert [one["fingerprint"] for one in after] == before
+    assert [entry["fingerprint"] for entry in after] == before
 
 
 def test_paths_are_told_from_the_checkout_of_either_system(
@@ -141,15 +141,15 @@ def test_paths_are_told_from_the_checkout_of_either_system(
     ],
 )
 def test_an_expired_sign_in_is_told_from_a_permission(foreign: Exception, signed_out: bool) -> None:
-    def ours() -> TpuctlError:
+    def own_error() -> TpuctlError:
         try:
             raise convert(foreign, "nodes") from foreign
         except TpuctlError as error:
             return error
 
-    assert is_signed_out(ours()) is signed_out
+    assert is_signed_out(own_error()) is signed_out
     outer = TpuctlError("Lost", "the machine")
-    outer.__cause__ = ours()
+    outer.__cause__ = own_error()
     assert is_signed_out(outer) is signed_out
     assert not is_signed_out(TpuctlError("Lost", "the machine"))
 

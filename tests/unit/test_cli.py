@@ -187,10 +187,10 @@ def test_the_reader_may_go_away() -> None:
 
 def test_init_tells_of_a_folder_not_of_its_thirty_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--project", "my-project"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    made = [path for path in Path("bert-pretraining").rglob("*") if path.is_file()]
-    assert shown[:2] == ["tpuctl.yaml", f"bert-pretraining/  {len(made)} files"]
-    assert "    tpuctl run bert-pretraining/pretrain.py" in shown
+    lines = capsys.readouterr().out.splitlines()
+    files = [path for path in Path("bert-pretraining").rglob("*") if path.is_file()]
+    assert lines[:2] == ["tpuctl.yaml", f"bert-pretraining/  {len(files)} files"]
+    assert "    tpuctl run bert-pretraining/pretrain.py" in lines
 
 
 def test_templates_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,8 +221,8 @@ def test_init_elsewhere_says_how_to_go_on_from_here(
 ) -> None:
     folder = tmp_path / "새 폴더"
     assert run(["init", "--project", "my-project", "--folder", str(folder)]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    typed = next(line.strip() for line in shown if " run " in line)
+    lines = capsys.readouterr().out.splitlines()
+    typed = next(line.strip() for line in lines if " run " in line)
     program, _, rest = typed.partition(" ")
     assert program == "tpuctl"
     words = subprocess.run(
@@ -252,11 +252,11 @@ def test_arguments_of_the_script_before_the_dashes(capsys: pytest.CaptureFixture
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
+    missing = tmp_path / "gone"
+    missing.mkdir()
     command = f'rmdir "$PWD"; exec {sys.executable} -m tpuctl check'
     done = subprocess.run(
-        command, shell=True, cwd=gone, capture_output=True, text=True, check=False
+        command, shell=True, cwd=missing, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2, done.stderr
     assert "Change to another" in done.stderr
@@ -277,14 +277,14 @@ sys.exit(main.run(["command"]))
 
 
 def test_ctrl_c_answers_a_question() -> None:
-    ours, theirs = pty.openpty()
+    parent_end, child_end = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", QUESTION], stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-c", QUESTION], stdin=child_end, stdout=child_end, stderr=child_end
     ) as asking:
-        os.close(theirs)
-        seen = b""
-        while b"[Y/n]" not in seen:
-            seen += os.read(ours, 1000)
+        os.close(child_end)
+        output = b""
+        while b"[Y/n]" not in output:
+            output += os.read(parent_end, 1000)
         for _ in range(10):  # one that comes just before the read is not heard by Python
             asking.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -293,13 +293,13 @@ def test_ctrl_c_answers_a_question() -> None:
         asking.kill()
         assert asking.returncode == 130
         with contextlib.suppress(OSError):  # the terminal's end, once all was read
-            while more := os.read(ours, 1000):
-                seen += more
-    os.close(ours)
-    assert b"nothing was changed" in seen
+            while more := os.read(parent_end, 1000):
+                output += more
+    os.close(parent_end)
+    assert b"nothing was changed" in output
     # What follows has its own line. The blank after the colon is printed as the answer is read.
-    assert re.search(rb"\[Y/n\]: ?(\^C)*\r\n", seen), seen
-    assert b"went ahead" not in seen
+    assert re.search(rb"\[Y/n\]: ?(\^C)*\r\n", output), output
+    assert b"went ahead" not in output
 
 
 def test_an_interrupted_command_says_so(
@@ -311,7 +311,7 @@ def test_an_interrupted_command_says_so(
     monkeypatch.setattr("tpuctl.emulator.client.server_process.status", interrupt)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
-    assert [one["summary"] for one in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
+    assert [diagnostic["summary"] for diagnostic in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
 
 
 def test_a_bug_says_that_it_is_one(
@@ -324,9 +324,9 @@ def test_a_bug_says_that_it_is_one(
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 70)
     assert run(["local", "status"]) == 70
-    told = capsys.readouterr().err
-    assert "bug in tpuctl" in told
-    assert "Traceback" not in told
+    err = capsys.readouterr().err
+    assert "bug in tpuctl" in err
+    assert "Traceback" not in err
     assert run(["local", "status", "--verbose"]) == 70
     assert "Traceback" in capsys.readouterr().err
 
@@ -412,9 +412,9 @@ def test_what_a_template_writes_is_in_order(
     template: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["init", template, "--project", "my-project"]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert run(["check"]) == 0
-    typed = [line.strip() for line in shown if line.startswith("    tpuctl ")]
+    typed = [line.strip() for line in lines if line.startswith("    tpuctl ")]
     assert [line.split()[1] for line in typed] == ["doctor", "up", "run", "down"]
     script = typed[2].removeprefix("tpuctl run ")
     if script != "SCRIPT":

@@ -35,8 +35,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
     assert run([*arguments, "--json"]) == 2
-    (found,) = json.loads(capsys.readouterr().out)["diagnostics"]
-    return dict(found)
+    (diagnostic,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    return dict(diagnostic)
 
 
 def per_chip(name: str, column: int) -> dict[str, float]:
@@ -72,9 +72,9 @@ def test_types_are_filtered(
     capsys: pytest.CaptureFixture[str], options: list[str], is_meant: Any
 ) -> None:
     rows = answer(capsys, "types", *options)["types"]
-    wanted = [name for name in CHIPS if is_meant(name)]
-    assert wanted
-    assert [row["type"] for row in rows] == wanted
+    expected = [name for name in CHIPS if is_meant(name)]
+    assert expected
+    assert [row["type"] for row in rows] == expected
 
 
 def test_types_know_where_they_are_cheapest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,9 +102,9 @@ def test_rows_are_sorted_with_the_unknown_last(
     capsys: pytest.CaptureFixture[str], sort: str, field: str, is_falling: bool
 ) -> None:
     values = [row[field] for row in answer(capsys, "types", "--sort", sort)["types"]]
-    known = [value for value in values if value is not None]
-    assert values[: len(known)] == known
-    assert known == sorted(known, reverse=is_falling)
+    present = [value for value in values if value is not None]
+    assert values[: len(present)] == present
+    assert present == sorted(present, reverse=is_falling)
 
 
 def test_the_text_has_the_rows_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,24 +112,24 @@ def test_the_text_has_the_rows_of_the_data(capsys: pytest.CaptureFixture[str]) -
     rows = answer(capsys, *options)["types"]
     assert [row["type"] for row in rows] == ["v3-2048", "v3-1024", "v3-512"]
     assert run(options) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown[2:5]] == [row["type"] for row in rows]
-    assert all(len(line) <= 80 for line in shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == [row["type"] for row in rows]
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_zones_of_a_type_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
     rows = answer(capsys, "zones", "--type", "v3-8", "--sort", "price")["zones"]
     prices = per_chip("v3-8", 0)
-    wanted = sorted(TABLES["prices"]["v3-8"], key=lambda zone: (prices[zone], zone))
-    assert [row["zone"] for row in rows] == wanted
-    assert [row["on_demand"] for row in rows] == [pytest.approx(4 * prices[z]) for z in wanted]
+    expected = sorted(TABLES["prices"]["v3-8"], key=lambda zone: (prices[zone], zone))
+    assert [row["zone"] for row in rows] == expected
+    assert [row["on_demand"] for row in rows] == [pytest.approx(4 * prices[z]) for z in expected]
     everything = answer(capsys, "zones")["zones"]
     assert {row["zone"] for row in everything} == {
         zone for table in TABLES["prices"].values() for zone in table
     }
     most = next(row for row in everything if row["zone"] == "us-east1-d")
     here = [name for name in CHIPS if "us-east1-d" in TABLES["prices"][CLASSES[name]]]
-    assert (most["types"], most["most_chips"]) == (len(here), max(CHIPS[one] for one in here))
+    assert (most["types"], most["most_chips"]) == (len(here), max(CHIPS[name] for name in here))
 
 
 def test_runtimes_by_tensorflow_and_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_prices_of_a_generation_are_each_types_cheapest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = answer(capsys, "prices", "v5e", "--capacity", "spot")["offers"]
-    assert [row["type"] for row in rows] == [one for one in CHIPS if GENERATIONS[one] == "v5e"]
+    assert [row["type"] for row in rows] == [name for name in CHIPS if GENERATIONS[name] == "v5e"]
     least = min(per_chip("v5litepod-1", 1).values())
     assert {round(row["per_chip_hour"], 9) for row in rows} == {least}
     every = answer(capsys, "prices", "v5litepod-1,v5litepod-4", "--every-zone", "--capacity=spot")
@@ -162,23 +162,23 @@ def test_a_budget_pays_for_what_it_pays_for(capsys: pytest.CaptureFixture[str]) 
     """All that fits and nothing else, by hand from the tables."""
     data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
     assert data["budget"] == {"amount": 30, "hours": 24}
-    wanted = {
+    expected = {
         (name, zone, capacity)
         for name in CHIPS
         for column, capacity in enumerate(("on-demand", "spot"))
         for zone, price in per_chip(name, column).items()
         if price * CHIPS[name] * 24 <= 30
     }
-    found = [row for row in data["offers"] if row["capacity"] != "flex-start"]
-    assert {(row["type"], row["zone"], row["capacity"]) for row in found} == wanted
-    assert len(found) == len(wanted) > 20
+    priced = [row for row in data["offers"] if row["capacity"] != "flex-start"]
+    assert {(row["type"], row["zone"], row["capacity"]) for row in priced} == expected
+    assert len(priced) == len(expected) > 20
     prices = [row["per_hour"] for row in data["offers"]]
     assert prices == sorted(prices)
     for row in data["offers"]:
         assert row["cost"] == pytest.approx(row["per_hour"] * 24)
         assert row["hours"] == pytest.approx(30 / row["per_hour"])
         assert row["hours"] >= 24
-    flex = {(row["type"], row["zone"]) for row in data["offers"] if row not in found}
+    flex = {(row["type"], row["zone"]) for row in data["offers"] if row not in priced}
     assert flex == {("v5litepod-1", "us-west4-a")}, "0.6 a chip; of us-central1-a none is known"
 
 
@@ -189,11 +189,11 @@ def test_a_budget_shows_the_cheapest_of_each_type(capsys: pytest.CaptureFixture[
     spot = min(per_chip("v3-32", 1).values()) * 16
     assert data["offers"][2]["cost"] == pytest.approx(spot * 8)
     assert run(["prices", "v3-8", "--budget", "100/8h"]) == 0
-    shown = capsys.readouterr().out
-    zones = [line.split()[2] for line in shown.splitlines() if line.startswith("v3-8")]
+    output = capsys.readouterr().out
+    zones = [line.split()[2] for line in output.splitlines() if line.startswith("v3-8")]
     assert set(zones) == set(per_chip("v3-8", 0)), "of one type every zone"
-    assert "$0.005/h" in shown, "an address is charged besides"
-    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "$0.005/h" in output, "an address is charged besides"
+    assert all(len(line) <= 80 for line in output.splitlines())
 
 
 def test_prices_on_the_local_cloud_are_called_googles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,11 +207,11 @@ def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["prices", "v3-8", "--budget", "10/8h"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     least = min(per_chip("v3-8", 1).values()) * 4
-    assert "$10.00 for 8h is not enough" in shown
-    assert f"${least:.2f}/h" in shown
-    assert f"would last {10 / least:.1f} hours" in shown
+    assert "$10.00 for 8h is not enough" in output
+    assert f"${least:.2f}/h" in output
+    assert f"would last {10 / least:.1f} hours" in output
 
 
 def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,9 +271,9 @@ def test_every_limit_with_the_types_that_count_against_it(
 def test_what_is_refused_names_what_would_do(
     capsys: pytest.CaptureFixture[str], arguments: list[str], where: str, hint: str
 ) -> None:
-    told = refusal(capsys, *arguments)
-    assert told["where"] == where
-    assert hint in told["hint"]
+    diagnostic = refusal(capsys, *arguments)
+    assert diagnostic["where"] == where
+    assert hint in diagnostic["hint"]
 
 
 def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture[str]) -> None:

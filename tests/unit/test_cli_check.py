@@ -76,9 +76,9 @@ def test_what_is_no_script_is_not_waited_for(
 def test_nothing_found_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=GOOD)
     assert run(["check", "train.py"]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    (line,) = told.out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    (line,) = captured.out.splitlines()
     assert "Nothing found in 1 file" in line
     assert "no tpuctl.yaml" in line
 
@@ -232,9 +232,9 @@ def test_what_is_mistyped(
     (here / "empty").mkdir()
     (here / "broken-link.py").symlink_to("nowhere.py")
     assert run(["check", *arguments]) == 2
-    told = capsys.readouterr()
-    assert words in told.out + told.err
-    assert "Traceback" not in told.err
+    captured = capsys.readouterr()
+    assert words in captured.out + captured.err
+    assert "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_files_of_every_kind(
 ) -> None:
     (here / "train.py").write_bytes(data)
     assert run(["check", "train.py"]) == (1 if words == "TPU000" else 0)
-    told = capsys.readouterr()
-    assert words in told.out
-    assert told.err == ""
-    assert "Errno" not in told.out
+    captured = capsys.readouterr()
+    assert words in captured.out
+    assert captured.err == ""
+    assert "Errno" not in captured.out

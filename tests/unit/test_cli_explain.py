@@ -34,7 +34,7 @@ def pasted(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
 def test_what_it_means_why_and_what_mends_it(capsys: Any) -> None:
     assert run(["explain", "--error", STOCKOUT]) == 0
     out = capsys.readouterr().out
-    for part in ("No capacity", "none of these machines left", "\n    tpuctl up\n"):
+    for part in ("No capacity", "Google has no capacity", "\n    tpuctl up\n"):
         assert part in out
 
 
@@ -45,8 +45,11 @@ def test_from_stdin_the_line_that_tells_it_is_found(
     log = f"step 1 \xff\nERROR: (gcloud.x) {STOCKOUT}\nTraceback: see above\n"
     pasted(monkeypatch, log.encode("latin-1"))
     assert run([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["data"]
-    assert (found["name"], found["line"]) == ("no-capacity", f"ERROR: (gcloud.x) {STOCKOUT}")
+    explanation = json.loads(capsys.readouterr().out)["data"]
+    assert (explanation["name"], explanation["line"]) == (
+        "no-capacity",
+        f"ERROR: (gcloud.x) {STOCKOUT}",
+    )
 
 
 def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> None:
@@ -68,9 +71,9 @@ def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> No
 )
 def test_what_cannot_be_explained(arguments: list[str], code: int, says: str, capsys: Any) -> None:
     assert run(["explain", *arguments]) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert says in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
 
 
 def test_nothing_on_stdin_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -83,11 +86,11 @@ def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> N
     status = status_pb2.Status(code=2, message="Frobnication declined. [EID: 0x1f]")
     request = error_details_pb2.RequestInfo(request_id="r-4711")
     status.details.add().Pack(request)
-    told = from_status(status, "node/bert-tpu", {"project": "my-project"}).diagnostics[0]
+    diagnostic = from_status(status, "node/bert-tpu", {"project": "my-project"}).diagnostics[0]
     words = ("node/bert-tpu", "Frobnication declined. [EID: 0x1f]", "(request r-4711)")
-    assert all(one in told.detail for one in words)
-    assert "--verbose" in told.hint
-    assert "\n    tpuctl doctor\n" in told.hint
+    assert all(word in diagnostic.detail for word in words)
+    assert "--verbose" in diagnostic.hint
+    assert "\n    tpuctl doctor\n" in diagnostic.hint
 
 
 def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:

@@ -16,7 +16,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["nodez", "denied"], "nodes"),
         (["nodes"], "nodes allowed|denied"),
@@ -29,10 +29,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_malformed_setting_starts_nothing(
-    capsys: pytest.CaptureFixture[str], home: Path, words: list[str], told: str
+    capsys: pytest.CaptureFixture[str], home: Path, words: list[str], message: str
 ) -> None:
     assert run(["local", "set", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not home.exists()
 
 

@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "expected"),
     [
         (("--since", "yesterday"), ("--since", "'yesterday'", "--since 10m")),
         (("--since", "10"), ("--since", "'10'")),
@@ -37,15 +37,15 @@ def test_what_makes_no_sense_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     arguments: tuple[str, ...],
-    named: tuple[str, ...],
+    expected: tuple[str, ...],
 ) -> None:
     """Before anything is asked of a cloud: there is not even a stack file here."""
     monkeypatch.chdir(tmp_path)
     assert run(["logs", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    for one in named:
-        assert one in captured.err
+    for name in expected:
+        assert name in captured.err
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_length_beyond_all_time_is_no_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "shown", "all_workers", "flags"),
+    ("part", "expected", "all_workers", "flags"),
     [
         (None, None, False, []),
         (LogRange(), 70, False, ["--offset", "70"]),
@@ -92,6 +92,6 @@ def test_a_length_beyond_all_time_is_no_moment() -> None:
     ],
 )
 def test_how_to_go_on_is_told(
-    part: LogRange | None, shown: int | None, all_workers: bool, flags: list[str]
+    part: LogRange | None, expected: int | None, all_workers: bool, flags: list[str]
 ) -> None:
-    assert shlex.split(resume_flags(part, shown, all_workers=all_workers)) == flags
+    assert shlex.split(resume_flags(part, expected, all_workers=all_workers)) == flags

@@ -19,7 +19,7 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("ssh", "--all-workers", "1", "--", "true"), "1 selects one worker"),
         (("--json", "ssh"), "--json requires a command"),
         (("cp", "x", "y"), "source and target are both local"),
-        (("cp", "0:x"), "two paths are needed"),
+        (("cp", "0:x"), "specify a source and a target path"),
         (("cp", "--all-workers", "x", "0:"), "--all-workers selects all"),
         (("forward", "6006", "--worker", "nine"), "nine"),
         (("forward", "70000"), "70000"),
@@ -38,6 +38,6 @@ def test_what_is_wrong_is_named(
     (tmp_path / "tpuctl.yaml").write_text(STACK, "utf-8")
     monkeypatch.chdir(tmp_path)
     assert run(arguments) == 2
-    out, told = capsys.readouterr()
-    assert says in out + told
-    assert "Bug in the local cloud" not in out + told
+    out, err = capsys.readouterr()
+    assert says in out + err
+    assert "Bug in the local cloud" not in out + err

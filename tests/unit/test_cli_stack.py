@@ -19,7 +19,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "expected"),
     [
         (BOTH[:2], "--project"),
         (BOTH[2:], "--stack"),
@@ -33,16 +33,16 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 )
 @pytest.mark.parametrize("command", ["status", "down"])
 def test_names_of_a_stack_that_cannot_be(
-    capsys: pytest.CaptureFixture[str], command: str, arguments: tuple[str, ...], named: str
+    capsys: pytest.CaptureFixture[str], command: str, arguments: tuple[str, ...], expected: str
 ) -> None:
     assert run([command, *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert named in captured.err
+    assert expected in captured.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "expected"),
     [
         ((), "--project"),
         (("--project", "x"), "--project cannot be 'x'"),
@@ -50,12 +50,12 @@ def test_names_of_a_stack_that_cannot_be(
     ],
 )
 def test_projects_that_cannot_be_looked_through(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
     assert run(["orphans", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert named in captured.err
+    assert expected in captured.err
 
 
 def test_a_stack_file_of_the_environment_does_not_contradict(

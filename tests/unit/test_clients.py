@@ -35,7 +35,9 @@ class Hasty:
 
 
 @pytest.mark.parametrize(
-    ("client", "method", "arguments", "fields"), CALLS, ids=[f"{one[0]}-{one[1]}" for one in CALLS]
+    ("client", "method", "arguments", "fields"),
+    CALLS,
+    ids=[f"{case[0]}-{case[1]}" for case in CALLS],
 )
 async def test_no_client_leaves_the_endpoint(
     monkeypatch: pytest.MonkeyPatch,

@@ -58,7 +58,7 @@ def learn(command: str, data: object, text: str = STACK, cloud: str = "google") 
 
 def words(line: str) -> list[str]:
     *before, incomplete = line.split(" ")
-    return [one.word for one in tab.candidates_for(before, incomplete)]
+    return [candidate.word for candidate in tab.candidates_for(before, incomplete)]
 
 
 def test_commands_and_their_commands() -> None:
@@ -88,9 +88,9 @@ def test_values_of_options_wherever_global_ones_stand() -> None:
 
 
 def test_zones_of_the_type_that_is_named() -> None:
-    named = accelerator_types()["v3-8"]
+    accelerator = accelerator_types()["v3-8"]
     assert set(words("types --zone ")) == set(zones())
-    assert set(words("prices v3-8 --zone ")) in ({*named.zones}, {*zones()})
+    assert set(words("prices v3-8 --zone ")) in ({*accelerator.zones}, {*zones()})
 
 
 def test_jobs_that_commands_told_of_the_latest_first() -> None:
@@ -171,9 +171,9 @@ def test_a_shell_gets_no_error_and_nothing_heavy_is_loaded() -> None:
     assert (broken.stdout, broken.stderr) == ("", "")
 
 
-def shortest_prefix(word: str, known: list[str]) -> str:
+def shortest_prefix(word: str, names: list[str]) -> str:
     starts = (word[:end] for end in range(1, len(word) + 1))
-    return next(start for start in starts if sum(one.startswith(start) for one in known) == 1)
+    return next(start for start in starts if sum(name.startswith(start) for name in names) == 1)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_pressing_tab(shell: str, tmp_path: Path) -> None:
     Path("train.py").write_text("", "utf-8")
     program = (*AT_TERMINAL, shell, "-i")
     with Terminal(Path(), program=program, environment=environment) as terminal:
-        for number, (typed, wanted) in enumerate(lines.items(), 1):
+        for number, (typed, expected) in enumerate(lines.items(), 1):
             terminal.wait_for(PROMPT, times=number)
             terminal.type(f"{typed}\t\r")
-            terminal.wait_for(wanted)
+            terminal.wait_for(expected)
         assert "rror" not in terminal.output

@@ -31,25 +31,25 @@ PINNED = {
 }
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, typing.Any]]:
+def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, typing.Any]]:
     out = capsys.readouterr().out
     return [json.loads(line) for line in out.split("\n")[:-1]]
 
 
-def decoded(one: dict[str, typing.Any]) -> bytes:
-    if one.get("encoding") == "base64":
-        return base64.b64decode(one["data"])
-    assert "encoding" not in one
-    return str(one["data"]).encode()
+def decoded(event: dict[str, typing.Any]) -> bytes:
+    if event.get("encoding") == "base64":
+        return base64.b64decode(event["data"])
+    assert "encoding" not in event
+    return str(event["data"]).encode()
 
 
 def test_names_and_keys_stay() -> None:
-    known = {
+    fields_by_event = {
         kind.__name__: {field.name for field in dataclasses.fields(kind)}
         for kind in typing.get_args(events.Event)
     }
     for name, keys in PINNED.items():
-        assert keys <= known[name]
+        assert keys <= fields_by_event[name]
 
 
 def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert note == {"event": "Note", "text": "a\nb\u2028c\u0085d"}
     assert (step["event"], step["outcome"]) == ("StepFinished", "done")
     assert warned["diagnostic"]["hint"] == "hint"
-    assert [one.summary for one in view.diagnostics] == ["summary"]
+    assert [diagnostic.summary for diagnostic in view.diagnostics] == ["summary"]
 
 
 def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,13 +72,13 @@ def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -
     for at, byte in enumerate(text.encode()):
         view.on(LogChunk(0, bytes([byte]), at, attempt=2))
     view.close()
-    seen = told(capsys)
-    assert all("encoding" not in one for one in seen)
-    assert "".join(one["data"] for one in seen) == text
+    printed = printed_events(capsys)
+    assert all("encoding" not in event for event in printed)
+    assert "".join(event["data"] for event in printed) == text
     offset = 0
-    for one in seen:
-        assert (one["offset"], one["attempt"]) == (offset, 2)
-        offset += len(one["data"].encode())
+    for chunk in printed:
+        assert (chunk["offset"], chunk["attempt"]) == (offset, 2)
+        offset += len(chunk["data"].encode())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -88,16 +88,18 @@ def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], s
     logs = {worker: b"".join(choice.choices(parts, k=200)) for worker in (0, 1)}
     view = JsonLines(events=True)
     at = {0: 0, 1: 0}
-    while any(at[one] < len(logs[one]) for one in logs):
-        worker = choice.choice([one for one in logs if at[one] < len(logs[one])])
+    while any(at[worker_index] < len(logs[worker_index]) for worker_index in logs):
+        worker = choice.choice(
+            [worker_index for worker_index in logs if at[worker_index] < len(logs[worker_index])]
+        )
         piece = logs[worker][at[worker] : at[worker] + choice.randint(1, 9)]
         view.on(LogChunk(worker, piece, at[worker]))
         at[worker] += len(piece)
     view.close()
     got = {0: b"", 1: b""}
-    for one in told(capsys):
-        assert one["offset"] == len(got[one["worker"]])
-        got[one["worker"]] += decoded(one)
+    for event in printed_events(capsys):
+        assert event["offset"] == len(got[event["worker"]])
+        got[event["worker"]] += decoded(event)
     assert got == logs
 
 
@@ -109,9 +111,9 @@ def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]
     view.on(LogChunk(1, half, 0))
     view.on(LogChunk(1, other, 7))  # not where the half ended
     view.close()
-    seen = told(capsys)
-    assert [one.get("encoding") for one in seen] == ["base64"] * 4
-    assert sorted(decoded(one) for one in seen) == sorted([half, half, other, other])
+    printed = printed_events(capsys)
+    assert [event.get("encoding") for event in printed] == ["base64"] * 4
+    assert sorted(decoded(event) for event in printed) == sorted([half, half, other, other])
 
 
 def test_without_events_what_programs_write_goes_to_stderr(

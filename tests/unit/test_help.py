@@ -43,11 +43,11 @@ def everything() -> Iterator[tuple[str, Any]]:
 
     def inside(group: Any, path: str) -> Iterator[tuple[str, Any]]:
         for name in group.list_commands(context):
-            found = group.get_command(context, name)
-            assert found is not None, f"{path}{name} is in the table, and nowhere else"
-            yield f"{path}{name}", found
-            if hasattr(found, "list_commands"):
-                yield from inside(found, f"{path}{name} ")
+            subcommand = group.get_command(context, name)
+            assert subcommand is not None, f"{path}{name} is in the table, and nowhere else"
+            yield f"{path}{name}", subcommand
+            if hasattr(subcommand, "list_commands"):
+                yield from inside(subcommand, f"{path}{name} ")
 
     return inside(root, "")
 
@@ -62,9 +62,11 @@ def test_the_table_has_every_command() -> None:
             continue
         holder = typer.Typer()
         register(holder)
-        named = {one.name or one.callback.__name__ for one in holder.registered_commands}  # type: ignore[union-attr]
-        named |= {str(one.name) for one in holder.registered_groups}
-        assert named == {name for name, one in COMMANDS.items() if one.module == module.name}
+        registered = {entry.name or entry.callback.__name__ for entry in holder.registered_commands}  # type: ignore[union-attr]
+        registered |= {str(group.name) for group in holder.registered_groups}
+        assert registered == {
+            name for name, entry in COMMANDS.items() if entry.module == module.name
+        }
 
 
 def test_other_programs_words_lead_to_commands() -> None:
@@ -156,7 +158,7 @@ def test_a_page_in_an_envelope(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "suggestion"),
     [
         ("upp", "tpuctl up"),
         ("stat", "tpuctl status"),
@@ -177,20 +179,20 @@ def test_a_page_in_an_envelope(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_the_nearest_is_suggested(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+    typed: str, suggestion: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(typed.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Did you mean" in captured.err
-    assert meant in captured.err
+    assert suggestion in captured.err
 
 
 def test_nothing_is_suggested_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["qqqqqq"]) == 2
-    told = capsys.readouterr().err
-    assert "Did you mean" not in told
-    assert "tpuctl --help" in told
+    err = capsys.readouterr().err
+    assert "Did you mean" not in err
+    assert "tpuctl --help" in err
 
 
 def test_plain_values_are_what_typer_would_make_of_them() -> None:

@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("log", "expected"),
     [
         (b"", Progress()),
         (b"plain\n[1, 2]\n{broken\n", Progress()),
@@ -38,14 +38,14 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         (b'{"loss": 1' + b"0" * 400 + b"}\n", Progress()),
     ],
 )
-def test_the_last_of_each_key(log: bytes, found: Progress) -> None:
-    assert progress_of(log) == found
+def test_the_last_of_each_key(log: bytes, expected: Progress) -> None:
+    assert progress_of(log) == expected
 
 
 def test_what_is_no_number_is_told_as_such() -> None:
-    found = progress_of(b'{"step": 5, "loss": NaN}\n')
-    assert found.loss is not None and math.isnan(found.loss)
-    assert json.loads(json.dumps(found.as_dict(), allow_nan=False)) == {
+    progress = progress_of(b'{"step": 5, "loss": NaN}\n')
+    assert progress.loss is not None and math.isnan(progress.loss)
+    assert json.loads(json.dumps(progress.as_dict(), allow_nan=False)) == {
         "step": 5,
         "loss": "nan",
         "tokens_per_second": None,
@@ -74,12 +74,12 @@ def job(**changes: Any) -> JobSnapshot:
         )
         for number, state in zip(record.workers, states, strict=False)
     }
-    known = {
+    extra = {
         "status": JobStatus("running"),
         "progress": Progress(1200, 2.31314, 45210.4),
         "logged": NOW - timedelta(seconds=3),
     }
-    return JobSnapshot(record, workers=workers, **{**known, **changes})
+    return JobSnapshot(record, workers=workers, **{**extra, **changes})
 
 
 def test_a_running_job_in_words() -> None:

@@ -38,26 +38,26 @@ def test_what_is_run_by_hand_alone_says_why() -> None:
             for mark in filter(is_release, marks):
                 count += 1
                 assert isinstance(mark, ast.Call), f"{path}:{mark.lineno}: without a reason"
-                [why] = mark.args
-                assert len(ast.literal_eval(why).split()) > 3, f"{path}:{mark.lineno}: {why}"
+                [reason] = mark.args
+                assert len(ast.literal_eval(reason).split()) > 3, f"{path}:{mark.lineno}: {reason}"
                 assert SOAK in map(ast.unparse, marks), f"{path}:{mark.lineno}: not of the soak"
     assert count == written > 20
 
 
 @pytest.mark.parametrize(
-    ("target", "chosen"),
+    ("target", "expected"),
     [
         ("test", '"not soak and not clients"'),
         ("ci-soak", '"soak and not release"'),
         ("soak", "soak"),
     ],
 )
-def test_a_target_runs_the_same_at_every_commit(target: str, chosen: str) -> None:
+def test_a_target_runs_the_same_at_every_commit(target: str, expected: str) -> None:
     printed = subprocess.run(
         ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
     )
     [line] = [line for line in printed.stdout.splitlines() if "/pytest " in line]
-    assert f"-m {chosen}" in line
+    assert f"-m {expected}" in line
     assert not {"-k", "--deselect", "--ignore"} & set(line.split())
 
 

@@ -38,18 +38,18 @@ def test_no_test_edits_the_import_path() -> None:
 
 
 def test_one_until() -> None:
-    found = [
+    violations = [
         f"{name}:{node.lineno}"
         for name, text in texts()
         if name != "support/polling.py"
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITING
     ]
-    assert found == [], "tests.support.polling has it"
+    assert violations == [], "tests.support.polling has it"
 
 
 def test_one_place_for_the_project_and_its_zones() -> None:
-    found = [
+    violations = [
         f"{name}:{node.lineno}"
         for name, text in texts()
         if name != "support/locations.py"
@@ -58,7 +58,9 @@ def test_one_place_for_the_project_and_its_zones() -> None:
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACES
     ]
-    assert found == [], "tests.support.locations has it; another value has a name that says why"
+    assert violations == [], (
+        "tests.support.locations has it; another value has a name that says why"
+    )
 
 
 def test_no_helper_is_named_as_a_library() -> None:

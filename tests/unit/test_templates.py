@@ -19,7 +19,7 @@ JOBS = sorted(path.name for path in (assets.templates() / "jobs").iterdir())
 def test_a_job_has_a_stack_file_and_a_script(name: str) -> None:
     assert name in list_templates(), f"write templates/stacks/{name}.yaml"
     folder = assets.templates() / "jobs" / name
-    assert any((folder / one).is_file() for one in SCRIPTS), f"{folder} has none of {SCRIPTS}"
+    assert any((folder / script).is_file() for script in SCRIPTS), f"{folder} has none of {SCRIPTS}"
 
 
 @pytest.mark.parametrize("name", list_templates())
@@ -32,5 +32,5 @@ def test_it_says_what_it_is_for_and_its_stack_file_loads(name: str, tmp_path: Pa
 @pytest.mark.parametrize("name", JOBS)
 def test_nothing_is_found_in_its_script(name: str) -> None:
     folder = assets.templates() / "jobs" / name
-    script = next(folder / one for one in SCRIPTS if (folder / one).is_file())
+    script = next(folder / name for name in SCRIPTS if (folder / name).is_file())
     assert check_project(script, Target(tensorflow="2.18.0", replicas=8)).findings == ()

@@ -86,7 +86,7 @@ def test_a_running_step_tells_its_state_and_its_time(story: ProgressState, clock
     story.on(StepStarted("node/n", "create"))
     story.on(StepProgress("node/n", "WAITING_FOR_RESOURCES"))
     clock.seconds += 75
-    (line,) = (one for one in texts(ProgressTree(story).live(WIDE)) if "node/n " in one)
+    (line,) = (line for line in texts(ProgressTree(story).live(WIDE)) if "node/n " in line)
     assert "WAITING_FOR_RESOURCES" in line
     assert line.endswith("1:15")
 
@@ -132,10 +132,10 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
         story.on(StepProgress(name, "CREATING"))
     story.on(StepFinished(names[39], Outcome.FAILED, 1.0))
     lines = texts(ProgressTree(story).live(WIDE))
-    shown = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
+    visible = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
     (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
     assert any("✗ node/n-39 " in line for line in lines)  # a failure is never folded away
-    assert shown + more == 37
+    assert visible + more == 37
     assert any("24 planned" in line for line in lines)
     assert any("3 done" in line for line in lines)
 
@@ -162,8 +162,8 @@ def test_a_plan_of_what_has_ended_is_another_story(story: ProgressState) -> None
 
 def test_nothing_is_told_twice(story: ProgressState) -> None:
     stack(story)
-    for one in ("bucket/b", "network/main", "node/n", "ssh/workers"):
-        story.on(StepFinished(one, Outcome.DONE, 1.0))
+    for address in ("bucket/b", "network/main", "node/n", "ssh/workers"):
+        story.on(StepFinished(address, Outcome.DONE, 1.0))
     assert story.is_over
     assert len(story.remove_ended()) == 5
     story.on(StepFinished("project/p", Outcome.UNCHANGED, 0.0, "it is there"))
@@ -171,12 +171,12 @@ def test_nothing_is_told_twice(story: ProgressState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(0.04, "0.0 s"), (9.9, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1:00"),
      (185, "3:05"), (3600, "1:00:00"), (36_061, "10:01:01")],
 )  # fmt: skip
-def test_times(seconds: float, told: str) -> None:
-    assert clock_time(seconds) == told
+def test_times(seconds: float, expected: str) -> None:
+    assert clock_time(seconds) == expected
 
 
 def test_bytes_have_the_unit_of_all_of_them() -> None:

@@ -55,8 +55,10 @@ print("the answer", flush=True)
 """
 
 
-def shown(folder: Path, columns: int, rows: int, *flags: str, **environment: str) -> Terminal:
-    known = {
+def run_in_terminal(
+    folder: Path, columns: int, rows: int, *flags: str, **environment: str
+) -> Terminal:
+    environment_variables = {
         name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")
     }
     line = f'stty cols {columns} rows {rows}; exec "$@"'
@@ -64,7 +66,9 @@ def shown(folder: Path, columns: int, rows: int, *flags: str, **environment: str
         folder,
         *("-c", line, "sh", sys.executable, "-c", STORY, *flags),
         program=("sh",),
-        environment=known | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | environment,
+        environment=environment_variables
+        | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        | environment,
     ) as terminal:
         assert terminal.end() == 0, terminal.output
     return terminal
@@ -75,7 +79,7 @@ def shown(folder: Path, columns: int, rows: int, *flags: str, **environment: str
 def test_a_terminal_keeps_the_tree_as_a_record(
     tmp_path: Path, columns: int, rows: int, flags: tuple[str, ...]
 ) -> None:
-    terminal = shown(tmp_path, columns, rows, *flags)
+    terminal = run_in_terminal(tmp_path, columns, rows, *flags)
     screen = Screen(columns, rows)
     screen.feed(terminal.output)
     lines = screen.lines
@@ -103,16 +107,18 @@ def test_a_terminal_keeps_the_tree_as_a_record(
 def test_a_terminal_without_movements_gets_lines(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    told = shown(tmp_path, 80, 24, **environment).output
-    assert "\x1b" not in told
-    assert told.count("create node/stack-tpu-7\n") == 1
+    output = run_in_terminal(tmp_path, 80, 24, **environment).output
+    assert "\x1b" not in output
+    assert output.count("create node/stack-tpu-7\n") == 1
 
 
 def test_without_unicode_there_is_ascii_alone(tmp_path: Path) -> None:
-    told = shown(tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0").output
-    assert told.isascii()
+    output = run_in_terminal(
+        tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    ).output
+    assert output.isascii()
     screen = Screen(80, 24)
-    screen.feed(told)
+    screen.feed(output)
     assert any("+ upload" in line for line in screen.lines)
 
 

@@ -53,7 +53,7 @@ def runtimes(
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
-    All zones offer all runtimes: --zone only limits the zones that --live queries.
+    No zone is known to lack a runtime: --zone only limits what --live queries.
 
     Example: tpuctl runtimes --type v3-8
     """

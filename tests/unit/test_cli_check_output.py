@@ -74,13 +74,13 @@ def test_in_an_envelope(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     answer = envelope(capsys, "check", "train.py")
     assert (answer["status"], answer["exit_code"]) == ("failed", 1)
-    (found,) = answer["data"]["findings"]
-    assert (found["code"], found["severity"], found["line"]) == ("TPU001", "error", 6)
-    assert Path(found["file"]) == here / "train.py"
+    (finding,) = answer["data"]["findings"]
+    assert (finding["code"], finding["severity"], finding["line"]) == ("TPU001", "error", 6)
+    assert Path(finding["file"]) == here / "train.py"
     assert answer["data"]["type"] == "v3-8"
-    (told,) = answer["diagnostics"]
-    assert told["summary"].startswith("TPU001 ")
-    assert told["where"].startswith("train.py:6:")
+    (diagnostic,) = answer["diagnostics"]
+    assert diagnostic["summary"].startswith("TPU001 ")
+    assert diagnostic["where"].startswith("train.py:6:")
 
 
 def test_rules_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,9 +93,9 @@ def test_rules_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ("--ignore", "TPU001"): {"TPU201"},
         ("--select", "TPU", "--ignore", "TPU2"): {"TPU001"},
     }
-    for options, wanted in codes.items():
+    for options, expected in codes.items():
         answer = envelope(capsys, "check", "train.py", *options)
-        assert {one["code"] for one in answer["data"]["findings"]} == wanted, options
+        assert {finding["code"] for finding in answer["data"]["findings"]} == expected, options
 
 
 def test_what_cannot_be_read_is_told_whatever_is_chosen(
@@ -113,13 +113,13 @@ def test_formats_are_all_that_stdout_has(
 ) -> None:
     write(here, train=BROKEN)
     assert run(["check", "train.py", "--format", format]) == 1
-    told = capsys.readouterr()
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.err == ""
     if format == "github":
-        assert told.out.startswith("::error file=train.py,line=2,col=1,title=TPU000")
+        assert captured.out.startswith("::error file=train.py,line=2,col=1,title=TPU000")
     else:
-        (run_,) = json.loads(told.out)["runs"]
-        assert [one["ruleId"] for one in run_["results"]] == ["TPU000"]
+        (run_,) = json.loads(captured.out)["runs"]
+        assert [result["ruleId"] for result in run_["results"]] == ["TPU000"]
 
 
 def test_a_comment_that_does_nothing_is_told_of(
@@ -146,12 +146,12 @@ def test_on_a_terminal_the_caret_stands_under_its_place(here: Path) -> None:
     write(here, train=text)
     with Terminal(here, "check", "train.py", "--no-color") as terminal:
         assert terminal.end() == 0
-        shown = terminal.output.splitlines()
+        lines = terminal.output.splitlines()
     assert "\x1b" not in terminal.output
-    place = next(number for number, line in enumerate(shown) if line.strip().endswith("^"))
-    source, caret = shown[place - 1], shown[place]
+    place = next(number for number, line in enumerate(lines) if line.strip().endswith("^"))
+    source, caret = lines[place - 1], lines[place]
     assert source.endswith("| 한국어 = tf.data.Dataset.range(9).batch(4)")
-    head = next(line for line in shown if line.startswith("train.py:5:"))
+    head = next(line for line in lines if line.startswith("train.py:5:"))
     column = int(head.split(" ")[0].split(":")[2])
     before = text.splitlines()[4][1 : column - 1]
     # Each of the three letters before it takes two columns.
@@ -186,18 +186,18 @@ def test_rewrites_need_a_yes(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["check", "train.py"]) == 0
     assert "1 can be fixed:\n    tpuctl check train.py --fix" in capsys.readouterr().out
     assert run(["check", "train.py", "--fix"]) == 2
-    told = capsys.readouterr()
-    assert "+@tf.function(reduce_retracing=True)" in told.err
-    assert "--yes" in told.err
+    captured = capsys.readouterr()
+    assert "+@tf.function(reduce_retracing=True)" in captured.err
+    assert "--yes" in captured.err
     assert (here / "train.py").read_text("utf-8") == RISKY
 
 
 def test_rewrites_are_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=RISKY)
     assert run(["check", "train.py", "--fix", "--yes"]) == 0
-    told = capsys.readouterr()
-    assert "Changed train.py: TPU401" in told.err
-    assert "Nothing found" in told.out
+    captured = capsys.readouterr()
+    assert "Changed train.py: TPU401" in captured.err
+    assert "Nothing found" in captured.out
     assert (here / "train.py").read_text("utf-8") == MENDED
     assert run(["check", "train.py", "--fix"]) == 0, "there is nothing to ask for"
 
@@ -227,11 +227,11 @@ def test_a_job_with_errors_is_refused(here: Path, capsys: pytest.CaptureFixture[
     write(here, train=FAILS + FAILS.replace("step", "other"))
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     assert run(["run", "train.py"]) == 65
-    told = capsys.readouterr().err
-    assert "train.py:6:" in told
-    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in told, "all are told at once"
-    assert "--no-check" in told
-    assert "# tpuctl: ignore[TPU001]" in told
+    err = capsys.readouterr().err
+    assert "train.py:6:" in err
+    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in err, "all are told at once"
+    assert "--no-check" in err
+    assert "# tpuctl: ignore[TPU001]" in err
 
 
 def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
     assert isinstance(event, WarningIssued)
     assert event.diagnostic.detail == "1 cost"
     assert "    tpuctl check train.py" in event.diagnostic.hint
-    assert [one.code for one in stack.check("train.py").findings] == ["TPU201"]
+    assert [finding.code for finding in stack.check("train.py").findings] == ["TPU201"]
 
 
 def test_a_job_is_sent_as_it_is_when_that_is_wanted(here: Path) -> None:
@@ -282,4 +282,4 @@ def test_it_imports_nothing_heavy(here: Path) -> None:
 def test_nothing_of_the_script_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train="import parts\nopen('made', 'w')\n", parts="open('made too', 'w')\n")
     assert run(["check", "train.py"]) == 0
-    assert sorted(one.name for one in here.iterdir()) == ["parts.py", "train.py"]
+    assert sorted(path.name for path in here.iterdir()) == ["parts.py", "train.py"]
