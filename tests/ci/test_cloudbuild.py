@@ -61,7 +61,7 @@ def test_a_job_that_fails_fails_the_build_with_its_code(build: Make, desk: Desk)
 
 
 @pytest.mark.soak
-def test_what_the_check_refuses_brings_nothing_up(build: Make) -> None:
+def test_failed_check_brings_nothing_up(build: Make) -> None:
     result = build("1", "0", "0")
     (result.repository / "train.py").write_text("if\n")
     result.run()

@@ -89,7 +89,7 @@ def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None
 
 
 @pytest.mark.soak
-def test_a_job_that_fails_hands_its_code_through(bench: Callable[..., Bench]) -> None:
+def test_exit_code_of_failed_job_is_passed_through(bench: Callable[..., Bench]) -> None:
     pipeline = bench("2", "0", "7")
     run = pipeline.run()
     train, down = run.jobs["train"], run.jobs["down"]
@@ -102,7 +102,7 @@ def test_a_job_that_fails_hands_its_code_through(bench: Callable[..., Bench]) ->
 
 
 @pytest.mark.soak
-def test_a_job_that_cannot_begin_is_summed_up_too(bench: Callable[..., Bench]) -> None:
+def test_failed_start_is_summarized(bench: Callable[..., Bench]) -> None:
     pipeline = bench("2", "0", "0")
     file = pipeline.repository / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8") + "job: {setup: 'echo no compiler; exit 5'}\n")
@@ -114,7 +114,7 @@ def test_a_job_that_cannot_begin_is_summed_up_too(bench: Callable[..., Bench]) -
 
 
 @pytest.mark.soak
-def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[..., Bench]) -> None:
+def test_steps_and_jobs_continue_after_token_expiry(bench: Callable[..., Bench]) -> None:
     """A step's share of an hour is a second in the first job. The second job is another computer,
     whose key opens no machine; the token of its first step expires."""
     pipeline = bench("100000", "0.2", "0", hours="5")
@@ -142,7 +142,7 @@ def test_steps_and_jobs_follow_each_other_though_tokens_expire(bench: Callable[.
 
 
 @pytest.mark.soak
-def test_a_job_that_outlives_the_workflow_is_ended_and_told(bench: Callable[..., Bench]) -> None:
+def test_job_that_outlives_workflow_is_stopped_and_reported(bench: Callable[..., Bench]) -> None:
     pipeline = bench("600", "0.5", "0")
     pipeline.text = pipeline.text.replace("--for 50m", "--for 1s")
     run = pipeline.run()
@@ -154,7 +154,7 @@ def test_a_job_that_outlives_the_workflow_is_ended_and_told(bench: Callable[...,
 
 
 @pytest.mark.soak
-def test_a_run_that_is_cancelled_takes_everything_away(bench: Callable[..., Bench]) -> None:
+def test_canceled_run_deletes_everything(bench: Callable[..., Bench]) -> None:
     pipeline = bench("600", "0.2", "0")
     pipeline.host.watch = lambda line: '"step": 2,' in line
     run = pipeline.run()
@@ -165,7 +165,7 @@ def test_a_run_that_is_cancelled_takes_everything_away(bench: Callable[..., Benc
 
 
 @pytest.mark.soak
-def test_a_run_that_is_cancelled_while_it_goes_up_leaves_nothing(
+def test_run_canceled_during_up_leaves_nothing(
     bench: Callable[..., Bench],
 ) -> None:
     pipeline = bench("3", "0", "0")

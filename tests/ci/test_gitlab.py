@@ -54,7 +54,7 @@ def test_a_job_that_fails_fails_the_pipeline_and_goes_down(pipeline: Make, desk:
 
 
 @pytest.mark.soak
-def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: Desk) -> None:
+def test_canceled_pipeline_goes_down_immediately(pipeline: Make, desk: Desk) -> None:
     bench, repository = pipeline("600", "0.2", "0")
     bench.host.watch = lambda line: '"step": 2,' in line
     jobs = bench.run()
@@ -64,9 +64,7 @@ def test_a_pipeline_that_is_cancelled_goes_down_at_once(pipeline: Make, desk: De
 
 
 @pytest.mark.soak
-def test_jobs_follow_each_other_though_tokens_expire(
-    pipeline: Make, desk: Desk, tmp_path: Path
-) -> None:
+def test_jobs_continue_after_token_expiry(pipeline: Make, desk: Desk, tmp_path: Path) -> None:
     bench, repository = pipeline("100000", "0.2", "0", hours="6")
     first, second, third = "tpu-train", "tpu-train-2", "tpu-train-3"
     bench.document[first]["script"] = [

@@ -107,7 +107,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Pat
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_it_is_as_the_system_describes_it(system: str, samples: dict[str, dict[str, Path]]) -> None:
+def test_pipeline_matches_ci_schema(system: str, samples: dict[str, dict[str, Path]]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system]]
     files = [str(file) for file in samples[system].values()]
     assert len(files) == len(STACKS) + len(OPTIONS) - 1
@@ -115,7 +115,7 @@ def test_it_is_as_the_system_describes_it(system: str, samples: dict[str, dict[s
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_schemas_would_refuse_what_is_wrong(repository: Any, tmp_path: Path) -> None:
+def test_schemas_reject_invalid_pipelines(repository: Any, tmp_path: Path) -> None:
     repository()
     for system, wrong in (("github", "runs-on"), ("gitlab", "when")):
         file = tmp_path / f"{system}.yml"
@@ -139,7 +139,7 @@ def test_its_scripts_are_shell(
     require_shell(together if system != "cloudbuild" else together.replace("#!/", "# "), tmp_path)
 
 
-def test_what_is_wrong_in_a_script_is_found(tmp_path: Path) -> None:
+def test_shell_errors_are_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         require_shell("if true; then\n", tmp_path)
 
@@ -147,7 +147,7 @@ def test_what_is_wrong_in_a_script_is_found(tmp_path: Path) -> None:
 # What it says -----------------------------------------------------------------------------------
 
 
-def test_arguments_arrive_as_they_were_typed(samples: dict[str, dict[str, Path]]) -> None:
+def test_arguments_are_quoted_correctly(samples: dict[str, dict[str, Path]]) -> None:
     words = list(OPTIONS["all"].run_arguments)
     for system in ("gitlab", "cloudbuild"):
         scripts = scripts_of(system, samples[system]["plain, all"].read_text("utf-8"))
@@ -161,7 +161,7 @@ def test_arguments_arrive_as_they_were_typed(samples: dict[str, dict[str, Path]]
     assert shlex.split(line)[-len(words) :] == words
 
 
-def test_it_works_in_the_folder_where_it_was_written(repository: Any) -> None:
+def test_pipeline_works_in_subfolder(repository: Any) -> None:
     repository(inside="models/bert ko")
     workflow = document(rendered("github").text)
     assert workflow["defaults"]["run"]["working-directory"] == "models/bert ko"
@@ -196,7 +196,7 @@ def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]
         assert text.count("timeout: 3h") == text.count("--for 150m")
 
 
-def test_each_follower_has_signed_in_anew(samples: dict[str, dict[str, Path]]) -> None:
+def test_each_following_step_signs_in_again(samples: dict[str, dict[str, Path]]) -> None:
     for file in samples["github"].values():
         for name, job in document(file.read_text("utf-8"))["jobs"].items():
             steps = job["steps"]
@@ -248,7 +248,7 @@ def test_a_long_wait_for_capacity_leaves_the_log_to_the_next_job(repository: Any
 # Guesses and refusals ---------------------------------------------------------------------------
 
 
-def test_what_cannot_be_guessed_is_to_be_filled_in(repository: Any) -> None:
+def test_unknown_values_are_placeholders(repository: Any) -> None:
     folder = repository()
     assert "ci start --timeout 4h" in rendered("github").text
     assert rendered("github").text.count("train.py") == 2
@@ -271,13 +271,13 @@ def test_what_cannot_be_guessed_is_to_be_filled_in(repository: Any) -> None:
         PipelineOptions(hash="md5:1"),
     ],
 )
-def test_what_no_pipeline_can_say_is_refused(wrong: PipelineOptions, repository: Any) -> None:
+def test_unsupported_pipeline_options_are_rejected(wrong: PipelineOptions, repository: Any) -> None:
     repository()
     with pytest.raises(Usage):
         rendered("github", wrong)
 
 
-def test_a_stack_called_after_its_folder_is_refused(repository: Any) -> None:
+def test_stack_named_after_folder_is_rejected(repository: Any) -> None:
     folder = repository()
     file = folder / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8").partition("\n")[2])
@@ -333,7 +333,7 @@ def test_where_it_is_hosted_is_read_from_git(
 
 
 @pytest.mark.parametrize("branch", ["x$(touch${IFS}pwned)", "`id`", 'a"b', "a'||true||'", "a;b"])
-def test_a_branch_that_a_shell_would_run_is_not_repeated(tmp_path: Path, branch: str) -> None:
+def test_unsafe_branch_name_is_ignored(tmp_path: Path, branch: str) -> None:
     """Git allows such names, and the setup's commands are there to be pasted."""
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
@@ -365,7 +365,7 @@ def test_the_setup_is_shell_of_80_columns(
 
 
 @pytest.mark.soak
-def test_gcloud_knows_what_the_setup_asks_of_it(repository: Any) -> None:
+def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
     """The flags that are used stand in gcloud's own help."""
     if shutil.which("gcloud") is None:
         pytest.skip("gcloud is not installed")
@@ -408,7 +408,7 @@ def test_both_files_are_added_where_one_includes_the_other(repository: Any) -> N
     assert out.endswith("\n    git add ../../.gitlab-ci.yml ../../.gitlab/tpu.yml\n")
 
 
-def test_what_is_said_where_no_repository_is_holds(repository: Any) -> None:
+def test_missing_repository_is_reported(repository: Any) -> None:
     folder = repository()
     shutil.rmtree(folder / ".git")
     printed = written_by_command(folder, "--print")

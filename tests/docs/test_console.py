@@ -83,7 +83,7 @@ def test_commands_and_options_exist(page: Path) -> None:
                     pytest.fail(f"{block.where}: {command.text}\n{error.format_message()}")
 
 
-def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_blocks_have_reason(capsys: pytest.CaptureFixture[str]) -> None:
     needs = Counter(block.needs for block in CONSOLE)
     assert set(needs) <= {"", *NEEDS}
     run = needs.pop("") + needs["tensorflow"]

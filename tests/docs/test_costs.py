@@ -41,7 +41,7 @@ def test_prices_are_the_cheapest(name: str, chips: str, on_demand: str, spot: st
     assert int(chips) >= 1
 
 
-def test_what_stands_beside_is_the_catalogs() -> None:
+def test_other_prices_match_catalog() -> None:
     machines = json_data("prices", "--machines", "--region", "us-central1")["machines"]
     disks = json_data("prices", "--disks", "--region", "us-central1")["disks"]
     storage = json_data("prices", "--storage", "--region", "us-central1")["storage"]

@@ -15,12 +15,12 @@ PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")
 NAMED = sorted(set(re.findall(r"`((?:tests|tpuctl|requirements)/[\w./-]+(?:::\w+)?)`", PAGE)))
 
 
-def test_it_names_what_holds_its_claims() -> None:
+def test_security_page_names_its_tests() -> None:
     assert len(NAMED) > 30
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_it_names_is_there(name: str) -> None:
+def test_named_tests_exist(name: str) -> None:
     path, _, test = name.partition("::")
     target = ROOT / path
     assert target.exists()
@@ -28,7 +28,7 @@ def test_what_it_names_is_there(name: str) -> None:
         assert re.search(rf"^(?:async )?def {test}\(", target.read_text("utf-8"), re.MULTILINE)
 
 
-def test_facts_in_it_are_those_of_the_program() -> None:
+def test_security_facts_match_program() -> None:
     assert RELAY_RANGE in PAGE
     assert PRIORITY < 65534, "before the rule of the network `default`"
     assert PRIORITY > 1000, "behind the rules that people make"

@@ -68,7 +68,7 @@ def built(site: Path) -> dict[Path, Page]:
     return {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
 
 
-def test_every_page_is_in_it_and_in_its_contents(site: Path, built: dict[Path, Page]) -> None:
+def test_every_page_is_in_site_and_navigation(site: Path, built: dict[Path, Page]) -> None:
     expected = {
         path.relative_to(ROOT / "docs").with_suffix(".html")
         for path in (ROOT / "docs").rglob("*.md")
@@ -81,7 +81,7 @@ def test_every_page_is_in_it_and_in_its_contents(site: Path, built: dict[Path, P
     assert expected - listed <= {Path("index.html")}, "pages that the site's contents do not list"
 
 
-def test_pages_fetch_nothing_from_elsewhere(built: dict[Path, Page]) -> None:
+def test_pages_have_no_external_resources(built: dict[Path, Page]) -> None:
     assert len(built) > 20
     for path, page in built.items():
         assert page.fetched, f"{path.name} has no style at all"
@@ -91,14 +91,14 @@ def test_pages_fetch_nothing_from_elsewhere(built: dict[Path, Page]) -> None:
             assert parts.scheme in ("", "data"), f"{path.name} fetches {address}"
 
 
-def test_nothing_is_left_for_scripts_to_fetch(site: Path) -> None:
+def test_scripts_fetch_nothing(site: Path) -> None:
     for path in site.rglob("*.html"):
         text = path.read_text("utf-8")
         assert 'class="mermaid"' not in text, f"{path.name}: the theme fetches what draws diagrams"
         assert 'data-md-component="source"' not in text, f"{path.name} asks for stars"
 
 
-def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:
+def test_styles_and_images_have_no_external_resources(site: Path) -> None:
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
         text = path.read_text("utf-8")
         fetched = re.findall(r"url\(\s*['\"]?([^'\")\s]+)", text) + re.findall(
@@ -108,7 +108,7 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere(site: Path) -> None:
         assert "@font-face" not in text, f"{path.name} brings a font"
 
 
-def test_links_and_anchors_lead_somewhere(built: dict[Path, Page]) -> None:
+def test_links_and_anchors_are_valid(built: dict[Path, Page]) -> None:
     pages = {path: page for path, page in built.items() if path.name != "404.html"}
     followed = 0
     for path, page in pages.items():
@@ -126,10 +126,10 @@ def test_links_and_anchors_lead_somewhere(built: dict[Path, Page]) -> None:
     assert followed > 500
 
 
-def test_programs_are_no_part_of_it(site: Path) -> None:
+def test_site_contains_no_programs(site: Path) -> None:
     assert not list(site.rglob("*.py"))
 
 
-def test_small_print_says_what_blocks_need(site: Path) -> None:
+def test_block_requirements_are_shown(site: Path) -> None:
     assert "needs a Google Cloud project" in (site / "tutorial.html").read_text("utf-8")
     assert "구글 클라우드 프로젝트가 필요합니다" in (site / "tutorial.ko.html").read_text("utf-8")

@@ -58,6 +58,6 @@ def test_links_are_the_same(pair: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
-def test_each_leads_to_the_other(pair: tuple[Path, Path]) -> None:
+def test_translations_link_to_each_other(pair: tuple[Path, Path]) -> None:
     for page, other in (pair, pair[::-1]):
         assert f"]({other.name})" in page.read_text("utf-8")

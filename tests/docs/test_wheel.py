@@ -23,7 +23,7 @@ def test_the_suite_runs_the_installed_package() -> None:
     assert importlib.metadata.version("tpuctl") == tpuctl.__version__
 
 
-def test_templates_and_shipped_files_come_along() -> None:
+def test_wheel_contains_templates_and_shipped_files() -> None:
     source = ROOT / "templates"
     expected = {
         path.relative_to(source)

@@ -68,7 +68,7 @@ def test_a_summary_has_result_duration_cost_and_curves() -> None:
     assert "`tpuctl report 20261121-060000-hazel`" in text
 
 
-def test_what_others_wrote_is_no_markup_in_a_summary() -> None:
+def test_foreign_text_is_escaped_in_summary() -> None:
     failure = Failure("failure", "script", "it <b>broke</b> | [x](y)", "Mend it:\n    ```\n    fix")
     text = markdown(report(failure, ("```", "<script>")))
     assert "### it \\<b\\>broke\\</b\\> \\| \\[x\\](y)" in text
@@ -78,14 +78,14 @@ def test_what_others_wrote_is_no_markup_in_a_summary() -> None:
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
 
 
-def test_a_line_of_a_curve_is_as_wide_as_told() -> None:
+def test_sparkline_has_requested_width() -> None:
     assert sparkline([(1, 0.0), (2, 3.0), (3, 7.0)]) == "▁▄█"
     assert sparkline([(step, 5.0) for step in range(100)], 10) == "▁" * 10
     assert len(sparkline([(step, float(step)) for step in range(1000)], 24)) == 24
     assert sparkline([]) == ""
 
 
-def test_an_annotation_is_one_line_that_github_reads() -> None:
+def test_annotation_is_one_escaped_line() -> None:
     failure = Failure("failure", "script", "100% wrong, here: there", "Do\n    this")
     line = run_annotation(report(failure))
     assert "\n" not in line
@@ -96,7 +96,7 @@ def test_an_annotation_is_one_line_that_github_reads() -> None:
     assert run_annotation(report()).startswith("::notice title=")
 
 
-def test_code_quality_is_what_gitlab_reads(tmp_path: Path) -> None:
+def test_code_quality_matches_gitlab_format(tmp_path: Path) -> None:
     """docs.gitlab.com, Code Quality: what an entry has to have."""
     file = tmp_path / "train.py"
     file.write_text("import os\nx = 1\nx = 1\n")
@@ -119,9 +119,7 @@ def test_code_quality_is_what_gitlab_reads(tmp_path: Path) -> None:
     assert [entry["fingerprint"] for entry in after] == before
 
 
-def test_paths_are_told_from_the_checkout_of_either_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_ci_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
@@ -140,7 +138,9 @@ def test_paths_are_told_from_the_checkout_of_either_system(
         (api.ServiceUnavailable("later"), False),
     ],
 )
-def test_an_expired_sign_in_is_told_from_a_permission(foreign: Exception, signed_out: bool) -> None:
+def test_expired_credentials_differ_from_missing_permission(
+    foreign: Exception, signed_out: bool
+) -> None:
     def own_error() -> TpuctlError:
         try:
             raise convert(foreign, "nodes") from foreign
@@ -154,7 +154,7 @@ def test_an_expired_sign_in_is_told_from_a_permission(foreign: Exception, signed
     assert not is_signed_out(TpuctlError("Lost", "the machine"))
 
 
-def test_the_key_that_signing_in_to_a_pipeline_leaves_is_never_shipped(tmp_path: Path) -> None:
+def test_ci_credentials_file_is_never_uploaded(tmp_path: Path) -> None:
     below = tmp_path / "deep" / "er"
     below.mkdir(parents=True)
     for folder in (tmp_path, below):

@@ -48,7 +48,7 @@ def test_help_imports_no_library_of_google(arguments: list[str]) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_global_options_may_stand_anywhere_before_the_dashes() -> None:
+def test_global_options_are_accepted_anywhere_before_double_dash() -> None:
     assert hoist(["up", "--json", "--cloud", "local", "-y"]) == [
         "--json",
         "--cloud",
@@ -100,7 +100,7 @@ def test_failure_in_an_envelope(
     assert len(answer["diagnostics"]) == 1  # type: ignore[arg-type]
 
 
-def test_a_failure_is_told_on_stderr_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["prices", "v3-9"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -108,12 +108,12 @@ def test_a_failure_is_told_on_stderr_in_words(capsys: pytest.CaptureFixture[str]
     assert "Traceback" not in captured.err
 
 
-def test_nothing_prompts_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_confirmation_requires_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["local", "reset"]) == 2
     assert "--yes" in capsys.readouterr().err
 
 
-def test_a_script_that_is_missing_or_broken(
+def test_missing_or_broken_script_is_rejected(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
@@ -126,7 +126,7 @@ def test_a_script_that_is_missing_or_broken(
     assert run(["check", "notes"]) == 1, "whatever it is called, it is to be Python"
 
 
-def test_a_home_is_not_shipped(
+def test_home_folder_is_not_uploaded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
@@ -139,14 +139,14 @@ def test_a_home_is_not_shipped(
     assert run(["check", "train.py"]) == 0
 
 
-def test_a_pace_that_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_pace_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / "local"))
     assert run(["local", "up", "--pace", "warp"]) == 2
     assert not (tmp_path / "local").exists()
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "x" * 300])
-def test_a_state_folder_that_cannot_be(
+def test_invalid_state_folder_is_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")
@@ -165,7 +165,7 @@ def test_init_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("names", [["--name", "Bad: Name"], ["--project", "../x"]])
-def test_init_writes_no_name_that_check_would_refuse(
+def test_init_rejects_invalid_names(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, names: list[str]
 ) -> None:
     assert run(["init", "--project", "my-project", *names]) == 2
@@ -173,7 +173,7 @@ def test_init_writes_no_name_that_check_would_refuse(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_reader_may_go_away() -> None:
+def test_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m tpuctl types | head -1",
         shell=True,
@@ -185,7 +185,7 @@ def test_the_reader_may_go_away() -> None:
     assert done.stdout.startswith("type")
 
 
-def test_init_tells_of_a_folder_not_of_its_thirty_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_prints_folder_instead_of_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--project", "my-project"]) == 0
     lines = capsys.readouterr().out.splitlines()
     files = [path for path in Path("bert-pretraining").rglob("*") if path.is_file()]
@@ -193,7 +193,7 @@ def test_init_tells_of_a_folder_not_of_its_thirty_files(capsys: pytest.CaptureFi
     assert "    tpuctl run bert-pretraining/pretrain.py" in lines
 
 
-def test_templates_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_template_list_has_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     told = dict(line.strip().split(maxsplit=1) for line in lines[: lines.index("")])
@@ -203,7 +203,7 @@ def test_templates_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixtu
     assert "Did you mean keras?" in capsys.readouterr().err
 
 
-def test_the_script_to_run_next_is_the_one_that_is_there(tmp_path: Path) -> None:
+def test_suggested_script_exists(tmp_path: Path) -> None:
     stack_file = Path("tpuctl.yaml")
     assert guess_script(stack_file) == "SCRIPT"
     for place in ("my job/train.py", "train.py"):
@@ -216,7 +216,7 @@ def test_the_script_to_run_next_is_the_one_that_is_there(tmp_path: Path) -> None
     assert guess_script(stack_file) == "SCRIPT"  # which of the two, nobody knows
 
 
-def test_init_elsewhere_says_how_to_go_on_from_here(
+def test_init_in_other_folder_suggests_commands_for_current_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "새 폴더"
@@ -232,26 +232,26 @@ def test_init_elsewhere_says_how_to_go_on_from_here(
     assert Path(words[words.index("run") + 1]).is_file()
 
 
-def test_init_where_nothing_can_be_written(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_init_in_read_only_folder_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     assert run(["init", "--project", "my-project", "--folder", "file/below"]) == 1
     assert "--folder" in capsys.readouterr().err
 
 
-def test_a_hint_is_typed_as_the_command_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hint_repeats_global_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--cloud", "local", "--stack-file", "my stack.yaml", "check"]) == 2
     assert "tpuctl --cloud local --stack-file 'my stack.yaml' init" in capsys.readouterr().err
 
 
-def test_arguments_of_the_script_before_the_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_arguments_before_double_dash_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     answer = envelope(capsys, "run", "train.py", "--steps", "3")
     assert (answer["command"], answer["exit_code"]) == ("run", 2)
     assert " -- " in answer["diagnostics"][0]["hint"]  # type: ignore[index]
 
 
-def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+def test_deleted_current_folder_is_reported(tmp_path: Path) -> None:
     missing = tmp_path / "gone"
     missing.mkdir()
     command = f'rmdir "$PWD"; exec {sys.executable} -m tpuctl check'
@@ -276,7 +276,7 @@ sys.exit(main.run(["command"]))
 """
 
 
-def test_ctrl_c_answers_a_question() -> None:
+def test_ctrl_c_declines_confirmation() -> None:
     parent_end, child_end = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", QUESTION], stdin=child_end, stdout=child_end, stderr=child_end
@@ -302,7 +302,7 @@ def test_ctrl_c_answers_a_question() -> None:
     assert b"went ahead" not in output
 
 
-def test_an_interrupted_command_says_so(
+def test_interrupted_command_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(home: Path) -> None:
@@ -314,7 +314,7 @@ def test_an_interrupted_command_says_so(
     assert [diagnostic["summary"] for diagnostic in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
 
 
-def test_a_bug_says_that_it_is_one(
+def test_bug_is_reported_as_internal_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(home: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_bug_says_that_it_is_one(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_interrupted_import_is_no_traceback() -> None:
+def test_interrupted_import_prints_no_traceback() -> None:
     program = (
         "import signal, sys\n"
         "class Finder:\n"
@@ -349,7 +349,7 @@ def test_an_interrupted_import_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_nothing_is_taken_apart_under_threads_that_still_run() -> None:
+def test_exit_does_not_tear_down_running_threads() -> None:
     program = (
         "import atexit, sys\n"
         "class Part:\n"
@@ -378,7 +378,7 @@ def test_nothing_is_taken_apart_under_threads_that_still_run() -> None:
         ("--json >/dev/full", 1),
     ],
 )
-def test_output_that_goes_nowhere(tmp_path: Path, ending: str, code: int) -> None:
+def test_full_output_device_is_reported(tmp_path: Path, ending: str, code: int) -> None:
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
     done = subprocess.run(
         f"{sys.executable} -m tpuctl check {ending}",
@@ -392,7 +392,7 @@ def test_output_that_goes_nowhere(tmp_path: Path, ending: str, code: int) -> Non
     assert "bug" not in done.stderr
 
 
-def test_a_terminal_without_the_letters() -> None:
+def test_terminal_without_unicode() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tpuctl", "types"],
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
@@ -402,13 +402,13 @@ def test_a_terminal_without_the_letters() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_arguments_that_are_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_utf8_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", os.fsdecode(b"caf\xe9.py")]) == 2
     assert "UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("template", ["bert-pretraining", "empty", "keras", "slice", "tpu-node"])
-def test_what_a_template_writes_is_in_order(
+def test_template_files_pass_checks(
     template: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["init", template, "--project", "my-project"]) == 0

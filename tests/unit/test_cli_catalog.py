@@ -77,7 +77,7 @@ def test_types_are_filtered(
     assert [row["type"] for row in rows] == expected
 
 
-def test_types_know_where_they_are_cheapest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_show_cheapest_zone(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["type"]: row for row in answer(capsys, "types")["types"]}
     assert set(rows) == set(CHIPS)
     for name, row in rows.items():
@@ -98,7 +98,7 @@ def test_types_know_where_they_are_cheapest(capsys: pytest.CaptureFixture[str]) 
     [("chips", "chips", False), ("-chips", "chips", True), ("price", "on_demand", False),
      ("-spot", "spot", True), ("HBM_GB", "hbm_gb", False)],
 )  # fmt: skip
-def test_rows_are_sorted_with_the_unknown_last(
+def test_rows_without_value_sort_last(
     capsys: pytest.CaptureFixture[str], sort: str, field: str, is_falling: bool
 ) -> None:
     values = [row[field] for row in answer(capsys, "types", "--sort", sort)["types"]]
@@ -107,7 +107,7 @@ def test_rows_are_sorted_with_the_unknown_last(
     assert present == sorted(present, reverse=is_falling)
 
 
-def test_the_text_has_the_rows_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_matches_json_rows(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["types", "--generation", "v3", "--sort", "-chips", "--limit", "3"]
     rows = answer(capsys, *options)["types"]
     assert [row["type"] for row in rows] == ["v3-2048", "v3-1024", "v3-512"]
@@ -132,7 +132,7 @@ def test_zones_of_a_type_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
     assert (most["types"], most["most_chips"]) == (len(here), max(CHIPS[name] for name in here))
 
 
-def test_runtimes_by_tensorflow_and_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runtimes_filtered_by_tensorflow_and_node_kind(capsys: pytest.CaptureFixture[str]) -> None:
     rows = answer(capsys, "runtimes", "--tensorflow", "2.16", "--type", "v3-8")["runtimes"]
     assert rows
     assert {row["tensorflow"] for row in rows} == {"2.16.1"}
@@ -147,7 +147,7 @@ def test_runtimes_by_tensorflow_and_of_nodes(capsys: pytest.CaptureFixture[str])
     assert tuple(map(int, old[0]["tensorflow"].split("."))) == least
 
 
-def test_prices_of_a_generation_are_each_types_cheapest(
+def test_prices_of_generation_show_cheapest_zone_per_type(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = answer(capsys, "prices", "v5e", "--capacity", "spot")["offers"]
@@ -158,7 +158,7 @@ def test_prices_of_a_generation_are_each_types_cheapest(
     assert len(every["offers"]) == 2 * len(per_chip("v5litepod-1", 1))
 
 
-def test_a_budget_pays_for_what_it_pays_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_lists_all_affordable_offers(capsys: pytest.CaptureFixture[str]) -> None:
     """All that fits and nothing else, by hand from the tables."""
     data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
     assert data["budget"] == {"amount": 30, "hours": 24}
@@ -182,7 +182,7 @@ def test_a_budget_pays_for_what_it_pays_for(capsys: pytest.CaptureFixture[str]) 
     assert flex == {("v5litepod-1", "us-west4-a")}, "0.6 a chip; of us-central1-a none is known"
 
 
-def test_a_budget_shows_the_cheapest_of_each_type(capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_shows_cheapest_zone_per_type(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--budget", "100/8h", "--generation", "v3")
     pairs = [(row["type"], row["capacity"]) for row in data["offers"]]
     assert pairs == [("v3-8", "spot"), ("v3-8", "on-demand"), ("v3-32", "spot")]
@@ -196,14 +196,16 @@ def test_a_budget_shows_the_cheapest_of_each_type(capsys: pytest.CaptureFixture[
     assert all(len(line) <= 80 for line in output.splitlines())
 
 
-def test_prices_on_the_local_cloud_are_called_googles(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_on_local_cloud_are_marked_as_google_prices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["--cloud", "local", "prices", "v3-8"]) == 0
     assert "The local cloud is free. These are Google's prices." in capsys.readouterr().err
     assert run(["--cloud", "google", "prices", "v3-8"]) == 0
     assert "local cloud" not in capsys.readouterr().err
 
 
-def test_a_budget_that_pays_for_nothing_says_what_it_lacks(
+def test_too_small_budget_shows_cheapest_offer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(["prices", "v3-8", "--budget", "10/8h"]) == 0
@@ -227,7 +229,7 @@ def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
 
 
-def test_every_limit_with_the_types_that_count_against_it(
+def test_quota_lists_all_limits_with_types(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = answer(capsys, "quota")["limits"]
@@ -268,7 +270,7 @@ def test_every_limit_with_the_types_that_count_against_it(
         (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
     ],
 )
-def test_what_is_refused_names_what_would_do(
+def test_invalid_filter_suggests_valid_value(
     capsys: pytest.CaptureFixture[str], arguments: list[str], where: str, hint: str
 ) -> None:
     diagnostic = refusal(capsys, *arguments)
@@ -276,7 +278,7 @@ def test_what_is_refused_names_what_would_do(
     assert hint in diagnostic["hint"]
 
 
-def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_matching_entries_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["types", "--type", "v2-8", "--zone", "us-east5-a"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -284,12 +286,12 @@ def test_nothing_like_that_is_said_beside_the_data(capsys: pytest.CaptureFixture
     assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
 
 
-def test_the_type_may_be_an_option_as_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_type_option_is_accepted_like_argument(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("prices", "quota"):
         assert answer(capsys, command, "--type", "v3-8") == answer(capsys, command, "v3-8")
 
 
-def test_a_type_that_no_zone_asked_for_offers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_type_not_offered_in_zone(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "prices", "v3-8", "--zone", "us-west4-a")["offers"] == []
     assert run(["prices", "v3-8", "--zone", "us-west4-a"]) == 0
     assert "tpuctl zones" in capsys.readouterr().out

@@ -53,7 +53,7 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 
 
 @pytest.mark.parametrize("kind", ["pipe", "loop"])
-def test_what_is_no_script_is_not_waited_for(
+def test_pipe_is_rejected_without_blocking(
     here: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     if kind == "pipe":
@@ -73,7 +73,7 @@ def test_what_is_no_script_is_not_waited_for(
 # What is found ------------------------------------------------------------------------------
 
 
-def test_nothing_found_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_script_prints_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=GOOD)
     assert run(["check", "train.py"]) == 0
     captured = capsys.readouterr()
@@ -83,7 +83,7 @@ def test_nothing_found_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
     assert "no tpuctl.yaml" in line
 
 
-def test_errors_fail_and_costs_do_not(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_errors_change_exit_code(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, costly=COSTLY, fails=FAILS)
     assert run(["check", "costly.py"]) == 0
     assert "costly.py:4:" in capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_errors_fail_and_costs_do_not(here: Path, capsys: pytest.CaptureFixture[
     assert "1 error in 1 file" in out
 
 
-def test_the_stack_file_says_for_what(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_target_comes_from_stack_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=GOOD)
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     assert run(["check", "train.py"]) == 0
@@ -104,9 +104,7 @@ def test_the_stack_file_says_for_what(here: Path, capsys: pytest.CaptureFixture[
     assert "a TPU node v3-8 with TensorFlow 2.12.0" in capsys.readouterr().out
 
 
-def test_what_a_node_cannot_read_is_told_for_nodes_alone(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_node_rules_apply_to_nodes_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(
         here, train="import tensorflow as tf\n\ndata = tf.data.TFRecordDataset('data/a.tfrecord')\n"
     )
@@ -120,7 +118,7 @@ def test_what_a_node_cannot_read_is_told_for_nodes_alone(
 @pytest.mark.parametrize(
     "arguments", [["--stack-file", "absent.yaml"], ["--stack-file=absent.yaml"]]
 )
-def test_a_stack_file_that_is_named_has_to_be_there(
+def test_named_stack_file_must_exist(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     write(here, train=GOOD)
@@ -128,7 +126,7 @@ def test_a_stack_file_that_is_named_has_to_be_there(
     assert "absent.yaml" in capsys.readouterr().err
 
 
-def test_one_that_the_environment_names_too(
+def test_stack_file_from_environment_must_exist(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(here, train=GOOD)
@@ -137,7 +135,7 @@ def test_one_that_the_environment_names_too(
     assert "absent.yaml" in capsys.readouterr().err
 
 
-def test_a_stack_file_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_stack_file_is_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=GOOD)
     (here / "tpuctl.yaml").write_text("stack: bert\nproject: {id: my-project}\n", "utf-8")
     assert run(["check", "train.py"]) == 2
@@ -156,7 +154,7 @@ def test_imports_are_followed(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{Path('package/parts.py')}:2:1 TPU000 error" in capsys.readouterr().out
 
 
-def test_several_scripts_and_each_finding_once(
+def test_findings_of_several_scripts_are_not_repeated(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(here, one="import parts\n", two="import parts\n", parts=BROKEN)
@@ -166,7 +164,7 @@ def test_several_scripts_and_each_finding_once(
     assert "in 3 files" in out
 
 
-def test_a_folder_is_all_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_checks_all_files_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment, hidden, package = here / "env", here / ".hidden", here / "src" / "package"
     for folder in (environment, hidden, package):
         folder.mkdir(parents=True)
@@ -191,7 +189,7 @@ def test_a_module(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not in this folder" in capsys.readouterr().err
 
 
-def test_paths_are_relative_to_where_one_is(
+def test_paths_are_relative_to_current_folder(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below = here / "below"
@@ -224,7 +222,7 @@ def test_paths_are_relative_to_where_one_is(
         (["-m", "train.py"], "Not a module's name"),
     ],
 )
-def test_what_is_mistyped(
+def test_mistyped_arguments_are_explained(
     here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     write(here, train=GOOD)

@@ -83,7 +83,7 @@ def test_in_an_envelope(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnostic["where"].startswith("train.py:6:")
 
 
-def test_rules_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_select_and_ignore_filter_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=FAILS + COSTLY)
     codes = {
         (): {"TPU001", "TPU201"},
@@ -98,7 +98,7 @@ def test_rules_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert {finding["code"] for finding in answer["data"]["findings"]} == expected, options
 
 
-def test_what_cannot_be_read_is_told_whatever_is_chosen(
+def test_unreadable_file_is_reported_despite_select(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(here, train=BROKEN)
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_told_whatever_is_chosen(
 
 
 @pytest.mark.parametrize("format", ["github", "sarif"])
-def test_formats_are_all_that_stdout_has(
+def test_stdout_has_only_the_selected_format(
     here: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
     write(here, train=BROKEN)
@@ -122,15 +122,13 @@ def test_formats_are_all_that_stdout_has(
         assert [result["ruleId"] for result in run_["results"]] == ["TPU000"]
 
 
-def test_a_comment_that_does_nothing_is_told_of(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unused_suppression_is_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train="x = 1  # tpuctl: ignore[TPU999]\n")
     assert run(["check", "train.py"]) == 0
     assert "train.py:1 note  no such rule as TPU999" in capsys.readouterr().out
 
 
-def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "--explain", "tpu201"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("TPU201 ")
@@ -141,7 +139,7 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_on_a_terminal_the_caret_stands_under_its_place(here: Path) -> None:
+def test_caret_marks_column_on_terminal(here: Path) -> None:
     text = "import tensorflow as tf\n\n\ndef f():\n\t한국어 = tf.data.Dataset.range(9).batch(4)\n"
     write(here, train=text)
     with Terminal(here, "check", "train.py", "--no-color") as terminal:
@@ -170,7 +168,7 @@ def test_colors(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         assert ("\x1b[" in terminal.output) is (name == "")
 
 
-def test_a_source_moves_no_cursor(here: Path) -> None:
+def test_control_characters_in_source_are_escaped(here: Path) -> None:
     (here / "train.py").write_bytes(b"if x  # \x1b[31m\x07\n    pass\n")
     with Terminal(here, "check", "train.py", "--no-color") as terminal:
         assert terminal.end() == 1
@@ -181,7 +179,7 @@ def test_a_source_moves_no_cursor(here: Path) -> None:
 # --fix --------------------------------------------------------------------------------------
 
 
-def test_rewrites_need_a_yes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_requires_confirmation(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=RISKY)
     assert run(["check", "train.py"]) == 0
     assert "1 can be fixed:\n    tpuctl check train.py --fix" in capsys.readouterr().out
@@ -192,7 +190,7 @@ def test_rewrites_need_a_yes(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (here / "train.py").read_text("utf-8") == RISKY
 
 
-def test_rewrites_are_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fix_rewrites_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=RISKY)
     assert run(["check", "train.py", "--fix", "--yes"]) == 0
     captured = capsys.readouterr()
@@ -202,14 +200,14 @@ def test_rewrites_are_made(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["check", "train.py", "--fix"]) == 0, "there is nothing to ask for"
 
 
-def test_rewrites_of_chosen_rules_alone(here: Path) -> None:
+def test_fix_applies_selected_rules_only(here: Path) -> None:
     write(here, train=RISKY)
     assert run(["check", "train.py", "--fix", "--yes", "--ignore", "TPU4"]) == 0
     assert (here / "train.py").read_text("utf-8") == RISKY
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_rewrites_are_shown_and_asked_for(here: Path, answer: str) -> None:
+def test_fix_shows_diff_and_asks(here: Path, answer: str) -> None:
     write(here, train=RISKY)
     with Terminal(here, "check", "train.py", "--fix") as terminal:
         terminal.wait_for("Change 1 file?")
@@ -223,7 +221,7 @@ def test_rewrites_are_shown_and_asked_for(here: Path, answer: str) -> None:
 # Before a job -------------------------------------------------------------------------------
 
 
-def test_a_job_with_errors_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_rejects_script_with_errors(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=FAILS + FAILS.replace("step", "other"))
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     assert run(["run", "train.py"]) == 65
@@ -234,7 +232,7 @@ def test_a_job_with_errors_is_refused(here: Path, capsys: pytest.CaptureFixture[
     assert "# tpuctl: ignore[TPU001]" in err
 
 
-def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
+def test_run_summarizes_costs(here: Path) -> None:
     write(here, train=COSTLY)
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     seen: list[Event] = []
@@ -247,7 +245,7 @@ def test_a_job_with_costs_is_told_of_them_in_short(here: Path) -> None:
     assert [finding.code for finding in stack.check("train.py").findings] == ["TPU201"]
 
 
-def test_a_job_is_sent_as_it_is_when_that_is_wanted(here: Path) -> None:
+def test_no_check_skips_check(here: Path) -> None:
     write(here, train=FAILS)
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     seen: list[Event] = []
@@ -261,7 +259,7 @@ def test_a_job_is_sent_as_it_is_when_that_is_wanted(here: Path) -> None:
 # Speed: what makes it slow is not there -----------------------------------------------------
 
 
-def test_it_imports_nothing_heavy(here: Path) -> None:
+def test_check_imports_no_heavy_modules(here: Path) -> None:
     write(here, train=COSTLY)
     program = (
         "import sys\n"
@@ -279,7 +277,7 @@ def test_it_imports_nothing_heavy(here: Path) -> None:
     assert not {name for name in loaded if name.startswith(("tpuctl.flows", "tpuctl.emulator"))}
 
 
-def test_nothing_of_the_script_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_does_not_run_script(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train="import parts\nopen('made', 'w')\n", parts="open('made too', 'w')\n")
     assert run(["check", "train.py"]) == 0
     assert sorted(path.name for path in here.iterdir()) == ["parts.py", "train.py"]

@@ -31,7 +31,7 @@ def pasted(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
-def test_what_it_means_why_and_what_mends_it(capsys: Any) -> None:
+def test_known_error_is_explained_with_fix(capsys: Any) -> None:
     assert run(["explain", "--error", STOCKOUT]) == 0
     out = capsys.readouterr().out
     for part in ("No capacity", "Google has no capacity", "\n    tpuctl up\n"):
@@ -39,7 +39,7 @@ def test_what_it_means_why_and_what_mends_it(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["explain", "-"], ["explain", "--error", "-"]])
-def test_from_stdin_the_line_that_tells_it_is_found(
+def test_explain_finds_relevant_line_in_stdin(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     log = f"step 1 \xff\nERROR: (gcloud.x) {STOCKOUT}\nTraceback: see above\n"
@@ -52,7 +52,7 @@ def test_from_stdin_the_line_that_tells_it_is_found(
     )
 
 
-def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> None:
+def test_hints_contain_stack_names(folder: Path, capsys: Any) -> None:
     (folder / "tpuctl.yaml").write_text(
         "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, zones: [europe-west4-a]}\n"
     )
@@ -69,20 +69,20 @@ def test_the_stacks_names_stand_in_the_commands(folder: Path, capsys: Any) -> No
         (["20260304-120000-acorn", "--error", STOCKOUT], 2, "Conflicting options"),
     ],
 )
-def test_what_cannot_be_explained(arguments: list[str], code: int, says: str, capsys: Any) -> None:
+def test_unknown_text_is_rejected(arguments: list[str], code: int, says: str, capsys: Any) -> None:
     assert run(["explain", *arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert says in captured.err
 
 
-def test_nothing_on_stdin_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_empty_stdin_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pasted(monkeypatch, b"")
     assert run(["explain", "-"]) == 2
     assert "no error message to explain" in capsys.readouterr().err
 
 
-def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> None:
+def test_unknown_error_is_shown_in_full_with_next_step() -> None:
     status = status_pb2.Status(code=2, message="Frobnication declined. [EID: 0x1f]")
     request = error_details_pb2.RequestInfo(request_id="r-4711")
     status.details.add().Pack(request)
@@ -93,7 +93,7 @@ def test_words_never_seen_are_told_whole_with_what_was_done_and_what_next() -> N
     assert "\n    tpuctl doctor\n" in diagnostic.hint
 
 
-def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
+def test_missing_permission_suggests_role() -> None:
     text = "Permission 'tpu.nodes.create' denied on 'projects/my-project/locations/x'"
     error = classify("PERMISSION_DENIED", text, subject="node/x", facts={"project": "my-project"})
     assert error.diagnostics[0].hint.endswith(
@@ -110,5 +110,5 @@ def test_a_permission_that_lacks_is_told_with_a_role_that_has_it() -> None:
         ("projects/example.com:my-project/zones/us-central2-b", "example.com:my-project"),
     ],
 )
-def test_the_project_is_read_off_without_what_follows(text: str, project: str) -> None:
+def test_project_is_extracted_from_message(text: str, project: str) -> None:
     assert extract_facts(text)["project"] == project

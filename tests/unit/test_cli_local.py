@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["denied-permission", "tpu.nodes.create"], "denied-permission PERMISSION on|off"),
     ],
 )
-def test_a_malformed_setting_starts_nothing(
+def test_malformed_setting_does_not_start_local_cloud(
     capsys: pytest.CaptureFixture[str], home: Path, words: list[str], message: str
 ) -> None:
     assert run(["local", "set", *words]) == 2
@@ -40,7 +40,7 @@ def test_a_malformed_setting_starts_nothing(
     "words",
     [["set"], ["fault", "list"], ["fault", "remove", "--all"], ["fault", "release", "hold-1"]],
 )
-def test_what_only_looks_starts_nothing(
+def test_read_only_commands_do_not_start_local_cloud(
     capsys: pytest.CaptureFixture[str], home: Path, words: list[str]
 ) -> None:
     assert run(["local", *words]) == 1
@@ -49,6 +49,8 @@ def test_what_only_looks_starts_nothing(
 
 
 @pytest.mark.parametrize("words", [[], ["lost-1", "--all"]])
-def test_remove_wants_one_or_all(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_fault_remove_requires_id_or_all(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     assert run(["local", "fault", "remove", *words]) == 2
     assert "--all" in capsys.readouterr().err

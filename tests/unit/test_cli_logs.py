@@ -32,7 +32,7 @@ NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
         (("-f", "--offset", "7", "--all-workers"), ("--offset", "--all-workers")),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(
+def test_conflicting_log_options_are_rejected(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -59,11 +59,11 @@ def test_what_makes_no_sense_is_refused_by_name(
         ("2026-03-02 13:00+01:00", timedelta(minutes=30)),
     ],
 )
-def test_moments(text: str, expected: timedelta) -> None:
+def test_timestamps_are_parsed(text: str, expected: timedelta) -> None:
     assert parse_timestamp(text, NOW) == NOW - expected
 
 
-def test_a_time_of_day_is_the_last_one_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_day_is_the_most_recent_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     here = NOW.astimezone()
     assert parse_timestamp(f"{here:%H:%M:%S}", NOW) == NOW
     later = here + timedelta(minutes=5)
@@ -73,7 +73,7 @@ def test_a_time_of_day_is_the_last_one_of_the_local_clock(monkeypatch: pytest.Mo
     assert parse_timestamp(east.isoformat(), NOW) == NOW
 
 
-def test_a_length_beyond_all_time_is_no_moment() -> None:
+def test_too_long_duration_is_rejected() -> None:
     with pytest.raises(Usage):
         parse_timestamp("99999999999d", NOW)
 
@@ -91,7 +91,7 @@ def test_a_length_beyond_all_time_is_no_moment() -> None:
         (LogRange(pattern=compile_pattern("a b")), 70, False, ["--offset", "70", "--grep", "a b"]),
     ],
 )
-def test_how_to_go_on_is_told(
+def test_resume_command_is_shown(
     part: LogRange | None, expected: int | None, all_workers: bool, flags: list[str]
 ) -> None:
     assert shlex.split(resume_flags(part, expected, all_workers=all_workers)) == flags

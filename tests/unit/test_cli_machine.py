@@ -28,7 +28,7 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("status", "--watch", "--interval", "0.1"), "--interval"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_invalid_machine_arguments_are_explained(
     arguments: tuple[str, ...],
     says: str,
     tmp_path: Path,

@@ -32,7 +32,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 @pytest.mark.parametrize("command", ["status", "down"])
-def test_names_of_a_stack_that_cannot_be(
+def test_invalid_stack_options_are_rejected(
     capsys: pytest.CaptureFixture[str], command: str, arguments: tuple[str, ...], expected: str
 ) -> None:
     assert run([command, *arguments]) == 2
@@ -49,7 +49,7 @@ def test_names_of_a_stack_that_cannot_be(
         (("--stack-file", "x.yaml", "--project", "my-project"), "--stack-file"),
     ],
 )
-def test_projects_that_cannot_be_looked_through(
+def test_invalid_orphans_projects_are_rejected(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
     assert run(["orphans", *arguments]) == 2

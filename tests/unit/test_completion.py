@@ -61,7 +61,7 @@ def words(line: str) -> list[str]:
     return [candidate.word for candidate in tab.candidates_for(before, incomplete)]
 
 
-def test_commands_and_their_commands() -> None:
+def test_commands_and_subcommands_are_completed() -> None:
     assert words("") == list(COMMANDS)
     assert words("--json sta") == ["status"]
     assert words("local st") == ["status"]
@@ -69,7 +69,7 @@ def test_commands_and_their_commands() -> None:
     assert words("help local fa") == ["fault"]
 
 
-def test_options_of_the_command_and_of_all_but_those_already_given() -> None:
+def test_used_options_are_not_offered_again() -> None:
     assert words("logs --ta") == ["--tail"]
     assert words("logs --js") == ["--json"]
     assert words("logs --json --js") == []
@@ -78,7 +78,7 @@ def test_options_of_the_command_and_of_all_but_those_already_given() -> None:
     assert words("--clo") == ["--cloud"]
 
 
-def test_values_of_options_wherever_global_ones_stand() -> None:
+def test_option_values_are_completed_after_global_options() -> None:
     assert words("--cloud ") == ["google", "local"]
     assert words("types --cloud l") == ["local"]
     assert words("--cloud=l") == ["--cloud=local"]
@@ -87,13 +87,13 @@ def test_values_of_options_wherever_global_ones_stand() -> None:
     assert words("forward --worker ") == ["0", "1", "2", "3"], "v3-32 has four"
 
 
-def test_zones_of_the_type_that_is_named() -> None:
+def test_zones_are_limited_to_given_type() -> None:
     accelerator = accelerator_types()["v3-8"]
     assert set(words("types --zone ")) == set(zones())
     assert set(words("prices v3-8 --zone ")) in ({*accelerator.zones}, {*zones()})
 
 
-def test_jobs_that_commands_told_of_the_latest_first() -> None:
+def test_remembered_jobs_are_offered_newest_first() -> None:
     assert words("logs ") == []
     learn("logs", {"job": JOBS[0], "attempt": 1})
     learn("jobs", [{"id": JOBS[1]}, {"id": JOBS[0]}])
@@ -103,13 +103,13 @@ def test_jobs_that_commands_told_of_the_latest_first() -> None:
     assert words("--cloud local logs ") == [], "another cloud has others"
 
 
-def test_jobs_of_another_stack_are_not_offered() -> None:
+def test_jobs_of_other_stacks_are_not_offered() -> None:
     learn("run", {"job": JOBS[0]}, STACK.replace("bert", "gpt"))
     assert words("logs ") == []
     assert words("down --stack g") == ["gpt"]
 
 
-def test_stacks_of_files_nearby_and_of_commands() -> None:
+def test_stacks_of_nearby_files_and_history_are_offered() -> None:
     other = Path("other")
     other.mkdir()
     (other / "tpuctl.yaml").write_text(
@@ -121,7 +121,7 @@ def test_stacks_of_files_nearby_and_of_commands() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"version": 1}', b"null"])
-def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
+def test_damaged_history_is_ignored(damage: bytes) -> None:
     path = name_history.history_file()
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)
@@ -133,7 +133,7 @@ def test_what_is_damaged_is_as_if_it_were_not_there(damage: bytes) -> None:
     assert words("logs ") == [JOBS[0]]
 
 
-def test_what_cannot_be_written_is_no_problem() -> None:
+def test_unwritable_history_is_ignored() -> None:
     name_history.history_file().parent.parent.mkdir(parents=True)
     name_history.history_file().parent.write_text("", "utf-8")
     learn("run", {"job": JOBS[0]})
@@ -143,7 +143,7 @@ def test_what_cannot_be_written_is_no_problem() -> None:
 @pytest.mark.parametrize(
     "line", ["nonesuch ", "logs --nonesuch ", "run a.py -- --z", "local nonesuch x", "cp 0:", "'"]
 )
-def test_nothing_to_offer_is_nothing(line: str) -> None:
+def test_no_candidates_print_nothing(line: str) -> None:
     assert words(line) == []
 
 
@@ -157,7 +157,7 @@ def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-def test_a_shell_gets_no_error_and_nothing_heavy_is_loaded() -> None:
+def test_completion_prints_no_errors_and_imports_little() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "tpuctl"],
         env={**os.environ, tab.SHELL_VARIABLE: "fish", tab.LINE_VARIABLE: "tpuctl logs "},
@@ -180,7 +180,7 @@ def shortest_prefix(word: str, names: list[str]) -> str:
     "shell",
     ["bash", *(pytest.param(other, marks=pytest.mark.soak) for other in ("zsh", "fish"))],
 )
-def test_pressing_tab(shell: str, tmp_path: Path) -> None:
+def test_tab_completes_in_shell(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         assert shell != "bash"
         pytest.skip(f"{shell} is not installed")

@@ -43,7 +43,7 @@ def decoded(event: dict[str, typing.Any]) -> bytes:
     return str(event["data"]).encode()
 
 
-def test_names_and_keys_stay() -> None:
+def test_event_names_and_keys_are_stable() -> None:
     fields_by_event = {
         kind.__name__: {field.name for field in dataclasses.fields(kind)}
         for kind in typing.get_args(events.Event)
@@ -66,7 +66,7 @@ def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert [diagnostic.summary for diagnostic in view.diagnostics] == ["summary"]
 
 
-def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_character_is_reassembled(capsys: pytest.CaptureFixture[str]) -> None:
     text = "안녕, мир, 🙂"
     view = JsonLines(events=True)
     for at, byte in enumerate(text.encode()):
@@ -82,7 +82,7 @@ def test_a_character_cut_in_two_stays_text(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], seed: int) -> None:
+def test_bytes_arrive_complete_and_in_order(capsys: pytest.CaptureFixture[str], seed: int) -> None:
     choice = random.Random(seed)
     parts = [choice.randbytes(7), "é안🙂\n".encode(), b"plain", b"\xed\xa0\x80", b"\xf0\x9f"]
     logs = {worker: b"".join(choice.choices(parts, k=200)) for worker in (0, 1)}
@@ -103,7 +103,9 @@ def test_every_byte_comes_through_in_order(capsys: pytest.CaptureFixture[str], s
     assert got == logs
 
 
-def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_characters_of_different_streams_are_not_joined(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     view = JsonLines(events=True)
     half, other = "é".encode()[:1], "é".encode()[1:]
     view.on(CommandOutput(0, half))
@@ -116,7 +118,7 @@ def test_halves_of_two_streams_are_not_joined(capsys: pytest.CaptureFixture[str]
     assert sorted(decoded(event) for event in printed) == sorted([half, half, other, other])
 
 
-def test_without_events_what_programs_write_goes_to_stderr(
+def test_without_events_program_output_goes_to_stderr(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     view = JsonLines()

@@ -69,14 +69,14 @@ def test_the_table_has_every_command() -> None:
         }
 
 
-def test_other_programs_words_lead_to_commands() -> None:
+def test_synonyms_lead_to_commands() -> None:
     assert set(SYNONYMS.values()) <= set(COMMANDS)
     assert not set(SYNONYMS) & set(COMMANDS)
     assert set(LEFT_COLUMN) < set(GROUPS)
 
 
 @pytest.mark.parametrize("path", ["", *ALL])
-def test_a_page_fits_the_screen(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_page_fits_screen(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*path.split(), "--help"]) == 0
     page = capsys.readouterr().out
     lines = page.splitlines()
@@ -88,7 +88,7 @@ def test_a_page_fits_the_screen(path: str, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_each_has_an_example_that_our_own_parser_takes(path: str) -> None:
+def test_help_examples_are_valid_commands(path: str) -> None:
     examples = example_of(ALL[path])
     assert examples, f"no Example: in the help of {path}"
     for example in examples:
@@ -133,7 +133,7 @@ def test_narrow_and_wide_terminals(
             assert max(map(len, lines)) <= min(columns, 100)
 
 
-def test_what_needs_no_parser_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fast_help_equals_parsed_help(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--version"], ["--help"], ["-h"], ["help"], []):
         assert run(arguments) == 0
         done = subprocess.run(
@@ -178,7 +178,7 @@ def test_a_page_in_an_envelope(capsys: pytest.CaptureFixture[str]) -> None:
         ("prices v3-9", "v3-8"),
     ],
 )
-def test_the_nearest_is_suggested(
+def test_nearest_command_is_suggested(
     typed: str, suggestion: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(typed.split()) == 2
@@ -188,14 +188,14 @@ def test_the_nearest_is_suggested(
     assert suggestion in captured.err
 
 
-def test_nothing_is_suggested_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_suggestion_without_similar_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["qqqqqq"]) == 2
     err = capsys.readouterr().err
     assert "Did you mean" not in err
     assert "tpuctl --help" in err
 
 
-def test_plain_values_are_what_typer_would_make_of_them() -> None:
+def test_fast_parameters_convert_like_typer() -> None:
     given: dict[str, list[Any]] = {
         "Path": ["a/b", "", "~/x", "새"],
         "str": ["", "a b", "--x", "한"],

@@ -38,11 +38,11 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         (b'{"loss": 1' + b"0" * 400 + b"}\n", Progress()),
     ],
 )
-def test_the_last_of_each_key(log: bytes, expected: Progress) -> None:
+def test_progress_uses_last_value_of_each_key(log: bytes, expected: Progress) -> None:
     assert progress_of(log) == expected
 
 
-def test_what_is_no_number_is_told_as_such() -> None:
+def test_non_finite_progress_is_text() -> None:
     progress = progress_of(b'{"step": 5, "loss": NaN}\n')
     assert progress.loss is not None and math.isnan(progress.loss)
     assert json.loads(json.dumps(progress.as_dict(), allow_nan=False)) == {
@@ -95,7 +95,7 @@ def test_a_running_job_in_words() -> None:
     assert job_sentence(over, NOW).startswith("job quartz failed with exit code 3, step 1,200")
 
 
-def test_a_job_for_programs() -> None:
+def test_job_snapshot_in_json() -> None:
     data = job_now_data(job())
     assert data["id"] == "20260102-030405-quartz"
     assert data["worker_states"] == {
@@ -108,7 +108,7 @@ def test_a_job_for_programs() -> None:
     assert data["last_log_at"] == "2026-01-02T03:04:02+00:00"
 
 
-def test_the_lines_that_tell() -> None:
+def test_relevant_log_lines() -> None:
     log = b"\n".join(b"line %d" % number for number in range(100)) + b"\n\n"
     assert relevant_lines(log, "line 50") == tuple(f"line {number}" for number in range(44, 54))
     assert relevant_lines(log, "  line 99 ")[-1] == "line 99"

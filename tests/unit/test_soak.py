@@ -27,7 +27,7 @@ def is_release(mark: ast.expr) -> bool:
     return ast.unparse(mark).startswith(RELEASE)
 
 
-def test_what_is_run_by_hand_alone_says_why() -> None:
+def test_manual_tests_have_reason() -> None:
     count = written = 0
     for path in TESTS.rglob("test_*.py"):
         text = path.read_text("utf-8")
@@ -52,7 +52,7 @@ def test_what_is_run_by_hand_alone_says_why() -> None:
         ("soak", "soak"),
     ],
 )
-def test_a_target_runs_the_same_at_every_commit(target: str, expected: str) -> None:
+def test_make_target_selects_expected_tests(target: str, expected: str) -> None:
     printed = subprocess.run(
         ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -61,7 +61,7 @@ def test_a_target_runs_the_same_at_every_commit(target: str, expected: str) -> N
     assert not {"-k", "--deselect", "--ignore"} & set(line.split())
 
 
-def test_nothing_else_chooses() -> None:
+def test_nothing_else_deselects_tests() -> None:
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-2:] == ["make test", "make ci-soak"]
     assert "rev-list" not in (ROOT / "Makefile").read_text("utf-8")
     for path in TESTS.rglob("conftest.py"):

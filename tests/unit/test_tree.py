@@ -66,7 +66,7 @@ def stack(story: ProgressState) -> None:
     )
 
 
-def test_what_is_planned_says_what_it_waits_for(story: ProgressState) -> None:
+def test_planned_row_shows_what_it_waits_for(story: ProgressState) -> None:
     stack(story)
     words = {row.address: story.description(row) for row in story.rows}
     assert words["bucket/b"] == "to create"  # the project is there
@@ -81,7 +81,7 @@ def test_what_is_planned_says_what_it_waits_for(story: ProgressState) -> None:
     assert words["ssh/workers"] == "waits for node/n"
 
 
-def test_a_running_step_tells_its_state_and_its_time(story: ProgressState, clock: Clock) -> None:
+def test_running_row_shows_state_and_time(story: ProgressState, clock: Clock) -> None:
     stack(story)
     story.on(StepStarted("node/n", "create"))
     story.on(StepProgress("node/n", "WAITING_FOR_RESOURCES"))
@@ -91,7 +91,7 @@ def test_a_running_step_tells_its_state_and_its_time(story: ProgressState, clock
     assert line.endswith("1:15")
 
 
-def test_a_failure_and_what_it_stopped_stay_as_a_record(story: ProgressState) -> None:
+def test_failed_and_skipped_rows_stay(story: ProgressState) -> None:
     stack(story)
     story.on(StepStarted("bucket/b", "create"))
     story.on(StepFinished("bucket/b", Outcome.FAILED, 2.0, "Denied"))
@@ -140,7 +140,7 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
     assert any("3 done" in line for line in lines)
 
 
-def test_much_that_is_unchanged_is_a_count(story: ProgressState) -> None:
+def test_many_unchanged_rows_are_counted(story: ProgressState) -> None:
     few = [(f"network/{number}", "nothing", ()) for number in range(3)]
     story.on(planned(*few, ("node/n", "create", ())))
     assert sum("network/" in line for line in texts(ProgressTree(story).live(WIDE))) == 3
@@ -151,7 +151,7 @@ def test_much_that_is_unchanged_is_a_count(story: ProgressState) -> None:
     ]
 
 
-def test_a_plan_of_what_has_ended_is_another_story(story: ProgressState) -> None:
+def test_plan_of_ended_rows_starts_over(story: ProgressState) -> None:
     stack(story)
     again = planned(("node/n", "delete", ()))
     assert not story.starts_over(again)
@@ -160,7 +160,7 @@ def test_a_plan_of_what_has_ended_is_another_story(story: ProgressState) -> None
     assert not story.starts_over(planned(("project/p", "leave", ())))
 
 
-def test_nothing_is_told_twice(story: ProgressState) -> None:
+def test_rows_are_printed_once(story: ProgressState) -> None:
     stack(story)
     for address in ("bucket/b", "network/main", "node/n", "ssh/workers"):
         story.on(StepFinished(address, Outcome.DONE, 1.0))
@@ -179,7 +179,7 @@ def test_times(seconds: float, expected: str) -> None:
     assert clock_time(seconds) == expected
 
 
-def test_bytes_have_the_unit_of_all_of_them() -> None:
+def test_transferred_bytes_use_unit_of_total() -> None:
     assert transfer_words(500, 27_100_000, None) == ["0.0 of 27.1 MB"]
     assert transfer_words(10_000_000, 30_000_000, 2_000_000) == [
         "10.0 of 30.0 MB", "2.0 MB/s", "10 s left",
@@ -188,7 +188,7 @@ def test_bytes_have_the_unit_of_all_of_them() -> None:
     assert (size(3_250_000_000), size(314_600_000)) == ("3.2 GB", "314.6 MB")
 
 
-def test_a_rate_is_of_the_last_seconds_and_forgets_what_was_begun_again() -> None:
+def test_rate_uses_last_seconds_and_resets_on_restart() -> None:
     rate = Rate()
     assert rate.per_second is None
     for second in range(20):
@@ -208,7 +208,7 @@ def test_a_bar_has_its_width(fraction: float) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_a_transfer_is_a_bar_with_rate_and_rest(
+def test_transfer_shows_bar_rate_and_remaining_time(
     story: ProgressState, clock: Clock, width: int
 ) -> None:
     story.on(StepStarted("job/upload", "send"))
@@ -224,7 +224,7 @@ def test_a_transfer_is_a_bar_with_rate_and_rest(
         assert "5.0 MB/s, 3.8 s left" in line
 
 
-def test_the_region_leaves_nothing_behind_and_never_hides_the_cursor() -> None:
+def test_live_region_cleans_up_and_never_hides_cursor() -> None:
     screen, written = Screen(30, 8), io.StringIO()
     console = Console(file=written, force_terminal=True, width=30, height=8, color_system=None)
     sizes = [3, 1, 5, 0, 2]
@@ -246,7 +246,7 @@ def test_the_region_leaves_nothing_behind_and_never_hides_the_cursor() -> None:
     assert screen.modes == []
 
 
-def test_a_region_in_a_terminal_that_became_narrower() -> None:
+def test_live_region_in_narrowed_terminal() -> None:
     """Its lines take more rows now: those are what is drawn over."""
     screen, written = Screen(20, 20), io.StringIO()
     console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
@@ -263,7 +263,7 @@ def test_a_region_in_a_terminal_that_became_narrower() -> None:
     assert screen.lines == [""]
 
 
-def test_standings_have_marks_of_their_own() -> None:
+def test_row_states_have_distinct_marks() -> None:
     """What colors say is said without them."""
     from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
 

@@ -76,7 +76,7 @@ def run_in_terminal(
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 12)])
 @pytest.mark.parametrize("flags", [(), ("plain", "interrupt")])
-def test_a_terminal_keeps_the_tree_as_a_record(
+def test_terminal_keeps_finished_tree(
     tmp_path: Path, columns: int, rows: int, flags: tuple[str, ...]
 ) -> None:
     terminal = run_in_terminal(tmp_path, columns, rows, *flags)
@@ -104,15 +104,13 @@ def test_a_terminal_keeps_the_tree_as_a_record(
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_terminal_without_movements_gets_lines(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_dumb_terminal_gets_lines(tmp_path: Path, environment: dict[str, str]) -> None:
     output = run_in_terminal(tmp_path, 80, 24, **environment).output
     assert "\x1b" not in output
     assert output.count("create node/stack-tpu-7\n") == 1
 
 
-def test_without_unicode_there_is_ascii_alone(tmp_path: Path) -> None:
+def test_ascii_terminal_gets_ascii_only(tmp_path: Path) -> None:
     output = run_in_terminal(
         tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0"
     ).output
@@ -123,7 +121,7 @@ def test_without_unicode_there_is_ascii_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["", "quiet", "json"])
-def test_a_pipe_gets_lines_or_json_or_only_problems(flag: str) -> None:
+def test_pipe_gets_lines_json_or_errors_only(flag: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", STORY, flag], capture_output=True, text=True, check=True
     )

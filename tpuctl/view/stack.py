@@ -34,7 +34,7 @@ SIGNS = {
     Action.NOTHING: "·",
     Action.LEAVE: "=",
 }
-NUMBERS = ("usage", "requested", "remaining", "limit")
+NUMBERS = ("used", "new", "left", "max")
 
 
 def plan_data(
