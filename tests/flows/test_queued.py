@@ -315,7 +315,7 @@ async def test_waiting_survives_unavailable_cloud(
     async with coming_up(stack) as task:
         await until_told(events, "WAITING_FOR_RESOURCES")
         silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
-        await until_told(events, "the cloud does not answer")
+        await until_told(events, "the cloud does not respond")
         assert remote_control.fault(local_cloud, silence)["used"] == 5
         remote_control.remove_fault(local_cloud, stockout)
         await task

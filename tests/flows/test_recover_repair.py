@@ -178,7 +178,7 @@ async def test_another_machine_resumes_killed_recovery(
     finally:
         laptop.send_signal(signal.SIGKILL)
         stderr = laptop.communicate()[1].decode()
-    assert "Google took the node away" in stderr
+    assert "Google preempted the node" in stderr
     assert "retries left: preemption 9" in stderr
     await asyncio.to_thread(remote_control.release, faults, hold, act=False)
     await asyncio.to_thread(remote_control.remove_fault, faults, hold)
