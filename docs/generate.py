@@ -30,7 +30,7 @@ def commands_page() -> str:
 
     command = command_line()
     lines = [GENERATED, "# Commands\n", f"{app.info.help}\n"]
-    lines += ["Options of every command, which may stand anywhere before `--`:\n"]
+    lines += ["Global options, allowed anywhere before `--`:\n"]
     lines += list(_parameters(command))
     for path, subcommand in sorted(_walk(command, "tpuctl")):
         text = subcommand.help.partition("Example:")[0]
@@ -73,8 +73,8 @@ def stack_page() -> str:
     schema = StackFile.model_json_schema()
     lines = [GENERATED, "# The stack file\n"]
     lines += [
-        "`tpuctl.yaml` describes everything of one stack. Unknown keys are errors. Editors that",
-        "know JSON schemas can use [stack.schema.json](stack.schema.json).\n",
+        "`tpuctl.yaml` defines one stack. Unknown keys are errors. Editors that support JSON",
+        "schemas can use [stack.schema.json](stack.schema.json).\n",
         "| key | default | meaning |",
         "|---|---|---|",
     ]
@@ -128,15 +128,15 @@ def events_page() -> str:
 
     lines = [GENERATED, "# Events\n"]
     lines += [
-        "With `--json --events` a command prints a line of JSON on stdout for each thing that",
-        "happens, when it happens. `event` is its name; the other keys are told below. The last",
-        "line, which has `version` and no `event`, is the envelope that `--json` alone answers",
-        "with. Names and keys stay as they are; there may be new ones.\n",
-        "`data` of `LogChunk` and `CommandOutput` is text where the bytes are UTF-8, cut between",
-        "characters, never within one. What is no UTF-8 comes in base64, with a further key",
-        '`"encoding": "base64"`: decoded and put together, these are the bytes that the program',
-        "wrote, all of them, in order. Offsets count bytes.\n",
-        "[events.schema.json](events.schema.json) is a JSON schema of a line.\n",
+        "With `--json --events` a command prints one line of JSON on stdout per event, as it",
+        "happens. `event` is its name; the other keys are described below. The last line, which",
+        "has `version` and no `event`, is the envelope that `--json` alone prints. Names and keys",
+        "are stable; new ones may be added.\n",
+        "`data` of `LogChunk` and `CommandOutput` is text if the bytes are valid UTF-8, split only",
+        "between characters. Other bytes are base64-encoded, with the additional key",
+        '`"encoding": "base64"`. Decoded and concatenated, they are all the bytes that the program',
+        "wrote, in order. Offsets count bytes.\n",
+        "[events.schema.json](events.schema.json) is the JSON schema of a line.\n",
     ]
     for kind in sorted(typing.get_args(events.Event), key=lambda event: event.__name__):
         lines += [f"\n## {kind.__name__}\n", " ".join((kind.__doc__ or "").split()) + "\n"]
@@ -275,15 +275,13 @@ def _methods_of(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def coverage_page() -> str:
-    """Every method of the APIs that the local cloud speaks: imitated or not."""
+    """Every method of the APIs that the local cloud serves: emulated or not."""
     lines = [GENERATED, "# What the local cloud imitates\n"]
     lines += [
-        "Every method of the APIs that [the local cloud](../local-cloud.md) speaks, as Google's",
-        "discovery documents list them. Over gRPC, which all but Compute Engine, Cloud Storage,",
-        "Resource Manager v1 and v2 and Service Usage v1beta1 speak as well, the same methods are",
-        "served.",
-        "A method that is not imitated is refused by its name, with 501 or UNIMPLEMENTED. How what",
-        "is imitated differs from Google's is told in",
+        "Every method of the APIs that [the local cloud](../local-cloud.md) serves, as listed in",
+        "Google's discovery documents. The same methods are served over gRPC, except for Compute",
+        "Engine, Cloud Storage, Resource Manager v1 and v2, and Service Usage v1beta1.",
+        "Other methods fail by name, with 501 or UNIMPLEMENTED. Differences from Google are in",
         "[What it does not imitate](../local-cloud.md#what-it-does-not-imitate).\n",
         "| API | methods | imitated |",
         "|---|---|---|",
@@ -350,13 +348,13 @@ def rules_page() -> str:
 
     lines = [GENERATED, "# The rules of the check\n"]
     lines += [
-        "What [`tpuctl check`](../guides/before-you-pay.md#check-the-script) looks for. An *error*",
+        "The rules of [`tpuctl check`](../guides/before-you-pay.md#check-the-script). An *error*",
         "does not compile or run on a TPU; a *cost* runs, but takes more time or memory than",
-        "necessary; a *risk* may go wrong, or was not written for a TPU. Codes never change. A",
-        "finding may differ in severity from its rule, where the script says more.\n",
-        "A comment at the end of a line silences rules there: `# tpuctl: ignore[TPU101,TPU103]`.",
-        "Of a statement over several lines, its first or its last one will do. For a whole file",
-        "it is `# tpuctl: ignore-file[TPU501]`, above all code.\n",
+        "necessary; a *risk* may fail, or was not written for a TPU. Codes never change. The",
+        "severity of a finding may differ from its rule's, depending on the script.\n",
+        "A comment at the end of a line suppresses rules there: `# tpuctl: ignore[TPU101,TPU103]`.",
+        "For a multi-line statement, put it on the first or the last line. To suppress a rule in a",
+        "whole file, write `# tpuctl: ignore-file[TPU501]` above all code.\n",
         "| code | name | usually | |",
         "|---|---|---|---|",
     ]
@@ -380,15 +378,14 @@ def errors_page() -> str:
 
     lines = [GENERATED, "# Errors that tpuctl knows\n"]
     lines += [
-        "What Google's APIs, the TPU's libraries and SSH say when something fails, as it was seen",
-        "in public, with why and what mends it. tpuctl tells this by itself where it meets one of",
-        "them: in an answer, in an operation that fails, in the log of a job. Of a message from",
-        "anywhere else it is told by\n",
+        "Error messages of Google's APIs, the TPU's libraries, and SSH, as found in public, with",
+        "causes and fixes. tpuctl explains them automatically in responses, failed operations, and",
+        "job logs. To explain a message from anywhere else, run\n",
         "```text\ntpuctl explain --error 'There is no more capacity in the zone \"us-east5-a\"'",
         "tpuctl explain - < build.log\n```\n",
-        "The commands below have their real names where tpuctl tells them; words in capitals stand",
-        "for those. [Exit codes](reference/exit-codes.md) are those of `up` and other commands; a",
-        "job that ends so is tried again within the budget named, of `job.retries`.",
+        "Words in capitals below are placeholders: tpuctl prints the commands with the real names.",
+        "[Exit codes](reference/exit-codes.md) are those of `up` and other commands; a job that",
+        "ends with such an error is retried within the given budget of `job.retries`.",
     ]
     for kind, title in table().kinds.items():
         lines.append(f"\n## {title}")
@@ -397,8 +394,8 @@ def errors_page() -> str:
                 lines += _error_lines(error)
     lines.append("\n## Known by their status alone")
     lines += [
-        "\nOther answers to a request of tpuctl are explained by their status code alone.",
-        "In a log or a pasted text the status is ignored: libraries use the same codes.",
+        "\nOther error responses to tpuctl's requests are explained by their status code only.",
+        "In a log or pasted text the status is ignored: libraries use the same codes.",
     ]
     for error in table().statuses:
         lines += _error_lines(error)
@@ -417,7 +414,7 @@ def _error_lines(entry: Any) -> Iterator[str]:
         raised = getattr(errors, entry.raised, None) or getattr(classification, entry.raised)
         ends.append(f"exit code {raised.exit_code}")
         if entry.scope in ("zone", "region"):
-            ends.append(f"`up` goes on in the next {entry.scope} that it may use")
+            ends.append(f"`up` continues in the next allowed {entry.scope}")
     if entry.fault:
         ends.append(f"in a job's log: `{entry.fault}`")
     if ends:

@@ -1,4 +1,4 @@
-"""What the site's pages say above a block of commands that no test runs: what it needs instead."""
+"""Notes on the site's pages above command blocks that no test runs, with their requirements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMENT = re.compile(r"^<!--\s*needs:\s*(\w+)\s*-->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Comments become a line of small print, in the page's language."""
+    """Replace each comment by a line of small print, in the page's language."""
     language = 1 if page.file.src_uri.endswith(".ko.md") else 0
 
     def line(match: re.Match[str]) -> str:

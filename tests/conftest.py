@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-# A shell starts what runs in the background with Ctrl-C ignored, and programs hand that on to those
-# that they start: the tests would then press a key that nobody hears.
+# Background processes of a shell ignore SIGINT, and their child processes inherit that: Ctrl-C sent
+# by the tests would have no effect.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Thousands of tests are collected, and stay: searching them for garbage takes a fifth of the time.

@@ -1,7 +1,7 @@
 """`make live`: the flow tests against a cloud of one's own, with the way back to zero.
 
-Exit codes: 0 all is well; 1 a test failed, or something is left; 2 not told enough, or not
-agreed to; 124 it took too long; 130 interrupted.
+Exit codes: 0 success; 1 a test failed, or something is left; 2 settings are missing, or the run was
+not confirmed; 124 timed out; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> int:
     if not is_confirmed(settings) or not is_signed_in(settings):
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # each of them takes everything away
+        signal.signal(number, signal.default_int_handler)  # each of them deletes everything
     settings.record.unlink(missing_ok=True)
     folder = settings.folder / settings.stack
     folder.mkdir(parents=True)
@@ -54,11 +54,11 @@ def main() -> int:
 
 
 def is_confirmed(settings: Settings) -> bool:
-    """Whether somebody said yes to the cost."""
+    """Whether the user accepted the cost."""
     if settings.cloud == "local" or os.environ.get("TPUCTL_LIVE_YES") == "1":
         return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("Nobody can be asked: agree with TPUCTL_LIVE_YES=1.", file=sys.stderr)
+        print("Confirmation requires a terminal; set TPUCTL_LIVE_YES=1.", file=sys.stderr)
         return False
     try:
         answer = input("Go ahead? [y/N] ")
@@ -126,7 +126,7 @@ def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int
         print(f"\nEnded: more than {settings.minutes:g} minutes have passed.", flush=True)
         code = TIMED_OUT
     except KeyboardInterrupt:
-        print("\nInterrupted: everything is taken away now.", flush=True)
+        print("\nInterrupted: deleting everything.", flush=True)
         code = INTERRUPTED
     stop(tests)
     return code if code in (0, TIMED_OUT, INTERRUPTED) else 1

@@ -1,4 +1,4 @@
-"""Records of two runs laid side by side: what is alike is not told, what is not always is."""
+"""Comparing the records of two runs: every difference is reported, and nothing else."""
 
 from __future__ import annotations
 

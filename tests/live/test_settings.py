@@ -1,4 +1,4 @@
-"""What a live run is told, what it says before it begins, and when it refuses to."""
+"""The settings of a live run, its announcement, and invalid settings."""
 
 from __future__ import annotations
 

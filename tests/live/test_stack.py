@@ -1,4 +1,4 @@
-"""A stack from nothing to nothing, on whichever cloud `make live` was told to use.
+"""The whole life of a stack, on the cloud that `make live` was configured for.
 
 One stack for all of it, since on Google each takes minutes and money: the tests run in this
 order, and those after `up` need it. What is true of one cloud alone is written down by the

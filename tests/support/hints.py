@@ -1,4 +1,4 @@
-"""Every place in the code that makes a diagnostic, and every command that a text of ours tells."""
+"""Finds every diagnostic created in the code, and every command in its texts."""
 
 from __future__ import annotations
 

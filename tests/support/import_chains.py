@@ -1,4 +1,4 @@
-"""Chains of imports: how many modules somebody passes who reads on from one to the next."""
+"""The longest chain of imports between modules."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class KillableServer:
         return self._session.request(verb, self.url + path, timeout=_SECONDS, **more)
 
     def session(self) -> requests.Session:
-        """Somebody else's connections."""
+        """Return an independent HTTP session."""
         made = requests.Session()
         made.trust_env = False
         made.headers["Authorization"] = f"Bearer {self.token}"

@@ -1,4 +1,4 @@
-"""What a server acknowledged, and whether another one, started after a kill, still has it.
+"""A ledger of acknowledged changes, to check that a server has them after a kill and restart.
 
 Each thing has a key, `kind:name`, and a way to be read. A change that was acknowledged must be
 there; one whose answer never came may be there or not, whole in either case.

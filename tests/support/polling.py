@@ -1,4 +1,4 @@
-"""Waiting in tests for what is to happen: one loop for all, in two forms."""
+"""Polling in tests: one loop for all, in a blocking and an async form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSE = 0.02
 def until(
     probe: Callable[[], T], description: str | Callable[[], str], seconds: float = SECONDS
 ) -> T:
-    """Ask until the answer is true, and return it; a failure says `what` was to happen."""
+    """Poll until the probe returns a true value, and return it; a timeout shows `description`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
         assert time.monotonic() < deadline, _failure(description, seconds)

@@ -1,4 +1,4 @@
-"""Whether a process has come to its end, whoever its parent is now."""
+"""Waits for the end of a process that need not be a child."""
 
 from __future__ import annotations
 

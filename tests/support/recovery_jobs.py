@@ -1,4 +1,4 @@
-"""Jobs that go on where their last attempt stopped, and what befalls them."""
+"""Jobs that resume after their last attempt, and faults to interrupt them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP relay on loopback that cuts connections where it is told to."""
+"""A TCP relay on loopback that cuts connections after a given number of bytes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class RuleChecker:
         self.folder, self.codes = folder, codes
 
     def findings(self, source: str, target: Target, files: dict[str, str]) -> list[Finding]:
-        """All of them in `train.py` and the other files beside it, by place."""
+        """All findings in `train.py` and the other files, sorted by location."""
         script = self.folder / "train.py"
         script.write_text(source, "utf-8")
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""A worker of a job in a home folder of its own: the shipped programs, run as they are there."""
+"""A job's worker in a separate home folder, running the shipped programs unmodified."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ async def remaining_items(settings: Settings) -> list[InventoryItem]:
 
 
 async def clean(settings: Settings, log: list[str]) -> list[InventoryItem]:
-    """Take everything away, several times if need be; what is left after all. Adds to `told`."""
+    """Delete everything, with retries; return what is left. Appends messages to `log`."""
     remaining: list[InventoryItem] = []
     for attempt in range(1, TRIES + 1):
         remaining = await remaining_items(settings)

@@ -151,8 +151,8 @@ def _states(first: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
         missed = [_missed(here, there), _missed(there, here)]
         common = [[state for state in orders[i] if state in orders[1 - i]] for i in (0, 1)]
         may_be_chance = common[0] == common[1] and all(missed)
-        told = Difference("states", thing, " → ".join(orders[0]), " → ".join(orders[1]))
-        yield may_be_chance, told
+        difference = Difference("states", thing, " → ".join(orders[0]), " → ".join(orders[1]))
+        yield may_be_chance, difference
 
 
 def _watched(record: Record, thing: str) -> Mapping[str, Any]:
@@ -220,7 +220,7 @@ def _cell(text: str) -> str:
 
 
 def write_differences(folder: Path) -> Path:
-    """`differences.md` beside the records: of both clouds, or what is missing for that."""
+    """Write `differences.md` next to the records, or say which record is missing."""
     records = {name: folder / f"{name}.json" for name in ("local", "google")}
     missing = [name for name, path in records.items() if not path.exists()]
     if missing:

@@ -1,4 +1,4 @@
-"""What a live run is told by its environment, and what it costs at most."""
+"""The settings of a live run from environment variables, and its maximum cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ZONES = 4  # so many of the cheapest are tried in turn
 STORED_BYTES = 1 << 20
 USAGE = """\
 `make live` runs the flow tests against a project of yours on Google Cloud. It costs a little
-money and is told what to use by environment variables:
+money. Configure it with environment variables:
     TPUCTL_LIVE_PROJECT   the project's id; billing must be enabled
     TPUCTL_LIVE_TYPE      the TPU type; without it the cheapest, {type}
     TPUCTL_LIVE_ZONES     its zones, in order; without it the cheapest, {zones}
@@ -51,7 +51,7 @@ class InvalidSettings(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. Every name that it makes begins with `stack`, which nobody else has."""
+    """One run. All its resource names begin with `stack`, which is unique."""
 
     cloud: str  # google or local
     project: str
@@ -188,7 +188,7 @@ class Settings:
         lines += [f"  {line}" for line in str(cost).splitlines()]
         hour = cost.per_hour
         if hour is None:
-            lines.append("What it costs nobody knows: no price is published.")
+            lines.append("The cost is unknown: no price is published.")
         else:
             shortest = min(EXPECTED_MINUTES, self.minutes)
             lines.append(

@@ -28,7 +28,7 @@ VERSION = 1  # of the extraction rules; part of the fingerprint
 SHARD = re.compile(r"text-\d{5}\.txt")
 MAX_PAGE_BYTES = 64 << 20  # of XML; anything longer is not a page
 
-# told(bytes of all sources read so far, documents so far)
+# on_progress(bytes of all sources read so far, documents so far)
 OnProgress = Callable[[int, int], None]
 
 

@@ -124,7 +124,7 @@ def vocabulary(tokenizer: Tokenizer) -> list[str]:
 
 
 def vocabulary_hash(tokenizer: Tokenizer) -> str:
-    """Return a hash that tells one vocabulary from another."""
+    """Return a hash that identifies a vocabulary."""
     return hashlib.sha256("\n".join(vocabulary(tokenizer)).encode("utf-8")).hexdigest()
 
 
