@@ -18,7 +18,7 @@ TPUCTL = [sys.executable, "-m", "tpuctl"]
 
 @dataclass(frozen=True)
 class Desk:
-    """Where somebody types commands, as the local cloud's owner."""
+    """A terminal session of the local cloud's owner."""
 
     folder: Path
 

@@ -184,7 +184,7 @@ class Workflow:
         return done
 
     def _permissions(self, job: Mapping[str, Any]) -> Mapping[str, str]:
-        """What the job's token may; nobody gives a pull request of a fork any."""
+        """The permissions of the job's token; none for pull requests from forks."""
         permissions = job.get("permissions", self.document["permissions"])
         return {} if self.github["event_name"] == "pull_request" else permissions
 

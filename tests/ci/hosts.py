@@ -80,7 +80,7 @@ class Host:
         path.chmod(0o755)
 
     def new_machine(self) -> dict[str, str]:
-        """The environment of another computer: its own SSH key, and nobody signed in."""
+        """The environment of another computer: a separate SSH key, and no credentials."""
         machine = self.folder / f"machine-{next(_numbers)}"
         machine.mkdir()
         inherited = ("TPUCTL_LOCAL_HOME", "TPUCTL_LOCAL_TRANSCRIPT", "PYTHONPATH", "HOME", "LANG")

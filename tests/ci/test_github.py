@@ -80,7 +80,7 @@ def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None
     page = pipeline.actions.artifacts / "tpu-report" / "report.html"
     assert str(train.outputs["job"]) in page.read_text("utf-8")
     assert "::notice title=TPU job" in down.output
-    assert len(pipeline.callers.members) == 3  # train twice, down once: each job signs in anew
+    assert len(pipeline.callers.members) == 3  # train twice, down once: each job signs in
     # Each job installed this version, and with hashes what it needs.
     installed = pipeline.host.installed.read_text("utf-8").splitlines()
     assert sum(package.startswith("tpuctl==") for package in installed) == 3

@@ -264,7 +264,7 @@ def test_unknown_values_are_placeholders(repository: Any) -> None:
     "wrong",
     [
         PipelineOptions(run_arguments=("train.py", "--", "two\nlines")),
-        PipelineOptions(account="somebody"),
+        PipelineOptions(account="invalid"),
         PipelineOptions(provider="projects/x/pools/y"),
         PipelineOptions(schedule="every monday"),
         PipelineOptions(hours=1000),

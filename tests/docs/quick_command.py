@@ -90,7 +90,7 @@ def _answer(connection: socket.socket, main: object) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):  # made anew, as at a start
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):  # recreated, as at startup
         mode = "w" if number else "r"
         stream = open(number, mode, 1, encoding="utf-8", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)

@@ -61,7 +61,7 @@ class Session:
         self._shell.communicate()
 
     def type(self, command: str, *, in_terminal: bool = False, seconds: float = 1200.0) -> Answer:
-        """Run a command to its end. Nobody answers what it asks."""
+        """Run a command to its end, without answers to prompts."""
         self._count += 1
         typed, out, err, code = (
             self._files / f"{self._count}.{name}" for name in ("typed", "out", "told", "code")

@@ -14,7 +14,7 @@ import pytest
 from tests.docs.page_blocks import ROOT
 from tests.support.commands import succeed
 
-# What a browser fetches by itself, unlike a link that somebody clicks.
+# What a browser fetches without a click.
 FETCHED = {
     ("script", "src"),
     ("img", "src"),

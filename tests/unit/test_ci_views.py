@@ -1,4 +1,4 @@
-"""What pipelines are told: summaries, annotations, code quality; and what their steps rely on."""
+"""Views for CI: summaries, annotations and code quality, and errors that their steps rely on."""
 
 from __future__ import annotations
 

@@ -196,9 +196,9 @@ def test_init_prints_folder_instead_of_every_file(capsys: pytest.CaptureFixture[
 def test_template_list_has_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = dict(line.strip().split(maxsplit=1) for line in lines[: lines.index("")])
-    assert set(told) == {"bert-pretraining", "empty", "keras", "slice", "tpu-node"}
-    assert all(text.endswith(".") and len(text) <= 62 for text in told.values())
+    templates = dict(line.strip().split(maxsplit=1) for line in lines[: lines.index("")])
+    assert set(templates) == {"bert-pretraining", "empty", "keras", "slice", "tpu-node"}
+    assert all(text.endswith(".") and len(text) <= 62 for text in templates.values())
     assert run(["init", "kears", "--project", "my-project"]) == 2
     assert "Did you mean keras?" in capsys.readouterr().err
 
@@ -213,7 +213,7 @@ def test_suggested_script_exists(tmp_path: Path) -> None:
     (tmp_path / "train.py").unlink()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "pretrain.py").write_text("", "utf-8")
-    assert guess_script(stack_file) == "SCRIPT"  # which of the two, nobody knows
+    assert guess_script(stack_file) == "SCRIPT"  # ambiguous
 
 
 def test_init_in_other_folder_suggests_commands_for_current_folder(
@@ -372,7 +372,7 @@ def test_exit_does_not_tear_down_running_threads() -> None:
 @pytest.mark.parametrize(
     ("ending", "code"),
     [
-        (">&-", 0),  # closed: there was nobody to tell
+        (">&-", 0),  # closed
         ("2>&-", 0),
         (">/dev/full", 1),
         ("--json >/dev/full", 1),

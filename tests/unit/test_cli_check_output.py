@@ -66,7 +66,7 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return answer
 
 
-# How it is told -----------------------------------------------------------------------------
+# Output -----------------------------------------------------------------------------------
 
 
 def test_in_an_envelope(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +227,7 @@ def test_run_rejects_script_with_errors(here: Path, capsys: pytest.CaptureFixtur
     assert run(["run", "train.py"]) == 65
     err = capsys.readouterr().err
     assert "train.py:6:" in err
-    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in err, "all are told at once"
+    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in err, "all are reported at once"
     assert "--no-check" in err
     assert "# tpuctl: ignore[TPU001]" in err
 

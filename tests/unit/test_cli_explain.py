@@ -1,4 +1,4 @@
-"""`tpuctl explain` of a text that somebody pasted: no cloud is asked."""
+"""`tpuctl explain` of a pasted error message: no cloud is queried."""
 
 from __future__ import annotations
 

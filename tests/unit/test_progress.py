@@ -1,4 +1,4 @@
-"""How far a job is, taken from the end of its log; and how that is told."""
+"""A job's progress, from the end of its log, and its text."""
 
 from __future__ import annotations
 

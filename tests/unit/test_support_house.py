@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-# Programs that are judged, which nobody imports.
+# Programs under test, never imported.
 DATA = [TESTS / "corpus" / name for name in ("labeled", "programs", "scripts")]
 EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = | \+?= )")
 # Files that may edit sys.path, and how often: other Pythons and isolated ones have no other way.

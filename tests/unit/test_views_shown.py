@@ -12,7 +12,7 @@ import pytest
 from tests.support.screen import Screen
 from tests.support.terminal import Terminal
 
-# A stack of 64 nodes and an upload, told to the view that fits.
+# A stack of 64 nodes and an upload, shown by the default view.
 STORY = """
 import sys, time
 from tpuctl.errors import Diagnostic

@@ -34,7 +34,7 @@ def draw(
         if value is None:
             continue
         level = round((high - value) / (high - low) * (rows - 1)) if high > low else rows // 2
-        # What lies between two neighbors is filled, so that a steep fall is seen as one line.
+        # Fill between neighbors, so that steep changes are a connected line.
         start = level if before is None else before
         for row in range(min(level, start), max(level, start) + 1):
             bit = DOTS[place % 2][row % 4] if not plain else 1
@@ -58,7 +58,7 @@ def _cell(bits: int, plain: bool) -> str:
 
 
 def _means(points: Sequence[Point], count: int) -> list[float | None]:
-    """The mean in each of so many columns, between two of them on the straight line."""
+    """The mean in each of `count` columns, with gaps interpolated linearly."""
     first, last = points[0][0], points[-1][0]
     sums, numbers = [0.0] * count, [0] * count
     for x, y in points:
@@ -78,7 +78,7 @@ def _means(points: Sequence[Point], count: int) -> list[float | None]:
 
 
 def number(value: float) -> str:
-    """As short as it can be read: 2.31, 45,210, 1e-05."""
+    """A short form: 2.31, 45,210, 1e-05."""
     if value and (abs(value) < 1e-3 or abs(value) >= 1e9):
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

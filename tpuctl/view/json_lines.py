@@ -1,4 +1,4 @@
-"""For programs: one JSON envelope at the end, and events as JSON lines where asked for."""
+"""The view for programs: a JSON envelope at the end, and events as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]
 ENVELOPE_VERSION = 1
 OutputEvent = LogChunk | CommandOutput
 MAX_UTF8_BYTES = 4  # bytes of a character in UTF-8
-# What some readers take for the end of a line, and JSON leaves as it is.
+# Line separators for some readers that json.dumps does not escape.
 LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 
 
 def envelope(
     command: str, exit_code: int, data: Any, diagnostics: Sequence[Diagnostic]
 ) -> dict[str, Any]:
-    """The one shape of every answer, failures included."""
+    """The envelope of every result, including failures."""
     return {
         "version": ENVELOPE_VERSION,
         "command": command,
@@ -37,9 +37,9 @@ def envelope(
 
 
 class JsonLines:
-    """Silent but for the envelope; with `events` each event is a JSON line on stdout.
+    """Prints only the envelope; with `events`, each event is a JSON line on stdout.
 
-    Without, what jobs and commands write goes to stderr, so that stdout stays JSON.
+    Without `events`, output of jobs and commands goes to stderr, so that stdout stays JSON.
     """
 
     def __init__(self, *, events: bool = False) -> None:
@@ -72,7 +72,7 @@ class JsonLines:
         self._incomplete.clear()
 
     def _emit_bytes(self, event: OutputEvent) -> None:
-        """As text where it is text: half a character at the end waits for its other half."""
+        """Emit bytes as text if possible; an incomplete character at the end waits for the rest."""
         key = event.worker, isinstance(event, CommandOutput) and event.is_error
         half = self._incomplete.pop(key, None)
         if half is not None and _continues(half, event):
@@ -87,7 +87,7 @@ class JsonLines:
 
 
 def _part(event: OutputEvent, data: bytes, moved: int) -> OutputEvent:
-    """The same, of bytes that begin so much later."""
+    """The same event for bytes that start `moved` later."""
     if isinstance(event, LogChunk):
         return dataclasses.replace(event, data=data, offset=event.offset + moved)
     return dataclasses.replace(event, data=data)
@@ -101,7 +101,7 @@ def _continues(half: OutputEvent, event: OutputEvent) -> bool:
 
 
 def _incomplete_length(data: bytes) -> int:
-    """How many bytes at the end may be the beginning of a character."""
+    """The number of bytes at the end that may start an incomplete character."""
     for count in range(1, min(MAX_UTF8_BYTES, len(data) + 1)):
         first = data[-count]
         if first < 0x80:

@@ -1,4 +1,4 @@
-"""Lines of a terminal that are drawn anew in their place, below everything that stays."""
+"""Lines at the bottom of a terminal that are redrawn in place, below permanent output."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich.text import Text
 
 __all__ = ["LiveRegion"]
 
-REFRESH_SECONDS = 0.125  # seconds between two pictures
+REFRESH_SECONDS = 0.125  # seconds between frames
 Draw = Callable[[int, int], Sequence[Text]]  # for so many columns and rows
 
 
 class LiveRegion:
-    """The last lines of the terminal, drawn several times a second until it is stopped.
+    """The last lines of the terminal, redrawn several times a second until stopped.
 
-    The cursor is never hidden and no mode is changed: whatever ends the program, the terminal is
-    as it was. A picture is written at once, line over line, and so does not flicker. When the
-    terminal became narrower its own line breaks are counted, so that nothing old stays.
+    The cursor is never hidden and no mode is changed: however the program ends, the terminal stays
+    usable. Each frame is one write, line over line, so it does not flicker. After the terminal was
+    narrowed, wrapped lines are counted, so that no old text stays.
     """
 
     def __init__(self, console: Console, draw: Draw, *, pause: float = REFRESH_SECONDS) -> None:
@@ -28,26 +28,26 @@ class LiveRegion:
         self._draw = draw
         self._pause = pause
         self.lock = threading.RLock()
-        self._drawn: list[int] = []  # the columns of each line that stands there
+        self._drawn: list[int] = []  # the width of each drawn line
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def print_above(self, write: Callable[[], None]) -> None:
-        """Write something that stays, above the region."""
+        """Print permanent output above the region."""
         with self.lock:
             self._erase()
             write()
             self._paint()
 
     def draw_now(self) -> None:
-        """Draw it without waiting for its next turn."""
+        """Draw a frame immediately."""
         with self.lock:
             if not self._stopping.is_set():
                 self._paint()
 
     def stop(self) -> None:
-        """Take the region away."""
+        """Erase the region."""
         self._stopping.set()
         with self.lock:
             self._erase()
@@ -66,7 +66,7 @@ class LiveRegion:
         lines = self._draw(width, height)
         if lines:
             text = "\x1b[K\n".join(self._rendered(line) for line in lines)
-            # What is typed meanwhile, as ^C, is shown at the cursor: there it breaks no line.
+            # The terminal echoes typed keys such as ^C at the cursor, where they break no line.
             self._write(f"{self._to_top(width)}{text}\x1b[K\x1b[J\r")
         else:
             self._erase()
@@ -78,7 +78,7 @@ class LiveRegion:
         self._drawn = []
 
     def _to_top(self, width: int) -> str:
-        """What moves the cursor from the begin of the last line to that of the first."""
+        """The escape codes that move the cursor from the last line to the start of the first."""
         if not self._drawn:
             return ""
         rows = sum(max(1, -(-columns // max(1, width))) for columns in self._drawn[:-1])
@@ -93,5 +93,5 @@ class LiveRegion:
         try:
             self._console.file.write(text)
             self._console.file.flush()
-        except (OSError, ValueError):  # the terminal went away: who prints next will tell
+        except (OSError, ValueError):  # the terminal is gone; the next print reports it
             self._stopping.set()

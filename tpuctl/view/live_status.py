@@ -1,4 +1,4 @@
-"""A stack watched: a table that stays in its place on a terminal, else a line each time."""
+"""The view of `status --watch`: a table refreshed in place, or a line per refresh."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ HEADER_LINES = 2  # lines of a table's head
 
 
 class LiveStatus:
-    """Shows one moment after the other on stdout; a context, which leaves the last one there.
+    """A context manager that shows snapshots on stdout and leaves the last one there.
 
-    On a terminal it stays in its place and never needs more than its rows; what does not fit is
-    counted until the end, when all of it is left as lines.
+    On a terminal, the table is refreshed in place and never exceeds the height; lines that do not
+    fit are counted. At the end, all lines are printed.
     """
 
     def __init__(self, seconds: float, commands: Mapping[str, str], *, is_free: bool) -> None:
@@ -97,7 +97,7 @@ class LiveStatus:
         return [*parts, *self._rendered(Text(when, style="dim"), width)]
 
     def _rendered(self, renderable: RenderableType, width: int) -> list[Text]:
-        """As lines of that width."""
+        """Rendered as lines of this width."""
         options = self._console.options.update(width=max(1, width - 1), height=None)
         lines = self._console.render_lines(renderable, options, pad=False)
         return [
@@ -107,10 +107,9 @@ class LiveStatus:
 
 
 def fit_lines(facts: list[Text], table: list[Text], advice: list[Text], most: int) -> list[Text]:
-    """Facts, a table with a head of two lines and its sum at the end, and advice, in so many lines.
+    """Facts, a table with two header lines and a total, and advice, in at most `most` lines.
 
-    What costs money goes last: first the advice is left out, then rows of the table are counted,
-    then facts.
+    To fit, first the advice is dropped, then table rows are counted, then facts.
     """
     between = [Text()] if table else []
     everything = [*facts, *between, *table, *advice]
@@ -132,7 +131,7 @@ def _counted(lines: list[Text], most: int) -> list[Text]:
 
 
 def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
-    """Everything in one line, for logs and pipes."""
+    """The whole status in one line, for logs and pipes."""
     status = moment.status
     if moment.problem is not None:
         return f"{_time(moment.at)} {moment.problem.summary}: {moment.problem.detail}"

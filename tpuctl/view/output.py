@@ -1,4 +1,4 @@
-"""What jobs and commands on workers write, as bytes: untouched, or with the workers' names."""
+"""The output of jobs and commands on workers: raw bytes, or lines prefixed with the worker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Output"]
 
 
 class Output:
-    """Writes to stdout, or stderr where the command did. A reader that left raises, as it should.
+    """Writes to stdout, or to stderr what the command wrote there. A closed pipe raises.
 
-    Once `name_workers` was called, line by line with the worker's name before each.
+    After `name_workers`, writes line by line, prefixed with the worker's name.
     """
 
     def __init__(self, *, all_to_stderr: bool = False) -> None:
@@ -38,7 +38,7 @@ class Output:
         self._put(names.feed(event.worker, event.data) if names else event.data, is_error)
 
     def finish(self) -> None:
-        """Write what was kept back until its line would end."""
+        """Write incomplete lines."""
         for is_error, names in self._names.items():
             for worker in self._workers:
                 self._put(names.finish(worker), is_error)

@@ -1,4 +1,4 @@
-"""What is being done, as rows: planned, under way, ended. Listens to events, shows nothing."""
+"""Progress as rows (planned, running, ended), built from events."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tpuctl.view.rate import Rate
 
 __all__ = ["UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
 
-UNCHANGED_ACTIONS = ("nothing", "leave")  # actions of things that are left as they are
-# What steps are about that make no resource, by the beginning of their address.
+UNCHANGED_ACTIONS = ("nothing", "leave")  # actions that change nothing
+# The group of steps without a resource, by address prefix.
 STEP_GROUPS = {"cloud": "TPU", "image": "TPU", "gs:": "bucket", "ssh": "machines", "job": "run"}
 GROUP_ORDER = (*GROUPS, "machines", "run")
 
 
 class RowState(Enum):
-    """Where a row stands."""
+    """The state of a row."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -41,18 +41,18 @@ class RowState(Enum):
 
 @dataclass
 class Row:
-    """One thing that is worked on."""
+    """One resource or step."""
 
     address: str
     action: str = ""
     state: RowState = RowState.PLANNED
     depends_on: tuple[str, ...] = ()
-    text: str = ""  # what it waits for, or how it ended
+    text: str = ""  # its progress, or how it ended
     fraction: float | None = None
-    transferred: tuple[int, int] | None = None  # bytes done, and in all
+    transferred: tuple[int, int] | None = None  # bytes done, and total
     rate: Rate = field(default_factory=Rate)
     started: float = 0.0
-    seconds: float = 0.0  # that it took, once it has ended
+    seconds: float = 0.0  # duration, once it has ended
 
     @property
     def group(self) -> str:
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As it is shown in its group: phases of a run by their own name."""
+        """The displayed name: phases of a run without their prefix."""
         return self.address.removeprefix("job/")
 
     @property
@@ -69,7 +69,7 @@ class Row:
 
 
 def group_of(address: str) -> str:
-    """What the thing is about: kinds that belong to no group are one of their own."""
+    """The group of an address; kinds without a group form their own."""
     from tpuctl.resources.composition import BY_NAME
 
     kind = address.partition("/")[0]
@@ -77,7 +77,7 @@ def group_of(address: str) -> str:
 
 
 class ProgressState:
-    """The rows of what is being done now, in the order of their groups."""
+    """The current rows, ordered by group."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
@@ -113,7 +113,7 @@ class ProgressState:
                     row.transferred = event.done, event.total
                     row.rate.feed(self.now(), event.done)
             case StepFinished(address, Outcome.UNCHANGED, _, _) if address not in self._rows:
-                pass  # it stood there from the beginning
+                pass  # unplanned and unchanged: not shown
             case StepFinished(address, outcome, seconds, because):
                 row = self._rows.setdefault(address, Row(address))
                 row.state, row.seconds = RowState(outcome.value), seconds
@@ -138,17 +138,17 @@ class ProgressState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way or to come."""
+        """Whether no row is running or planned."""
         return all(row.has_ended for row in self._rows.values())
 
     @property
     def has_failed(self) -> bool:
-        """Whether something failed and nothing else is under way."""
+        """Whether a row failed and none is running."""
         failed = any(row.state is RowState.FAILED for row in self._rows.values())
         return failed and not self.is_under_way
 
     def starts_over(self, event: Planned) -> bool:
-        """Whether a plan is about things that have ended in this story: it is another one."""
+        """Whether a plan contains rows that have ended: a new operation starts."""
         return any(
             (row := self._rows.get(step.address)) is not None
             and row.has_ended
@@ -157,28 +157,28 @@ class ProgressState:
         )
 
     def remove_ended(self) -> list[Row]:
-        """The rows that have ended, which are taken out: what is to come stays."""
+        """Remove and return the rows that have ended."""
         rows = [row for row in self.rows if row.has_ended]
         for row in rows:
             del self._rows[row.address]
         return rows
 
     def drop(self, address: str) -> None:
-        """Without a row, whether it has ended or not."""
+        """Remove a row."""
         self._rows.pop(address, None)
 
     def clear(self) -> None:
-        """Nothing is being done any more."""
+        """Remove all rows."""
         self._rows.clear()
 
     def seconds(self, row: Row) -> float | None:
-        """How long it has taken; None for what has not begun or took no time."""
+        """Its duration; None before it started, or if it did nothing."""
         if row.state is RowState.RUNNING:
             return self.now() - row.started
         return row.seconds if row.state in (RowState.DONE, RowState.FAILED) else None
 
     def description(self, row: Row) -> str:
-        """What is said of a row, without its bytes."""
+        """The description of a row, without transferred bytes."""
         match row.state:
             case RowState.PLANNED:
                 return self._waiting_text(row)

@@ -1,4 +1,4 @@
-"""Rows of a story as the lines of a tree, within the width and height of a terminal."""
+"""Render progress rows as a tree that fits the terminal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tpuctl.view.text_wrapping import columns, cut, plain
 
 __all__ = ["ProgressTree", "Terminal"]
 
-MIN_GROUP_WIDTH = 60  # columns, below which the groups' names are left out
-MAX_WIDTH = 110  # no line needs more, and far ends are hard to follow
+MIN_GROUP_WIDTH = 60  # columns below which group names are omitted
+MAX_WIDTH = 110  # wider lines are hard to read
 BAR = 12
 TIME = 8  # columns of the time at the end
-MAX_ROWS = 40  # rows that stay on the screen one by one
-MIN_SUMMARY_ROWS = 6  # that need no summary
-MIN_FOLDED = 3  # rows that are not worth a count
+MAX_ROWS = 40  # ended rows that are printed individually
+MIN_SUMMARY_ROWS = 6  # without a summary
+MIN_FOLDED = 3  # rows that are not folded
 ENDED = (RowState.DONE, RowState.UNCHANGED, RowState.SKIPPED)
 FRAMES, PLAIN_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
-# Green, red and magenta can be read on dark and on light; the marks say the same without them.
+# Readable on dark and light backgrounds; the marks carry the same meaning.
 STYLES = {
     RowState.PLANNED: "dim",
     RowState.RUNNING: "bold",
@@ -46,7 +46,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Terminal:
-    """What a terminal can show."""
+    """The size and capabilities of a terminal."""
 
     width: int
     height: int
@@ -55,7 +55,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of the tree, in its group: a row, or several that are only counted."""
+    """One line of the tree: a row, or a count of folded rows."""
 
     group: str
     state: RowState
@@ -64,13 +64,13 @@ class _Line:
 
 
 class ProgressTree:
-    """Draws a story."""
+    """Renders progress."""
 
     def __init__(self, story: ProgressState) -> None:
         self._state = story
 
     def live(self, look: Terminal) -> list[Text]:
-        """As it stands, in no more lines than fit, with a summary below."""
+        """The current state in the lines that fit, with a summary."""
         rows = self._state.rows
         room = max(1, look.height - 1)
         has_summary = len(rows) > MIN_SUMMARY_ROWS and room > MIN_FOLDED
@@ -78,7 +78,7 @@ class ProgressTree:
         return [*drawn, self._summary(rows, look)] if has_summary else drawn
 
     def ended_lines(self, rows: Sequence[Row], look: Terminal) -> list[Text]:
-        """Rows that have ended, as they stay on the screen."""
+        """Ended rows, for permanent output."""
         fold = {RowState.UNCHANGED, RowState.SKIPPED}
         if len(rows) > MAX_ROWS:
             fold.add(RowState.DONE)
@@ -112,7 +112,7 @@ class ProgressTree:
         return (PLAIN_MARKS if look.plain else MARKS)[standing]
 
     def _body(self, text: Text, line: _Line, name_width: int, width: int, look: Terminal) -> None:
-        """The name, what is said of it and the time."""
+        """Append name, description and time."""
         style = STYLES[line.state]
         row = line.row
         if row is None:
@@ -151,7 +151,7 @@ class ProgressTree:
 
 
 def _text_style(style: str) -> str:
-    """Words are colored where something is wrong: green is hard to read on white."""
+    """Only text of problems is colored: green is hard to read on white."""
     return "" if style in ("bold", "green") else style
 
 
@@ -164,7 +164,7 @@ def _branch(is_first: bool, is_last: bool, is_plain: bool) -> str:
 
 
 def _transfer(row: Row, room: int, look: Terminal) -> Text:
-    """Bytes as a bar and in words, as many of them as there is room for."""
+    """A transfer as a bar and in words, as far as there is room."""
     done, total = row.transferred or (0, 0)
     words = transfer_words(done, total, row.rate.per_second)
     while len(words) > 1 and len(", ".join(words)) > room:
@@ -183,7 +183,7 @@ def _transfer(row: Row, room: int, look: Terminal) -> Text:
 
 
 def _fit(story: ProgressState, rows: Sequence[Row], most: int) -> list[_Line]:
-    """The lines with the least folded away that are no more than `most`."""
+    """At most `most` lines, with as little folded as possible."""
     folds: list[set[RowState]] = [
         {RowState.UNCHANGED},
         {RowState.UNCHANGED, RowState.SKIPPED, RowState.DONE},
@@ -208,8 +208,8 @@ def _fit(story: ProgressState, rows: Sequence[Row], most: int) -> list[_Line]:
 
 
 def _fold(rows: Sequence[Row], fold: set[RowState]) -> list[_Line]:
-    """Each row in a line, those of some standings counted: of all groups what is unchanged, and
-    in each group the others."""
+    """One line per row; rows in the states of `fold` are counted: unchanged ones over all groups,
+    others per group."""
     lines: list[_Line] = []
     whole_counts = [row for row in rows if row.state is RowState.UNCHANGED]
     few = len(whole_counts) <= MIN_FOLDED
@@ -238,7 +238,7 @@ def _fold(rows: Sequence[Row], fold: set[RowState]) -> list[_Line]:
 
 
 def _counts(rows: Sequence[Row], fold: set[RowState]) -> list[_Line]:
-    """One line for each standing that is folded, of all groups together."""
+    """One line for each folded state, over all groups."""
     lines = []
     for standing in (RowState.DONE, RowState.UNCHANGED, RowState.SKIPPED, RowState.PLANNED):
         some = [row for row in rows if row.state is standing]
@@ -252,7 +252,7 @@ def _count(rows: Sequence[Row], standing: RowState) -> str:
 
 
 def _shorten_name(name: str, room: int, look: Terminal) -> str:
-    """Cut where it tells least: its kind and its end are what differs."""
+    """Shorten in the middle: the kind and the end distinguish names."""
     kind, slash, rest = plain(name).partition("/")
     if columns(name) > room > columns(kind) + 8:
         while columns(f"{kind}/…{rest}") > room:
@@ -262,7 +262,7 @@ def _shorten_name(name: str, room: int, look: Terminal) -> str:
 
 
 def _shorten(text: str, room: int, look: Terminal) -> str:
-    """On one line, cut to so many columns."""
+    """A single line of at most `room` columns."""
     flat = plain(" ".join(text.split()))
     if look.plain:
         flat = flat.encode("ascii", "replace").decode()

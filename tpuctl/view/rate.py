@@ -1,4 +1,4 @@
-"""How fast bytes move and how long the rest takes, in words and as a bar."""
+"""Transfer rate and remaining time, in words and as a bar."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections import deque
 
 __all__ = ["Rate", "bar", "clock_time", "size", "transfer_words"]
 
-WINDOW = 10.0  # seconds: what was before says little about what comes
-MIN_SECONDS = 0.5  # seconds of watching before a rate says anything
+WINDOW = 10.0  # seconds that the rate covers
+MIN_SECONDS = 0.5  # of samples before there is a rate
 FULL, EMPTY = "━", "─"
 PLAIN_FULL, PLAIN_EMPTY = "#", "-"
 
 
 class Rate:
-    """Bytes a second, of the last seconds."""
+    """Bytes per second over the last seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def feed(self, now: float, done: int) -> None:
-        if self._samples and done < self._samples[-1][1]:  # it was begun again
+        if self._samples and done < self._samples[-1][1]:  # the transfer restarted
             self._samples.clear()
         self._samples.append((now, done))
         while len(self._samples) > 2 and now - self._samples[1][0] > WINDOW:
@@ -27,7 +27,7 @@ class Rate:
 
     @property
     def per_second(self) -> float | None:
-        """None where it is too early to say."""
+        """None if there are too few samples."""
         if not self._samples:
             return None
         (began, first), (now, last) = self._samples[0], self._samples[-1]
@@ -35,7 +35,7 @@ class Rate:
 
 
 def transfer_words(done: int, total: int, rate: float | None) -> list[str]:
-    """`12.3 of 27.1 MB`, `3.4 MB/s`, `4 s left`: what is known of them, the first always."""
+    """`12.3 of 27.1 MB`, `3.4 MB/s`, `4 s left`: the first always, the others if known."""
     words = [f"{size(done, like=total).split()[0]} of {size(total)}"]
     if rate is not None:
         words.append(f"{size(rate)}/s")
@@ -52,7 +52,7 @@ def bar(fraction: float, width: int, *, plain: bool = False) -> tuple[str, str]:
 
 
 def clock_time(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3:05`, `1:02:03`: short, and of the same width for a while."""
+    """`0.4 s`, `12 s`, `3:05`, `1:02:03`: short, with a stable width."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -27,7 +27,7 @@ WIDTH = 100  # of the rules' pages as plain text
 
 
 def sarif(report: Report, base: Path) -> dict[str, Any]:
-    """One run, with all rules; files below `base` are told relative to it."""
+    """One run, with all rules; files below `base` are relative to it."""
     codes = list(RULES)
     sources = Sources()
     seen: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Results on stdout: tables that read well in 80 columns, with or without color."""
+"""Tables on stdout that fit 80 columns, with or without color."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tpuctl.catalog import dollars
 
 __all__ = ["console", "facts_table", "money", "print_facts", "print_rows", "print_table", "table"]
 
-WHOLE_DOLLARS_FROM = 10_000  # dollars from which a column has no room for cents
+WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
 
 def console() -> Console:
-    """Stdout: as wide as the terminal, or wide enough for whoever reads lines."""
+    """Stdout, as wide as the terminal, or 200 columns otherwise."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=200, no_color=True)
@@ -28,12 +28,12 @@ def console() -> Console:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
 ) -> Table:
-    """A table; the columns in `numbers` are set to the right."""
+    """A table; the columns in `numbers` are right-aligned."""
     made = Table(box=box.SIMPLE, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*map(Text, row))  # brackets are no markup
+        made.add_row(*map(Text, row))  # no markup in brackets
     return made
 
 
@@ -60,10 +60,10 @@ def print_rows(
     counted: Sequence[str] = (),
     numbers: Sequence[str] = (),
 ) -> None:
-    """Rows by the names of their fields; `columns` has the headings. Nothing is a dash.
+    """Print rows of mappings; `columns` maps fields to headings. Missing values are dashes.
 
-    Numbers with fractions are shown as money; of the lists in `counted` their length. Columns of
-    numbers are set to the right, and so are those in `numbers`, which are text.
+    Floats are printed as dollars, lists in `counted` as their length. Columns of numbers are
+    right-aligned, and so are the text columns in `numbers`.
     """
 
     def value(row: Mapping[str, Any], name: str) -> Any:

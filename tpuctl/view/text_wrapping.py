@@ -1,4 +1,4 @@
-"""Text in the columns of a terminal, where some letters take two and some none."""
+"""Text width in terminal columns: characters take zero, one or two."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TAB = "    "
 
 
 def columns(text: str) -> int:
-    """How many columns a text takes."""
+    """The width of a text in columns."""
     return cell_len(text)
 
 
 def plain(text: str) -> str:
-    """Without what would move the cursor or change colors; tabs become spaces."""
+    """The text without control characters; tabs become spaces."""
     return "".join(
         TAB if letter == "\t" else letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for letter in text
@@ -23,7 +23,7 @@ def plain(text: str) -> str:
 
 
 def wrap(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
-    """With line breaks between words, so that no line is wider; a longer word stays whole.
+    """Wrap between words; a word longer than the width stays whole.
 
     The first line begins after `used` columns; the others begin with `indent`.
     """
@@ -40,9 +40,9 @@ def wrap(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
 
 
 def cut(text: str, begin: int, width: int) -> tuple[str, int]:
-    """A line and the column where its character number `begin` stands, cut to so many columns.
+    """Cut a line to `width` columns; returns it and the column of its character number `begin`.
 
-    What is left out is marked with an ellipsis; the character is always in what is left.
+    Cut ends are marked with an ellipsis; that character is always kept.
     """
     before = columns(text[:begin])
     if columns(text) <= width:

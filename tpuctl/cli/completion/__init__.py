@@ -1,3 +1,3 @@
-"""Completion: what a shell is told at a Tab, from this machine alone."""
+"""Tab completion for shells, from local data only."""
 
 __all__: list[str] = []
