@@ -263,7 +263,7 @@ LEFT_OUT = [
     ("A rule of the check", 0, "test_cases_are_of_rules", "files of no rule: ['tpu901_cubed']"),
     ("A rule of the check", 1, "test_it_has_cases", "write tests/cases/check/tpu901_cubed.toml"),
     ("A rule of the check", None, "test_all_is_said_of_it", "lacks TPU901: make docs"),
-    ("A known error", 0, "test_a_text_is_known_as_it_was_seen", "'toy-balloon'"),
+    ("A known error", 0, "test_seen_text_is_recognized", "'toy-balloon'"),
     ("A known error", 1, "test_every_known_error_has_a_seen_text", "tests/unit/seen_texts.toml"),
     ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),
     ("A fault of the local cloud", 1, "test_fault_kinds", "strikes nowhere"),

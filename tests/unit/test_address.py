@@ -15,7 +15,7 @@ from tpuctl.errors import Unreachable
 
 
 @contextmanager
-def told(*answers: str) -> Iterator[tuple[str, ...]]:
+def serving(*answers: str) -> Iterator[tuple[str, ...]]:
     """A service for each of the answers; one that is empty fails."""
     servers = []
     for answer in answers:
@@ -36,11 +36,11 @@ def told(*answers: str) -> Iterator[tuple[str, ...]]:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         servers.append(server)
     try:
-        yield tuple(f"http://127.0.0.1:{one.server_port}" for one in servers)
+        yield tuple(f"http://127.0.0.1:{server.server_port}" for server in servers)
     finally:
-        for one in servers:
-            one.shutdown()
-            one.server_close()
+        for http_server in servers:
+            http_server.shutdown()
+            http_server.server_close()
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def told(*answers: str) -> Iterator[tuple[str, ...]]:
         (("0.0.0.0", "8.8.4.4"), "8.8.4.4/32"),
     ],
 )
-async def test_one_address_of_ipv4_is_let_in_and_no_other(
+async def test_first_public_ipv4_address_is_used(
     answers: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(address, "TIMEOUT_SECONDS", 60)
-    with told(*answers) as services:
+    with serving(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
         assert await address.caller_address_range(GOOGLE) == expected
 
@@ -72,12 +72,12 @@ async def test_one_address_of_ipv4_is_let_in_and_no_other(
         (("", ""), "no public service reported"),
     ],
 )
-async def test_where_there_is_none_nothing_is_opened(
+async def test_no_public_address_raises(
     answers: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(address, "TIMEOUT_SECONDS", 60)
-    with told(*answers) as services:
+    with serving(*answers) as services:
         monkeypatch.setattr(address, "SERVICES", services)
         with pytest.raises(Unreachable) as caught:
             await address.caller_address_range(GOOGLE)
@@ -86,17 +86,17 @@ async def test_where_there_is_none_nothing_is_opened(
     assert "allow_from" in caught.value.diagnostics[0].hint
 
 
-async def test_on_the_local_cloud_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_local_cloud_uses_loopback_without_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address, "SERVICES", ())
     local = Endpoint("local", "http://127.0.0.1:9", "token")
     assert await address.caller_address_range(local) == "127.0.0.0/8"
 
 
-def test_the_services_are_asked_over_tls() -> None:
-    assert all(one.startswith("https://") for one in address.SERVICES)
+def test_services_use_tls() -> None:
+    assert all(service.startswith("https://") for service in address.SERVICES)
 
 
-def test_tunnels_begin_at_google_or_at_the_local_cloud() -> None:
+def test_relay_url_by_endpoint() -> None:
     assert GOOGLE.relay == "wss://tunnel.cloudproxy.app/v4"
     local = Endpoint("local", "http://127.0.0.1:8001", "token")
     assert local.relay == "ws://127.0.0.1:8001/v4"

@@ -20,7 +20,9 @@ from tpuctl.resources.boot_image import DEFAULT_NODE_IMAGE, image_candidates
         ("1.15.5", "tf-1-15-5", "tf-1-15-cpu"),
     ],
 )
-def test_auto_has_the_nodes_tensorflow(tensorflow: str, family: str, deep_learning: str) -> None:
+def test_auto_image_matches_node_tensorflow(
+    tensorflow: str, family: str, deep_learning: str
+) -> None:
     assert image_candidates("auto", tensorflow, "mine") == (
         ("ml-images", family, True),
         ("deeplearning-platform-release", deep_learning, True),
@@ -48,10 +50,10 @@ def test_auto_has_the_nodes_tensorflow(tensorflow: str, family: str, deep_learni
         ),
     ],
 )
-def test_ways_to_name_an_image(wanted: str, project: str, name: str, is_family: bool) -> None:
-    assert image_candidates(wanted, None, "mine") == ((project, name, is_family),)
+def test_image_name_formats(image: str, project: str, name: str, is_family: bool) -> None:
+    assert image_candidates(image, None, "mine") == ((project, name, is_family),)
 
 
-def test_a_controller_that_runs_the_jobs_has_the_python_of_their_time() -> None:
-    found = image_candidates("auto", None, "mine", DEFAULT_NODE_IMAGE)
-    assert found == (("ubuntu-os-cloud", "ubuntu-2204-lts", True),)
+def test_node_controller_uses_older_image() -> None:
+    candidates = image_candidates("auto", None, "mine", DEFAULT_NODE_IMAGE)
+    assert candidates == (("ubuntu-os-cloud", "ubuntu-2204-lts", True),)

@@ -22,12 +22,12 @@ from tpuctl.model.budget import parse_budget
         ("50", 50, None, "$50.00"),
     ],
 )
-def test_budgets(text: str, amount: float, hours: float | None, told: str) -> None:
-    found = parse_budget(text)
-    assert found is not None
-    assert (found.sum, found.hours) == (amount, hours)
-    assert str(found) == told.replace("a hour", "an hour")
-    again = parse_budget(found.expression)
+def test_parse_budget(text: str, amount: float, hours: float | None, formatted: str) -> None:
+    budget = parse_budget(text)
+    assert budget is not None
+    assert (budget.sum, budget.hours) == (amount, hours)
+    assert str(budget) == formatted.replace("a hour", "an hour")
+    again = parse_budget(budget.expression)
     assert again is not None
     assert (again.sum, again.hours) == (amount, hours), "what is told can be typed"
 
@@ -36,11 +36,11 @@ def test_budgets(text: str, amount: float, hours: float | None, told: str) -> No
     "text",
     ["", "0", "0/day", "-5", "20€", "20/", "20/fortnight", "20/0h", "/day", "1e9", "20/8", "20/m"],
 )
-def test_what_is_no_budget(text: str) -> None:
+def test_invalid_budget(text: str) -> None:
     assert parse_budget(text) is None
 
 
-def test_what_a_budget_pays_for() -> None:
+def test_budget_allows_price() -> None:
     day = parse_budget("24/day")
     assert day is not None
     assert day.allows(1.0), "to the cent"

@@ -215,10 +215,12 @@ SEEN = [
 @pytest.mark.parametrize(
     ("status", "text", "error", "scope"), [row[1:] for row in SEEN], ids=[row[0] for row in SEEN]
 )
-def test_seen_in_public(status: str, text: str, error: type[TpuctlError], scope: Scope) -> None:
+def test_publicly_seen_texts_are_classified(
+    status: str, text: str, error: type[TpuctlError], scope: Scope
+) -> None:
     for has_ended in (False, True):  # as an answer, and as an operation's end
-        found = classify(status, text, subject="node/bert-tpu", has_ended=has_ended)
-        assert (type(found), found.scope) == (error, scope)
+        converted = classify(status, text, subject="node/bert-tpu", has_ended=has_ended)
+        assert (type(converted), converted.scope) == (error, scope)
 
 
 @pytest.mark.parametrize(
@@ -233,30 +235,30 @@ def test_seen_in_public(status: str, text: str, error: type[TpuctlError], scope:
         ("QUOTA_EXCEEDED", QuotaExceeded, Scope.PROJECT),  # of which place, nobody says
     ],
 )
-def test_codes_of_details(reason: str, error: type[TpuctlError], scope: Scope) -> None:
-    found = classify("UNKNOWN", "words never seen", subject="x", reasons=[reason])
-    assert (type(found), found.scope) == (error, scope)
+def test_reasons_are_classified(reason: str, error: type[TpuctlError], scope: Scope) -> None:
+    converted = classify("UNKNOWN", "words never seen", subject="x", reasons=[reason])
+    assert (type(converted), converted.scope) == (error, scope)
 
 
 @pytest.mark.parametrize(
     "status",
     ["INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "INTERNAL", "UNAVAILABLE", "ODD"],
 )
-def test_words_never_seen_end_the_search(status: str) -> None:
+def test_unknown_text_is_fatal(status: str) -> None:
     """No other zone is tried for what nobody understands: it would hide the reason."""
-    found = classify(status, "Frobnication declined.", subject="x", has_ended=True)
-    assert found.scope is Scope.FATAL
-    assert not isinstance(found, Transient)  # the operation is over: repeating it cannot help
+    error = classify(status, "Frobnication declined.", subject="x", has_ended=True)
+    assert error.scope is Scope.FATAL
+    assert not isinstance(error, Transient)  # the operation is over: repeating it cannot help
 
 
-def test_exhaustion_in_words_never_seen_is_capacity_once_it_was_accepted() -> None:
+def test_unknown_exhaustion_of_operation_is_no_capacity() -> None:
     ended = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", subject="x", has_ended=True)
     assert (type(ended), ended.scope) == (NoCapacity, Scope.ZONE)
     answered = classify("RESOURCE_EXHAUSTED", "Frobnication declined.", subject="x")
     assert isinstance(answered, Transient)
 
 
-def test_a_rate_limit_is_no_quota() -> None:
+def test_rate_limit_is_not_quota() -> None:
     text = (
         "Quota exceeded for quota metric 'Default requests' and limit 'Default requests per "
         "minute' of service 'tpu.googleapis.com' for consumer 'project_number:1'."
@@ -264,19 +266,19 @@ def test_a_rate_limit_is_no_quota() -> None:
     assert isinstance(classify("RESOURCE_EXHAUSTED", text, subject="x"), Transient)
 
 
-def test_details_of_an_ended_operation_are_read() -> None:
+def test_details_of_operation_are_read() -> None:
     violation = error_details_pb2.QuotaFailure.Violation(
         subject="project:1", description="Quota 'X' exhausted. Limit 4 in zone us-east5-a"
     )
     packed = any_pb2.Any()
     packed.Pack(error_details_pb2.QuotaFailure(violations=[violation]))
-    found = from_status(status_pb2.Status(code=8, message="No.", details=[packed]), "node/x")
-    assert (type(found), found.scope) == (QuotaExceeded, Scope.ZONE)
+    error = from_status(status_pb2.Status(code=8, message="No.", details=[packed]), "node/x")
+    assert (type(error), error.scope) == (QuotaExceeded, Scope.ZONE)
     odd = from_status(status_pb2.Status(code=2, message="No."), "node/x")
     assert type(odd) is OperationFailed
 
 
-def test_details_of_an_answer_are_read_in_json_and_in_grpc() -> None:
+def test_details_of_response_are_read_from_json_and_grpc() -> None:
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "LOCATION_POLICY_VIOLATED",

@@ -39,7 +39,7 @@ class Hasty:
     CALLS,
     ids=[f"{case[0]}-{case[1]}" for case in CALLS],
 )
-async def test_no_client_leaves_the_endpoint(
+async def test_all_clients_use_endpoint(
     monkeypatch: pytest.MonkeyPatch,
     client: str,
     method: str,

@@ -73,14 +73,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("status", "text", "expected"), CASES)
-def test_texts_seen_in_public(status: str, text: str, expected: type[TpuctlError]) -> None:
+def test_publicly_seen_texts_are_converted(
+    status: str, text: str, expected: type[TpuctlError]
+) -> None:
     error = classify(status, text, subject="node/bert-tpu")
     assert type(error) is expected
     assert "node/bert-tpu" in str(error)
     assert "EID" not in str(error)
 
 
-def test_exit_codes_are_the_documented_ones() -> None:
+def test_exit_codes_match_documentation() -> None:
     assert (NoCapacity.exit_code, QuotaExceeded.exit_code, Denied.exit_code) == (75, 76, 77)
     assert (Transient.exit_code, Usage.exit_code) == (69, 2)
 
@@ -97,7 +99,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
         (api.Unauthorized("who"), Denied),
     ],
 )
-def test_http_answers(foreign: Exception, expected: type[TpuctlError]) -> None:
+def test_http_statuses(foreign: Exception, expected: type[TpuctlError]) -> None:
     assert isinstance(convert(foreign, "bucket/b"), expected)
 
 
@@ -110,7 +112,7 @@ def test_http_answers(foreign: Exception, expected: type[TpuctlError]) -> None:
         ("PERMISSION_DENIED", "SERVICE_DISABLED", ApiDisabled),
     ],
 )
-def test_reasons_say_more_than_the_status(
+def test_reasons_take_precedence_over_status(
     status: str, reason: str, expected: type[TpuctlError]
 ) -> None:
     assert type(classify(status, "the text", subject="x", reasons=[reason])) is expected
@@ -128,21 +130,17 @@ def test_reasons_say_more_than_the_status(
         (grpc.RpcError("bare"), TpuctlError),
     ],
 )
-def test_what_libraries_raise_is_never_a_bug_of_ours(
-    foreign: Exception, expected: type[TpuctlError]
-) -> None:
+def test_library_exceptions_are_converted(foreign: Exception, expected: type[TpuctlError]) -> None:
     assert is_foreign(foreign)
     assert isinstance(convert(foreign, "bucket/b"), expected)
 
 
-def test_our_own_mistakes_stay_bugs() -> None:
+def test_own_exceptions_are_not_converted() -> None:
     assert not is_foreign(KeyError("mistake"))
     assert not is_foreign(KeyboardInterrupt())
 
 
-def test_no_credentials_is_told_with_how_to_get_some(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_credentials_have_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
@@ -152,7 +150,7 @@ def test_no_credentials_is_told_with_how_to_get_some(
     assert "gcloud auth application-default login" in caught.value.diagnostics[0].hint
 
 
-async def test_a_refusing_port_ends_after_our_own_tries_alone() -> None:
+async def test_refused_connection_is_retried_only_by_us() -> None:
     """The clients' own retries would go on for two to ten minutes in each of ours."""
     clock = FakeClock()
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
@@ -163,7 +161,7 @@ async def test_a_refusing_port_ends_after_our_own_tries_alone() -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete", "patch"])
-async def test_what_somebody_else_deleted_meanwhile_is_deleted(verb: str) -> None:
+async def test_concurrent_deletion_counts_as_deleted(verb: str) -> None:
     types = compute_types()
     problem = {"code": "RESOURCE_NOT_FOUND", "message": "The resource was not found"}
     ended = types.Operation(
@@ -177,7 +175,7 @@ async def test_what_somebody_else_deleted_meanwhile_is_deleted(verb: str) -> Non
             await compute_operation(cloud, ended, subject="firewall/x", seconds=1)
 
 
-def test_a_page_of_googles_front_end_is_told_by_its_title() -> None:
+def test_html_error_page_is_reduced_to_title() -> None:
     """As in world-federation-of-advertisers/cross-media-measurement#1644."""
     page = (
         "<!DOCTYPE html>\n<html lang=en>\n  <meta charset=utf-8>\n"
@@ -210,18 +208,21 @@ COMPUTE = "https://compute.googleapis.com/compute/v1/projects/my-project/zones/u
         ("Quota exceeded: see https://x.example/a?b=c", None),
     ],
 )
-def test_the_address_of_a_call_is_not_repeated(message: str, told: str | None) -> None:
+def test_request_url_is_removed_from_message(message: str, expected: str | None) -> None:
     """As google.api_core puts it before what Google says."""
-    (found,) = convert(api.BadRequest(message), "controller/bert").diagnostics
-    assert found.detail.splitlines()[0] == f"controller/bert: {message if told is None else told}"
+    (diagnostic,) = convert(api.BadRequest(message), "controller/bert").diagnostics
+    assert (
+        diagnostic.detail.splitlines()[0]
+        == f"controller/bert: {message if expected is None else expected}"
+    )
 
 
-def test_what_an_address_names_is_still_known_to_hints() -> None:
+def test_hint_uses_names_from_request_url() -> None:
     refused = api.Forbidden(f"POST {COMPUTE}/instances?requestId=1: Permission denied")
     assert "my-project" in convert(refused, "controller/bert").diagnostics[0].hint
 
 
-def test_a_request_that_reached_nobody_tells_no_number() -> None:
+def test_request_id_is_removed_from_connection_error() -> None:
     lost = requests.ConnectionError(
         "HTTPSConnectionPool(host='compute.googleapis.com', port=443): Max retries exceeded with "
         "url: /compute/v1/projects/my-project/zones/z/instances?requestId=1b2c (Caused by x)"
@@ -230,7 +231,7 @@ def test_a_request_that_reached_nobody_tells_no_number() -> None:
     assert "zones/z/instances (Caused by x)" in detail
 
 
-def test_a_call_that_the_server_gave_up_may_be_tried_again() -> None:
+def test_cancelled_by_server_is_transient() -> None:
     error = api.Cancelled("CANCELLED", errors=(), details=(), response=None)
     error.grpc_status_code = grpc.StatusCode.CANCELLED
     assert isinstance(convert(error, "the list of every tpu"), Transient)

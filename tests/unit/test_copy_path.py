@@ -27,11 +27,11 @@ from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
         ("-1:x", CopyPath("-1:x")),
     ],
 )
-def test_what_is_here_and_what_is_there(text: str, found: CopyPath) -> None:
-    assert parse_path(text) == found
+def test_parse_path(text: str, expected: CopyPath) -> None:
+    assert parse_path(text) == expected
 
 
-def test_both_ways() -> None:
+def test_upload_and_download() -> None:
     assert parse_copy(["a", "b", "1:c"], all_workers=False) == CopyRequest(("a", "b"), "c", True, 1)
     assert parse_copy(["1:a", "1:b", "c"], all_workers=False) == CopyRequest(
         ("a", "b"), "c", False, 1
@@ -54,7 +54,7 @@ def test_both_ways() -> None:
         (["", "0:b"], False, "is empty"),
     ],
 )
-def test_what_is_not_clear_is_refused(paths: list[str], all_workers: bool, says: str) -> None:
+def test_ambiguous_arguments_are_rejected(paths: list[str], all_workers: bool, says: str) -> None:
     with pytest.raises(Usage) as refused:
         parse_copy(paths, all_workers=all_workers)
     assert says in refused.value.diagnostics[0].detail
@@ -64,5 +64,5 @@ def test_what_is_not_clear_is_refused(paths: list[str], all_workers: bool, says:
     ("text", "number"),
     [("0", 0), ("17", 17), ("worker-2", 2), ("worker2", 2), ("x", None), ("-1", None), ("", None)],
 )
-def test_names_of_workers(text: str, number: int | None) -> None:
+def test_parse_worker(text: str, number: int | None) -> None:
     assert parse_worker(text) == number

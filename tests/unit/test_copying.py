@@ -52,18 +52,18 @@ class Bench:
         return self.server.home
 
     async def copy(self, *paths: str, recursive: bool = False) -> list[CopyResult]:
-        everywhere = any(one.startswith(":") for one in paths)
-        wanted = parse_copy(paths, all_workers=everywhere)
+        everywhere = any(path.startswith(":") for path in paths)
+        request = parse_copy(paths, all_workers=everywhere)
         return await copy(
-            wanted,
+            request,
             self.transports if everywhere else {0: self.transports[0]},
             self.events.append,
             recursive=recursive,
             clock=self.clock,
         )
 
-    def told(self, kind: type) -> list[Event]:
-        return [one for one in self.events if isinstance(one, kind)]
+    def of_kind(self, kind: type) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def picture(folder: Path) -> dict[bytes, tuple[object, ...]]:
     return found
 
 
-async def test_a_tree_goes_there_and_back_as_it_is(bench: Bench) -> None:
+async def test_tree_round_trip(bench: Bench) -> None:
     tree = grow(bench.here / "tree")
-    files = sum(one[0] == "file" for one in picture(tree).values())
+    files = sum(entry[0] == "file" for entry in picture(tree).values())
     (done,) = await bench.copy("tree", "0:", recursive=True)
     assert (done.worker, done.files) == (0, files)
     assert picture(bench.home / "tree") == picture(tree)
@@ -126,11 +126,11 @@ async def test_a_tree_goes_there_and_back_as_it_is(bench: Bench) -> None:
     (bench.home / "tree" / "closed").chmod(0o755)  # a file is written anew in it
     await bench.copy("tree", "0:", recursive=True)  # over what is there, links too
     assert picture(bench.home / "tree") == picture(tree)
-    finished = bench.told(StepFinished)
-    assert [getattr(one, "address", "") for one in finished] == ["copy/worker-0"] * 3
-    progress = bench.told(StepProgress)
+    finished = bench.of_kind(StepFinished)
+    assert [getattr(event, "address", "") for event in finished] == ["copy/worker-0"] * 3
+    progress = bench.of_kind(StepProgress)
     assert progress
-    assert all(0 <= getattr(one, "fraction", -1) <= 1 for one in progress)
+    assert all(0 <= getattr(event, "fraction", -1) <= 1 for event in progress)
     assert "/s" in getattr(progress[-1], "text", "")
 
 
@@ -146,39 +146,43 @@ async def test_a_tree_goes_there_and_back_as_it_is(bench: Bench) -> None:
         ("worker-0:~/b.txt", "b.txt"),
     ],
 )
-async def test_where_a_file_lands(bench: Bench, target: str, lands: str) -> None:
+async def test_target_path_of_file(bench: Bench, target: str, lands: str) -> None:
     (bench.here / "a.txt").write_text("a")
     (bench.home / "there").mkdir()
     await bench.copy("a.txt", target)
     assert (bench.home / lands).read_text() == "a"
 
 
-async def test_an_empty_file(bench: Bench) -> None:
+async def test_empty_file(bench: Bench) -> None:
     (bench.here / "nothing").touch()
     (done,) = await bench.copy("nothing", "0:")
     assert (done.files, done.bytes) == (1, 0)
     assert (bench.home / "nothing").read_bytes() == b""
 
 
-async def test_what_is_in_a_folder_lands_in_the_target(bench: Bench) -> None:
+async def test_folder_contents_land_in_target(bench: Bench) -> None:
     (bench.here / "a.txt").write_text("a")
     (bench.home / "there").mkdir(mode=0o700)
     await bench.copy(".", "0:there", recursive=True)
-    assert [one.name for one in (bench.home / "there").iterdir()] == ["a.txt"]
+    assert [path.name for path in (bench.home / "there").iterdir()] == ["a.txt"]
     assert (bench.home / "there").stat().st_mode & 0o777 == 0o700
 
 
-async def test_patterns_are_the_workers(bench: Bench) -> None:
+async def test_patterns_are_expanded_on_worker(bench: Bench) -> None:
     for name in ("1.log", "2.log", "3.txt"):
         (bench.home / name).write_text(name)
     await bench.copy("0:*.log", ".")
-    assert sorted(one.name for one in bench.here.iterdir()) == ["1.log", "2.log"]
+    assert sorted(path.name for path in bench.here.iterdir()) == ["1.log", "2.log"]
 
 
-async def test_all_workers_at_once_and_back(bench: Bench) -> None:
+async def test_copy_to_all_workers_and_back(bench: Bench) -> None:
     (bench.here / "a.txt").write_text("a")
     done = await bench.copy("a.txt", ":b.txt")
-    assert [(one.worker, one.files, one.bytes) for one in done] == [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    assert [(copy.worker, copy.files, copy.bytes) for copy in done] == [
+        (0, 1, 1),
+        (1, 1, 1),
+        (2, 1, 1),
+    ]
     for number, server in bench.servers.items():
         (server.home / "b.txt").write_text(f"of {number}")
     await bench.copy(":b.txt", "got")
@@ -186,7 +190,7 @@ async def test_all_workers_at_once_and_back(bench: Bench) -> None:
     assert texts == ["of 0", "of 1", "of 2"]
 
 
-async def test_one_worker_that_refuses_keeps_no_other_from_it(bench: Bench) -> None:
+async def test_failure_on_one_worker_does_not_stop_others(bench: Bench) -> None:
     (bench.here / "a.txt").write_text("a")
     (bench.servers[1].home / "b").write_text("a file")
     with pytest.raises(RemoteFailed, match="1:b"):
@@ -194,7 +198,7 @@ async def test_one_worker_that_refuses_keeps_no_other_from_it(bench: Bench) -> N
     assert [(bench.servers[n].home / "b" / "a.txt").exists() for n in (0, 2)] == [True, True]
 
 
-async def test_a_drop_in_the_middle_is_mended(bench: Bench) -> None:
+async def test_copy_resumes_after_dropped_connection(bench: Bench) -> None:
     (bench.here / "big").write_bytes(data := os.urandom(4_000_000))
     drops = [2_000_000, 3_000_000]
 
@@ -222,10 +226,10 @@ async def test_a_drop_in_the_middle_is_mended(bench: Bench) -> None:
     await bench.copy("0:big", "back")
     assert (bench.here / "back").read_bytes() == data
     for folder in (bench.here, bench.home):
-        assert not [one.name for one in folder.iterdir() if "tpuctl" in one.name]
+        assert not [path.name for path in folder.iterdir() if "tpuctl" in path.name]
 
 
-async def test_a_connection_that_never_holds_is_given_up(bench: Bench) -> None:
+async def test_copy_fails_when_every_connection_drops(bench: Bench) -> None:
     (bench.here / "a").write_text("new")
     (bench.home / "a").write_text("old")
 
@@ -240,17 +244,17 @@ async def test_a_connection_that_never_holds_is_given_up(bench: Bench) -> None:
     assert bench.clock.slept > 1
 
 
-async def test_what_does_not_arrive_whole_does_not_take_the_place(bench: Bench) -> None:
+async def test_incomplete_file_does_not_replace_target(bench: Bench) -> None:
     (bench.here / "a").write_bytes(b"x" * 100_000)
     (bench.home / "a").write_text("old")
     bench.server.on_write = lambda offset, piece: piece[: len(piece) - 1]
     with pytest.raises(RemoteFailed, match="of 100000 bytes arrived"):
         await bench.copy("a", "0:")
-    assert [one.name for one in bench.home.iterdir()] == ["a"]
+    assert [path.name for path in bench.home.iterdir()] == ["a"]
     assert (bench.home / "a").read_text() == "old"
 
 
-async def test_a_full_disk_there_leaves_nothing_behind(bench: Bench) -> None:
+async def test_full_disk_leaves_no_partial_file(bench: Bench) -> None:
     (bench.here / "a").write_bytes(b"x" * 100_000)
 
     def full(offset: int, piece: bytes) -> bytes:
@@ -263,12 +267,12 @@ async def test_a_full_disk_there_leaves_nothing_behind(bench: Bench) -> None:
     assert list(bench.home.iterdir()) == []
 
 
-async def test_special_files_are_told_and_left(bench: Bench) -> None:
+async def test_special_files_are_skipped_with_warning(bench: Bench) -> None:
     (bench.here / "tree").mkdir()
     os.mkfifo(bench.here / "tree" / "pipe")
     (done,) = await bench.copy("tree", "0:", recursive=True)
     assert done.files == 0
-    (warned,) = bench.told(WarningIssued)
+    (warned,) = bench.of_kind(WarningIssued)
     assert "tree/pipe" in str(warned)
 
 
@@ -285,7 +289,7 @@ async def test_special_files_are_told_and_left(bench: Bench) -> None:
         (("0:a", "nowhere/"), None, ""),
     ],
 )
-async def test_what_cannot_be_copied_is_named(
+async def test_error_names_path(
     bench: Bench, paths: tuple[str, ...], error: type[TpuctlError] | None, says: str
 ) -> None:
     for folder in (bench.here, bench.home):
@@ -300,7 +304,7 @@ async def test_what_cannot_be_copied_is_named(
     assert says in refused.value.diagnostics[0].detail
 
 
-async def test_a_folder_does_not_replace_a_file(bench: Bench) -> None:
+async def test_folder_does_not_replace_file(bench: Bench) -> None:
     (bench.here / "tree").mkdir()
     (bench.home / "tree").write_text("a file")
     with pytest.raises(Usage, match="0:tree"):

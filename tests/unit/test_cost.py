@@ -25,7 +25,7 @@ CONTROLLER, BOOT_DISK = controller_cost("n1-standard-1", "europe-west4-a", disk_
 NOBODY_KNOWS = CostLine("moon", None, "no price is published", "")
 
 
-def test_a_node() -> None:
+def test_node_cost() -> None:
     assert NODE.item == "node v3-8 in europe-west4-a"
     assert NODE.per_hour == pytest.approx(8.8)
     assert (NODE.note, NODE.read, NODE.amount) == ("on demand", "mid-2026", "$8.80/h")
@@ -34,7 +34,7 @@ def test_a_node() -> None:
     assert node_cost(accelerator, "europe-west4-a") == NODE
 
 
-def test_several_nodes_that_may_be_taken_away() -> None:
+def test_spot_nodes_cost() -> None:
     line = node_cost("v3-8", "europe-west4-a", capacity="spot", nodes=3)
     assert line.item == "3 nodes v3-8 in europe-west4-a"
     assert line.per_hour == pytest.approx(3 * 2.244)
@@ -54,18 +54,18 @@ def test_several_nodes_that_may_be_taken_away() -> None:
         controller_cost("m1-ultramem-160", "us-central1-a", disk_gb=10)[0],
     ],
 )
-def test_a_price_nobody_published_is_unknown_never_nothing(line: CostLine) -> None:
+def test_unpublished_price_is_unknown_not_zero(line: CostLine) -> None:
     assert (line.per_hour, line.amount, line.read) == (None, "unknown", "")
     assert line.note == "no price is published"
 
 
-def test_a_machine_that_the_region_lacks_is_named_as_that() -> None:
+def test_machine_not_offered_in_region() -> None:
     machine, disk = controller_cost("n1-standard-1", "us-east5-a", disk_gb=50)
     assert (machine.per_hour, machine.note) == (None, "n1 is not offered in us-east5")
     assert disk.per_hour is not None
 
 
-def test_a_controller_and_its_disk() -> None:
+def test_controller_and_disk_cost() -> None:
     assert CONTROLLER.item == "controller n1-standard-1 in europe-west4-a"
     assert CONTROLLER.per_hour == pytest.approx(0.052292)
     assert CONTROLLER.amount == "$0.0523/h"
@@ -76,7 +76,7 @@ def test_a_controller_and_its_disk() -> None:
     assert spot.per_hour == pytest.approx(0.0303825)
 
 
-def test_data_disks() -> None:
+def test_data_disk_cost() -> None:
     line = disk_cost("pd-balanced", 1000, "europe-west4-a", count=2)
     assert line.item == "2 data disks, 1,000 GB pd-balanced each"
     assert line.per_hour == pytest.approx(2 * 1000 * 0.11 / 730)
@@ -93,23 +93,21 @@ def test_data_disks() -> None:
         (5000 * 2**30, "bucket in europe-west4, 5,000.0 GB", 5000),
     ],
 )
-def test_storage_is_charged_by_the_gb_and_month(
-    bytes_stored: int, what: str, gigabytes: float
-) -> None:
+def test_storage_cost_per_gb_and_month(bytes_stored: int, item: str, gigabytes: float) -> None:
     line = storage_cost("EUROPE-WEST4", bytes_stored)
-    assert line.item == what
+    assert line.item == item
     assert line.per_hour == pytest.approx(gigabytes * 0.02 / 730)
     assert line.note == "$0.02 per GB per month"
 
 
-def test_addresses() -> None:
+def test_address_cost() -> None:
     assert address_cost().item == "external address"
     assert address_cost(4).per_hour == pytest.approx(0.02)
     assert address_cost(4).note == "on demand, $0.005/h each"
     assert address_cost(4, spot=True).per_hour == pytest.approx(0.01)
 
 
-def test_traffic_out_of_a_region() -> None:
+def test_egress_price() -> None:
     rate = egress_price("us-central1", "europe-west4")
     assert str(rate) == "$0.05 per GB"
     assert rate is not None and rate.read == "mid-2026"
@@ -118,7 +116,7 @@ def test_traffic_out_of_a_region() -> None:
     assert egress_price("northamerica-south1", "europe-west4") is None
 
 
-def test_the_sum() -> None:
+def test_cost_sum() -> None:
     cost = Cost((NODE, CONTROLLER, BOOT_DISK, storage_cost("europe-west4"), address_cost()))
     hourly = 8.8 + 0.052292 + 50 * 0.044 / 730 + 0 + 0.005
     assert cost.per_hour == pytest.approx(hourly)
@@ -135,7 +133,7 @@ def test_the_sum() -> None:
     ]
 
 
-def test_a_sum_with_something_unknown_is_a_least() -> None:
+def test_sum_with_unknown_price_is_a_minimum() -> None:
     cost = Cost((NODE, NOBODY_KNOWS))
     assert cost.per_hour == pytest.approx(8.8)
     assert not cost.is_complete
@@ -143,23 +141,23 @@ def test_a_sum_with_something_unknown_is_a_least() -> None:
     assert cost.amount == "at least $8.80/h"
 
 
-def test_a_sum_of_unknowns_is_unknown() -> None:
+def test_sum_of_unknown_prices_is_unknown() -> None:
     cost = Cost((NOBODY_KNOWS,))
     assert (cost.per_hour, cost.per_month, cost.amount) == (None, None, "unknown")
     assert str(cost).splitlines()[-1] == "total: unknown"
 
 
-def test_nothing_costs_nothing() -> None:
+def test_empty_cost_is_zero() -> None:
     cost = Cost(())
     assert (cost.per_hour, cost.is_complete, cost.amount) == (0, True, "$0.00/h")
 
 
-def test_dates_of_all_prices_are_told() -> None:
+def test_dates_of_all_prices_are_reported() -> None:
     flex = node_cost("v6e-8", "europe-west4-a", capacity="flex-start")
     assert Cost((NODE, flex, CONTROLLER)).read == "mid-2026, 2026-08-11"
 
 
-def test_what_was_spent() -> None:
+def test_cost_over_time() -> None:
     assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
     assert spent([NODE, NOBODY_KNOWS], 2) == pytest.approx(17.6)
     assert spent([NOBODY_KNOWS], 2) is None
@@ -168,12 +166,12 @@ def test_what_was_spent() -> None:
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_cost(Cost((NODE, BOOT_DISK, NOBODY_KNOWS)))
-    shown = capsys.readouterr().out
-    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    output = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in output.splitlines()]
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
     assert "moon unknown no price is published" in rows
     assert rows[-1] == "total at least $8.80 prices of mid-2026"
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert max(len(line.rstrip()) for line in output.splitlines()) <= 80
 
 
 def test_the_table_where_the_cloud_is_free(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,26 +47,26 @@ class Rule(StackResource):
 TAKEN = AlreadyExists("Name is taken", "firewall/x-ssh")
 
 
-async def test_what_is_visible_later_is_adopted() -> None:
+async def test_resource_visible_later_is_adopted() -> None:
     rule = Rule(*[TAKEN] * 9, visible_after=3)
     assert await rule.result() == "another's"
     assert rule.reports == ["waiting for another program that is creating it"] * 3
 
 
-async def test_what_another_failed_to_create_is_created() -> None:
+async def test_resource_is_created_after_other_creation_failed() -> None:
     rule = Rule(TAKEN, TAKEN)
     assert await rule.result() is None
     assert rule.looks == 2
 
 
-async def test_a_name_that_stays_taken_by_nothing_visible_is_told_in_the_end() -> None:
+async def test_conflict_is_raised_at_deadline() -> None:
     rule = Rule(*[TAKEN] * 100)
     with pytest.raises(AlreadyExists, match="firewall/x-ssh"):
         await rule.result()
     assert rule.clock.time == pytest.approx(60.0)
 
 
-async def test_another_conflict_is_not_waited_for() -> None:
+async def test_other_conflict_is_raised_immediately() -> None:
     rule = Rule(Conflict("Conflict", "an organization policy forbids it"))
     with pytest.raises(Conflict, match="forbids"):
         await rule.result()

@@ -22,20 +22,20 @@ def line(**values: object) -> bytes:
     return json.dumps(values).encode() + b"\n"
 
 
-def test_numbers_over_steps_are_found_among_other_lines() -> None:
-    found = curves_of(
+def test_metrics_are_found_among_other_lines() -> None:
+    curves = curves_of(
         b"Epoch 1/3\n",
         line(step=1, loss=4.5, note="begin", flag=True, tokens_per_second=100),
         b"{not json}\n\xff\xfe\n[1, 2]\n",
         line(loss=9.0),  # at no step
         line(step=2, loss=4.25, tokens_per_second=110.5),
     ).nonempty()
-    assert [one.name for one in found] == ["loss", "tokens_per_second"]
-    assert found[0].all_points == [(1, 4.5), (2, 4.25)]
-    assert found[1].all_points == [(1, 100.0), (2, 110.5)]
+    assert [curve.name for curve in curves] == ["loss", "tokens_per_second"]
+    assert curves[0].all_points == [(1, 4.5), (2, 4.25)]
+    assert curves[1].all_points == [(1, 100.0), (2, 110.5)]
 
 
-def test_the_same_however_the_log_is_cut() -> None:
+def test_chunk_boundaries_do_not_matter() -> None:
     log = b"".join(line(step=number, loss=1 / number) for number in range(1, 200))
     whole = curves_of(log).of("loss")
     chance = random.Random(7)
@@ -45,48 +45,48 @@ def test_the_same_however_the_log_is_cut() -> None:
         cut.feed(log[:size])
         log = log[size:]
     cut.end()
-    found = cut.of("loss")
-    assert whole is not None and found is not None
-    assert found.all_points == whole.all_points
+    curve = cut.of("loss")
+    assert whole is not None and curve is not None
+    assert curve.all_points == whole.all_points
 
 
-def test_steps_done_again_after_a_preemption_count_once() -> None:
+def test_repeated_steps_count_once() -> None:
     first = [line(step=number, loss=10 - number) for number in range(1, 8)]
     again = [line(step=number, loss=20 - number) for number in range(5, 10)]
-    found = curves_of(*first, *again).of("loss")
-    assert found is not None
-    assert [step for step, _ in found.all_points] == list(range(1, 10))
-    assert dict(found.all_points)[4] == 6
-    assert dict(found.all_points)[5] == 15
+    curve = curves_of(*first, *again).of("loss")
+    assert curve is not None
+    assert [step for step, _ in curve.all_points] == list(range(1, 10))
+    assert dict(curve.all_points)[4] == 6
+    assert dict(curve.all_points)[5] == 15
 
 
-def test_what_is_no_number_is_counted_and_left_out() -> None:
-    found = curves_of(
+def test_non_finite_values_are_counted_and_dropped() -> None:
+    curves = curves_of(
         line(step=1, loss=3.0), b'{"step": 2, "loss": NaN}\n', b'{"step": 3, "loss": Infinity}\n'
     ).of("loss")
-    assert found is not None
-    assert (found.all_points, found.non_finite) == ([(1, 3.0)], 2)
+    assert curves is not None
+    assert (curves.all_points, curves.non_finite) == ([(1, 3.0)], 2)
 
 
-def test_a_long_run_is_kept_small_with_its_last_value() -> None:
-    found = curves_of(*(line(step=number, loss=number) for number in range(100_001))).of("loss")
-    assert found is not None
-    assert len(found.all_points) < 5_000
-    assert found.all_points[0] == (0, 0)
-    assert found.all_points[-1] == (100_000, 100_000)
-    steps = [step for step, _ in found.all_points]
+def test_long_run_is_downsampled_with_last_value() -> None:
+    curve = curves_of(*(line(step=number, loss=number) for number in range(100_001))).of("loss")
+    assert curve is not None
+    assert len(curve.all_points) < 5_000
+    assert curve.all_points[0] == (0, 0)
+    assert curve.all_points[-1] == (100_000, 100_000)
+    steps = [step for step, _ in curve.all_points]
     assert steps == sorted(set(steps))
 
 
-def test_endless_lines_take_no_memory() -> None:
+def test_long_lines_use_bounded_memory() -> None:
     curves = Curves()
     for _ in range(100):
         curves.feed(b"{" + b"x" * 100_000)
     assert len(curves._rest) < 300_000
     curves.feed(b"\n" + line(step=1, loss=2))
     curves.end()
-    found = curves.of("loss")
-    assert found is not None and found.all_points == [(1, 2)]
+    curve = curves.of("loss")
+    assert curve is not None and curve.all_points == [(1, 2)]
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])
@@ -109,5 +109,5 @@ def test_a_level_curve_is_in_the_middle(points: list[tuple[float, float]]) -> No
     assert "*" not in drawn[0] and "*" in drawn[1] and "*" not in drawn[2].partition("|")[2]
 
 
-def test_nothing_is_drawn_of_nothing() -> None:
+def test_empty_curve_is_not_drawn() -> None:
     assert draw([]) == []

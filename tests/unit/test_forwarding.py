@@ -29,11 +29,13 @@ class Bench:
 
     def port(self) -> int:
         """The local one of the only port forwarded."""
-        (one,) = (one for one in self.events if isinstance(one, PortForwarded))
-        return one.local_port
+        (event,) = (one for one in self.events if isinstance(one, PortForwarded))
+        return event.local_port
 
     def warnings(self) -> list[str]:
-        return [one.diagnostic.detail for one in self.events if isinstance(one, WarningIssued)]
+        return [
+            event.diagnostic.detail for event in self.events if isinstance(event, WarningIssued)
+        ]
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ async def shouting() -> AsyncIterator[int]:
         server.close()
 
 
-async def ask(port: int, text: bytes) -> bytes:
+async def exchange(port: int, text: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(text)
@@ -68,26 +70,26 @@ async def ask(port: int, text: bytes) -> bytes:
         writer.close()
 
 
-async def test_bytes_go_both_ways_and_so_do_their_ends(bench: Bench) -> None:
+async def test_data_and_eof_are_forwarded_both_ways(bench: Bench) -> None:
     async with (
         shouting() as port,
         forward_ports([PortMapping(port)], bench.transport, bench.events.append),
     ):
-        (told,) = bench.events
-        assert isinstance(told, PortForwarded)
-        assert (told.worker, told.port) == (3, port)
-        assert told.local_port != port, "that one is taken: the next free one is"
-        assert told.url == f"http://127.0.0.1:{told.local_port}"
-        assert await ask(told.local_port, b"hello") == b"HELLO"
+        (event,) = bench.events
+        assert isinstance(event, PortForwarded)
+        assert (event.worker, event.port) == (3, port)
+        assert event.local_port != port, "that one is taken: the next free one is"
+        assert event.url == f"http://127.0.0.1:{event.local_port}"
+        assert await exchange(event.local_port, b"hello") == b"HELLO"
         much = os.urandom(1_000_000).hex().encode()
-        answers = await asyncio.gather(*(ask(told.local_port, much) for _ in range(4)))
+        answers = await asyncio.gather(*(exchange(event.local_port, much) for _ in range(4)))
         assert set(answers) == {much.upper()}
         assert bench.server.logins == 1, "all over one connection"
     with pytest.raises(ConnectionRefusedError):
-        await ask(told.local_port, b"")
+        await exchange(event.local_port, b"")
 
 
-async def test_after_a_drop_the_next_connection_makes_a_new_one(bench: Bench) -> None:
+async def test_next_connection_reconnects_after_drop(bench: Bench) -> None:
     async with (
         shouting() as port,
         forward_ports([PortMapping(port)], bench.transport, bench.events.append),
@@ -98,54 +100,54 @@ async def test_after_a_drop_the_next_connection_makes_a_new_one(bench: Bench) ->
         bench.server.drop()
         assert await asyncio.wait_for(reader.read(), 60) == b"", "it ends, rather than to hang"
         writer.close()
-        assert await ask(bench.port(), b"again") == b"AGAIN"
+        assert await exchange(bench.port(), b"again") == b"AGAIN"
         assert bench.server.logins == 2
         assert bench.warnings() == []
 
 
-async def test_several_ports_at_once(bench: Bench) -> None:
+async def test_several_ports(bench: Bench) -> None:
     async with shouting() as first, shouting() as second:
-        wanted = [PortMapping(first), PortMapping(second)]
-        async with forward_ports(wanted, bench.transport, bench.events.append):
-            ports = [one.local_port for one in bench.events if isinstance(one, PortForwarded)]
-            assert [await ask(port, b"a") for port in ports] == [b"A", b"A"]
+        requested = [PortMapping(first), PortMapping(second)]
+        async with forward_ports(requested, bench.transport, bench.events.append):
+            ports = [event.local_port for event in bench.events if isinstance(event, PortForwarded)]
+            assert [await exchange(port, b"a") for port in ports] == [b"A", b"A"]
 
 
-async def test_a_port_that_was_asked_for_is_had_or_refused(bench: Bench) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        wanted = [PortMapping(6006), PortMapping(6006, port)]
+async def test_requested_local_port_is_used_or_rejected(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        requested = [PortMapping(6006), PortMapping(6006, port)]
         with pytest.raises(Usage) as refused:
-            async with forward_ports(wanted, bench.transport, bench.events.append):
+            async with forward_ports(requested, bench.transport, bench.events.append):
                 pass
     assert f"port {port} of this machine is in use" in refused.value.diagnostics[0].detail
     with pytest.raises(ConnectionRefusedError):  # nor does the one before it stay open
-        await ask(bench.port(), b"")
+        await exchange(bench.port(), b"")
     async with (
         shouting() as there,
         forward_ports([PortMapping(there, port)], bench.transport, bench.events.append),
     ):
-        assert await ask(port, b"mine") == b"MINE"
+        assert await exchange(port, b"mine") == b"MINE"
 
 
-async def test_a_port_that_needs_an_administrator_is_moved_up(bench: Bench) -> None:
+async def test_privileged_port_is_moved_up(bench: Bench) -> None:
     async with forward_ports([PortMapping(80)], bench.transport, bench.events.append):
         assert bench.port() >= 8080
 
 
-async def test_what_does_not_listen_is_told_once(bench: Bench) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
+async def test_closed_port_is_reported_once(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
     async with forward_ports(
         [PortMapping(port)], bench.transport, bench.events.append, shares_loopback=True
     ):
         assert bench.port() != port, "it would lead to itself"
-        assert [await ask(bench.port(), b"") for _ in range(3)] == [b""] * 3
-        (said,) = bench.warnings()
-        assert f"worker 3, port {port}" in said
+        assert [await exchange(bench.port(), b"") for _ in range(3)] == [b""] * 3
+        (warning,) = bench.warnings()
+        assert f"worker 3, port {port}" in warning
 
 
-async def test_a_worker_that_does_not_answer_is_an_error_at_once(bench: Bench) -> None:
+async def test_unreachable_worker_fails_immediately(bench: Bench) -> None:
     await bench.server.close()
     with pytest.raises(Unreachable):
         async with forward_ports([PortMapping(6006)], bench.transport, bench.events.append):

@@ -108,29 +108,29 @@ assert operations_v1.OperationsRestTransport and operations_v1.OperationsAsyncCl
 """
 
 
-def told(program: str) -> Any:
+def run_program(program: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, timeout=120, stdout=subprocess.PIPE
     )
     return json.loads(done.stdout or "null")
 
 
-def test_every_message_is_as_in_the_real_package() -> None:
-    ours = told(
+def test_messages_match_real_package() -> None:
+    lazy = run_program(
         f"from tpuctl.google_imports import compute_types\ncompute_types(){COPIED}{DESCRIBED}"
     )
-    theirs = told(COPIED + DESCRIBED)
-    assert len(theirs) > 2000
-    assert {name for name in theirs if ours[name] != theirs[name]} == set()
+    real = run_program(COPIED + DESCRIBED)
+    assert len(real) > 2000
+    assert {name for name in real if lazy[name] != real[name]} == set()
 
 
 @pytest.mark.parametrize(
     "program", [SINGLE, AT_ONCE, ASYNC_REST], ids=["single", "at_once", "rest"]
 )
-def test_messages_are_made_when_they_are_asked_for(program: str) -> None:
-    told(program)
+def test_messages_are_created_on_access(program: str) -> None:
+    run_program(program)
 
 
 @pytest.mark.soak
-def test_the_whole_package_is_there_once_it_is_asked_for() -> None:
+def test_whole_package_loads_on_access() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)

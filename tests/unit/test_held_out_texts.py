@@ -32,7 +32,7 @@ from tests.unit.test_seen_texts import cut, explained, texts
 HELD_OUT = texts("held_out_texts.toml")
 
 
-def test_none_of_them_is_explained_wrongly() -> None:
+def test_no_text_is_explained_wrongly() -> None:
     wrong = [
         (row["source"], name)
         for row in HELD_OUT
@@ -44,16 +44,16 @@ def test_none_of_them_is_explained_wrongly() -> None:
 @pytest.mark.parametrize(
     ("lot", "size", "in_the_table", "rightly"), [(6, 37, 30, 14), (8, 78, 54, 45)]
 )
-def test_as_many_of_an_untouched_lot_are_explained_as_were_at_first(
+def test_held_out_texts_are_explained_as_often_as_before(
     lot: int, size: int, in_the_table: int, rightly: int
 ) -> None:
     rows = [row for row in HELD_OUT if row["lot"] == lot]
-    known = [row for row in rows if row["means"]]
-    assert (len(rows), len(known)) == (size, in_the_table)
-    assert sum(explained(row["text"]) in row["means"] for row in known) >= rightly
+    expected = [row for row in rows if row["means"]]
+    assert (len(rows), len(expected)) == (size, in_the_table)
+    assert sum(explained(row["text"]) in row["means"] for row in expected) >= rightly
 
 
-def test_what_is_cut_off_them_is_not_explained_wrongly() -> None:
+def test_truncated_text_is_not_explained_wrongly() -> None:
     for row in HELD_OUT:
         for part in cut(row["text"]):
             assert explained(part) in (None, *row["means"], *row.get("cut", ())), part

@@ -40,30 +40,30 @@ KNOWN = [*table().errors, *table().statuses]
 
 
 @cache
-def told() -> tuple[tuple[str, str], ...]:
+def commands() -> tuple[tuple[str, str], ...]:
     """The commands in texts of the code and of the table of errors, and where they stand."""
     code = {(command, where) for where, command in commands_in_texts()}
     table_ = {
-        (command, f"{one.name or one.summary} of the table")
-        for one in KNOWN
-        for command in COMMAND.findall(one.hint({}))
+        (command, f"{error.name or error.summary} of the table")
+        for error in KNOWN
+        for command in COMMAND.findall(error.hint({}))
     }
     return tuple(sorted(code | table_))
 
 
-def test_every_diagnostic_has_a_hint_or_a_reason_for_none() -> None:
-    found = diagnostic_sites()
-    assert len(found) > 250, "they are not found any more"
-    without = [one for one in found if not one.has_hint]
-    listed = [one for one in without if (one.path, one.summary) in WITHOUT]
-    assert not [str(one) for one in without if one not in listed]
-    assert {(one.path, one.summary) for one in listed} == {*WITHOUT}, "a reason is left over"
+def test_every_diagnostic_has_hint_or_exemption() -> None:
+    all_sites = diagnostic_sites()
+    assert len(all_sites) > 250, "they are not found any more"
+    without = [site for site in all_sites if not site.has_hint]
+    listed = [site for site in without if (site.path, site.summary) in WITHOUT]
+    assert not [str(site) for site in without if site not in listed]
+    assert {(site.path, site.summary) for site in listed} == {*WITHOUT}, "a reason is left over"
 
 
-def test_a_command_in_a_hint_stands_on_a_line_of_its_own() -> None:
+def test_commands_in_hints_are_on_separate_lines() -> None:
     inline = re.compile(rf"\btpuctl ({'|'.join(COMMANDS)})\b(?! (?:again|itself))")
-    texts = [(str(one), one.hint) for one in diagnostic_sites()]
-    texts += [(one.summary, one.hint({})) for one in KNOWN]
+    texts = [(str(site), site.hint) for site in diagnostic_sites()]
+    texts += [(error.summary, error.hint({})) for error in KNOWN]
     lines = [(where, line) for where, text in texts for line in text.split("\n")]
     assert not [
         (where, line) for where, line in lines if inline.search(line) and line[:4] != "    "
@@ -84,9 +84,9 @@ def parse(arguments: list[str]) -> None:
         context = command.make_context(name, rest, parent=context)
 
 
-def test_each_command_of_ours_parses() -> None:
+def test_tpuctl_commands_in_texts_parse() -> None:
     wrong = []
-    for command, where in told():
+    for command, where in commands():
         if not command.startswith("tpuctl"):
             continue
         words = shlex.split(re.sub(r"\bN\b", "1", PUT_IN.get(command, command)))
@@ -96,7 +96,7 @@ def test_each_command_of_ours_parses() -> None:
         except typer.TyperException as error:
             wrong.append(f"{where}: {command}: {error.format_message()}")
     assert not wrong
-    assert {*PUT_IN} <= {command for command, _ in told()}, "one is not told any more"
+    assert {*PUT_IN} <= {command for command, _ in commands()}, "one is not told any more"
 
 
 @cache
@@ -106,8 +106,8 @@ def gclouds() -> Any:
     if program is None:
         pytest.skip("gcloud is not here")
     folders = [*Path(program).resolve().parents, Path("/usr/lib/google-cloud-sdk")]
-    files = [one / "data/cli/gcloud_completions.py" for one in folders]
-    file = next((one for one in files if one.exists()), None)
+    files = [folder / "data/cli/gcloud_completions.py" for folder in folders]
+    file = next((path for path in files if path.exists()), None)
     if file is None:
         pytest.skip("this gcloud has no list of its commands")
     spec = spec_from_file_location("gcloud_completions", file)
@@ -119,9 +119,9 @@ def gclouds() -> Any:
     return module.STATIC_COMPLETION_CLI_TREE
 
 
-def test_each_command_of_googles_exists() -> None:
+def test_gcloud_commands_in_texts_exist() -> None:
     wrong = []
-    for command, where in told():
+    for command, where in commands():
         if not command.startswith("gcloud ") or command.split()[1] == "names":  # a sentence
             continue
         node, words = gclouds(), shlex.split(PUT_IN.get(command, command))[1:]
@@ -135,28 +135,28 @@ def test_each_command_of_googles_exists() -> None:
     assert not wrong
 
 
-def test_the_table_is_whole() -> None:
-    names = [one.name for one in table().errors]
+def test_known_errors_are_complete() -> None:
+    names = [error.name for error in table().errors]
     assert len({*names}) == len(names)
-    for one in KNOWN:
-        assert_whole(one)
+    for known_error in KNOWN:
+        assert_whole(known_error)
 
 
-def assert_whole(one: KnownError) -> None:
-    what = one.name or one.summary
-    assert one.summary and one.summary[0].isupper() and one.summary[-1] != ".", what
-    assert one.cause.endswith("."), what
-    assert one.hint_template, what
-    assert COMMAND.search(one.hint({})) or "https://" in one.hint({}), what
-    assert not re.search(r"[{}]|\[\[|\]\]", re.sub(r"\{\w+: \w+\}", "", one.hint({}))), what
-    assert all(len(line) <= 80 for line in one.hint_template.split("\n") if line[:4] != "    "), (
-        what
+def assert_whole(error: KnownError) -> None:
+    name = error.name or error.summary
+    assert error.summary and error.summary[0].isupper() and error.summary[-1] != ".", name
+    assert error.cause.endswith("."), name
+    assert error.hint_template, name
+    assert COMMAND.search(error.hint({})) or "https://" in error.hint({}), name
+    assert not re.search(r"[{}]|\[\[|\]\]", re.sub(r"\{\w+: \w+\}", "", error.hint({}))), name
+    assert all(len(line) <= 80 for line in error.hint_template.split("\n") if line[:4] != "    "), (
+        name
     )
-    if one.name:
-        assert one.kind in table().kinds, what
-        assert one.match or one.lines, what
-        assert one.source, what
-        assert bool(one.scope) == bool(one.raised), what
-        assert not (one.answers or one.reasons) or one.raised, what
-        assert not one.answers or one.statuses, "generic words need a status beside them"
-        assert not one.weak or not one.fault, what
+    if error.name:
+        assert error.kind in table().kinds, name
+        assert error.match or error.lines, name
+        assert error.source, name
+        assert bool(error.scope) == bool(error.raised), name
+        assert not (error.answers or error.reasons) or error.raised, name
+        assert not error.answers or error.statuses, "generic words need a status beside them"
+        assert not error.weak or not error.fault, name

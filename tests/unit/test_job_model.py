@@ -52,19 +52,19 @@ def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord
     )
 
 
-def test_ids_sort_by_time_in_utc_and_end_in_a_word() -> None:
+def test_job_ids_sort_by_time_and_end_in_a_word() -> None:
     elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
     stamp, time, word = new_job_id(elsewhere, random.Random(1)).split("-")
     assert (stamp, time) == ("20260304", "120000")
     assert word.isalpha() and word.islower()
 
 
-def test_ids_of_one_second_differ() -> None:
+def test_job_ids_of_one_second_differ() -> None:
     choice = random.Random(1)
     assert len({new_job_id(NOON, choice) for _ in range(20)}) > 10
 
 
-def test_names_in_the_bucket_are_those_of_the_contract() -> None:
+def test_object_names() -> None:
     record = job(0, 2)
     assert record.object_name == "tpuctl/jobs/20260304-120000-acorn/job.json"
     prefix = "tpuctl/jobs/20260304-120000-acorn/attempts/1"
@@ -103,16 +103,16 @@ def test_names_in_the_bucket_are_those_of_the_contract() -> None:
         ([ended(0, "lost"), ended(1, "stopped", first_cause="worker")], "lost", 69, 0),
     ],
 )  # fmt: skip
-def test_workers_sum_up(
+def test_job_status_of_workers(
     workers: list[WorkerRecord], state: str, code: int | None, worker: int | None
 ) -> None:
-    found = job_status(job(0, 1), {record.worker: record for record in workers})
-    assert (found.state, found.exit_code, found.worker) == (state, code, worker)
+    status = job_status(job(0, 1), {record.worker: record for record in workers})
+    assert (status.state, status.exit_code, status.worker) == (state, code, worker)
 
 
-def test_workers_that_do_not_start_the_script_do_not_count() -> None:
-    found = job_status(job(0), {0: ended(0, "succeeded"), 1: ended(1, "failed", exit_code=1)})
-    assert found.state == "succeeded"
+def test_other_workers_do_not_count() -> None:
+    status = job_status(job(0), {0: ended(0, "succeeded"), 1: ended(1, "failed", exit_code=1)})
+    assert status.state == "succeeded"
 
 
 def test_records_of_a_newer_supervisor_are_read() -> None:
@@ -125,30 +125,30 @@ def test_a_secret_cannot_hide_in_a_record() -> None:
     assert '"env":["TOKEN"]' in text
 
 
-def test_all_who_write_and_read_records_agree_on_what_has_ended() -> None:
+def test_end_states_agree_in_all_programs() -> None:
     """The shipped files import nothing of ours, so they have a list of their own."""
     assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
 
 
-def test_every_state_is_told_in_words() -> None:
+def test_every_state_has_a_text() -> None:
     assert set(STATES) == {"submitted", *get_args(WorkerState)} - {"ready"}
 
 
-def test_a_machine_that_was_taken_down_is_not_the_scripts_failure() -> None:
-    found = job_status(
+def test_terminated_machine_is_lost_not_failed() -> None:
+    status = job_status(
         job(0), {0: ended(0, "failed", exit_code=143, signal=15, first_cause="terminated")}
     )
-    assert (found.state, found.exit_code) == ("lost", 69)
+    assert (status.state, status.exit_code) == ("lost", 69)
 
 
-def test_a_script_is_no_option_of_python() -> None:
+def test_script_with_leading_dash_is_not_an_option() -> None:
     record = job(0).model_copy(update={"script": "-x.py", "args": ("-y",)})
     assert record.argv == ("{python}", "./-x.py", "-y")
     assert record.command == "./-x.py -- -y"
 
 
 @pytest.mark.parametrize("name", ["../x", "a;id", "$(id)", "", "a b", "a\n"])
-def test_a_record_whose_id_is_none_is_not_read(name: str) -> None:
+def test_record_with_invalid_id_is_rejected(name: str) -> None:
     """Who may write to the bucket must not choose what commands and paths are made of."""
     text = job(0).model_copy(update={"id": name}).model_dump_json()
     with pytest.raises(ValueError, match="id"):

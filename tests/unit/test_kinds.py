@@ -50,13 +50,13 @@ def value_of(folder: Path, expression: str) -> Value:
     source = HEAD.format(expression=expression)
     script.write_text(source, "utf-8")
     project = load(script)
-    known = infer(project, Target(tensorflow="2.18.0"))
+    kinds = infer(project, Target(tensorflow="2.18.0"))
     (node,) = [
-        one.value
-        for one in ast.walk(project.script.tree)
-        if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "result"
+        node.value
+        for node in ast.walk(project.script.tree)
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "result"
     ]
-    return known.of(node)
+    return kinds.of(node)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def value_of(folder: Path, expression: str) -> Value:
         ("whoever(size)", Kind.UNKNOWN),
     ],
 )
-def test_kinds(expression: str, kind: Kind, tmp_path: Path) -> None:
+def test_inferred_kinds(expression: str, kind: Kind, tmp_path: Path) -> None:
     assert value_of(tmp_path, expression).kind is kind
 
 
@@ -139,10 +139,10 @@ def test_what_calls_a_function_says_what_its_arguments_are(tmp_path: Path) -> No
         "utf-8",
     )
     project = load(script)
-    known = infer(project, Target())
+    kinds = infer(project, Target())
     names = [
-        one
-        for one in ast.walk(project.script.tree)
-        if isinstance(one, ast.Name) and one.id == "depth"
+        node
+        for node in ast.walk(project.script.tree)
+        if isinstance(node, ast.Name) and node.id == "depth"
     ]
-    assert known.of(names[0]).kind is Kind.STATIC
+    assert kinds.of(names[0]).kind is Kind.STATIC

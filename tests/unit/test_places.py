@@ -23,14 +23,14 @@ def parsed(text: str) -> Module:
     return Module(Path("a.py"), "__main__", text, ast.parse(text))
 
 
-def test_a_segment_is_what_the_parser_read() -> None:
+def test_segment_matches_parsed_source() -> None:
     module = parsed(SOURCE)
-    parts = [one for one in module.nodes if isinstance(one, (ast.expr, ast.stmt))]
+    parts = [node for node in module.nodes if isinstance(node, (ast.expr, ast.stmt))]
     assert len(parts) > 20
-    for one in parts:
-        text = ast.get_source_segment(SOURCE, one)
+    for part in parts:
+        text = ast.get_source_segment(SOURCE, part)
         assert text is not None
-        assert module.segment(one) == " ".join(text.split())
+        assert module.segment(part) == " ".join(text.split())
     assert module.segment(module.tree) == ""
 
 
@@ -38,8 +38,8 @@ def test_an_edit_counts_characters() -> None:
     module = parsed("x = 'é' + 'ü'\n")
     statement = module.tree.body[0]
     assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)
-    one = edit_of(module, statement.value.right, "'u'")
-    assert (one.line, one.column, one.end_line, one.end_column) == (1, 10, 1, 13)
+    edit = edit_of(module, statement.value.right, "'u'")
+    assert (edit.line, edit.column, edit.end_line, edit.end_column) == (1, 10, 1, 13)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_edit_counts_characters() -> None:
 def test_a_keyword_goes_with_its_comma(before: str, after: str) -> None:
     module = parsed(before)
     (call,) = module.calls
-    keyword = next(one for one in call.keywords if one.arg == "b")
+    keyword = next(candidate for candidate in call.keywords if candidate.arg == "b")
     edit = keyword_edit(module, call, keyword)
     assert edit is not None
     assert before[: edit.column] + edit.text + before[edit.end_column :] == after

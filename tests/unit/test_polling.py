@@ -11,7 +11,7 @@ from tpuctl.errors import TimedOut
 from tpuctl.polling import Backoff, gather_all, wait_until
 
 
-async def test_delays_grow_to_their_limit() -> None:
+async def test_delays_grow_to_maximum() -> None:
     clock = FakeClock(100.0)
 
     async def probe() -> str | None:
@@ -25,7 +25,7 @@ async def test_delays_grow_to_their_limit() -> None:
     assert clock.slept == [1, 2, 4, 4]
 
 
-async def test_the_last_try_falls_on_the_deadline() -> None:
+async def test_last_probe_is_at_deadline() -> None:
     clock = FakeClock(100.0)
     tries: list[float] = []
 
@@ -43,7 +43,7 @@ async def test_the_last_try_falls_on_the_deadline() -> None:
     assert tries[-1] == 105.0
 
 
-async def test_what_is_there_is_not_waited_for() -> None:
+async def test_immediate_result_does_not_sleep() -> None:
     clock = FakeClock(100.0)
 
     async def probe() -> int:
@@ -53,7 +53,7 @@ async def test_what_is_there_is_not_waited_for() -> None:
     assert clock.slept == []
 
 
-async def test_the_first_failure_is_raised_when_all_have_ended() -> None:
+async def test_gather_all_raises_first_failure_after_all_ended() -> None:
     ended: list[str] = []
 
     async def work(name: str, turns: int, error: Exception | None) -> str:

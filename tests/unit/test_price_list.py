@@ -39,12 +39,12 @@ OLD = [
 def price(skus: list[Sku], name: str, zone: str, capacity: Capacity = "on-demand") -> float | None:
     accelerator = accelerator_type(name)
     assert accelerator is not None
-    found = PriceList(skus, "2026-11-22").price(accelerator, zone, capacity)
-    assert found is None or (found.read, found.capacity) == ("2026-11-22", capacity)
-    return None if found is None else pytest.approx(found.per_hour, abs=1e-9)
+    price = PriceList(skus, "2026-11-22").price(accelerator, zone, capacity)
+    assert price is None or (price.read, price.capacity) == ("2026-11-22", capacity)
+    return None if price is None else pytest.approx(price.per_hour, abs=1e-9)
 
 
-def test_newer_chips_are_charged_by_chip() -> None:
+def test_newer_types_are_charged_per_chip() -> None:
     assert price(COLUMBUS, "v6e-8", "us-east5-a") == 8 * 2.70
     assert price(COLUMBUS, "v6e-1", "us-east5-b", "spot") == 1.4033
     assert price(COLUMBUS, "v6e-16", "us-east5-a", "flex-start") == 16 * 1.35
@@ -52,7 +52,7 @@ def test_newer_chips_are_charged_by_chip() -> None:
     assert price(COLUMBUS, "tpu7x-8", "us-central1-c") == 4 * 12.0
 
 
-def test_older_ones_are_charged_by_eight_cores() -> None:
+def test_older_types_are_charged_per_eight_cores() -> None:
     assert price(OLD, "v2-8", "us-central1-b") == 4.5
     assert price(OLD, "v4-32", "us-central2-b") == 4 * 12.88
     assert price(OLD, "v3-32", "us-east1-d") == 4 * 8.0
@@ -76,22 +76,22 @@ def test_older_ones_are_charged_by_eight_cores() -> None:
         sku("TpuV6x running in Columbus", "OnDemand", 2.70),
     ],
 )
-def test_what_does_not_surely_tell_the_price_tells_none(doubtful: Sku) -> None:
+def test_ambiguous_sku_has_no_price(doubtful: Sku) -> None:
     assert price([doubtful], "v6e-8", "us-east5-a") is None
 
 
-def test_two_prices_of_one_thing_tell_none() -> None:
+def test_conflicting_skus_have_no_price() -> None:
     again = sku("TpuV6e running in Ohio", "OnDemand", 2.71)
     assert price([*COLUMBUS, again], "v6e-8", "us-east5-a") is None
     assert price([*COLUMBUS, COLUMBUS[0]], "v6e-8", "us-east5-a") == 8 * 2.70, "told twice"
 
 
-def test_which_service_charges_for_what() -> None:
+def test_service_of_type() -> None:
     services = {}
     for name in ("v2-8", "v3-32", "v4-8", "v5litepod-1", "v5p-8", "v6e-1", "tpu7x-8"):
         accelerator = accelerator_type(name)
         assert accelerator is not None
         services[name] = service_of(accelerator)
-    assert {name for name, one in services.items() if one == TPU_SERVICE} == {
+    assert {name for name, service in services.items() if service == TPU_SERVICE} == {
         *("v2-8", "v3-32", "v4-8"),
     }

@@ -108,7 +108,7 @@ TRAFFIC = [
 
 
 @pytest.mark.parametrize(("name", "region", "vcpus", "memory", "hour", "spot"), MACHINES)
-def test_machines_cost_what_the_list_says(
+def test_machine_prices_match_list(
     name: str, region: str, vcpus: float, memory: float, hour: float, spot: float
 ) -> None:
     machine = machine_type(name)
@@ -122,9 +122,7 @@ def test_machines_cost_what_the_list_says(
 
 
 @pytest.mark.parametrize(("name", "region", "hour"), MACHINES_ELSEWHERE)
-def test_machines_cost_on_demand_what_another_list_says(
-    name: str, region: str, hour: float
-) -> None:
+def test_on_demand_prices_match_second_list(name: str, region: str, hour: float) -> None:
     machine = machine_type(name)
     assert machine is not None
     price = machine_price(machine, region)
@@ -132,7 +130,7 @@ def test_machines_cost_on_demand_what_another_list_says(
     assert price.per_hour == pytest.approx(hour, abs=0.000006)  # five decimals there
 
 
-def test_machines_have_the_shapes_of_the_default_controller_and_its_bigger_kin() -> None:
+def test_machine_shapes() -> None:
     assert {"n1-standard-1", "n1-standard-32", "e2-highmem-16", "n2d-highmem-32"} <= set(
         machine_types()
     )
@@ -153,17 +151,15 @@ def test_n1_is_not_offered_everywhere(region: str) -> None:
 
 
 @pytest.mark.parametrize(("region", "standard", "balanced", "ssd"), DISKS)
-def test_disks_cost_what_the_list_says(
-    region: str, standard: float, balanced: float, ssd: float
-) -> None:
-    wanted = {"pd-standard": standard, "pd-balanced": balanced, "pd-ssd": ssd}
-    for kind, amount in wanted.items():
+def test_disk_prices_match_list(region: str, standard: float, balanced: float, ssd: float) -> None:
+    expected = {"pd-standard": standard, "pd-balanced": balanced, "pd-ssd": ssd}
+    for kind, amount in expected.items():
         rate = disk_price(kind, region)
         assert rate is not None
         assert (rate.amount, rate.per, rate.is_general) == (amount, "GB per month", False)
 
 
-def test_one_figure_is_public_of_hyperdisk() -> None:
+def test_hyperdisk_has_one_general_price() -> None:
     rate = disk_price("hyperdisk-balanced", "europe-west4")
     assert rate is not None
     assert (rate.amount, rate.is_general) == (0.08, True)
@@ -171,7 +167,7 @@ def test_one_figure_is_public_of_hyperdisk() -> None:
 
 
 @pytest.mark.parametrize(("location", "amount"), STORAGE)
-def test_storage_costs_what_the_page_says(location: str, amount: float) -> None:
+def test_storage_prices_match_page(location: str, amount: float) -> None:
     rate = storage_price(location)
     assert rate is not None
     assert rate.amount == pytest.approx(amount, abs=0.00001)
@@ -179,7 +175,7 @@ def test_storage_costs_what_the_page_says(location: str, amount: float) -> None:
 
 
 @pytest.mark.parametrize(("origin", "destination", "amount"), TRAFFIC)
-def test_traffic_costs_what_the_page_says(origin: str, destination: str, amount: float) -> None:
+def test_traffic_prices_match_page(origin: str, destination: str, amount: float) -> None:
     rate = traffic_price(origin, destination)
     assert rate is not None
     assert rate.amount == amount
@@ -190,7 +186,7 @@ def test_addresses_in_use() -> None:
     assert address_price(spot=True).per_hour == 0.0025
 
 
-def test_what_nobody_published_has_no_price() -> None:
+def test_unpublished_prices_are_none() -> None:
     machine = machine_type("n2-standard-2")
     assert machine is not None
     assert machine_price(machine, "us-central2") is None
@@ -207,11 +203,11 @@ def test_what_nobody_published_has_no_price() -> None:
 def price(name: str, zone: str, **keywords: Any) -> float | None:
     accelerator = accelerator_type(name)
     assert accelerator is not None
-    found = node_price(accelerator, zone, **keywords)
-    return None if found is None else pytest.approx(found.per_hour, abs=1e-9)
+    price = node_price(accelerator, zone, **keywords)
+    return None if price is None else pytest.approx(price.per_hour, abs=1e-9)
 
 
-def test_nodes_cost_their_chips() -> None:
+def test_node_price_is_per_chip() -> None:
     # vms.csv of skypilot-catalog: 2.2 and 0.561 a chip of v3-8 in europe-west4-a; 4 chips.
     assert price("v3-8", "europe-west4-a") == 8.8
     assert price("v3-8", "europe-west4-a", spot=True) == 2.244
@@ -240,7 +236,7 @@ def test_flex_start_has_its_own_prices() -> None:
         ("flex-start", "$5.40/h (flex-start, prices of 2026-08-11)"),
     ],
 )
-def test_a_price_says_what_it_is_and_of_when(capacity: Any, text: str) -> None:
+def test_price_text_has_kind_and_date(capacity: Any, text: str) -> None:
     accelerator = accelerator_type("v6e-4")  # 2.97, spot 1.782, flex-start 1.35 a chip
     assert accelerator is not None
     assert str(node_price(accelerator, "europe-west4-a", capacity=capacity)) == text
@@ -268,7 +264,7 @@ def test_a_price_says_what_it_is_and_of_when(capacity: Any, text: str) -> None:
         (-2.5, "-$2.50"),
     ],
 )
-def test_money(amount: float, text: str) -> None:
+def test_dollars(amount: float, text: str) -> None:
     assert dollars(amount) == text
 
 
@@ -279,7 +275,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def test_the_command_shows_machines_of_a_region(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--machines", "--zone", "europe-west4-a")
-    row = next(one for one in data["machines"] if one["machine_type"] == "n1-standard-1")
+    row = next(row for row in data["machines"] if row["machine_type"] == "n1-standard-1")
     assert (row["vcpus"], row["memory_gb"], row["region"]) == (1, 3.75, "europe-west4")
     assert row["on_demand"] == pytest.approx(0.052292, abs=1e-9)
     assert row["spot"] == pytest.approx(0.0303825, abs=1e-9)
@@ -291,7 +287,7 @@ def test_the_command_shows_each_machine_where_it_is_cheapest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = answer(capsys, "prices", "--machines")
-    rows = {one["machine_type"]: one for one in data["machines"]}
+    rows = {row["machine_type"]: row for row in data["machines"]}
     assert set(rows) == set(machine_types())
     # 16 * 0.018151 + 128 * 0.002433 in Mumbai, less than anywhere else.
     assert rows["n2d-highmem-16"]["region"] == "asia-south1"
@@ -299,12 +295,12 @@ def test_the_command_shows_each_machine_where_it_is_cheapest(
 
 def test_the_command_shows_disks_and_storage(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--disks")
-    rows = {one["region"]: one for one in data["disks"]}
+    rows = {row["region"]: row for row in data["disks"]}
     assert rows["us-south1"]["pd-ssd"] == 0.2006
     assert rows["us-central2"]["pd-standard"] is None
     assert data["general"] == ["hyperdisk-balanced"]
     data = answer(capsys, "prices", "--storage", "--region", "europe-west4")
-    first = {one["location"] for one in data["storage"][:2]}
+    first = {row["location"] for row in data["storage"][:2]}
     assert first == {"europe-west4", "eur4"}  # where reading is free
     assert run(["prices", "--storage", "--region", "europe-west4"]) == 0
     assert "per GB read from europe-west4" in capsys.readouterr().out
@@ -314,7 +310,7 @@ def test_the_command_shows_flex_start_where_it_has_a_price(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = answer(capsys, "prices", "v6e-8", "--zone", "europe-west4-a")
-    assert [(one["zone"], one["flex_start"]) for one in data["prices"]] == [
+    assert [(row["zone"], row["flex_start"]) for row in data["prices"]] == [
         ("europe-west4-a", pytest.approx(10.8))
     ]
     assert run(["prices", "v6e-8"]) == 0
@@ -334,5 +330,5 @@ def test_the_command_shows_flex_start_where_it_has_a_price(
         ["v3-8", "--zone", "europe-west4-a", "--region", "us-central1"],
     ],
 )
-def test_the_command_refuses_what_it_cannot_show(arguments: list[str]) -> None:
+def test_command_rejects_invalid_options(arguments: list[str]) -> None:
     assert run(["prices", *arguments]) == 2

@@ -22,7 +22,7 @@ assert run(["status"]) == 2  # which completion remembers
 """
 
 
-def test_no_folder_is_open_to_others_under_an_open_umask(tmp_path: Path) -> None:
+def test_folders_are_private_with_open_umask(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
     (tmp_path / "home").mkdir(mode=0o755)

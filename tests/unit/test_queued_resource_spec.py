@@ -31,14 +31,14 @@ def stack(folder: Path, tpu: str) -> Stack:
     return load_stack(path)
 
 
-def asked(folder: Path, tpu: str) -> dict[str, Any]:
+def request_of(folder: Path, tpu: str) -> dict[str, Any]:
     """What differs from the plainest request."""
     body = request_body(stack(folder, tpu), dict(NODE))
     assert QueuedResource(body), "the official client takes it"
     return {key: value for key, value in body.items() if key != "tpu"}
 
 
-def test_a_request_has_the_node_without_its_own_tier(tmp_path: Path) -> None:
+def test_request_body_replaces_node_scheduling(tmp_path: Path) -> None:
     body = request_body(stack(tmp_path, "queue: true, capacity: spot"), dict(NODE))
     plain = {"accelerator_type": "v3-8", "labels": {"a": "b"}}
     assert body == {
@@ -47,21 +47,21 @@ def test_a_request_has_the_node_without_its_own_tier(tmp_path: Path) -> None:
     }
 
 
-def test_flex_start_is_planned_with_its_time(tmp_path: Path) -> None:
+def test_flex_start_plan_has_run_duration(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(
         "stack: bert\nproject: {id: my-project}\n"
         "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}\n",
         "utf-8",
     )
-    found = load_stack(path)
-    assert found.zone in ("us-central1-a", "us-west4-a"), "where flex-start is given"
+    stack = load_stack(path)
+    assert stack.zone in ("us-central1-a", "us-west4-a"), "where flex-start is given"
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
-    change = QueuedNodes(Network(found, cloud), str).diff(None)
-    assert change.because == f"requesting v5litepod-4 in {found.zone} for 4h, waiting up to 2d"
+    change = QueuedNodes(Network(stack, cloud), str).diff(None)
+    assert change.because == f"requesting v5litepod-4 in {stack.zone} for 4h, waiting up to 2d"
 
 
-def test_several_nodes_are_asked_for_by_their_names_beginning(tmp_path: Path) -> None:
+def test_several_nodes_use_name_prefix(tmp_path: Path) -> None:
     (spec,) = request_body(stack(tmp_path, "queue: {nodes: 3}"), dict(NODE))["tpu"]["node_spec"]
     assert "node_id" not in spec
     assert spec["multislice_params"] == {"node_count": 3, "node_id_prefix": "bert-tpu"}
@@ -88,8 +88,8 @@ def test_several_nodes_are_asked_for_by_their_names_beginning(tmp_path: Path) ->
         ),
     ],
 )
-def test_capacity_and_patience(tmp_path: Path, tpu: str, expected: dict[str, Any]) -> None:
-    assert asked(tmp_path, tpu) == expected
+def test_capacity_and_deadline(tmp_path: Path, tpu: str, expected: dict[str, Any]) -> None:
+    assert request_of(tmp_path, tpu) == expected
 
 
 def queued(state: str, **policy: Any) -> QueuedResource:
@@ -109,7 +109,7 @@ def queued(state: str, **policy: Any) -> QueuedResource:
         (2 * 86400 + 7300, "ACCEPTED for 2 d 2 h"),
     ],
 )
-def test_waiting_is_told_with_its_time_in_steps_that_grow(seconds: int, expected: str) -> None:
+def test_waiting_time_is_rounded_in_growing_steps(seconds: int, expected: str) -> None:
     assert waiting_text(queued("ACCEPTED"), ASKED + timedelta(seconds=seconds)) == expected
 
 
@@ -120,11 +120,11 @@ def test_waiting_is_told_with_its_time_in_steps_that_grow(seconds: int, expected
         ({"valid_until_time": ASKED + timedelta(days=1)}, "2026-01-03 03:04"),
     ],
 )
-def test_waiting_is_told_with_its_end(policy: dict[str, Any], expected: str) -> None:
+def test_waiting_text_has_deadline(policy: dict[str, Any], expected: str) -> None:
     text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), ASKED)
     assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
 
 
-def test_what_has_been_granted_waits_no_more() -> None:
-    found = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
-    assert waiting_text(found, ASKED + timedelta(hours=1)) == "PROVISIONING"
+def test_provisioning_request_is_not_waiting() -> None:
+    request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
+    assert waiting_text(request, ASKED + timedelta(hours=1)) == "PROVISIONING"

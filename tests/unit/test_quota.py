@@ -49,24 +49,24 @@ def node(stack: str = "", zone: str = ZONE, **more: object) -> InventoryItem:
 
 
 def lines(
-    stack: Stack, what: Plan, found: list[InventoryItem], **limits: float | None
+    stack: Stack, the_plan: Plan, items: list[InventoryItem], **limits: float | None
 ) -> list[QuotaLine]:
     ids = {"zone": (IN_ZONE, ZONE), "region": (IN_REGION, REGION)}
     return list(
         tpu_lines(
             stack,
-            what,
-            found,
+            the_plan,
+            items,
             {ids[key]: at for key, at in limits.items()},
-            adds_nodes=adds_nodes(what),
+            adds_nodes=adds_nodes(the_plan),
         )
     )
 
 
-def test_a_new_node_is_added_to_what_others_use(tmp_path: Path) -> None:
+def test_new_node_adds_to_usage(tmp_path: Path) -> None:
     stack = load(tmp_path)
-    found = [node(), node("gpt"), node("gpt", "europe-west4-b"), node("far", "us-central1-a")]
-    zone, region = lines(stack, plan(node_bert_tpu=CREATE), found, zone=40, region=64)
+    items = [node(), node("gpt"), node("gpt", "europe-west4-b"), node("far", "us-central1-a")]
+    zone, region = lines(stack, plan(node_bert_tpu=CREATE), items, zone=40, region=64)
     assert (zone.limit, zone.place, zone.unit) == (IN_ZONE, ZONE, "cores")
     assert (zone.used, zone.added, zone.allowed, zone.left) == (16, 8, 40, 16)
     assert (region.limit, region.place) == (IN_REGION, REGION)
@@ -74,7 +74,7 @@ def test_a_new_node_is_added_to_what_others_use(tmp_path: Path) -> None:
     assert not zone.is_short
 
 
-def test_a_node_that_is_there_adds_nothing(tmp_path: Path) -> None:
+def test_existing_node_adds_nothing(tmp_path: Path) -> None:
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=8)
     assert (zone.used, zone.added, zone.left, zone.is_short) == (8, 0, 0, False)
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=4)
@@ -98,17 +98,17 @@ def test_a_node_that_is_there_adds_nothing(tmp_path: Path) -> None:
         ({"kind_class": Controller}, 0),
     ],
 )
-def test_what_counts_against_a_limit(tmp_path: Path, kinds: dict[str, object], used: int) -> None:
-    what = plan(node_bert_tpu=CREATE)
-    (zone,) = lines(load(tmp_path), what, [node("gpt", **kinds)], zone=40)
+def test_usage_counts_against_limit(tmp_path: Path, kinds: dict[str, object], used: int) -> None:
+    the_plan = plan(node_bert_tpu=CREATE)
+    (zone,) = lines(load(tmp_path), the_plan, [node("gpt", **kinds)], zone=40)
     assert zone.used == used
 
 
-def test_what_the_plan_takes_away_is_free(tmp_path: Path) -> None:
+def test_deleted_node_frees_quota(tmp_path: Path) -> None:
     """A preempted node is made anew in its place; a zone that was given up is cleared."""
     stack = load(tmp_path)
-    gone = node("bert", state="PREEMPTED")
-    (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [gone], zone=8)
+    preempted = node("bert", state="PREEMPTED")
+    (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [preempted], zone=8)
     assert (zone.used, zone.added, zone.left) == (0, 8, 0)
     there = node("bert", "europe-west4-b")
     addresses = {"node_bert_tpu": CREATE}
@@ -122,28 +122,28 @@ def test_what_the_plan_takes_away_is_free(tmp_path: Path) -> None:
     assert zone.used == 8, "another stack's is not taken away"
 
 
-def test_a_request_that_is_made_again_frees_what_it_held(tmp_path: Path) -> None:
+def test_recreated_request_frees_quota(tmp_path: Path) -> None:
     text = f"tpu: {{type: v3-8, zones: [{ZONE}], capacity: spot, queue: {{nodes: 2}}}}"
     stack = load(tmp_path, text)
     spot = "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"
-    held = node(
+    request = node(
         "bert", kind_class=QueuedNodes, name="bert-queue", state="FAILED", count=2, capacity="spot"
     )
-    found = [held, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
+    items = [request, node("bert", name="bert-tpu-0", request="bert-queue", capacity="spot")]
     for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
         limits = {(spot, ZONE): 20.0}
-        what = plan(queued_bert_queue=action)
-        (line, *_) = tpu_lines(stack, what, found, limits, adds_nodes=adds_nodes(what))
+        the_plan = plan(queued_bert_queue=action)
+        (line, *_) = tpu_lines(stack, the_plan, items, limits, adds_nodes=adds_nodes(the_plan))
         assert (line.limit, line.used, line.added) == (spot, used, added)
 
 
-def test_without_a_bound_nothing_is_told_and_an_unknown_one_is_told_as_that(tmp_path: Path) -> None:
-    stack, what = load(tmp_path), plan(node_bert_tpu=CREATE)
-    assert lines(stack, what, [], zone=None, region=None) == []
-    (unknown,) = lines(stack, what, [node()])
+def test_unlimited_quota_is_omitted_and_unknown_is_reported(tmp_path: Path) -> None:
+    stack, the_plan = load(tmp_path), plan(node_bert_tpu=CREATE)
+    assert lines(stack, the_plan, [], zone=None, region=None) == []
+    (unknown,) = lines(stack, the_plan, [node()])
     assert (unknown.place, unknown.used, unknown.added) == (ZONE, 8, 8)
     assert (unknown.allowed, unknown.left, unknown.is_short) == (None, None, False)
-    (none,) = lines(stack, what, [], zone=0)
+    (none,) = lines(stack, the_plan, [], zone=0)
     assert (none.left, none.is_short) == (-8, True)
 
 
@@ -189,28 +189,28 @@ MUCH = dict.fromkeys(
         ),
     ],
 )
-def test_what_is_made_of_compute_engine(
-    tmp_path: Path, text: str, what: Plan, added: dict[str, float]
+def test_compute_engine_usage_of_plan(
+    tmp_path: Path, text: str, the_plan: Plan, added: dict[str, float]
 ) -> None:
-    found = compute_lines(
-        load(tmp_path, text), what, Region(REGION, MUCH), adds_nodes=adds_nodes(what)
+    lines = compute_lines(
+        load(tmp_path, text), the_plan, Region(REGION, MUCH), adds_nodes=adds_nodes(the_plan)
     )
-    assert {line.limit: line.added for line in found} == added
-    assert all(line.left == 990 - line.added for line in found)
-    assert all(line.place == REGION for line in found)
+    assert {line.limit: line.added for line in lines} == added
+    assert all(line.left == 990 - line.added for line in lines)
+    assert all(line.place == REGION for line in lines)
 
 
-def test_a_shortfall_names_the_limit_and_what_to_do() -> None:
+def test_shortfall_names_limit_and_hint() -> None:
     short = QuotaLine(IN_ZONE, ZONE, "cores", 16, 16, 8)
     enough = QuotaLine("CPUS", REGION, "", 10, 2, 8)
-    (told,) = QuotaReport((short, enough)).shortfalls
-    assert IN_ZONE in told.detail
-    assert ZONE in told.detail
-    assert "16 used, 8 more" in told.detail
-    assert "tpuctl orphans" in told.hint
+    (diagnostic,) = QuotaReport((short, enough)).shortfalls
+    assert IN_ZONE in diagnostic.detail
+    assert ZONE in diagnostic.detail
+    assert "16 used, 8 more" in diagnostic.detail
+    assert "tpuctl orphans" in diagnostic.hint
 
 
-def test_limits_and_metrics_are_the_same_words() -> None:
+def test_quota_limits_match_metrics() -> None:
     """Names of metrics as public programs read them."""
     same = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": "tpu-v5s-litepod-preemptible",
@@ -224,9 +224,9 @@ def test_limits_and_metrics_are_the_same_words() -> None:
         assert name_words(limit) == name_words(f"tpu.googleapis.com/{metric}")
     limits = {
         limit.id
-        for one in accelerator_types().values()
+        for accelerator in accelerator_types().values()
         for spot in (True, False)
-        for limit in quota_limits(one, spot)
+        for limit in quota_limits(accelerator, spot)
         if limit.scope == "zone"
     }
     assert len({name_words(limit) for limit in limits}) == len(limits) > 10

@@ -147,7 +147,7 @@ async def test_arguments_arrive_as_given(transport: SshTransport) -> None:
     assert done.stdout == b"a b|$HOME||'|*|"
 
 
-async def test_a_signal_is_128_and_its_number(transport: SshTransport) -> None:
+async def test_signal_exit_code_is_128_plus_number(transport: SshTransport) -> None:
     done = await transport.run(["sh", "-c", "kill -9 $$"])
     assert done.exit_code == 137
 
@@ -162,7 +162,7 @@ async def test_one_connection_serves_all(server: Server, transport: SshTransport
     assert len(server.connections) == 1
 
 
-async def test_checked_says_what_failed(transport: SshTransport) -> None:
+async def test_check_reports_failed_command(transport: SshTransport) -> None:
     done = await transport.run(["sh", "-c", "echo no room >&2; exit 1"])
     with pytest.raises(RemoteFailed, match="copying: exit code 1: no room"):
         done.check("copying")
@@ -193,13 +193,13 @@ async def test_put_writes_bytes_and_files_with_their_mode(
     assert told == sorted(told)
 
 
-async def test_put_that_cannot_be_says_so(server: Server, transport: SshTransport) -> None:
+async def test_failed_put_is_reported(server: Server, transport: SshTransport) -> None:
     (server.home / "file").touch()
     with pytest.raises(RemoteFailed, match="worker 3: writing file/x"):
         await transport.put(b"x" * 1_000_000, "file/x")
 
 
-async def test_a_put_that_is_cut_leaves_nothing_behind(
+async def test_interrupted_put_leaves_no_partial_file(
     server: Server, transport: SshTransport
 ) -> None:
     await transport.put(b"old", "data")
@@ -218,7 +218,7 @@ async def test_a_put_that_is_cut_leaves_nothing_behind(
             await asyncio.sleep(0.02)
 
 
-async def test_run_repeats_the_command_after_a_drop(
+async def test_run_retries_after_dropped_connection(
     server: Server, transport: SshTransport
 ) -> None:
     """Its answer was lost: it has run, and may run still."""
@@ -233,9 +233,7 @@ async def test_run_repeats_the_command_after_a_drop(
     assert (server.home / "runs").read_bytes() == b"11"
 
 
-async def test_a_connection_that_drops_while_it_is_made_is_made_again(
-    server: Server, transport: SshTransport
-) -> None:
+async def test_drop_while_connecting_is_retried(server: Server, transport: SshTransport) -> None:
     server.refused = 3
     assert (await transport.run(["echo", "here"])).stdout == b"here\n"
     assert server.refused == 0
@@ -244,7 +242,7 @@ async def test_a_connection_that_drops_while_it_is_made_is_made_again(
     assert await fetch_host_key("127.0.0.1", server.address.port) == server.address.host_keys[0]
 
 
-async def test_a_worker_that_drops_every_connection_is_given_up(
+async def test_retries_end_when_every_connection_drops(
     server: Server, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpuctl.remote.transport.RETRY_SECONDS", 0.5)
@@ -254,9 +252,7 @@ async def test_a_worker_that_drops_every_connection_is_given_up(
     assert server.refused < 999
 
 
-async def test_a_line_of_the_user_is_never_run_twice(
-    server: Server, transport: SshTransport
-) -> None:
+async def test_user_command_is_never_retried(server: Server, transport: SshTransport) -> None:
     def drop(data: bytes) -> None:
         server.drop()
 
@@ -265,9 +261,7 @@ async def test_a_line_of_the_user_is_never_run_twice(
     assert (server.home / "runs").read_bytes() == b"once\n"
 
 
-async def test_a_drop_is_transient_and_the_next_call_connects_again(
-    server: Server, transport: SshTransport
-) -> None:
+async def test_next_call_reconnects_after_drop(server: Server, transport: SshTransport) -> None:
     async with transport.stream(["sh", "-c", "echo first; exec sleep 60"]) as stream:
         chunks = stream.chunks()
         assert await anext(chunks) == b"first\n"
@@ -278,21 +272,21 @@ async def test_a_drop_is_transient_and_the_next_call_connects_again(
     assert (await transport.run(["echo", "again"])).stdout == b"again\n"
 
 
-async def test_another_host_key_is_refused(server: Server, key: KeyPair) -> None:
+async def test_wrong_host_key_is_rejected(server: Server, key: KeyPair) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
     wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
     with pytest.raises(Conflict, match="host key mismatch"):
         await wrong.run(["true"])
 
 
-async def test_an_unknown_key_is_refused_with_what_to_do(server: Server, tmp_path: Path) -> None:
+async def test_rejected_key_has_hint(server: Server, tmp_path: Path) -> None:
     stranger = SshTransport(0, server.address, default_key(tmp_path / "other").path)
     with pytest.raises(Unreachable, match="SSH key rejected by worker") as refused:
         await stranger.run(["true"])
     assert "tpuctl up" in refused.value.diagnostics[0].hint
 
 
-async def test_nobody_there_names_worker_and_address(server: Server, key: KeyPair) -> None:
+async def test_connection_error_names_worker_and_address(server: Server, key: KeyPair) -> None:
     address = server.address
     await server.close()
     gone = SshTransport(5, address, key.path)
@@ -315,7 +309,7 @@ async def silent_port() -> AsyncIterator[int]:
     await silent.wait_closed()
 
 
-async def test_silence_ends_in_time(key: KeyPair, silent_port: int) -> None:
+async def test_silent_server_times_out(key: KeyPair, silent_port: int) -> None:
     public = " ".join(key.public_line.split()[:2])
     transport = SshTransport(
         0, Address("127.0.0.1", silent_port, "someone", (public,)), key.path, connect_seconds=0.3
@@ -324,25 +318,25 @@ async def test_silence_ends_in_time(key: KeyPair, silent_port: int) -> None:
         await transport.run(["true"])
 
 
-async def test_a_host_key_is_not_awaited_for_ever(silent_port: int) -> None:
+async def test_fetch_host_key_times_out(silent_port: int) -> None:
     with pytest.raises(Unreachable, match=f"127.0.0.1:{silent_port}: timed out"):
         await asyncio.wait_for(fetch_host_key("127.0.0.1", silent_port, seconds=0.3), 10)
 
 
-async def test_a_published_host_key_that_is_none_is_told(server: Server, key: KeyPair) -> None:
+async def test_invalid_published_host_key_is_reported(server: Server, key: KeyPair) -> None:
     address = Address("127.0.0.1", server.address.port, "someone", ("ssh-ed25519 nonsense",))
     with pytest.raises(Conflict, match="Invalid worker host key"):
         await SshTransport(0, address, key.path).run(["true"])
 
 
-def test_a_folder_for_keys_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_unusable_key_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Usage, match="file/ssh") as caught:
         default_key(tmp_path / "file" / "ssh")
     assert "TPUCTL_CONFIG_HOME" in caught.value.diagnostics[0].hint
 
 
-def test_own_key_is_made_once_and_private(tmp_path: Path) -> None:
+def test_default_key_is_generated_once_and_private(tmp_path: Path) -> None:
     first = default_key(tmp_path / "ssh")
     assert first.path.stat().st_mode & 0o777 == 0o600
     assert first.public_line.startswith("ssh-ed25519 ")
@@ -355,7 +349,7 @@ def test_the_configuration_folder_can_be_moved(tmp_path: Path) -> None:
     assert config_home({}).name == "tpuctl"
 
 
-def test_a_key_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(Usage, match="Cannot read SSH key"):
         load_key(tmp_path / "none")
     (tmp_path / "public").write_text("ssh-ed25519 AAAA")

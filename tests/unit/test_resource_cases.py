@@ -65,8 +65,8 @@ def observed_bucket(facts: dict[str, Any]) -> Bucket:
 
 def grants(facts: dict[str, Any]) -> Grants:
     pairs = {
-        name: frozenset((role, member) for role, member in given)
-        for name, given in facts.items()
+        name: frozenset((role, member) for role, member in value)
+        for name, value in facts.items()
         if name != "roles"
     }
     return Grants(frozenset(facts["roles"]), **pairs)
@@ -134,7 +134,7 @@ def stack_file(case: dict[str, Any]) -> str:
 def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
     path = folder / "tpuctl.yaml"
     path.write_text(stack_file(case), "utf-8")
-    found = resources_of(
+    resources = resources_of(
         load_stack(path),
         Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project"),
         sources=("203.0.113.7/32",),
@@ -142,7 +142,7 @@ def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
         delete_bucket=case.get("delete_bucket", False),
     )
     address = f"{kind}/{case.get('name', '')}"
-    return next(one for one in found if one.address.startswith(address))
+    return next(candidate for candidate in resources if candidate.address.startswith(address))
 
 
 def check(change: Change, expected: dict[str, Any]) -> None:
@@ -164,15 +164,15 @@ def test_case(path: Path, tmp_path: Path) -> None:
     kind = path.parent.name
     case = tomllib.loads(path.read_text("utf-8"))
     observed = OBSERVED[kind](case["observed"]) if "observed" in case else None
-    one = resource(kind, case, tmp_path)
+    tested = resource(kind, case, tmp_path)
     if "error" in case["up"]:
         with pytest.raises(getattr(errors, case["up"]["error"])) as caught:
-            one.diff(observed)
+            tested.diff(observed)
         assert case["up"]["names"] in str(caught.value)
         assert caught.value.diagnostics[0].hint
     else:
-        check(one.diff(observed), case["up"])
-    check(one.removal(observed), case["down"])
+        check(tested.diff(observed), case["up"])
+    check(tested.removal(observed), case["down"])
 
 
 def test_every_kind_of_resource_has_cases(tmp_path: Path) -> None:
@@ -181,5 +181,7 @@ def test_every_kind_of_resource_has_cases(tmp_path: Path) -> None:
     kinds = set()
     for case in STACKS:
         path.write_text(stack_file(case), "utf-8")
-        kinds |= {one.address.partition("/")[0] for one in resources_of(load_stack(path), cloud)}
+        kinds |= {
+            tested.address.partition("/")[0] for tested in resources_of(load_stack(path), cloud)
+        }
     assert kinds == set(OBSERVED) == {folder.name for folder in FOLDERS}

@@ -26,12 +26,12 @@ CASES = ROOT / "tests" / "cases"
 
 
 def kinds_there() -> list[type[CloudKind]]:
-    found = []
+    kinds = []
     for module in pkgutil.iter_modules(tpuctl.resources.__path__):
-        for one in vars(importlib.import_module(f"tpuctl.resources.{module.name}")).values():
-            if isinstance(one, type) and issubclass(one, CloudKind) and "kind" in vars(one):
-                found.append(one)
-    return [*dict.fromkeys(found)]
+        for value in vars(importlib.import_module(f"tpuctl.resources.{module.name}")).values():
+            if isinstance(value, type) and issubclass(value, CloudKind) and "kind" in vars(value):
+                kinds.append(value)
+    return [*dict.fromkeys(kinds)]
 
 
 def unsaid(kind: type[CloudKind]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def unsaid(kind: type[CloudKind]) -> Iterator[str]:
     if kind.is_zonal and not _is_own(kind, "from_inventory"):
         yield "from_inventory"
     if issubclass(kind, StackResource):
-        if not any(one.action == VIEW for one in _needs(kind)):
+        if not any(need.action == VIEW for need in _needs(kind)):
             yield "permissions"
         if not (CASES / kind.kind).is_dir():
             yield f"tests/cases/{kind.kind}"
@@ -67,7 +67,7 @@ def drawn_graph() -> str:
 
 def _is_own(kind: type[CloudKind], name: str) -> bool:
     """Whether it says that itself, instead of what stands for all kinds."""
-    base = next(one for one in (ResourceKind, CloudKind) if name in vars(one))
+    base = next(base_class for base_class in (ResourceKind, CloudKind) if name in vars(base_class))
     return getattr(kind, name).__func__ is not vars(base)[name].__func__
 
 
@@ -76,22 +76,22 @@ def _needs(kind: type[CloudKind]) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", kinds_there(), ids=lambda kind: kind.kind)
-def test_everything_is_said_of_every_kind(kind: type[CloudKind]) -> None:
+def test_every_kind_is_complete(kind: type[CloudKind]) -> None:
     assert [*unsaid(kind)] == []
 
 
-def test_no_two_kinds_have_one_name() -> None:
+def test_kind_names_are_unique() -> None:
     assert len({kind.kind for kind in KINDS}) == len(KINDS) == len(kinds_there())
 
 
-def test_permissions_are_for_what_is_done() -> None:
+def test_permissions_match_actions() -> None:
     """A misspelt action would be needed by no plan."""
     done = {VIEW, "connect", *(action.value for action in Action)}
     for kind in KINDS:
-        assert {one.action for one in required_permissions([kind])} <= done, kind.kind
+        assert {need.action for need in required_permissions([kind])} <= done, kind.kind
         action, path = kind.optional
         assert bool(action) == bool(path), kind.kind
-        assert not action or action in {one.action for one in required_permissions([kind])}, (
+        assert not action or action in {need.action for need in required_permissions([kind])}, (
             kind.kind
         )
 
@@ -104,7 +104,7 @@ class Toy(StackResource):
     is_zonal = True
 
 
-def test_what_a_new_kind_lacks_is_named() -> None:
+def test_missing_parts_of_kind_are_named() -> None:
     assert [*unsaid(Toy)] == [
         "tpuctl.resources.composition.KINDS",
         "group",
@@ -118,7 +118,7 @@ def test_what_a_new_kind_lacks_is_named() -> None:
     ]
 
 
-def test_a_kind_that_is_listed_does_not_say_why_it_is_not() -> None:
+def test_listed_kind_must_not_have_unlisted_reason() -> None:
     class Listed(Toy):
         unlisted_reason = "nobody asks"
 

@@ -33,7 +33,7 @@ class Api:
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
-        self.asked: list[tuple[str, str, str, bytes]] = []
+        self.requests: list[tuple[str, str, str, bytes]] = []
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,7 +41,7 @@ class Api:
                 size = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(size)
                 token = self.headers.get("Authorization", "")
-                api.asked.append((self.command, self.path, token, body))
+                api.requests.append((self.command, self.path, token, body))
                 answers = api.answers
                 status, content = answers.pop(0) if len(answers) > 1 else answers[0]
                 self.send_response(status)
@@ -77,7 +77,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     made.server.server_close()
 
 
-async def ask(cloud: Cloud, verb: str = "GET", **fields: Any) -> dict[str, Any]:
+async def call_api(cloud: Cloud, verb: str = "GET", **fields: Any) -> dict[str, Any]:
     rest = cloud.client("rest")
     try:
         found: dict[str, Any] = await cloud.call(
@@ -88,19 +88,19 @@ async def ask(cloud: Cloud, verb: str = "GET", **fields: Any) -> dict[str, Any]:
         rest.close()
 
 
-async def test_a_call_sends_json_and_the_token_past_any_proxy(api: Api) -> None:
+async def test_call_sends_json_and_token_without_proxy(api: Api) -> None:
     api.answers = [(200, b'{"name": "made"}')]
-    found = await ask(api.cloud(), "POST", body={"a": {"b": 1}}, query={"thingId": "x y"})
-    assert found == {"name": "made"}
-    ((verb, path, token, body),) = api.asked
+    answer = await call_api(api.cloud(), "POST", body={"a": {"b": 1}}, query={"thingId": "x y"})
+    assert answer == {"name": "made"}
+    ((verb, path, token, body),) = api.requests
     assert (verb, path) == ("POST", "/v2alpha1/things?thingId=x+y")
     assert token == "Bearer the-token"
     assert json.loads(body) == {"a": {"b": 1}}
 
 
-async def test_an_empty_answer_is_empty(api: Api) -> None:
+async def test_empty_response(api: Api) -> None:
     api.answers = [(200, b"")]
-    assert await ask(api.cloud()) == {}
+    assert await call_api(api.cloud()) == {}
 
 
 DENIED = "Your request to provision TPU Node has been denied. Please migrate"
@@ -120,7 +120,7 @@ QUOTA = {
         (429, "RESOURCE_EXHAUSTED", "no more", (QUOTA,), QuotaExceeded),
     ],
 )
-async def test_a_refusal_is_what_its_body_says(
+async def test_error_status_is_read_from_body(
     api: Api,
     code: int,
     status: str,
@@ -130,25 +130,25 @@ async def test_a_refusal_is_what_its_body_says(
 ) -> None:
     api.refuse(code, status, message, *details)
     with pytest.raises(expected, match=message[:20]):
-        await ask(api.cloud())
-    assert len(api.asked) == 1, "a refusal is not asked for again"
+        await call_api(api.cloud())
+    assert len(api.requests) == 1, "a refusal is not asked for again"
 
 
 @pytest.mark.parametrize("content", [b"<html>Bad gateway</html>", b"[1]", b'{"error": "no"}'])
-async def test_what_is_no_answer_of_the_api_is_asked_for_again(api: Api, content: bytes) -> None:
+async def test_non_api_response_is_retried(api: Api, content: bytes) -> None:
     api.answers = [(502, content), (200, b'{"name": "made"}')]
-    assert await ask(api.cloud()) == {"name": "made"}
-    assert len(api.asked) == 2
+    assert await call_api(api.cloud()) == {"name": "made"}
+    assert len(api.requests) == 2
 
 
-async def test_nobody_there_is_transient() -> None:
+async def test_connection_error_is_transient() -> None:
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())
     with pytest.raises(Transient) as caught:
-        await ask(cloud)
+        await call_api(cloud)
     assert "port=9" in str(caught.value)
     assert "the-token" not in str(caught.value)
 
 
-def test_each_service_of_google_has_a_host_of_its_own() -> None:
+def test_service_origins() -> None:
     credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
     assert Rest(GOOGLE, credentials).origin("tpu") == "https://tpu.googleapis.com"

@@ -39,7 +39,7 @@ def of(text: str) -> Secrets:
         ("projects/a.com:p/secrets/h", {}, "projects/a.com:p/secrets/h/versions/latest", None),
     ],
 )
-def test_each_form_says_where(
+def test_source_formats(
     tmp_path: Path,
     text: str,
     values: dict[str, str],
@@ -47,8 +47,8 @@ def test_each_form_says_where(
     recorded: str | None,
 ) -> None:
     secrets = of(text)
-    wanted = {"HF_TOKEN": references} if references else {}
-    assert (secrets.values, secrets.references) == (values, wanted)
+    expected = {"HF_TOKEN": references} if references else {}
+    assert (secrets.values, secrets.references) == (values, expected)
     assert secrets.recorded == {"HF_TOKEN": recorded or references}
     assert of(secrets.recorded["HF_TOKEN"]) == secrets, "another attempt finds the same"
     path = tmp_path / "tpuctl.yaml"
@@ -63,7 +63,7 @@ def test_values_are_in_no_repr() -> None:
     assert secrets.values == {"A": TOKEN}
 
 
-def test_variables_that_are_not_set_are_named_together() -> None:
+def test_unset_variables_are_reported_together() -> None:
     sources = {"A": "env", "C": "env:D", "E": "env", "S": "secret:s"}
     with pytest.raises(Usage) as caught:
         Secrets.of(sources, "p", environment={"E": "1", "D": ""})
@@ -75,7 +75,9 @@ def test_a_value_on_the_command_line_is_refused_and_not_repeated(value: str) -> 
     with pytest.raises(Usage) as caught:
         parse_option(f"HF_TOKEN={value}")
     assert "HF_TOKEN" in str(caught.value)
-    assert TOKEN not in json.dumps([one.as_dict() for one in caught.value.diagnostics])
+    assert TOKEN not in json.dumps(
+        [diagnostic.as_dict() for diagnostic in caught.value.diagnostics]
+    )
     with pytest.raises(Usage) as caught:
         parse_option("hf-token")
     assert "hf-token" not in str(caught.value)
@@ -98,20 +100,20 @@ def test_a_value_in_the_stack_file_is_refused_and_not_repeated(
     path.write_text(f"{STACK}job:\n  secrets: {secrets}\n", "utf-8")
     with pytest.raises(InvalidStack) as caught:
         load_stack(path)
-    [told] = caught.value.diagnostics
-    assert (told.summary, told.where) == ("Invalid secret source", f"{path}:5")
-    assert TOKEN not in json.dumps(told.as_dict())
-    assert "secrets: {HF_TOKEN: env}" in told.hint
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.summary, diagnostic.where) == ("Invalid secret source", f"{path}:5")
+    assert TOKEN not in json.dumps(diagnostic.as_dict())
+    assert "secrets: {HF_TOKEN: env}" in diagnostic.hint
 
 
-def test_a_variable_has_one_place(tmp_path: Path) -> None:
+def test_variable_in_env_and_secrets_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(f"{STACK}job: {{env: {{A: x}}, secrets: {{A: env}}}}\n", "utf-8")
     with pytest.raises(InvalidStack, match="A is in both"):
         load_stack(path)
 
 
-def test_a_worker_opens_what_came_along_for_its_user_alone(tmp_path: Path) -> None:
+def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:
     came = {"values": {"A": TOKEN, "B": "줄\n"}, "references": {}, "patience": 0}
     (tmp_path / "secrets.json").write_text(json.dumps(came))
     command = [sys.executable, "-S", "-I", str(VAULT), str(tmp_path)]
@@ -131,6 +133,6 @@ def test_a_worker_opens_what_came_along_for_its_user_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"123456789", bytes(range(256)) * 3, "안녕".encode()])
-def test_the_checksum_is_googles(data: bytes) -> None:
+def test_checksum_matches_google(data: bytes) -> None:
     vault = importlib.import_module("tpuctl.jobs.shipped.secret_fetch")
     assert vault.crc32c(data) == google_crc32c.value(data)

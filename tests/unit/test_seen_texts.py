@@ -37,7 +37,7 @@ def explained(text: str) -> str | None:
         return None
 
 
-def named(row: dict[str, Any]) -> str:
+def name_of(row: dict[str, Any]) -> str:
     return f"{row['known']}-{row['source'][:30]}"
 
 
@@ -61,14 +61,14 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("row", SEEN, ids=named)
-def test_a_text_is_known_as_it_was_seen(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", SEEN, ids=name_of)
+def test_seen_text_is_recognized(row: dict[str, Any]) -> None:
     assert explained(row["text"]) == row["known"]
     assert explained(f"me@laptop:~$ something\n{row['text']}\n") == row["known"]
 
 
-@pytest.mark.parametrize("row", SEEN, ids=named)
-def test_a_text_that_is_cut_is_never_explained_wrongly(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", SEEN, ids=name_of)
+def test_truncated_text_is_never_explained_wrongly(row: dict[str, Any]) -> None:
     rightly = {None, row["known"], *row.get("cut", ())}
     wrong = {(part, explained(part)) for part in cut(row["text"])}
     assert not [(name, part) for part, name in wrong if name not in rightly]
@@ -76,20 +76,20 @@ def test_a_text_that_is_cut_is_never_explained_wrongly(row: dict[str, Any]) -> N
         assert explained(wrapped(row["text"], width)) in rightly, width
 
 
-def test_a_text_that_is_wrapped_is_mostly_still_known() -> None:
-    known = [
+def test_wrapped_text_is_mostly_recognized() -> None:
+    matched = [
         explained(wrapped(row["text"], width)) == row["known"] for row in SEEN for width in WIDTHS
     ]
-    assert sum(known) / len(known) > 0.9
+    assert sum(matched) / len(matched) > 0.9
 
 
 @pytest.mark.parametrize("row", FOREIGN, ids=lambda row: row["source"])
-def test_what_is_not_in_the_table_is_said_to_be_unknown(row: dict[str, Any]) -> None:
+def test_other_texts_are_unknown(row: dict[str, Any]) -> None:
     for part in (row["text"], *cut(row["text"])):
         assert explained(part) is None, part
 
 
-def test_what_a_program_survived_does_not_count() -> None:
+def test_survived_errors_do_not_count() -> None:
     survived = 'Traceback (most recent call last):\n  File "a.py", line 2, in retry\n{}\n'
     end = 'Traceback (most recent call last):\n  File "b.py", line 9, in <module>\n{}\n'
     full = survived.format("OSError: [Errno 28] No space left on device")
@@ -101,7 +101,7 @@ def test_what_a_program_survived_does_not_count() -> None:
     assert explained(busy + end.format(passed_on)) == "chips-busy", "the end passes it on"
 
 
-def test_a_remark_counts_only_where_nothing_complains() -> None:
+def test_weak_match_counts_only_without_other_errors() -> None:
     remark = "WARNING:root:Defaulting to PJRT_DEVICE=CPU\n"
     assert explained(remark) == "torch-on-cpu"
     assert explained(remark + "step 1 loss 2.3\n") == "torch-on-cpu"

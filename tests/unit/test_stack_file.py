@@ -28,7 +28,10 @@ def problems(folder: Path, text: str) -> list[tuple[str, str]]:
     with pytest.raises(InvalidStack) as caught:
         load_stack(write(folder, text))
     assert caught.value.exit_code == 2
-    return [(one.summary, one.where.rpartition(":")[2]) for one in caught.value.diagnostics]
+    return [
+        (diagnostic.summary, diagnostic.where.rpartition(":")[2])
+        for diagnostic in caught.value.diagnostics
+    ]
 
 
 def test_project_and_type_are_enough(tmp_path: Path) -> None:
@@ -42,7 +45,7 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
     assert stack.bucket == "my-model-my-project"
 
 
-def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
+def test_default_zone_is_cheapest(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, MINIMAL))
     # 2.0 dollars a chip in these, 2.2 in europe-west4-a, says the catalog's source.
     assert stack.zone in {"us-central1-a", "us-central1-b", "us-central1-f", "us-east1-d"}
@@ -101,14 +104,14 @@ def test_without_zones_the_cheapest_is_taken(tmp_path: Path) -> None:
         ("stack: 2024-13-01\n" + MINIMAL, ("Invalid YAML in stack file", "tpuctl.yaml")),
     ],
 )
-def test_each_mistake_is_told_by_place(
+def test_problems_have_line_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: tuple[str, str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert problems(tmp_path, text) == [expected]
 
 
-def test_what_is_not_text_is_told_by_line(tmp_path: Path) -> None:
+def test_invalid_utf8_has_line_number(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_bytes(MINIMAL.encode() + b"# caf\xe9\n")
     with pytest.raises(InvalidStack) as caught:
@@ -126,15 +129,13 @@ def test_what_is_not_text_is_told_by_line(tmp_path: Path) -> None:
         (MINIMAL + "bucket: {keep: perhaps}\n", "bucket.keep must be true or false"),
     ],
 )
-def test_what_was_expected_is_said_in_words_of_the_file(
-    tmp_path: Path, text: str, wanted: str
-) -> None:
+def test_expected_types_are_named_in_yaml_terms(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidStack) as caught:
         load_stack(write(tmp_path, text))
-    assert caught.value.diagnostics[0].detail.startswith(wanted)
+    assert caught.value.diagnostics[0].detail.startswith(expected)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     text = (
         "stack: UP\nproject: {id: my-project, owner: me}\ntpu: {typ: v3-8}\n"
         "job: {secrets: {A: b}}\n"
@@ -147,13 +148,13 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     }
 
 
-def test_a_missing_file_names_init(tmp_path: Path) -> None:
+def test_missing_file_hint_names_init(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack) as caught:
         load_stack(tmp_path / "tpuctl.yaml")
     assert "tpuctl init" in caught.value.diagnostics[0].hint
 
 
-def test_the_nearest_key_is_named(tmp_path: Path) -> None:
+def test_similar_key_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack) as caught:
         load_stack(write(tmp_path, MINIMAL + "network: {alow: [http]}\n"))
     assert "allow" in caught.value.diagnostics[0].hint
@@ -169,24 +170,22 @@ def test_the_nearest_key_is_named(tmp_path: Path) -> None:
         ("v3-32", "auto", "[1, 3]", (1, 3)),
     ],
 )
-def test_which_workers_start_the_script(
-    tmp_path: Path, type_name: str, runtime: str, wanted: str, expected: tuple[int, ...]
+def test_job_workers(
+    tmp_path: Path, type_name: str, runtime: str, workers: str, expected: tuple[int, ...]
 ) -> None:
     text = (
         f"project: {{id: my-project}}\ntpu: {{type: {type_name}, runtime: {runtime}}}\n"
-        f"job: {{workers: {wanted}}}\n"
+        f"job: {{workers: {workers}}}\n"
     )
     assert load_stack(write(tmp_path, text)).job_workers() == expected
 
 
 @pytest.mark.parametrize("runtime", ["auto", "2.12.0", "pytorch-1.13"])
 @pytest.mark.parametrize("wanted", ["auto", "all", "[0]"])
-def test_the_controller_starts_the_script_of_a_tpu_node(
-    tmp_path: Path, runtime: str, wanted: str
-) -> None:
+def test_controller_runs_script_of_tpu_node(tmp_path: Path, runtime: str, workers: str) -> None:
     text = (
         "project: {id: my-project}\n"
-        f"tpu: {{kind: node, type: v3-32, runtime: {runtime}}}\njob: {{workers: {wanted}}}\n"
+        f"tpu: {{kind: node, type: v3-32, runtime: {runtime}}}\njob: {{workers: {workers}}}\n"
     )
     stack = load_stack(write(tmp_path, text))
     assert stack.job_workers() == (0,)
@@ -215,18 +214,18 @@ def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
         "u" * 33,
     ],
 )
-def test_what_is_no_user_name_is_refused(tmp_path: Path, user: str) -> None:
+def test_invalid_user_name_is_rejected(tmp_path: Path, user: str) -> None:
     text = MINIMAL + f"access:\n  user: {json.dumps(user)}\n"
     assert problems(tmp_path, text) == [("Invalid value", "4")]
 
 
 @pytest.mark.parametrize("user", ["ann", "Ann.Lee", "ann-lee_2", "_ann", "u" * 32])
-def test_user_names_of_posix_are_taken(tmp_path: Path, user: str) -> None:
+def test_posix_user_name_is_accepted(tmp_path: Path, user: str) -> None:
     assert load_stack(write(tmp_path, MINIMAL + f"access: {{user: {user}}}\n")).user == user
 
 
 @pytest.mark.parametrize("local", ["-oproxycommand", "9lives", "root", "Ünï", ""])
-def test_a_local_name_that_is_no_user_name_is_not_taken(
+def test_invalid_local_user_name_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: str
 ) -> None:
     monkeypatch.setenv("LOGNAME", local)
@@ -253,19 +252,19 @@ def test_a_local_name_that_is_no_user_name_is_not_taken(
         "",
     ],
 )
-def test_what_no_bucket_can_be_called_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_bucket_name_is_rejected(tmp_path: Path, name: str) -> None:
     text = MINIMAL + f"bucket:\n  name: {json.dumps(name)}\n"
     assert problems(tmp_path, text) == [("Invalid value", "4")]
 
 
 @pytest.mark.parametrize("name", ["my_data", "1ab", "a" * 63, "data.example.com", "b-1"])
-def test_names_of_buckets_are_taken(tmp_path: Path, name: str) -> None:
+def test_valid_bucket_name_is_accepted(tmp_path: Path, name: str) -> None:
     assert load_stack(write(tmp_path, MINIMAL + f"bucket: {{name: {name}}}\n")).bucket == name
 
 
-def test_a_derived_name_that_no_bucket_can_have_is_refused(tmp_path: Path) -> None:
+def test_invalid_default_bucket_name_is_rejected(tmp_path: Path) -> None:
     text = "stack: google-bert\n" + MINIMAL
-    assert [one for one, _ in problems(tmp_path, text)] == ["Invalid bucket name"]
+    assert [summary for summary, _ in problems(tmp_path, text)] == ["Invalid bucket name"]
     assert load_stack(write(tmp_path, text + "bucket: {name: mine}\n")).bucket == "mine"
 
 
@@ -281,7 +280,7 @@ def test_a_derived_name_that_no_bucket_can_have_is_refused(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("value", ["../../x", "a?b", "a b", "a#b", "$(id)", "x/../y", ""])
-def test_what_becomes_part_of_an_address_is_one_name(
+def test_names_in_resource_paths_have_no_slash(
     tmp_path: Path, section: str, key: str, value: str
 ) -> None:
     rest = NAMED if section.startswith("tpu") else MINIMAL
@@ -290,12 +289,12 @@ def test_what_becomes_part_of_an_address_is_one_name(
     assert problems(tmp_path, text) == [("Invalid value", str(lines + 1))]
 
 
-def test_a_key_of_metadata_is_one_name(tmp_path: Path) -> None:
+def test_metadata_key_format(tmp_path: Path) -> None:
     text = NAMED + "tpu:\n  type: v3-8\n  metadata: {a/b: c}\n"
     assert problems(tmp_path, text) == [("Invalid value", "4")]
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_special_file_is_rejected_without_blocking(tmp_path: Path) -> None:
     """A pipe that nobody writes into, a device without an end, a link to itself, a huge file."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -306,8 +305,8 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
         tmp_path / "loop": os.strerror(errno.ELOOP),
         tmp_path / "large": "Larger than",
     }
-    for path, why in whys.items():
+    for path, reason in whys.items():
         with pytest.raises(InvalidStack) as caught:
             load_stack(path)
-        (found,) = caught.value.diagnostics
-        assert (found.summary, why in found.detail) == ("Cannot read stack file", True)
+        (diagnostic,) = caught.value.diagnostics
+        assert (diagnostic.summary, reason in diagnostic.detail) == ("Cannot read stack file", True)

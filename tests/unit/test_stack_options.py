@@ -99,7 +99,7 @@ def load(folder: Path, text: str) -> Stack:
         ),
     ],
 )
-def test_what_does_not_go_together(tmp_path: Path, text: str, summary: str, line: int) -> None:
+def test_invalid_combinations(tmp_path: Path, text: str, summary: str, line: int) -> None:
     with pytest.raises(InvalidStack) as caught:
         load(tmp_path, text)
     (problem,) = caught.value.diagnostics
@@ -108,14 +108,14 @@ def test_what_does_not_go_together(tmp_path: Path, text: str, summary: str, line
     assert problem.hint
 
 
-def test_a_parent_is_for_a_new_project(tmp_path: Path) -> None:
+def test_parent_requires_new_project(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text("project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n", "utf-8")
     with pytest.raises(InvalidStack, match="Parent of an existing project"):
         load_stack(path)
 
 
-def test_zones_of_several_regions_need_the_traffic_accepted(tmp_path: Path) -> None:
+def test_zones_in_several_regions_require_allow_egress(tmp_path: Path) -> None:
     stack = load(
         tmp_path,
         "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}\n"
@@ -126,7 +126,7 @@ def test_zones_of_several_regions_need_the_traffic_accepted(tmp_path: Path) -> N
     assert stack.in_zone("europe-west4-b").region == "europe-west4"
 
 
-def test_a_node_has_a_controller_and_a_version(tmp_path: Path) -> None:
+def test_node_has_controller_and_version(tmp_path: Path) -> None:
     stack = load(tmp_path, "tpu: {type: v3-8, kind: node, runtime: 2.12.0}")
     assert stack.is_node
     assert stack.controller is not None
@@ -160,13 +160,13 @@ def test_workers_are_numbered_through_all_nodes(
     assert (stack.worker_count, stack.job_workers()) == (count, workers)
 
 
-def test_a_key_of_a_list_is_guessed_too(tmp_path: Path) -> None:
+def test_similar_key_in_list_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack) as caught:
         load(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
     assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
 
 
-def test_a_time_without_quotes_is_a_time(tmp_path: Path) -> None:
+def test_unquoted_time_is_accepted(tmp_path: Path) -> None:
     queue = load(tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}").queue
     assert queue is not None
     assert queue.valid_until == "2026-01-31T18:00:00+00:00"
@@ -177,7 +177,7 @@ def test_own_labels_come_with_the_stacks(tmp_path: Path) -> None:
     assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
 
 
-def test_a_bare_stack_has_the_names_of_a_whole_one(tmp_path: Path) -> None:
+def test_minimal_stack_has_same_names(tmp_path: Path) -> None:
     whole, bare = load(tmp_path, "tpu: {type: v3-8}"), minimal_stack("bert", "my-project")
     assert bare.names == whole.names
     assert bare.bucket == whole.bucket
@@ -198,5 +198,5 @@ def test_durations(text: str, seconds: float) -> None:
     ("seconds", "text"),
     [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3660, "1 h 1 min"), (187200, "2 d 4 h")],
 )
-def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
+def test_format_duration(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

@@ -85,9 +85,9 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
         ([request("us-east5-b", "WAITING_FOR_RESOURCES")], A),
     ],
 )
-def test_the_home_zone(stack: Stack, found: list[InventoryItem], expected: str) -> None:
-    assert home_zone(stack, found) == expected
-    assert home_zone(stack, found[::-1]) == expected
+def test_the_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> None:
+    assert home_zone(stack, items) == expected
+    assert home_zone(stack, items[::-1]) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,12 @@ def test_the_home_zone(stack: Stack, found: list[InventoryItem], expected: str) 
         disk("us-east5-b"),
     ],
 )
-def test_what_is_used_in_a_zone_that_is_not_named_is_not_taken_away(
-    stack: Stack, there: InventoryItem
-) -> None:
+def test_resources_in_use_in_other_zone_are_kept(stack: Stack, there: InventoryItem) -> None:
     with pytest.raises(Conflict, match=there.address):
         home_zone(stack, [there])
 
 
-def test_a_disk_elsewhere_is_none_of_a_working_nodes_concern(stack: Stack) -> None:
+def test_disk_in_other_zone_does_not_affect_running_node(stack: Stack) -> None:
     assert home_zone(stack, [disk("us-east5-b"), node(B)]) == B
 
 
@@ -126,7 +124,7 @@ def test_zones_are_tried_in_order() -> None:
     assert next_zone((B, A, C), [second, first]) == C, "in whatever order they were refused"
 
 
-def test_a_region_that_refuses_takes_its_zones_along() -> None:
+def test_regional_failure_skips_zones_of_region() -> None:
     refused = refusal(A, QuotaExceeded, Scope.REGION)
     assert next_zone((A, B, C), [refused]) == C
     assert next_zone((A, B), [refused]) is None
@@ -137,7 +135,7 @@ def with_scope(kind: type[TpuctlError], scope: Scope) -> TpuctlError:
     return refusal(A, kind, scope).error
 
 
-def test_of_several_failures_the_furthest_reaching_is_told() -> None:
+def test_widest_failure_is_reported() -> None:
     zone = with_scope(NoCapacity, Scope.ZONE)
     region = with_scope(QuotaExceeded, Scope.REGION)
     project = with_scope(Denied, Scope.PROJECT)
@@ -148,7 +146,7 @@ def test_of_several_failures_the_furthest_reaching_is_told() -> None:
     assert widest_error({"a/a": zone, "b/b": fatal, "c/c": project}) is fatal
 
 
-def test_the_end_tells_the_whole_story(stack: Stack) -> None:
+def test_final_error_lists_all_zones(stack: Stack) -> None:
     refusals = [refusal(A, QuotaExceeded, Scope.REGION), refusal(C, NoCapacity, Scope.ZONE)]
     error = no_zone_error(refusals, stack, stack.zones)
     assert error.exit_code == 75, "trying later may work: the best hope there is"
@@ -163,20 +161,23 @@ def test_the_end_tells_the_whole_story(stack: Stack) -> None:
     assert no_zone_error(denied, stack, stack.zones).exit_code == 77
 
 
-def test_the_sum_keeps_the_advice_of_each_zone_once(stack: Stack) -> None:
-    closed, taken = "Name another zone:\n    tpuctl zones", "See it:\n    tpuctl quota"
-    errors = [Denied("Zone not allowed", "x", hint=closed), QuotaExceeded("Quota", "x", hint=taken)]
+def test_final_hint_is_deduplicated(stack: Stack) -> None:
+    closed, expired = "Name another zone:\n    tpuctl zones", "See it:\n    tpuctl quota"
+    errors = [
+        Denied("Zone not allowed", "x", hint=closed),
+        QuotaExceeded("Quota", "x", hint=expired),
+    ]
     full = NoCapacity("No capacity", "x", hint="Try again later:\n    tpuctl up")
     for error in (*errors, full):
         error.scope = Scope.ZONE
-    told = [Refusal(A, errors[0]), Refusal(B, errors[0]), Refusal(C, errors[1])]
-    hint = no_zone_error(told, stack, stack.zones).diagnostics[0].hint
-    assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{taken}\nTry again later")
+    refusals = [Refusal(A, errors[0]), Refusal(B, errors[0]), Refusal(C, errors[1])]
+    hint = no_zone_error(refusals, stack, stack.zones).diagnostics[0].hint
+    assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{expired}\nTry again later")
     only_full = no_zone_error([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
     assert "For " not in only_full.diagnostics[0].hint, "the sum itself says it"
 
 
-def test_a_single_zone_needs_no_story(tmp_path: Path) -> None:
+def test_single_zone_error_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     path.write_text(
         f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n", "utf-8"
@@ -190,16 +191,16 @@ def planned(*disks: Action) -> Plan:
     return Plan((*changes, Change("node/bert-tpu", Action.CREATE, "")))
 
 
-def test_data_disks_that_are_there_bind_the_stack_to_their_zone(tmp_path: Path) -> None:
+def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
     """Elsewhere new ones would be made, and these taken away with what is on them."""
     stack = load(tmp_path, "data_disks: [{size_gb: 20}, {size_gb: 20}]")
     assert zones_to_try(stack, planned(Action.CREATE, Action.CREATE)) == (A, B, C)
     bound = stack.in_zone(B)
     assert zones_to_try(bound, planned(Action.NOTHING, Action.NOTHING)) == (B,)
     assert zones_to_try(bound, planned(Action.CREATE, Action.NOTHING)) == (B,)
-    named = load(tmp_path, "data_disks: [{name: mine}]")
+    existing = load(tmp_path, "data_disks: [{name: mine}]")
     there = Plan((Change("disk/mine", Action.NOTHING, ""),))
-    assert zones_to_try(named, there) == (A, B, C), "one's own disk may be in each of them"
+    assert zones_to_try(existing, there) == (A, B, C), "one's own disk may be in each of them"
 
     error = no_zone_error([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
     assert isinstance(error, NoCapacity)
@@ -208,7 +209,7 @@ def test_data_disks_that_are_there_bind_the_stack_to_their_zone(tmp_path: Path) 
     assert "tpuctl down" in error.diagnostics[0].hint
 
 
-def test_an_error_of_any_kind_can_be_told(stack: Stack) -> None:
+def test_any_error_can_be_reported(stack: Stack) -> None:
     """Kinds of errors differ in how they are made."""
     odd = refusal(B, NotFound, Scope.ZONE)
     assert isinstance(no_zone_error([odd], stack, (B,)), NotFound)

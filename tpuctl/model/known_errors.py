@@ -2,8 +2,8 @@
 
 For example:
 
-    known = table().answer("NOT_FOUND", "Reservation not found")
-    print(known.why, known.hint({"project": "my-project"}))
+    known_error = table().match_response("NOT_FOUND", "Reservation not found")
+    print(known_error.cause, known_error.hint({"project": "my-project"}))
 """
 
 from __future__ import annotations
