@@ -30,7 +30,7 @@ def test_auto_image_matches_node_tensorflow(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "project", "name", "is_family"),
+    ("image", "project", "name", "is_family"),
     [
         ("auto", "ubuntu-os-cloud", "ubuntu-2404-lts-amd64", True),
         ("ubuntu-2204-lts", "ubuntu-os-cloud", "ubuntu-2204-lts", True),

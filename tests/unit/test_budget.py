@@ -9,7 +9,7 @@ from tpuctl.model.budget import parse_budget
 
 
 @pytest.mark.parametrize(
-    ("text", "amount", "hours", "told"),
+    ("text", "amount", "hours", "formatted"),
     [
         ("20/day", 20, 24, "$20.00 a day"),
         ("$20/day", 20, 24, "$20.00 a day"),

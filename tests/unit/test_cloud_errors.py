@@ -193,7 +193,7 @@ COMPUTE = "https://compute.googleapis.com/compute/v1/projects/my-project/zones/u
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (
             f"POST {COMPUTE}/instances?requestId=1b2c-3d&prettyPrint=false: Invalid value for "

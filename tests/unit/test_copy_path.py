@@ -9,7 +9,7 @@ from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("data.txt", CopyPath("data.txt")),
         ("0:data.txt", CopyPath("data.txt", True, 0)),

@@ -85,7 +85,7 @@ def test_data_disk_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_stored", "what", "gigabytes"),
+    ("bytes_stored", "item", "gigabytes"),
     [
         (0, "bucket in europe-west4, empty", 0),
         (1, "bucket in europe-west4, <0.1 GB", 1 / 2**30),

@@ -153,7 +153,7 @@ MUCH = dict.fromkeys(
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "added"),
+    ("text", "the_plan", "added"),
     [
         ("tpu: {type: v3-8}", plan(node_bert_tpu=CREATE), {"IN_USE_ADDRESSES": 1}),
         ("tpu: {type: v3-32}", plan(node_bert_tpu=CREATE), {"IN_USE_ADDRESSES": 4}),

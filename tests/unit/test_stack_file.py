@@ -121,7 +121,7 @@ def test_invalid_utf8_has_line_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("project: 5\ntpu: {type: v2-8}\n", "project must be a mapping"),
         (NAMED + "tpu: {type: v2-8, zones: us-central1-b}\n", "tpu.zones must be a list"),
@@ -161,7 +161,7 @@ def test_similar_key_is_suggested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_name", "runtime", "wanted", "expected"),
+    ("type_name", "runtime", "workers", "expected"),
     [
         ("v3-8", "auto", "auto", (0,)),
         ("v3-32", "auto", "auto", (0,)),  # multi-host TensorFlow is driven from worker 0
@@ -181,7 +181,7 @@ def test_job_workers(
 
 
 @pytest.mark.parametrize("runtime", ["auto", "2.12.0", "pytorch-1.13"])
-@pytest.mark.parametrize("wanted", ["auto", "all", "[0]"])
+@pytest.mark.parametrize("workers", ["auto", "all", "[0]"])
 def test_controller_runs_script_of_tpu_node(tmp_path: Path, runtime: str, workers: str) -> None:
     text = (
         "project: {id: my-project}\n"

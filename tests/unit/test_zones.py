@@ -62,7 +62,7 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("items", "expected"),
     [
         ([], A),
         ([node(B)], B),
