@@ -59,7 +59,7 @@ class Shell:
         )
 
     def output(self, script: str, **options: Any) -> str:
-        """What a script says that is to succeed."""
+        """The output of a script that must succeed."""
         done = self.run("set -e\n" + script, **options)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -69,7 +69,7 @@ class Shell:
         return self.output('eval "$(tpuctl local env)"\n' + script, **options)
 
     def python(self, program: str, **options: Any) -> list[str]:
-        """The lines that a program prints in the shell that is pointed at the local cloud."""
+        """The lines that a program prints in a shell configured for the local cloud."""
         (self.home / "program.py").write_text(program)
         return self.pointed(f"{sys.executable} -W error program.py", **options).splitlines()
 
@@ -193,7 +193,7 @@ def test_environment_is_restored_after_repeated_use(shell: Shell) -> None:
     direct = between["no_proxy"].split(",")
     assert "intranet.company.com" in direct
     assert not any("googleapis.com" in host for host in direct)
-    # The password of the company's proxy is in no variable but the record, as it was before.
+    # The password of the company's proxy is only in the record of the original environment.
     assert "p%20w" not in "".join(value for name, value in between.items() if name != RECORD)
 
 
@@ -217,7 +217,7 @@ def test_json_output_and_project_option(shell: Shell, home: Path) -> None:
     assert answer["set"]["GOOGLE_CLOUD_PROJECT"] == "lab-project"
     assert answer["unset"] == []
     again = json.loads(shell.output("tpuctl --json local env"))["data"]["set"]
-    assert again["GOOGLE_CLOUD_PROJECT"] == "lab-project"  # as gcloud's configuration there has it
+    assert again["GOOGLE_CLOUD_PROJECT"] == "lab-project"  # as in gcloud's configuration there
     back = json.loads(shell.output(f"tpuctl local env --json --project {PROJECT}"))["data"]["set"]
     assert back["CLOUDSDK_CONFIG"].startswith(str(home))
     refused = shell.run("tpuctl local env --project 'No Project'")
@@ -226,7 +226,7 @@ def test_json_output_and_project_option(shell: Shell, home: Path) -> None:
 
 
 async def proxy_that_tells(requests: list[str], far: int) -> asyncio.Server:
-    """A company's proxy: keeps what it was asked for and leads all of it to one port."""
+    """A company's proxy: records requested hosts and connects all of them to one port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -298,7 +298,7 @@ def test_restarted_local_cloud_is_reachable_from_configured_shell(shell: Shell, 
     started_with = Path(f"/proc/{cloud.pid}/environ")
     if started_with.exists():
         around = variables_of(started_with.read_text())
-        assert around["https_proxy"] == "http://127.0.0.1:9"  # and not its own gateway
+        assert around["https_proxy"] == "http://127.0.0.1:9"  # not its own gateway
         assert not {RECORD, "CLOUDSDK_CONFIG", "STORAGE_EMULATOR_HOST"} & {*around}
 
 

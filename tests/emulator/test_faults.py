@@ -153,7 +153,7 @@ async def test_zone_quota_error_matches_google(cloud: Any, transport: str) -> No
     (violation,) = detail["violations"]
     assert violation["subject"] == f"project:{number}"
     assert violation["description"] == f"Quota 'TPUV3' exhausted. Limit 4 in zone {ZONE}"
-    assert await asyncio.to_thread(nodes, client) == []  # and it is met by creations alone
+    assert await asyncio.to_thread(nodes, client) == []  # it applies only to creations
     assert await used(cloud, fault) == 1
 
 
@@ -230,7 +230,7 @@ async def test_lost_upload_response_keeps_object(cloud: Any) -> None:
     def take() -> None:
         blob.upload_from_string("mine", if_generation_match=0, timeout=10)
 
-    with pytest.raises(exceptions.PreconditionFailed):  # the client repeats it by itself
+    with pytest.raises(exceptions.PreconditionFailed):  # the client retries automatically
         await asyncio.to_thread(take)
     assert await used(cloud, fault) == 1
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"mine"

@@ -28,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def cloud(home: Path) -> Iterator[server_process.LocalCloud]:
-    """Fresh as far as faults and settings go."""
+    """A local cloud without faults and changed settings."""
     cloud = server_process.start(home, ssh="high")
     yield cloud
     running = server_process.status(home)
@@ -46,7 +46,7 @@ def cloud(home: Path) -> Iterator[server_process.LocalCloud]:
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """The data of a command that must succeed."""
+    """The JSON data of a command that must succeed."""
     code = run(["local", *words, "--json"])
     envelope = json.loads(capsys.readouterr().out)
     assert (code, envelope["status"]) == (0, "ok"), envelope
@@ -187,7 +187,7 @@ def test_reset_deletes_faults_and_settings(
     answer(capsys, "fault", "add", "lost")
     assert run(["local", "reset", "--yes"]) == 0
     capsys.readouterr()
-    fault = answer(capsys, "fault", "add", "lost")  # starts it again
+    fault = answer(capsys, "fault", "add", "lost")  # restarts it
     assert fault["id"] == "lost-1"
     assert [listed["id"] for listed in answer(capsys, "fault", "list")] == ["lost-1"]
     assert answer(capsys, "set")["nodes"] == "allowed"

@@ -45,7 +45,7 @@ async def bucket(cloud: Any) -> Any:
 
 
 async def exchange(cloud: Any, request: bytes) -> bytes:
-    """All bytes of the answer to a request on a connection of its own."""
+    """All bytes of the response to a request on a new connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
     head, _, body = request.partition(b"\r\n\r\n")
     token = f"\r\nAuthorization: Bearer {cloud.token}\r\nHost: x\r\n\r\n".encode()
@@ -124,7 +124,7 @@ async def test_official_client_retries_cut_upload(cloud: Any, bucket: Any) -> No
 
 
 async def test_cut_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
-    """The request that begins the session has no data: it is let through."""
+    """The request that starts the session has no data and is not cut."""
     fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
     blob = bucket.blob("b", chunk_size=2 * MIB)
     await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)

@@ -18,7 +18,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TimedOut, Usage
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
-# A client in a process of its own, which can be killed: URL, TOKEN, METHOD.
+# A client in a separate process, which can be killed: URL, TOKEN, METHOD.
 PROGRAM = """
 import sys, requests
 url, token, kind = sys.argv[1:]

@@ -20,17 +20,17 @@ from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.wire.messages import Method
 from tpuctl.emulator.wire.routes import Router
 
-pytestmark = pytest.mark.malformed  # most requests say no more than which method they are of
+pytestmark = pytest.mark.malformed  # most requests only identify their method
 
 TEAPOT = 418
-NOTHING = -1  # a status: the connection ended without an answer
+NOTHING = -1  # a status: the connection was closed without a response
 Answer = tuple[int, str]
 Ask = Callable[[], Awaitable[Answer]]
 
 
 @dataclass
 class Struck:
-    """One cloud, its methods, and a way to ask it that tells what came back."""
+    """A cloud, its methods, and ways to call them that return the raw response."""
 
     cloud: Any
     router: Router
@@ -44,7 +44,7 @@ class Struck:
         return [method for method, is_imitated in self.router.tables() if is_imitated]
 
     async def rest(self, verb: str, path: str, body: bytes = b"{}", **headers: str) -> Answer:
-        """Without a library, for those repeat by themselves what was cut off."""
+        """Without a library, since libraries retry requests that were cut off."""
         payload = b"" if verb in ("GET", "DELETE") else body
         header_values = {
             "Host": "localhost",
@@ -76,7 +76,7 @@ class Struck:
         return fault
 
     async def prove(self, method: str, send: Ask, refused: int, lost: int) -> str:
-        """Strike it with a status, a lost answer and a delay; return the text of the refusal."""
+        """Apply a status, a lost response and a delay to it; returns the text of the error."""
         fault = self.add("error", method, http=TEAPOT, text="struck")
         status, text = await send()
         assert (status, fault.fields["used"]) == (refused, 1), f"{method}: {text}"
@@ -87,7 +87,7 @@ class Struck:
         return text
 
     async def _prove_delay(self, method: str, send: Ask) -> None:
-        """It waits for an hour, unless the hour is spent on an operation that it began."""
+        """It is delayed by an hour, unless it started an operation, which is delayed instead."""
         fault = self.add("slow", method, seconds=3600)
         task = asyncio.ensure_future(send())
         async with asyncio.timeout(20):
@@ -113,7 +113,7 @@ async def struck(cloud: Any) -> AsyncIterator[Struck]:
 
 
 def example_of(pattern: re.Pattern[str], name: str) -> str:
-    """A path that the pattern of a rule matches, with that name for everything."""
+    """A path that matches a rule's pattern, with that name for every variable."""
     plain = pattern.pattern.replace("\\", "")
     for segment in ("[^/:]+", ".+"):
         plain = plain.replace(segment, name)
@@ -123,8 +123,8 @@ def example_of(pattern: re.Pattern[str], name: str) -> str:
 
 
 def word_of(method: str) -> str:
-    """A name that leads to the method and to no other at the same path."""
-    if ".v1.Operations/" in method:  # of Resource Manager v1
+    """A name that selects the method among those with the same path."""
+    if ".v1.Operations/" in method:  # Resource Manager v1
         return "cp.1"
     return "projects" if ".orgpolicy." in method else "something"
 
@@ -235,7 +235,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("path", list(BATCHES))
 async def test_call_in_batch(struck: Struck, path: str) -> None:
-    """The batch is answered; a lost answer or a delay of one part is that of the whole."""
+    """The batch is answered; a lost response or a delay of one part applies to the whole."""
     method, line = BATCHES[path]
     body = (
         f"--it\r\nContent-Type: application/http\r\n\r\n{line} HTTP/1.1\r\n\r\n\r\n--it--\r\n"

@@ -143,7 +143,7 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
 
 
 async def test_take_returns_matching_stockout(cloud: Any) -> None:
-    """`take` is what services ask with; the facts are theirs."""
+    """Services call `take` with their attributes."""
     faults = cloud.server.world.faults
     handle = steered(cloud)
     await asyncio.to_thread(

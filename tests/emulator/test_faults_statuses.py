@@ -29,7 +29,7 @@ CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
     503: exceptions.ServiceUnavailable,
     504: exceptions.GatewayTimeout,
 }
-PAGES = (408, 502)  # what Google's front end says itself
+PAGES = (408, 502)  # answered by Google's front end
 
 
 async def add(cloud: Any, **fields: Any) -> str:
@@ -44,7 +44,7 @@ def used(cloud: Any, fault: str) -> int:
 
 
 def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
-    """By API a method and a call of it that is not repeated."""
+    """A method of each API, and a call of it without retries."""
     tpu, storage = cloud.tpu("rest"), cloud.storage()
     networks = cloud.keep(compute_v1.NetworksClient(**cloud.options()))
     blob = storage.bucket("a-bucket").blob("b")

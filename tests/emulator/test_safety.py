@@ -63,7 +63,7 @@ REQUESTS = (
 def statuses_of(
     cloud: Any, verb: str, path: str, source: str = "", **headers: str
 ) -> http.client.HTTPResponse:
-    """A request as it stands, from an address of this computer."""
+    """A raw request from an address of this computer."""
     near = (source, 0) if source else None
     connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, 10, near)
     connection.request(verb, path, b"{}" if verb != "GET" else None, headers)
@@ -75,7 +75,7 @@ def statuses_of(
 
 @pytest.fixture
 async def guarded(cloud: Any) -> Any:
-    """A cloud with something to lose."""
+    """A cloud with data to protect."""
 
     def fill() -> None:
         bucket = cloud.storage().create_bucket("there")
@@ -136,7 +136,7 @@ def intact(cloud: Any) -> None:
         each.service
         for api in APIS
         for each in (*api.surfaces, *api.shared_surfaces)
-        if each.family != "legacy"  # Compute Engine speaks no gRPC
+        if each.family != "legacy"  # Compute Engine does not support gRPC
     ],
 )
 @pytest.mark.parametrize("token", ["", "wrong"])
@@ -152,7 +152,7 @@ async def test_every_grpc_service_requires_a_token(cloud: Any, service: str, tok
 
 
 async def test_no_cors_headers(guarded: Any) -> None:
-    """What another site's page asks for carries no token; nor may it read any answer."""
+    """Requests of another site's page have no token, and it cannot read any response."""
 
     def headers() -> Iterator[str]:
         for verb in ("GET", "OPTIONS", "POST"):
@@ -174,7 +174,7 @@ async def test_no_cors_headers(guarded: Any) -> None:
 
 
 async def test_token_file_is_private(make_cloud: Any, tmp_path: Path) -> None:
-    """One left empty by a kill of old does not let in who has none."""
+    """An empty file, left by a kill, does not disable authentication."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "token").touch()
@@ -187,10 +187,10 @@ async def test_token_file_is_private(make_cloud: Any, tmp_path: Path) -> None:
 
 
 def address_on_a_network() -> str:
-    """One of this computer's that others reach it by; skips where there is none."""
+    """An address at which others can reach this computer; skips if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: a route is looked up
+            probe.connect(("192.0.2.1", 9))  # sends nothing: only looks up a route
         except OSError:
             pytest.skip("this computer is on no network")
         address: str = probe.getsockname()[0]
@@ -211,7 +211,7 @@ async def test_server_does_not_listen_on_other_interfaces(cloud: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a connection cannot be made")
 async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
-    """As a router or a container might hand them on: the right token does not help."""
+    """As forwarded by a router or a container: even with the right token."""
     source = address_on_a_network()
     bearer = {"Authorization": f"Bearer {cloud.token}"}
 
@@ -224,7 +224,7 @@ async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
 
 @pytest.fixture
 def whole_cloud(tmp_path: Path) -> Iterator[LocalCloud]:
-    """One with machines, and one machine on it."""
+    """A cloud with one running machine."""
     home = tmp_path / "cloud"
     cloud = server_process.start(home, pace="instant")
     server_process.request(
@@ -246,13 +246,13 @@ def whole_cloud(tmp_path: Path) -> Iterator[LocalCloud]:
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets are listed in /proc")
 def test_everything_listens_only_on_loopback(whole_cloud: LocalCloud) -> None:
     addresses = listening(whole_cloud.pid)
-    # The APIs, the way out of machines, and of the one machine SSH and metadata.
+    # The APIs, the gateway, and the machine's SSH and metadata servers.
     assert len(addresses) >= 4
     assert all(address.is_loopback for address in addresses), addresses
 
 
 def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Where a process and those that it started accept connections."""
+    """The addresses on which a process and its descendants listen."""
     own = set()
     for member in process_tree(pid):
         for link in Path(f"/proc/{member}/fd").iterdir():
@@ -269,7 +269,7 @@ def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """From the kernel's hexadecimal words, each in this computer's order of bytes."""
+    """Parse the kernel's hexadecimal words, each in native byte order."""
     words = [bytes.fromhex(text[at : at + 8]) for at in range(0, len(text), 8)]
     data = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
     return ipaddress.ip_address(data)

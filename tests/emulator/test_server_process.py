@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    """A server without machines, in a process of its own."""
+    """A server without machines, in a separate process."""
 
     def __init__(self, home: Path, pace: str = "quick") -> None:
         program = ROOT / "tests" / "support" / "serve_null.py"

@@ -35,7 +35,7 @@ RULE = {
 
 @dataclass
 class Machine:
-    """What listens at port 22: it sends everything back, in order."""
+    """An echo server on port 22."""
 
     port: int = 0
     connections: int = 0
@@ -56,7 +56,7 @@ class Machine:
 
 @pytest.fixture
 async def machine(cloud: Any) -> AsyncIterator[Machine]:
-    """A running instance whose SSH server is an echo, let in by a rule for IAP."""
+    """A running instance with an echo server for SSH, and a firewall rule for IAP."""
     made = Machine()
     server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
@@ -123,8 +123,8 @@ async def test_data_passes_in_both_directions(cloud: Any, machine: Machine) -> N
 async def test_cut_connections_lose_and_repeat_nothing(
     cloud: Any, machine: Machine, part: str, code: str | None
 ) -> None:
-    """The connection to the relay ends again and again, without a word, or for a token that has
-    grown old; that to the machine stays."""
+    """The connection to the relay is cut repeatedly, silently or for an expired token; that to
+    the machine stays open."""
     data = os.urandom(2000 * KIB)
     cuts = [
         fault(cloud, "cut", method="iap.tunnels.*", of=part, after_bytes=count, code=code)
@@ -144,7 +144,7 @@ async def test_unavailable_relay_is_retried(cloud: Any, machine: Machine) -> Non
     cut = fault(cloud, "cut", method="iap.tunnels.connect", after_bytes=10)
     away = fault(cloud, "unavailable", method="iap.tunnels.reconnect", times=2)
     async with reached(way(cloud)) as (opened, reader, writer):
-        for _ in range(2):  # the first may be through before the connection ends
+        for _ in range(2):  # the first may succeed before the connection closes
             assert await echoed(reader, writer, b"many bytes" * 1000) == b"many bytes" * 1000
         assert opened.reconnections == 1
     assert (cut.fields["used"], away.fields["used"]) == (1, 2)

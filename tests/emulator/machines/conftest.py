@@ -40,7 +40,7 @@ class Lab:
         return self.specs[0].name
 
     async def boot(self, *, workers: int = 1, runtime: str = BASE, **metadata: str) -> MachineSpec:
-        """Boot a node's workers; the first one's spec is returned."""
+        """Boot a node's workers; returns the first one's spec."""
         names = [f"{NODE}/workers/{worker}" for worker in range(workers)]
         endpoints = tuple(await self.host.reserve(names))
         entries = {key.replace("_", "-"): value for key, value in metadata.items()}
@@ -68,7 +68,7 @@ class Lab:
     async def connect(
         self, *, user: str = "anna", key: asyncssh.SSHKey | None = None, worker: int = 0
     ) -> AsyncIterator[asyncssh.SSHClientConnection]:
-        """Log in, accepting no other host key than the machine's guest attributes name."""
+        """Log in, accepting only the host key in the machine's guest attributes."""
         endpoint = self.specs[worker].endpoint
         published = self.host.guest_attributes(self.specs[worker].name)["hostkeys"]["ssh-ed25519"]
         pinned = asyncssh.import_public_key(f"ssh-ed25519 {published}")
@@ -85,7 +85,7 @@ class Lab:
             yield connection
 
     async def run(self, command: str, **options: object) -> SimpleNamespace:
-        """The command's status, exit signal, output and errors, as text."""
+        """Run a command; returns its status, exit signal, stdout and stderr as text."""
         async with self.connect() as connection:
             done = await asyncio.wait_for(connection.run(command, **options), 60)
         return SimpleNamespace(
@@ -113,7 +113,7 @@ MakeLab = Callable[..., Awaitable[Lab]]
 async def make_lab(
     tmp_path: Path, images: ImageStore, key: asyncssh.SSHKey
 ) -> AsyncIterator[MakeLab]:
-    """Labs that are closed at the end; `folder` tells several apart."""
+    """A factory of labs that are closed at the end; `folder` distinguishes several."""
     hosts: list[LocalHost] = []
 
     async def make(folder: str = "cloud", **options: object) -> Lab:
@@ -142,14 +142,14 @@ async def isolated(lab: Lab) -> Lab:
 
 @pytest.fixture
 async def booted(isolated: Lab) -> Lab:
-    """With its first machine up."""
+    """A lab with a booted machine."""
     await isolated.boot()
     return isolated
 
 
 @pytest.fixture(params=["isolated", "plain"])
 async def either(request: pytest.FixtureRequest, make_lab: MakeLab) -> Lab:
-    """Once with namespaces, once without."""
+    """A lab with a booted machine, once with namespaces and once without."""
     new_lab = await make_lab(namespaces=request.param == "isolated")
     if request.param == "isolated" and new_lab.host.isolation != "user namespaces":
         pytest.skip(f"machines are not isolated here: {new_lab.host.isolation}")
@@ -158,7 +158,7 @@ async def either(request: pytest.FixtureRequest, make_lab: MakeLab) -> Lab:
 
 @dataclass
 class Seen:
-    """A request as the stand-in of the API server got it."""
+    """A request received by the stand-in of the API server."""
 
     method: str
     host: str

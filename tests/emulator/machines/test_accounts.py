@@ -50,7 +50,7 @@ class Cloud:
         return answer.json()
 
     def wait(self, path: str) -> None:
-        """Until the resource is there and ready."""
+        """Wait until the resource exists and is ready."""
         assert server_process.wait_until(lambda: self._is_ready(path), 60), self.call("GET", path)
 
     def _is_ready(self, path: str) -> bool:

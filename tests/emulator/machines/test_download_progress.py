@@ -9,7 +9,7 @@ from pathlib import Path
 from tpuctl.emulator.machines.download_progress import DownloadProgress
 from tpuctl.emulator.machines.images import _run
 
-# As pip does: it says what it fetches, and writes it into a folder of its own in TMPDIR.
+# Like pip, it prints what it downloads, and writes it to a folder in TMPDIR.
 LIKE_PIP = """
 import os, pathlib, sys, time
 folder = pathlib.Path(os.environ["TMPDIR"]) / "pip-unpack-x"
@@ -47,9 +47,9 @@ def test_reports_nothing_without_download(tmp_path: Path) -> None:
     download = DownloadProgress(tmp_path, lambda done, total, text: moved.append(done))
     download.report()
     download.on_line("Downloading https://example.com/a/x.whl (1.5 kB)")
-    download.report()  # not begun
+    download.report()  # not started
     (tmp_path / "unpack").mkdir()
-    (tmp_path / "unpack" / "x.whl").write_bytes(b"x" * 2000)  # more than was said
+    (tmp_path / "unpack" / "x.whl").write_bytes(b"x" * 2000)  # more than announced
     download.report()
     download.on_line("Installing collected packages: x")
     download.report()

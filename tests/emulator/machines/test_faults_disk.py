@@ -14,7 +14,7 @@ import pytest
 from tpuctl.emulator.machines.interface import MachineError
 
 MIB = 1 << 20
-# Writes as much as it can and says how much that was, and why it was no more: PATH, MOST.
+# Writes up to MAX bytes to PATH, and prints how many were written and the errno: PATH, MAX.
 WRITER = """
 import os, sys
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -61,7 +61,7 @@ async def test_limit_is_shared_by_all_folders(booted: Any) -> None:
 
 
 async def test_running_program_hits_limit_in_open_file(booted: Any) -> None:
-    """It began after the limit, which its disk reaches while it writes; then room is made."""
+    """It started after the limit, which it reaches while writing; then the limit is lifted."""
     await booted.host.limit_disk(booted.name, MIB)
     program = WRITER.replace("print(", "input(); print(") + WRITER
     async with booted.connect() as connection:

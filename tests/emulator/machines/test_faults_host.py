@@ -15,7 +15,7 @@ from tpuctl.emulator.machines.interface import MachineError
 
 
 async def begin(lab: Any, stack: Any, *, worker: int = 0) -> Any:
-    """A program that would tell of any signal, and its connection."""
+    """A program that reports any signal, and its connection."""
     connection = await stack.enter_async_context(lab.connect(worker=worker))
     process = await connection.create_process(
         "trap 'echo signalled > ~/signalled' TERM HUP; echo began; while true; do sleep 0.05; done",
@@ -44,7 +44,7 @@ async def test_silent_host_does_not_answer(booted: Any) -> None:
         connection, process = await begin(booted, stack)
         await booted.host.fail_host(booted.name, is_silent=True)
         process.stdin.write("anybody?\n")
-        with pytest.raises(TimeoutError):  # neither an answer nor an end
+        with pytest.raises(TimeoutError):  # neither data nor EOF
             await asyncio.wait_for(process.stdout.read(), 0.5)
         endpoint = booted.specs[0].endpoint
         with pytest.raises(TimeoutError):
@@ -85,7 +85,7 @@ async def test_failed_host_stops_metadata_and_programs(isolated: Any) -> None:
     await isolated.host.fail_host(isolated.name, is_silent=True)
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(connect)
-    async with isolated.connect(worker=1) as connection:  # the others live on
+    async with isolated.connect(worker=1) as connection:  # the other workers are unaffected
         assert (await connection.run("echo here", encoding="utf-8")).stdout == "here\n"
 
 
@@ -94,7 +94,7 @@ async def test_failed_host_recovers_after_restart(either: Any, is_silent: bool) 
     await either.boot()
     await either.run("echo kept > ~/file")
     await either.host.fail_host(either.name, is_silent=is_silent)
-    await either.host.boot(either.specs[0], lambda _: None)  # changes nothing: it is not shut
+    await either.host.boot(either.specs[0], lambda _: None)  # no effect without a shutdown
     with pytest.raises((TimeoutError, OSError)):
         await asyncio.wait_for(either.run("true"), 0.5)
     await either.host.shut_down(either.name)

@@ -31,7 +31,7 @@ async def gateway(tmp_path: Path, api_server: Any) -> AsyncIterator[Gateway]:
 
 
 class TlsServer:
-    """Some host on the internet, under an authority of its own; answers "elsewhere"."""
+    """A host on the internet, with a different certificate authority; answers "elsewhere"."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -124,7 +124,7 @@ async def test_unknown_shell_users_are_rejected(api_server: Any, tmp_path: Path)
         status, _, error = await curl(*ca, "https://storage.googleapis.com/", https_proxy=proxy)
         assert (status != 0) == code, error
     await one.close()
-    # The next one is found where this one was.
+    # The next one listens on the same port.
     again = Gateway(Authority(tmp_path / "authority"), api_server.address, tmp_path)
     await again.open()
     assert GatewayAddress.read(tmp_path) == way
@@ -175,7 +175,7 @@ async def test_computer_proxy_is_used_only_for_other_hosts(
     pems = elsewhere.authority.certificate_pem + gateway.authority.certificate_pem
     bundle.write_bytes(pems)
     common = ("--cacert", str(bundle), "--noproxy", "", "--proxy", gateway.url)
-    # The name cannot be resolved: only that proxy knows the way.
+    # The name cannot be resolved: only that proxy can reach it.
     status, _, error = await curl(*common, "--insecure", "https://far.invalid:444/")
     assert status == 0, error
     head = asked[0].decode()

@@ -21,13 +21,13 @@ MakeStore = Callable[..., ImageStore]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where images are made, of which the tests need one."""
+    """The image cache, shared by the tests."""
     return tmp_path_factory.mktemp("images")
 
 
 @pytest.fixture
 def make_store(tmp_path: Path, cache: Path) -> MakeStore:
-    """A store whose TensorFlows, packages apart, need the Pythons given: {"2.15.1": "3.11"}."""
+    """A store of images without packages that require these Pythons: {"2.15.1": "3.11"}."""
 
     def make(pythons: dict[str, str]) -> ImageStore:
         folder = tmp_path / "locks"

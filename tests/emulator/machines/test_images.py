@@ -76,7 +76,7 @@ async def test_build_error_includes_pip_output(
         monkeypatch.delenv(name, raising=False)
     empty = tmp_path / "pip.conf"
     empty.write_text("")
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # pip's way to read no configuration
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # disables pip's configuration files
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")

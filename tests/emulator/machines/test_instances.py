@@ -17,7 +17,7 @@ SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
 
 async def boot(lab: Any, **fields: Any) -> MachineSpec:
-    """Boot an instance that the lab's user may log in to."""
+    """Boot an instance that the lab's user can log in to."""
     settings = {"metadata": {"ssh-keys": lab.key_line}} | fields
     spec = MachineSpec(
         name=NAME,
@@ -118,7 +118,7 @@ async def test_error_names_missing_image(lab: Any) -> None:
         await boot(lab, tensorflow="2.4.1")
 
 
-# What a watch on a machine does: the standard library, the machine's own token.
+# Like the watchdog on a machine: only the standard library, with the machine's token.
 STDLIB = """
 import json, os, urllib.request
 def get(url, **headers):
@@ -141,7 +141,7 @@ async def test_standard_library_calls_google_apis_with_machine_token(
     await boot(lab)
     program = STDLIB.replace("URLS", repr([NODES, DISKS]))
     done = await lab.run("python3 -I -", input=program.encode())
-    assert done.out == "api_server\nfront\n", done.error
+    assert done.out == "api_server\napi_server\n", done.error
     assert [(request.host, request.path) for request in api_server.requests] == [
         ("tpu.googleapis.com", "/v2/projects/lab/locations/europe-west4-a/nodes"),
         ("compute.googleapis.com", "/compute/v1/projects/lab/zones/europe-west4-a/disks"),

@@ -34,7 +34,9 @@ def is_running(mark: str) -> bool:
 async def test_files_outside_machine_are_read_only(booted: Any, place: Path) -> None:
     file = place / f"written-by-a-machine-{os.getpid()}"
     done = await booted.run(f"echo x > {file}")
-    if not place.is_relative_to("/tmp"):  # machines have their own, which may have such a folder
+    if not place.is_relative_to(
+        "/tmp"
+    ):  # machines have a separate /tmp, which may contain such a folder
         assert done.status != 0
         assert "Read-only" in done.error
     assert not file.exists()

@@ -66,7 +66,7 @@ async def test_metadata_flavor_header_is_required(lab: Any, session: aiohttp.Cli
     assert "Missing Metadata-Flavor:Google header." in page
     assert f"<code>{path}</code>" in page
     assert (await reader.fetch(path, headers=FLAVOR | {"X-Forwarded-For": "1.2.3.4"}))[0] == 403
-    # Another site's page whose name was made to lead here.
+    # A web page with DNS rebinding.
     for name in ("evil.example", "evil.example:80", "metadata.google.internal.evil.example"):
         assert (await reader.fetch(path, headers=FLAVOR | {"Host": name}))[0] == 403
     for name in ("metadata.google.internal", "metadata:80", "169.254.169.254"):
@@ -290,7 +290,7 @@ async def test_identity_token_is_verifiable(lab: Any, session: aiohttp.ClientSes
     assert engine["instance_id"] == await reader.value("instance/id")
     with pytest.raises(ValueError, match="wrong audience"):
         jwt.decode(full, certificates, audience="https://other.example.com")
-    # google-auth asks for it by itself on a machine.
+    # google-auth requests it automatically on a machine.
     assert await lab_identity(lab, audience) == spec.service_account
 
 
@@ -326,7 +326,7 @@ print(credentials.token, credentials.service_account_email, credentials.expired)
 
 
 async def run_here(lab: Any, program: str, *arguments: str) -> str:
-    """What a program prints that has the tests' packages and the machine's environment."""
+    """The output of a program with the tests' packages and the machine's environment."""
     environment = dict(
         line.split("=", 1)
         for line in (await lab.run("env")).out.splitlines()

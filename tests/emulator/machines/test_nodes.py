@@ -32,7 +32,7 @@ from tpuctl.emulator.service_usage.default_network import add_default_network
 BUCKET = "node-bucket"
 VERSION = catalog.node_versions()[0]
 
-# What a controller's program does: TPU devices are CPU devices here.
+# A controller's program: TPU devices are CPU devices here.
 CONNECT = """
 import sys, time
 import tensorflow as tf
@@ -80,7 +80,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 class Owner:
-    """Calls of the local cloud's owner."""
+    """API calls as the local cloud's owner."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -94,7 +94,7 @@ class Owner:
         return answer.json() if answer.content else {}
 
     def wait(self, operation: Any) -> Any:
-        """Ask until it is over; boots take as long as TensorFlow takes to load."""
+        """Poll until it is done; boots take as long as TensorFlow takes to load."""
 
         def ended() -> Any:
             state = self("GET", f"/v1/{operation['name']}")
@@ -106,7 +106,7 @@ class Owner:
 
 
 async def boot_controller(server: Server, key: asyncssh.SSHKey) -> MachineSpec:
-    """An instance, straight from the host: Compute Engine's API has tests of its own."""
+    """An instance, created directly by the host: Compute Engine's API is tested separately."""
     name = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
     email = "controller@local-project.iam.gserviceaccount.com"
     spec = MachineSpec(
@@ -203,7 +203,7 @@ async def test_controller_trains_on_node_with_gs_paths(
         assert read[0] == "local NotFoundError NotFoundError NotFoundError"
     assert read[1] == "[b'one', b'two']"
 
-    # A server that dies comes back by itself, at the same place.
+    # A server that dies is restarted on the same port.
     first = pid_of_server(address)
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -276,7 +276,7 @@ async def test_nodes_with_own_address_serve_on_8470(lab: Any) -> None:
 async def test_nodes_that_share_an_address_differ_by_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the system has one loopback address alone."""
+    """As on systems with only one loopback address."""
     monkeypatch.setattr(Addresses, "_choose_network", lambda self: None)
     addresses = Addresses(tmp_path / "addresses.json")
     names = [f"{PARENT}/v1nodes/n/workers/{index}" for index in range(2)]
@@ -290,7 +290,7 @@ async def test_nodes_that_share_an_address_differ_by_port(
 
 
 class Gate:
-    """Notes when it is opened and closed."""
+    """Records when it is opened and closed."""
 
     def __init__(self) -> None:
         self.moves: list[str] = []
@@ -303,7 +303,7 @@ class Gate:
 
 
 class Launcher:
-    """Starts shell scripts, one after the other, in place of the server's program."""
+    """Starts shell scripts, one after the other, instead of the server's program."""
 
     def __init__(self, init: Init, *scripts: str) -> None:
         self._init = init

@@ -39,7 +39,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as 
 
 
 async def request_as(place: str, user: int | None) -> str:
-    """What a program of that user is answered."""
+    """The answer to a program of that user."""
     command = [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")]
     done = await asyncio.to_thread(succeed, command, timeout=60)
     return done.stdout
@@ -88,7 +88,7 @@ async def test_other_users_cannot_use_forwarded_port() -> None:
 def test_connection_user_is_detected(
     family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """IPv6 carries IPv4, as in programs of Java."""
+    """An IPv6 socket with an IPv4 connection, as in Java programs."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
         port = server.getsockname()[1]
         host = "127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"

@@ -67,7 +67,7 @@ Begin = Callable[[MachineNetwork], Any]
 
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
-    """Starts first processes of machines in the networks given."""
+    """Starts init processes in network namespaces."""
     against = await namespaces_problem()
     if against is not None:
         pytest.skip(f"machines are not isolated here: {against}")

@@ -28,7 +28,7 @@ def descriptors() -> set[str]:
 
 
 async def run_echo(init: Init, number: int, *, on_terminal: bool) -> tuple[str, int]:
-    """What the program wrote, and its code."""
+    """The program's output and exit code."""
     command = ["/bin/sh", "-c", f"echo {number}; read line; exit {number % 100}"]
     if on_terminal:
         started = await init.spawn(command, env=PLAIN, cwd="/", terminal=(24, 80))
@@ -60,7 +60,7 @@ async def test_concurrent_processes_have_separate_files_and_exit_codes(init: Ini
     for number, (text, code) in enumerate(await asyncio.gather(*runs)):
         assert text == str(number)
         assert code == number % 100
-    assert descriptors() <= before  # what other tests left may be closed meanwhile
+    assert descriptors() <= before  # descriptors of other tests may be closed meanwhile
 
 
 async def test_canceled_spawn_does_not_affect_others(init: Init) -> None:

@@ -29,7 +29,7 @@ async def refused(lab: Any, **options: Any) -> bool:
 
 
 def running(mark: str) -> list[str]:
-    """Command lines on this computer that hold the mark."""
+    """Command lines on this computer that contain the marker."""
     matches = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -127,7 +127,7 @@ async def test_stalled_program_does_not_block_others(lab: Any) -> None:
     await lab.boot()
     async with lab.connect() as connection:
         deaf = await connection.create_process("exec sleep 1235.5")
-        deaf.stdin.write(b"x" * 10_000_000)  # more than any pipe holds
+        deaf.stdin.write(b"x" * 10_000_000)  # more than the capacity of any pipe
         loud = await connection.create_process("yes")  # its output is not read
         assert (await asyncio.wait_for(connection.run("echo hello"), 20)).stdout == b"hello\n"
         deaf.kill()
@@ -216,7 +216,7 @@ async def test_detached_program_survives_connection_but_not_shutdown(
 async def test_programs_get_sigterm_unless_machine_is_discarded(
     make_lab: Any, tmp_path: Path
 ) -> None:
-    lab = await make_lab(namespaces=False)  # where a program can leave word outside its disk
+    lab = await make_lab(namespaces=False)  # so that a program can write outside its disk
     ready, output_file, mark = tmp_path / "ready", tmp_path / "output", f"sleep 46{os.getpid()}"
     script = f"trap '' HUP; trap 'echo > {output_file}; exit' TERM\n{mark} & echo > {ready}\nwait\n"
     for end, is_asked in ((lab.host.discard, False), (lab.host.shut_down, True)):
@@ -237,7 +237,7 @@ async def test_discard_deletes_disk_with_any_permissions(make_lab: Any, tmp_path
     (tmp_path / "outside").mkdir(mode=0o555)
     await lab.host.discard(lab.name)
     assert not list((lab.home / "machines").iterdir())
-    await lab.boot()  # the name is free at once
+    await lab.boot()  # the name is available immediately
     await lab.host.discard(lab.name)
     await lab.host.close()
     assert not list(lab.home.rglob("c"))
@@ -265,7 +265,7 @@ async def test_lost_connection_hangs_up_only_terminal_programs(either: Any) -> N
         await async_until(lambda: running(with_terminal) and running(without), "both start")
         connection.abort()
     await async_until(lambda: not running(with_terminal), "the terminal's program is hung up")
-    assert running(without)  # as sshd leaves it
+    assert running(without)  # as with sshd
 
 
 async def test_shutdown_drops_connections_and_keeps_disk(lab: Any) -> None:
@@ -346,7 +346,7 @@ async def run_program(*command: str) -> tuple[int, bytes, bytes]:
 
 
 async def openssh_options(lab: Any, key: Path, folder: Path) -> tuple[str, str, list[str]]:
-    """Boot a machine; its address, its port, and what OpenSSH's programs log in to it with."""
+    """Boot a machine; returns its address, its port, and OpenSSH's options to log in."""
     spec = await lab.boot()
     published = lab.host.guest_attributes(spec.name)["hostkeys"]["ssh-ed25519"]
     known_hosts = folder / "known_hosts"
@@ -371,7 +371,7 @@ async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_pat
 
     source, back = tmp_path / "source.bin", tmp_path / "back.bin"
     source.write_bytes(os.urandom(3_000_000))
-    for flags in ([], ["-O"]):  # by SFTP, and by the older protocol
+    for flags in ([], ["-O"]):  # SFTP, and the legacy scp protocol
         copy = ["scp", *flags, *options, "-P", port]
         assert await run_program(*copy, str(source), f"anna@{address}:copy.bin") == (0, b"", b"")
         assert await run_program(*copy, f"anna@{address}:copy.bin", str(back)) == (0, b"", b"")
@@ -381,7 +381,7 @@ async def test_openssh_runs_and_copies(lab: Any, private_key_file: Path, tmp_pat
 
 @pytest.fixture
 def servers_umask() -> Iterator[None]:
-    """The local cloud's process keeps its own files to itself."""
+    """The umask of the local cloud's process is restrictive."""
     before = os.umask(0o077)
     yield
     os.umask(before)
@@ -393,7 +393,7 @@ def servers_umask() -> Iterator[None]:
 async def test_copied_files_have_the_same_modes_as_with_sshd(
     lab: Any, private_key_file: Path, tmp_path: Path, protocol: list[str]
 ) -> None:
-    """The source's, less the umask 022 of Google's images; with -p the source's exactly."""
+    """The source's mode minus the umask 022 of Google's images; with -p the exact mode."""
     address, port, options = await openssh_options(lab, private_key_file, tmp_path)
     folder = tmp_path / "sent"
     folder.mkdir()
@@ -424,7 +424,7 @@ async def test_sftp_applies_requested_modes(lab: Any) -> None:
         async with client.open("asked", "wb", asyncssh.SFTPAttrs(permissions=0o750)):
             pass
         async with client.open("asked", "wb", asyncssh.SFTPAttrs(permissions=0o600)):
-            pass  # it is there: its mode stays
+            pass  # it exists: its mode does not change
         async with client.open("unasked", "wb"):
             pass
     done = await lab.run("stat -c '%a %n' asked folder plain unasked")

@@ -47,7 +47,7 @@ print(tf.io.gfile.exists(root + "/renamed"))
 
 
 class Cloud:
-    """The local cloud by plain REST, as any client would speak to it."""
+    """The local cloud's REST API, as used by any client."""
 
     def __init__(self, cloud: server_process.LocalCloud) -> None:
         self._url = cloud.url
