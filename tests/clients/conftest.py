@@ -38,7 +38,7 @@ class Shell:
         seconds: float = 300,
         **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in the home. With `check`, one that fails fails the test."""
+        """Run a command in the home folder. With `check`, a failure fails the test."""
         done = subprocess.run(
             [str(part) for part in command],
             env=self.variables | variables,
@@ -63,7 +63,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class Google:
-    """A project as Google's own clients see it."""
+    """A project as seen by Google's clients."""
 
     cloud: server_process.LocalCloud
     project: str
@@ -94,7 +94,7 @@ class Google:
         return content
 
     def remains(self, *zones: str) -> list[str]:
-        """What costs money there."""
+        """The project's resources that cost money."""
         names = self.bucket_names()
         for zone in zones or (US_ZONE,):
             names += [instance.name for instance in self.instances(zone)]
@@ -105,7 +105,7 @@ class Google:
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
-    """One local cloud with machines for all of them."""
+    """A local cloud with machines, shared by all tests."""
     home = tmp_path_factory.mktemp("cloud")
     cloud = server_process.start(home, pace="instant")
     yield cloud
@@ -114,13 +114,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.L
 
 @pytest.fixture
 def google(cloud: server_process.LocalCloud) -> Google:
-    """In a new project that is paid for and has Compute Engine and Cloud TPU enabled."""
+    """A shell with a new project with billing, Compute Engine and Cloud TPU enabled."""
     return Google(cloud, make_project(cloud, "compute", "tpu", "iam", "cloudresourcemanager"))
 
 
 @pytest.fixture
 def shell(google: Google, tmp_path: Path) -> Shell:
-    """In that project."""
+    """Google's clients for that project."""
     variables = environment_of(google.cloud, google.project, US_ZONE, tmp_path)
     variables["GOOGLE_CLOUD_PROJECT"] = google.project
     return Shell(google.cloud, google.project, tmp_path, variables)
@@ -128,7 +128,7 @@ def shell(google: Google, tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="session")
 def programs() -> Callable[[str], Path]:
-    """The folder of the programs that a client's lock installs, `python` among them."""
+    """The folder of the programs that a client's lock file installs, including `python`."""
     return lambda name: locked_python(REQUIREMENTS / f"{name}.lock").parent
 
 

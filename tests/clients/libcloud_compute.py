@@ -12,7 +12,7 @@ from libcloud.compute.types import Provider
 
 project, zone = sys.argv[1:]
 credentials = json.loads(Path(os.environ["GOOGLE_APPLICATION_CREDENTIALS"]).read_text("utf-8"))
-# A token of an installed application, as the guide has it in a file, that has expired.
+# An expired token of an installed application, stored in a file as in the guide.
 token = {
     "access_token": "expired",
     "refresh_token": credentials["refresh_token"],

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 PLAYBOOK = Path(__file__).with_name("playbook.yml")
 
 
-@pytest.mark.malformed  # numbers where int64 is described; fields of its own on buckets
+@pytest.mark.malformed  # numbers instead of int64 strings; extra fields on buckets
 def test_ansible_playbook_runs(shell: Any, google: Any, programs: Callable[[str], Path]) -> None:
     key, output_file = shell.home / "key", shell.home / "seen.json"
     shell.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 PROGRAM = Path(__file__).with_name("libcloud_compute.py")
 
 
-@pytest.mark.malformed  # a fingerprint "na" of metadata, a body where none is described
+@pytest.mark.malformed  # a metadata fingerprint "na", an unexpected body
 def test_libcloud_creates_and_deletes_instance(
     shell: Any, google: Any, programs: Callable[[str], Path]
 ) -> None:

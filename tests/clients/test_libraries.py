@@ -25,13 +25,13 @@ V4_ZONE = "us-central2-b"
 
 @pytest.fixture(scope="module")
 def python(programs: Callable[[str], Path]) -> str:
-    """An environment with those libraries and nothing else."""
+    """An environment with only those libraries."""
     return str(programs("libraries") / "python")
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a shell that is pointed at a local cloud."""
+    """The variables of a shell configured for a local cloud."""
     home = tmp_path_factory.mktemp("cloud")
     cloud = server_process.start(home, pace="instant", ssh="high")
     around = {"PATH": os.environ["PATH"], "HOME": str(home / "me")}
@@ -106,11 +106,11 @@ print(http.request(url)[0].status)
 
 
 def test_httplib2_with_google_api_client(python: str, shell: dict[str, str]) -> None:
-    """It takes proxies where PySocks is installed."""
+    """It supports proxies if PySocks is installed."""
     assert run_program(python, HTTPLIB2, shell) == ["200"]
 
 
-# JAX looks for libtpu and for chips, which are not here: from there on it is its own code.
+# JAX looks for libtpu and chips, which are faked; everything else is its own code.
 JAX = """
 import os
 from jax._src.clusters import cloud_tpu_cluster

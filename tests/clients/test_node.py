@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 PROGRAM = Path(__file__).with_name("node_clients.js")
 
 
-@pytest.mark.malformed  # a body of "" where none is described
+@pytest.mark.malformed  # an unexpected empty body
 def test_node_clients(shell: Any, google: Any, node_modules: Path) -> None:
     done = shell.run("node", PROGRAM, shell.project, US_ZONE, NODE_PATH=str(node_modules))
     assert json.loads(done.stdout) == {

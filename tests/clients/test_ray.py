@@ -57,7 +57,7 @@ def test_ray_cluster_of_one_node(
     if kind == "tpu":
         [node] = google.nodes()
         assert node.accelerator_type == "v2-8"
-    else:  # of a TPU this command of Ray's finds no head: it asks Compute Engine alone
+    else:  # this Ray command finds no TPU head node: it queries only Compute Engine
         [instance] = google.instances()
         address = instance.network_interfaces[0].access_configs[0].nat_i_p
         assert address in ray("get-head-ip", config)

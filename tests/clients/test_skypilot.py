@@ -52,12 +52,12 @@ Sky = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def sky(shell: Any, programs: Callable[[str], Path]) -> Iterator[Sky]:
-    """The program, in a home where it finds gcloud's configuration and the catalog."""
+    """The program, in a home folder with gcloud's configuration and the catalog."""
     require_programs("gcloud", "rsync", "ssh")
     with contextlib.closing(socket.socket()) as probe:
         if probe.connect_ex(("127.0.0.1", PORT)) == 0:
             pytest.fail(f"something listens on port {PORT}, where SkyPilot's server has to")
-    # It looks in ~/.config/gcloud alone, wherever CLOUDSDK_CONFIG leads.
+    # It reads only ~/.config/gcloud and ignores CLOUDSDK_CONFIG.
     (shell.home / ".config").mkdir()
     (shell.home / ".config" / "gcloud").symlink_to(shell.variables["CLOUDSDK_CONFIG"])
     image = shell.run(
@@ -83,7 +83,7 @@ def sky(shell: Any, programs: Callable[[str], Path]) -> Iterator[Sky]:
 
 
 def launch(sky: Sky, shell: Any, kind: str) -> bool:
-    """Whether all of it worked; False where machines could not download its runtime."""
+    """Whether everything worked; False if machines could not download its runtime."""
     task = shell.write(f"{kind}.yaml", f"resources: {TASKS[kind]}\nrun: echo ran on a {kind}\n")
     done = sky("launch", "--yes", "--cluster", kind, task, check=False)
     if done.returncode == 0:
@@ -93,7 +93,7 @@ def launch(sky: Sky, shell: Any, kind: str) -> bool:
     return False
 
 
-@pytest.mark.malformed  # numbers where int64 is described, which is a string
+@pytest.mark.malformed  # numbers instead of int64 strings
 def test_launch_failover_exec_and_down(sky: Sky, shell: Any, google: Any) -> None:
     assert "GCP: enabled" in sky("check", "gcp").stdout
     stockout = remote_control.add_fault(google.cloud, "stockout", zone=FULL)

@@ -119,7 +119,7 @@ async def test_policies_are_read_modify_write(cloud: Any) -> None:
         again = bucket.get_iam_policy(requested_policy_version=3)
         assert again["roles/storage.objectAdmin"] == {"serviceAccount:a@b.example"}
         assert again.etag != policy.etag
-        # The first one read is old by now.
+        # The first policy that was read is outdated.
         with pytest.raises(exceptions.PreconditionFailed):
             bucket.set_iam_policy(policy, retry=None)
         assert bucket.test_iam_permissions(["storage.objects.get"]) == ["storage.objects.get"]

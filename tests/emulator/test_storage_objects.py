@@ -215,7 +215,7 @@ async def test_ranges(
         if expected is not None:
             assert answer.content == expected
             whole = f"crc32c={crc32c(b'0123456789')},md5={md5(b'0123456789')}"
-            # The hash of the object says nothing about a part of it.
+            # The object's hash does not apply to a range.
             is_whole = len(expected) == 10
             assert answer.headers.get("X-Goog-Hash") == (whole if is_whole else None)
 

@@ -42,11 +42,11 @@ def put(cloud: Any, address: str, data: Any, content_range: str, **headers: str)
 
 
 def put_in_part(cloud: Any, address: str, headers: str, body: bytes, total: str = "*") -> Any:
-    """Begin a request and break it off; how far the server says that the upload came."""
+    """Start a request and abort it; returns the server's status of the upload."""
     head = f"PUT {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cloud.token}\r\n"
     with socket.create_connection(("127.0.0.1", cloud.server.port)) as near:
         near.sendall(f"{head}{headers}\r\n\r\n".encode() + body)
-    # It may still be taking in what was sent.
+    # It may still be processing the sent data.
     for _ in range(200):
         status = put(cloud, address, b"", f"bytes */{total}")
         if status.status_code == 308 and "Range" in status.headers:
@@ -65,7 +65,7 @@ def crc32c(data: bytes) -> str:
     return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
 
 
-# Content next to the delimiters, which consist of line ends and dashes themselves.
+# Content that resembles the delimiters, with line ends and dashes.
 CONTENTS = (
     *(b"", b"hello", b"\n", b"\r\n", b"\r", b"\n\r", b"\r\r\n"),
     *(b"ends\n", b"ends\r", b"ends\r\n", b"ends\r\n\r\n", b"\nstarts", b"\r\nstarts", b"\rstarts"),
@@ -110,7 +110,7 @@ async def test_multipart(bucket_cloud: Any, line_end: str) -> None:
 
 
 async def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
-    """The first delimiter says which is the message's; a lone LF before the last one is too."""
+    """The first delimiter determines the line end; a bare LF before the last one is accepted."""
 
     def run() -> None:
         for last in (b"\r\n", b"\n"):
@@ -165,7 +165,7 @@ async def test_resumable_in_chunks(bucket_cloud: Any) -> None:
         assert last.status_code == 200
         assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
         assert content(bucket_cloud) == b"a" * 1000 + b"b" * 1000
-        # Asked again when it is over, the session still knows its object.
+        # A completed session still returns its object.
         status = put(bucket_cloud, address, b"", "bytes */2000")
         assert status.json()["generation"] == last.json()["generation"]
 
@@ -217,7 +217,7 @@ async def test_resumable_finished_by_status_query(bucket_cloud: Any) -> None:
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
 @pytest.mark.parametrize("total", ["*", "size"])
 async def test_resumable_with_open_ended_range(bucket_cloud: Any, data: bytes, total: str) -> None:
-    """Node's client sends all that it has as `bytes 0-*/*`, or with the size where it knows it."""
+    """Node's client sends everything as `bytes 0-*/*`, or with the size if known."""
 
     def run() -> None:
         size = str(len(data)) if total == "size" else total
@@ -241,7 +241,7 @@ async def test_resumable_continues_with_open_ended_range(bucket_cloud: Any) -> N
             assert put(bucket_cloud, address, b"01234", "bytes 0-*/10").status_code == 308
             assert put(bucket_cloud, address, b"56789", f"bytes 5-*/{total}").status_code == 200
             assert content(bucket_cloud) == b"0123456789"
-        # All was there and the answer got lost: nothing is left to send.
+        # All data arrived and the response was lost: nothing is left to send.
         address = begin(bucket_cloud)
         put(bucket_cloud, address, b"01234", "bytes 0-4/*")
         assert put(bucket_cloud, address, b"", "bytes 5-*/5").status_code == 200
@@ -467,7 +467,7 @@ async def test_sessions_expire_after_a_week(make_cloud: Any) -> None:
 async def test_upload_to_wrong_path_names_the_right_one(
     cloud: Any, query: str, message: str
 ) -> None:
-    """In the words of fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
+    """Messages from fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
 
     def run() -> None:
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "paths"})

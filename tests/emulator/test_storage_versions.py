@@ -81,7 +81,7 @@ async def test_soft_deleted_versions_expire(make_cloud: Any) -> None:
 
 
 async def test_soft_deleted_bytes_are_limited(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest go, so that a week of checkpoints does not fill the disk."""
+    """The oldest are deleted, so that a week of checkpoints does not fill the disk."""
     monkeypatch.setattr(versions, "MAX_SOFT_DELETED_BYTES", 100)
 
     def run() -> None:
@@ -90,7 +90,7 @@ async def test_soft_deleted_bytes_are_limited(cloud: Any, monkeypatch: pytest.Mo
         assert listed(cloud, "softDeleted") == generations[1:3]
         write(cloud, b"x" * 200)
         assert listed(cloud, "softDeleted") == generations[2:4]
-        write(cloud, b"")  # what was there before is larger than all that is kept
+        write(cloud, b"")  # the replaced version is larger than the limit
         assert listed(cloud, "softDeleted") == generations[2:4]
 
     await asyncio.to_thread(run)
@@ -141,7 +141,7 @@ async def test_xml_api_reports_retention(cloud: Any) -> None:
 
 
 async def test_objects_in_pages_and_folders(cloud: Any) -> None:
-    """More than are read from the store at once."""
+    """More than one batch of rows."""
     names = [f"{folder}/{index:03}" for folder in "ab" for index in range(300)]
 
     def run() -> None:

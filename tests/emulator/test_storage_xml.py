@@ -115,7 +115,7 @@ async def test_client_uploads_a_file_in_parts(stocked: Any, tmp_path: Path) -> N
 
 
 class Parts:
-    """One upload, spoken to as the XML API's reference says."""
+    """An upload through the XML API."""
 
     def __init__(self, cloud: Any, name: str = "o") -> None:
         self.cloud = cloud
@@ -185,7 +185,7 @@ async def test_invalid_part_lists_are_rejected(stocked: Any) -> None:
         )
         assert wrong.status_code == 400
         assert texts(upload.send("GET"), "PartNumber") == ["1", "2"]
-        upload.path = f"/{BUCKET}/other"  # an upload is of one object
+        upload.path = f"/{BUCKET}/other"  # an upload belongs to one object
         assert code(upload.send("GET")) == (404, "NoSuchUpload")
 
     await asyncio.to_thread(run)

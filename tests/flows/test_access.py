@@ -22,7 +22,7 @@ ANYWHERE = (STRANGER, HOME, OFFICE, RELAY, INSIDE)
 
 
 def is_let_in(rules: Sequence[Any], source: str, tags: set[str], port: int) -> bool:
-    """By cloud.google.com/firewall/docs/firewalls: priority first, denials before allowances."""
+    """By cloud.google.com/firewall/docs/firewalls: by priority, deny before allow."""
     address = ipaddress.ip_address(source)
     fitting = [
         (rule.priority, bool(rule.allowed))
@@ -48,7 +48,7 @@ async def rules_of(bench: Bench) -> list[Any]:
 
 
 async def reaching(bench: Bench, port: int = 22) -> set[str]:
-    """Which of the addresses reach that port of the stack's machines."""
+    """The addresses that can reach that port of the stack's machines."""
     rules, tags = await rules_of(bench), {bench.stack.stack.names.tag}
     return {address for address in ANYWHERE if is_let_in(rules, address, tags, port)}
 
@@ -61,7 +61,7 @@ async def node_tags(bench: Bench) -> set[str]:
 
 
 async def test_ssh_is_allowed_only_from_named_addresses(project: Project) -> None:
-    """In `default`, which comes with a rule that lets everybody in."""
+    """In the `default` network, which has a rule that allows everyone."""
     bench = project.stack("", "network: {allow_from: [203.0.113.7], allow: ['tcp:6006']}")
     await bench.provision()
     assert await node_tags(bench) >= {bench.stack.stack.names.tag}
@@ -142,7 +142,7 @@ async def test_iap_allows_only_its_relay(project: Project) -> None:
         known_hosts=bench.folder / "known_hosts",
         emit=bench.events.append,
     )
-    name = f"t1v-n-{stack.names.node}-w-0"  # as the machine tells it
+    name = f"t1v-n-{stack.names.node}-w-0"  # the machine's hostname
     for target, instance in ((worker, name), (driver, stack.names.controller)):
         assert target.address.route is not None
         assert target.address.route.destination == Destination(stack.project, stack.zone, instance)
@@ -152,9 +152,9 @@ async def test_iap_allows_only_its_relay(project: Project) -> None:
 async def test_missing_tunnel_permission_is_reported_before_creation(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
-    """As a warning: a machine may grant it, or a condition, and the project not tell."""
+    """A warning: the permission may be granted on the machine, or by a condition."""
     bench = project.stack("", "network: {ssh: iap}")
-    await project.stack().provision()  # makes the project
+    await project.stack().provision()  # creates the project
     before = remote_control.settings(null_cloud)["denied_permissions"]
     try:
         denied = [*before, "iap.tunnelInstances.accessViaIAP"]
@@ -194,10 +194,10 @@ def test_unusable_source_ranges_are_rejected(project: Project, network: str, nam
 async def test_bucket_of_another_project_is_not_used(
     project: Project, null_cloud: server_process.LocalCloud, tmp_path: Path
 ) -> None:
-    """Names are global and can be guessed, and labels are anybody's: the bucket of another project
-    gets neither programs nor records, nor is what lies there run."""
+    """Names are global and can be guessed, and anyone can set labels: nothing is stored in another
+    project's bucket, and nothing in it is run."""
     bench = project.stack("kind: vm")
-    stack = project.stack()  # another stack makes the project: it is there before the first `up`
+    stack = project.stack()  # another stack creates the project before the first `up`
     await stack.provision()
     squatter = Project(tmp_path).stack(name="squatter")
     await squatter.provision()

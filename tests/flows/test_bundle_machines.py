@@ -29,7 +29,7 @@ DISCARD_PORT = 9  # nothing listens there
 
 @dataclass
 class Bench:
-    """A machine, and a folder whose script runs there."""
+    """A machine, and a folder with a script that runs there."""
 
     stack: Tpuctl
     worker: Transport
@@ -54,13 +54,13 @@ class Bench:
         return (await self.worker.run(argv)).check("test").stdout.decode()
 
     async def packs(self) -> dict[str, str]:
-        """The packs on the worker, each with the number of its file."""
+        """The packs on the worker, with their inode numbers."""
         listed = await self.on_worker("sh", "-c", "cd .tpuctl/packs && ls -i")
         numbered = dict(reversed(line.split()) for line in listed.splitlines())
         return {name: number for name, number in numbered.items() if is_pack(name)}
 
     def fetched(self) -> list[str]:
-        """The packs that were asked of the stack's bucket until now, in order."""
+        """The packs that were requested from the stack's bucket so far, in order."""
         names = []
         for line in self.transcript.read_text("utf-8").splitlines():
             call = json.loads(line)
@@ -70,7 +70,7 @@ class Bench:
         return names
 
     async def fetch(self, record: JobRecord) -> tuple[int, str]:
-        """Have the worker fetch the job's bundle once more, knowing nothing."""
+        """Have the worker fetch the job's bundle again, without cached state."""
         await self.on_worker("rm", "-rf", ".tpuctl/packs", f"{record.folder}/code")
         program = f"{record.folder}/fetch.py"
         done = await self.worker.run(["python3", "-S", "-I", program, record.folder])
@@ -141,7 +141,7 @@ async def test_next_run_repairs_damaged_or_missing_packs(bench: Bench) -> None:
     assert await store.get_bytes(PACKS + pack) == content
     assert await bench.fetch(record) == (0, "")
 
-    # One that is damaged on the machine alone is fetched again.
+    # A pack that is damaged only on the machine is fetched again.
     await bench.on_worker("sh", "-c", f"rm -r {record.folder}/code; echo > .tpuctl/packs/{pack}")
     program = f"{record.folder}/fetch.py"
     await bench.on_worker("python3", "-S", "-I", program, record.folder)

@@ -24,7 +24,7 @@ from tpuctl.jobs.shipped.unpack import Failure, unpack
 
 BUNDLES = "tpuctl/bundles/"
 PACKS = BUNDLES + "packs/"
-KILOBYTES = 200_000  # what a small change may cost: a chunk, a part of the manifest, the root
+KILOBYTES = 200_000  # the upload limit of a small change: a chunk, a part of the manifest, the root
 _numbers = itertools.count(1)
 
 
@@ -50,7 +50,7 @@ class Shipper:
         return await ship_bundle(bundle, self.store, {}, scratch, self.home / "indexes")
 
     async def unpacked(self) -> dict[str, bytes]:
-        """What a worker makes of the last bundle, from what is in the bucket alone."""
+        """The last bundle as a worker unpacks it, only from the bucket."""
         folder = self.place("worker")
         root = await self.root()
         for pack in root["packs"]:
@@ -64,7 +64,7 @@ class Shipper:
         return root
 
     async def written(self) -> dict[str, tuple[int, int]]:
-        """Size and generation of all that is in the bucket."""
+        """Size and generation of all objects in the bucket."""
         return {item.name: (item.size, item.generation) for item in await self.store.list(BUNDLES)}
 
 
@@ -74,14 +74,14 @@ def read_tree(folder: Path) -> dict[str, bytes]:
 
 
 def prose(seed: int, count: int) -> bytes:
-    """So many lines of 41 bytes that compress to half of it."""
+    """Lines of 41 bytes that compress to half their size."""
     noise = random.Random(seed)
     return b"".join(noise.randbytes(20).hex().encode() + b"\n" for _ in range(count))
 
 
 @pytest.fixture
 async def make_shipper(null_cloud: LocalCloud, tmp_path: Path) -> Callable[[], Shipper]:
-    """People on machines of their own, with one bucket for all of them."""
+    """Users on separate computers, with a shared bucket."""
     endpoint = Endpoint("local", null_cloud.url, null_cloud.token)
     client = Cloud(endpoint, "local-project").client("storage")
     name = f"bundles-{tmp_path.parent.name}-{next(_numbers)}".replace("_", "-")
@@ -163,7 +163,7 @@ async def test_packs_missing_in_bucket_are_uploaded_again(shipper: Shipper) -> N
 async def test_corrupt_pack_is_rewritten(
     make_shipper: Callable[[], Shipper], remembers: bool
 ) -> None:
-    """One who sent it knows its index, and learns of the damage from a worker that removes it."""
+    """The uploader has its index cached, and detects the damage when a worker removes it."""
     alice, yours = make_shipper(), make_shipper()
     for shipper in (alice, yours):
         (shipper.folder / "data.txt").write_bytes(prose(1, 1000))
@@ -240,7 +240,7 @@ async def test_bundle_with_missing_pack_is_not_unpacked(shipper: Shipper) -> Non
 @pytest.mark.soak
 @pytest.mark.release("a measurement; smaller bundles go the same way")
 async def test_half_gigabyte_line(shipper: Shipper) -> None:
-    """Thousands of files and large ones; a line changes, and kilobytes are sent."""
+    """Thousands of files, some large; a line changes, and kilobytes are uploaded."""
     for number in range(4000):
         path = shipper.folder / f"package-{number % 40}/module-{number}.py"
         path.parent.mkdir(exist_ok=True)

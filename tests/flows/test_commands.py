@@ -28,7 +28,7 @@ sys.exit(int(sys.argv[3]))
 
 
 class Shell:
-    """A folder with a stack that is up, and a way to type commands in it."""
+    """A folder with a stack that is up, in which commands are run."""
 
     def __init__(self, stack: Tpuctl) -> None:
         self.stack = stack
@@ -63,7 +63,7 @@ class Shell:
         )
 
     def processes(self, part: str) -> str:
-        """What runs on worker 0 with `part` in its command line."""
+        """The processes on worker 0 with `part` in their command line."""
         processes = self.run("ssh", "0", "--", "pgrep", "-af", part)[1]
         return "\n".join(line for line in processes.splitlines() if "pgrep" not in line)
 
@@ -276,7 +276,7 @@ def test_another_laptop_needs_up_first(shell: Shell, tmp_path: Path) -> None:
     assert "tpuctl up" in errors
     assert shell.run("up", "--yes", env=other)[0] == 0
     assert shell.run("run", script, "--", "1", "0", "0", env=other)[0] == 0
-    assert shell.run("run", script, "--", "1", "0", "0")[0] == 0  # the first one still may
+    assert shell.run("run", script, "--", "1", "0", "0")[0] == 0  # the first one is still allowed
 
 
 def test_output_bytes_are_unchanged(shell: Shell) -> None:

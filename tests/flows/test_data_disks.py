@@ -74,7 +74,7 @@ async def test_changed_zones_do_not_delete_disk(project: Project) -> None:
 
 
 async def test_abandoned_zone_is_deleted_in_dependency_order(project: Project) -> None:
-    """As after a crash in the middle of moving on; the machines hold the disks until they go."""
+    """As after a crash during failover; the machines use the disks until they are deleted."""
     bench = project.stack(
         "data_disks: [{size_gb: 20}]", f"{ANYWHERE}\ncontroller: {{}}", zones=BOTH
     )

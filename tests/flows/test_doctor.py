@@ -38,7 +38,7 @@ def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
 
 @pytest.fixture
 def ready(cloud: LocalCloud, tmp_path: Path, project: Project) -> Pipeline:
-    """A project where nothing is in the way, and a stack file."""
+    """A project without problems, and a stack file."""
     return Pipeline(cloud, tmp_path, "vm")
 
 
@@ -66,7 +66,7 @@ def run_doctor(
 
 
 def states(checks: Mapping[str, Any]) -> dict[str, str]:
-    """Of those that are not well."""
+    """The states of checks that are not ok."""
     return {name: check["state"] for name, check in checks.items() if check["state"] != "ok"}
 
 
@@ -254,7 +254,7 @@ def test_output_without_terminal_and_conflicting_options(ready: Pipeline) -> Non
 async def test_rejected_google_credentials(
     ready: Pipeline, cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key of a service account, which the local cloud's token endpoint takes none of."""
+    """A service account key, which the local cloud's token endpoint does not support."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

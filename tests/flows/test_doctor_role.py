@@ -26,8 +26,8 @@ from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_data, role_text
 
 KINDS = ("vm", "queued", "node")
-SAMPLE = 2  # permissions that are taken away in the suite; `make soak` takes them all, one by one
-# Without it every API is taken to be off, and is enabled once more, which the role allows.
+SAMPLE = 2  # permissions that are removed in the suite; `make soak` removes each one
+# Without it every API is assumed to be disabled, and is enabled again, which the role allows.
 USEFUL = {"serviceusage.services.list"}
 
 
@@ -43,7 +43,7 @@ async def test_role_is_sufficient(
     as_robot: Callable[[Pipeline], None],
     kind: str,
 ) -> None:
-    """Exactly the file that is printed, as gcloud reads it."""
+    """The printed file, as parsed by gcloud."""
     pipeline = Pipeline(null_cloud, tmp_path, kind)
     role = pipeline.role()
     written = yaml.safe_load(role_text(role))
@@ -66,12 +66,12 @@ async def without(
     as_robot: Callable[[Pipeline], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Work with all of the role but one permission, and without being warned."""
+    """Run with the role minus one permission, and without the permission check."""
     monkeypatch.delenv("TPUCTL_LOCAL_CALLER", raising=False)
     pipeline = Pipeline(cloud, folder, kind)
     pipeline.let_robot([name for name in pipeline.role().permissions if name != missing])
     as_robot(pipeline)
-    # What waits for operations is only asked when they take a while.
+    # Operations are polled only if they take a while.
     remote_control.change_settings(cloud, pace="quick" if "perations.get" in missing else "instant")
     since = remote_control.calls(cloud)[-1]["number"]
     try:
@@ -90,7 +90,7 @@ async def without(
 
 
 def always_in(role: CustomRole) -> list[str]:
-    """What the role says is needed on every path."""
+    """The permissions that the role requires on every path."""
     return [
         permission for group in role.groups if not group.path for permission in group.permissions
     ]
@@ -98,7 +98,7 @@ def always_in(role: CustomRole) -> list[str]:
 
 @pytest.fixture
 def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nothing asked beforehand, so that the cloud itself has to say it."""
+    """Disable the permission check, so that the cloud itself denies the request."""
 
     async def nothing(*_: Any) -> list[Any]:
         return []

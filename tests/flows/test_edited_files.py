@@ -62,7 +62,7 @@ async def test_uncreatable_stack_can_be_inspected_and_deleted(project: Project) 
             resource.address for resource in await edited.orphans()
         ], edit
 
-    # Every command line that a person would come with, and the worst file there is.
+    # The commands that a user would run, with an unusable file.
     worst = whole
     for text, replacement in (EDITS["no such type"], EDITS["no such zone"], EDITS["our own label"]):
         worst = worst.replace(text, replacement)

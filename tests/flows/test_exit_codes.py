@@ -24,7 +24,7 @@ from tpuctl.model.events import Event, JobEnded, Note
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 
 ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
-# The parent of a script waits for it, and is what knows how it ended.
+# The parent of a script waits for it, and knows its exit status.
 LOSING = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), 9)\n"
 
 
@@ -60,7 +60,7 @@ class Shell:
         return done.returncode, answer["data"], message
 
     def recorded(self, job: str) -> tuple[str, int, str]:
-        """State, exit code and first cause, as the bucket keeps them of worker 0."""
+        """State, exit code and first cause of worker 0, from the bucket."""
 
         async def read() -> bytes:
             stack = Tpuctl(self.folder / "tpuctl.yaml", cloud="local")
@@ -89,7 +89,7 @@ def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize(
     ("ending", "code", "cause"),
     [
-        ("raise SystemExit(75)", 75, "script"),  # which of tpuctl's own means something else
+        ("raise SystemExit(75)", 75, "script"),  # has another meaning as a tpuctl code
         ("import os; os.kill(os.getpid(), 11)", 139, "signal"),
         (
             "import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)",
@@ -108,7 +108,7 @@ def test_job_exit_code_is_distinguished_from_tpuctl_code(
 
 
 async def test_lost_job_exits_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, for that the cloud may tell of a preemption late is waited for."""
+    """In this process: it waits for a late report of a preemption by the cloud."""
     monkeypatch.setattr("tpuctl.flows.attempt_outcome.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)

@@ -22,7 +22,7 @@ MakeZoned = Callable[..., Tpuctl]
 
 @pytest.fixture
 def cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    """The local cloud, without faults again afterwards."""
+    """The local cloud, whose faults are removed afterwards."""
     yield local_cloud
     remote_control.remove_all_faults(local_cloud)
 
@@ -43,7 +43,7 @@ def make(tmp_path: Path, local_cloud: LocalCloud, events: list[Event]) -> MakeZo
 
 
 async def zonal(stack: Tpuctl) -> dict[str, str]:
-    """Everything of the stack that is in some zone, by kind and zone."""
+    """The stack's zonal resources, by kind and zone."""
     found: list[InventoryItem] = await list_resources(
         stack.cloud, "local-project", stack=stack.stack.name
     )
@@ -53,7 +53,7 @@ async def zonal(stack: Tpuctl) -> dict[str, str]:
 
 
 def zones_tried(events: list[Event]) -> list[str]:
-    """Steps that made a node, in order."""
+    """The steps that created a node, in order."""
     steps = [event for event in events if isinstance(event, StepStarted)]
     return [step.address for step in steps if step.action == "create" and "node" in step.address]
 
@@ -71,7 +71,7 @@ async def test_stockout_tries_next_zone(
     assert FIRST in notes
     assert NEIGHBOR in notes
 
-    again = await stack.plan()  # though the first zone would have one now
+    again = await stack.plan()  # although the first zone has capacity now
     assert again.stack.zone == NEIGHBOR
     assert again.plan.is_empty
     assert (await stack.node()).zone == NEIGHBOR
@@ -99,7 +99,7 @@ async def test_region_quota_skips_its_other_zones(
     await stack.up()
     assert (
         zones_tried(events) == [f"node/{stack.stack.names.node}"] * 2
-    )  # the neighbor was not asked
+    )  # the other zone of the region was not tried
     assert await zonal(stack) == {f"node {FAR}": "READY"}
     await stack.down(delete_bucket=True)
 
@@ -112,7 +112,7 @@ async def test_error_lists_reason_of_every_zone(make: MakeZoned, cloud: LocalClo
     assert FIRST in str(caught.value)
     assert NEIGHBOR in str(caught.value)
     assert caught.value.diagnostics[0].hint
-    assert await zonal(stack) == {}  # the controller of the last zone is not left alone
+    assert await zonal(stack) == {}  # the controller of the last zone is deleted too
     await stack.down(delete_bucket=True)
 
 
@@ -127,7 +127,7 @@ async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalClou
 
 
 CREATE = "google.cloud.tpu.v2.Tpu/CreateNode"
-# Refusals of a zone alone, in the words of skypilot 0.14.1, which looks for them.
+# Errors of single zones, as matched by skypilot 0.14.1.
 OF_A_ZONE = {
     "location": (
         "PERMISSION_DENIED",
@@ -188,7 +188,7 @@ async def test_zone_independent_error_stops_failover(
 async def test_abandoned_resources_are_deleted_by_up_and_down(
     make: MakeZoned, cloud: LocalCloud
 ) -> None:
-    """As after a crash in the middle of moving on: the stack runs in one zone, and has more."""
+    """As after a crash during failover: the stack has resources in several zones."""
     first = make("abandoned", FIRST)
     await first.up()
     (tmp := first.stack_file).write_text(

@@ -14,12 +14,12 @@ from tpuctl.resources.iam_grants import ROLES, WRITERS
 
 OBJECTS, BUCKET = ROLES
 LOGS, METRICS = WRITERS
-Doings = Mapping[str, tuple[str, str, str]]  # verb, path, and the permission that it needs
+Doings = Mapping[str, tuple[str, str, str]]  # verb, path, and the required permission
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An account of a stack that is up, and where things of the stack are."""
+    """A service account of a stack that is up, and the paths of the stack's resources."""
 
     member: Member
     bench: Bench
@@ -46,7 +46,7 @@ class Machine:
         return self.bench.stack.stack.names.watch_role
 
     def objects(self) -> Doings:
-        """What a job, its record and TensorFlow's gs:// do in the bucket."""
+        """The requests to the bucket of a job, its record, and TensorFlow's gs://."""
         root = f"/storage/v1/b/{self.bucket}"
         upload = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name=job%2Flog"
         return {
@@ -65,7 +65,7 @@ class Machine:
         }
 
     def outcome(self, doings: Doings) -> dict[str, str]:
-        """By the name of each: "" where it is done, else the permission that its refusal names."""
+        """By request name: "" on success, else the permission that the error names."""
         outcomes = {}
         for name, (verb, path, _) in doings.items():
             body = {} if verb in ("GET", "DELETE") else {"json": {}}
@@ -78,13 +78,13 @@ class Machine:
         return outcomes
 
     def permitted(self, *names: str) -> list[str]:
-        """Which of these it has on the project."""
+        """Those of the permissions that it has on the project."""
         path = f"/v3/{self.project}:testIamPermissions"
         answer = self.member.send_ok("POST", path, json={"permissions": list(names)})
         return list(answer.get("permissions", ()))
 
     def without(self, resource: str, role: str, doings: Doings) -> dict[str, str]:
-        """What is refused while this one grant is taken away."""
+        """The requests that are denied while this grant is removed."""
         revoke(self.cloud, resource, role, self.member.name)
         try:
             return {name: outcome for name, outcome in self.outcome(doings).items() if outcome}
@@ -115,7 +115,7 @@ async def test_machine_grants_are_necessary_and_sufficient(
     of_objects = {
         name: permission for name, (_, _, permission) in doings.items() if ".objects." in permission
     }
-    del of_objects["list"]  # which the bucket's reader may too
+    del of_objects["list"]  # also allowed for the bucket's reader
     assert machine.without(machine.on_bucket, OBJECTS, doings) == of_objects
     assert machine.without(machine.on_bucket, BUCKET, doings) == needing(
         doings, "storage.buckets.get"
@@ -143,7 +143,7 @@ async def test_machine_grants_are_necessary_and_sufficient(
         revoke(null_cloud, machine.project, role, machine.member.name)
         assert permission not in machine.permitted(*wrote.values())
         grant(null_cloud, machine.project, role, machine.member.name)
-    assert not any(machine.outcome(watched).values())  # it ends itself, at the last
+    assert not any(machine.outcome(watched).values())  # it deletes itself last
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -207,8 +207,8 @@ async def test_machine_has_no_other_permissions(project: Project, null_cloud: Lo
     }
     expected = {name: permission for name, (_, _, permission) in doings.items()}
     assert machine.outcome(doings) == expected
-    # It may delete what shares its project: IAM has no policies of single nodes, and the role for
-    # it says so in every plan.
+    # It can delete other nodes of its project: IAM has no policies for single nodes, and every
+    # plan says so.
     neighbor = f"{place}/nodes/{other.stack.stack.names.node}"
     assert machine.member.status_and_message("GET", neighbor)[0] == 200
     acts = [
@@ -222,7 +222,7 @@ async def test_machine_has_no_other_permissions(project: Project, null_cloud: Lo
 
 
 async def test_node_service_agent_and_controller(project: Project, null_cloud: LocalCloud) -> None:
-    """A TPU node reads and writes gs:// as Google's agent; its controller ends both."""
+    """A TPU node accesses gs:// as Google's service agent; its controller deletes both."""
     bench = project.stack("kind: node")
     await bench.provision()
     live_node = await bench.stack.node()
@@ -250,7 +250,7 @@ async def test_node_service_agent_and_controller(project: Project, null_cloud: L
         "end the node": ("DELETE", node, "tpu.nodes.delete"),
         "end itself": ("DELETE", instance, "compute.instances.delete"),
     }
-    # What its controller may by another role is another test's.
+    # The controller's other role is tested elsewhere.
     revoke(null_cloud, machine.project, names.recovery_role, machine.member.name)
     permissions = watch_permissions(bench.stack.stack)
     assert {*permissions} == {permission for _, _, permission in ends.values()}

@@ -26,7 +26,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_token_of_another_member(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same one each time, other than the owner's, and limited by its scopes."""
+    """Stable, different from the owner's, and limited to its scopes."""
     issued = answer(capsys, "token", ANN)
     assert issued == {"member": ANN, "token": Member(null_cloud, ANN).token}
     assert run(["local", "token", ANN]) == 0

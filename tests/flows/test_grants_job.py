@@ -42,7 +42,7 @@ print(tf.io.gfile.GFile("gs://" + sys.argv[1] + "/data.txt").read())
 async def refused_then_let(
     stack: Tpuctl, cloud: LocalCloud, folder: Path, events: list[Event], script: str
 ) -> None:
-    """Run a job that reads another bucket: before its account is granted that, and after."""
+    """Run a job that reads another bucket, before and after its account is granted access."""
     account = stack.stack.service_account
     bucket = f"{stack.stack.name}-others-data"
     with Member.owner(cloud).storage() as client:
@@ -82,7 +82,7 @@ async def test_job_without_access_gets_google_error(
 async def test_up_waits_for_grants_to_propagate(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud
 ) -> None:
-    """Google takes minutes: the local cloud, here, until it has refused the machine once."""
+    """Google takes minutes; here, the local cloud denies the machine's first request."""
     stack = make_stack()
     since = remote_control.calls(local_cloud)[-1:] or [{"number": 0}]
     remote_control.change_settings(local_cloud, propagation=10_000)

@@ -23,8 +23,8 @@ from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows import permissions
 from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
-SAMPLE = 3  # permissions that are taken away in the suite; `make soak` takes them all, one by one
-# Without it every API is taken to be off, and is enabled once more.
+SAMPLE = 3  # permissions that are removed in the suite; `make soak` removes each one
+# Without it every API is assumed to be disabled, and is enabled again.
 USEFUL = {"serviceusage.services.list"}
 
 
@@ -36,7 +36,7 @@ async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:
 
 @pytest.fixture
 def as_ann(project: Project, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes the commands be typed by Ann, who owns nothing."""
+    """Runs the commands as Ann, who has no roles."""
 
     def become() -> None:
         monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
@@ -104,10 +104,10 @@ async def test_missing_permission_is_reported_before_creation(
 async def taken_away(
     cloud: LocalCloud, folder: Path, kind: str, names: Sequence[str], missing: str
 ) -> None:
-    """Work without one permission, and without being warned."""
+    """Run without one permission, and without the permission check."""
     bench = Bench(cloud, folder, kind)
     bench.let([name for name in names if name != missing])
-    # What waits for operations is only asked when they take a while.
+    # Operations are polled only if they take a while.
     remote_control.change_settings(cloud, pace="quick" if "perations.get" in missing else "instant")
     since = remote_control.calls(cloud)[-1]["number"]
     try:
@@ -127,7 +127,7 @@ async def taken_away(
 
 @pytest.fixture
 def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nothing asked beforehand, so that the cloud itself has to say it."""
+    """Disable the permission check, so that the cloud itself denies the request."""
 
     async def nothing(*_: Any) -> list[Any]:
         return []

@@ -26,7 +26,7 @@ from tpuctl.remote.transport import Transport
 MakeStack = Callable[..., Tpuctl]
 TOKEN = "not-to-be-read-anywhere"
 SECRET = "nor-is-this-one"
-# The first attempt waits for ever; the second says what it was given.
+# The first attempt waits forever. Each prints the names of its secrets.
 JOB = """
 import os, pathlib, time
 attempt = os.environ["TPUCTL_ATTEMPT"]
@@ -45,7 +45,7 @@ def isolated(local_cloud: server_process.LocalCloud) -> None:
 
 @pytest.fixture
 def watched(make_stack: MakeStack, monkeypatch: pytest.MonkeyPatch) -> Tpuctl:
-    """A stack whose controller's watch looks every few seconds."""
+    """A stack whose controller's watchdog polls every few seconds."""
     monkeypatch.setenv("FROM_HERE", SECRET)
     return make_stack(
         runtime="tpu-ubuntu2204-base, capacity: spot",
@@ -78,14 +78,14 @@ async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
 
 
 async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
-    """What is kept there of the job; None where there is none."""
+    """The job's record on the controller, or None."""
     async with on_controller(stack) as there:
         read = await there.run(["cat", f".tpuctl/recover/{record.id}/{name}"])
     return json.loads(read.stdout) if read.exit_code == 0 else None
 
 
 async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> int:
-    """Wait until tpuctl runs there for the job; its process."""
+    """Wait until tpuctl runs there for the job; returns its process."""
 
     async def probe() -> int | None:
         state = await state_of(stack, record)
@@ -96,7 +96,7 @@ async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> i
 
 
 async def started(stack: Tpuctl, record: JobRecord) -> None:
-    """Wait until the first attempt is at work."""
+    """Wait until the first attempt is running."""
 
     async def probe() -> bool | None:
         summary = next(job for job in await stack.jobs() if job.record.id == record.id)
@@ -170,7 +170,7 @@ async def test_controller_recovers_unattended_job(
     }
     assert makers == {watched.stack.service_account}
 
-    # The values are where the job gets them from, and else in no file that stays.
+    # Secret values are only where the job reads them, and in no other persistent file.
     for item in await watched.store.list("tpuctl/"):
         content = await watched.store.get_bytes(item.name)
         assert not [each for each in (TOKEN, SECRET) if each.encode() in content], item.name

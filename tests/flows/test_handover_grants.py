@@ -29,7 +29,7 @@ from tpuctl.resources.custom_roles import recovery_permissions
 from tpuctl.resources.iam_grants import USER
 from tpuctl.resources.stack_record import Record
 
-SAMPLE = 2  # permissions that are taken away of each kind; `make soak` takes every one
+SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes each one
 KINDS = {
     "vm": ("capacity: spot", "controller: {}"),
     "queued": ("capacity: spot, queue: true", "controller: {}"),
@@ -38,7 +38,7 @@ KINDS = {
 
 
 class Controller:
-    """A stack that is up and whose node was taken away, as its controller has it."""
+    """A stack that is up and whose node was preempted, as seen by its controller."""
 
     def __init__(
         self, bench: Bench, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,7 +53,7 @@ class Controller:
 
     async def begin(self) -> Controller:
         await self.bench.provision()
-        # That role is for limits, and has some of what this is about.
+        # That role is for limits, and overlaps with the tested one.
         revoke(self.cloud, self.project, self.stack.names.watch_role, self.member)
         if self.stack.is_node:
             name = f"{self.project}/locations/{self.stack.zone}/nodes/{self.stack.names.node}"
@@ -90,7 +90,7 @@ class Controller:
                 client.get_guest_attributes,
                 request={**where, "instance": self.stack.names.controller},
             )
-        except NotFound:  # machines of this cloud publish none
+        except NotFound:  # machines of this cloud publish no host keys
             return
 
     def let(self, *names: str) -> None:
@@ -119,16 +119,16 @@ async def test_grants_are_sufficient(
 
 
 async def taken_away(there: Controller, missing: str) -> None:
-    """Work without one permission: it must be refused, and named."""
+    """Run without one permission: the error must name it."""
     there.let(
         *(permission for permission in recovery_permissions(there.stack) if permission != missing)
     )
-    # What waits for operations is only asked when they take a while.
+    # Operations are polled only if they take a while.
     remote_control.change_settings(
         there.cloud, pace="quick" if "perations.get" in missing else "instant"
     )
     try:
-        # Where no list may be seen, nothing is on it.
+        # Without permission to list, lists are empty.
         message = "Node not found" if missing == "tpu.nodes.list" else missing.replace(".", r"\.")
         with pytest.raises(TpuctlError, match=message):
             await there.work()
@@ -173,7 +173,7 @@ async def test_act_as_is_granted_only_on_itself(
 
 
 async def test_grants_are_removed_with_stack(project: Project, null_cloud: LocalCloud) -> None:
-    """An account of the user's own stays, and may act as itself no longer."""
+    """A user's account stays, without permission to act as itself."""
     owner, first = Member.owner(null_cloud), project.stack()
     await first.provision()  # the project, its APIs
     path = f"/v1/projects/{project.id}/serviceAccounts"

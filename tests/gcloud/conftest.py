@@ -24,7 +24,7 @@ def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_proc
 
 @pytest.fixture(scope="session")
 def machine_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
-    """One with machines to log in to."""
+    """A local cloud with machines to log in to."""
     require_gcloud()
     home = tmp_path_factory.mktemp("machines") / "local"
     cloud = server_process.start(home, pace="instant")
@@ -47,6 +47,6 @@ def bare_gcloud(null_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud
 
 @pytest.fixture
 def machine_gcloud(machine_cloud: server_process.LocalCloud, tmp_path: Path) -> Gcloud:
-    """Like `gcloud`, where machines can be logged in to."""
+    """Like `gcloud`, with machines to log in to."""
     project = make_project(machine_cloud, "compute", "tpu")
     return Gcloud(machine_cloud, tmp_path / "gcloud", project=project)

@@ -15,7 +15,7 @@ def test_closed_account_disables_billing(bare_gcloud: Gcloud) -> None:
     gcloud = bare_gcloud
     link = ("billing", "projects", "link", gcloud.project)
     linked = gcloud.json(*link, f"--billing-account={CLOSED}")
-    # Cloud Billing tells what is false too.
+    # Cloud Billing includes false values.
     assert linked["billingEnabled"] is False
     assert linked["billingAccountName"] == f"billingAccounts/{CLOSED}"
     refused = gcloud.run(

@@ -18,7 +18,7 @@ def project(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
-    """A project on the cloud that gcloud speaks to, to which tpuctl's commands speak too."""
+    """A project on gcloud's local cloud, for tpuctl's commands."""
     return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
 
 
@@ -88,7 +88,7 @@ async def test_orphans_finds_labeled_resources_created_by_gcloud(
 
     stacks = bench.answer("orphans", "--project", project.id)["data"]["stacks"]
     [stray] = [stack for stack in stacks if stack["stack"] == "stray"]
-    # The disk of the machine itself has no label, and goes with it.
+    # The boot disk has no label, and is deleted with its instance.
     resources = {
         (row["kind"], row["zone"], row["name"], row["state"]) for row in stray["resources"]
     }

@@ -31,7 +31,7 @@ def test_ssh_and_serial_port(machine_gcloud: Gcloud) -> None:
     gcloud.run(*INSTANCES, "create", "box", *SMALL, script)
     done = gcloud.run("compute", "ssh", "box", "--command=hostname; exit 7", check=False)
     assert done.returncode == 7, done.stderr
-    assert done.stdout.endswith("\nbox\n")  # after what ssh-keygen says
+    assert done.stdout.endswith("\nbox\n")  # after the output of ssh-keygen
     output = gcloud.run(*INSTANCES, "get-serial-port-output", "box").stdout
     assert "the machine is up" in output
 
@@ -75,7 +75,7 @@ def test_instance_commands(machine_gcloud: Gcloud) -> None:
     assert "protected against deletion" in result.stderr
     gcloud.run(*INSTANCES, "update", *box, "--no-deletion-protection")
     gcloud.run(*INSTANCES, "delete", *box)
-    [disk] = gcloud.json("compute", "disks", "list")  # it was not to go with the instance
+    [disk] = gcloud.json("compute", "disks", "list")  # it is kept when the instance is deleted
     assert disk["name"] == "box"
     assert "users" not in disk
 

@@ -46,7 +46,7 @@ def test_newest_version_must_be_explicit(gcloud: Gcloud) -> None:
 @pytest.mark.tensorflow("2.12.0")
 def test_execution_group_lifecycle(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
-    gcloud.make_key()  # else ssh-keygen's picture of it is part of the output
+    gcloud.make_key()  # otherwise ssh-keygen's randomart is part of the output
     # gcloud ends with a shell on the controller.
     result = gcloud.run(
         *GROUPS, "create", *WANTED, VERSION, stdin="hostname\nexit 3\n", check=False, seconds=900

@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def bucket() -> str:
-    """A name that no other test gives."""
+    """A unique name."""
     return f"gsutil-{os.getpid()}-{next(_numbers)}"
 
 

@@ -17,7 +17,7 @@ from tpuctl.remote.iap import Destination, IapRoute, Relay
 TPUS = ("compute", "tpus", "tpu-vm")
 MACHINE_ZONE = "us-central1-a"
 SIZE = 1_500_000
-# The same bytes each time, and no two lines alike.
+# Deterministic output without repeated lines.
 SAY = f"seq 1 400000 | head -c {SIZE}"
 EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
 
@@ -36,7 +36,7 @@ def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> Non
         after_bytes=400_000,
         code="UNAUTHENTICATED",
     )
-    # Of several workers each is found by the name that it tells in its guest attributes.
+    # Workers are found by the hostname in their guest attributes.
     through = ("--tunnel-through-iap", "--worker=2", zone)
     output = gcloud.run("alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {SAY}").stdout
     name, _, rest = output.partition("\n")
@@ -52,7 +52,7 @@ def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> Non
 
 
 async def _greeting(gcloud: Gcloud, instance: str) -> bytes:
-    """What the same worker's SSH server says first, by our own client."""
+    """The banner of the same worker's SSH server, read with tpuctl's client."""
 
     async def token() -> str:
         return gcloud.cloud.token

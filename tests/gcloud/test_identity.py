@@ -36,7 +36,7 @@ def test_service_account_with_custom_role(here: Gcloud) -> None:
         f"--permissions={','.join(permissions)}",
     )  # fmt: skip
     assert role["includedPermissions"] == permissions
-    # Of an account that is not there the policy would be refused.
+    # The policy of a missing account would be rejected.
     granted = here.json(
         "projects", "add-iam-policy-binding", here.project,
         f"--member=serviceAccount:{email}", f"--role={role['name']}",

@@ -13,7 +13,7 @@ ORGANIZATION, FOLDER = "400000000001", "500000000001"
 
 
 def members(policy: dict[str, Any], role: str) -> list[str]:
-    """Who has a role without a condition."""
+    """The members of a role without a condition."""
     return [
         member
         for binding in policy.get("bindings", [])

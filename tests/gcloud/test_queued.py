@@ -20,7 +20,7 @@ def test_queued_resource_lifecycle(gcloud: Gcloud) -> None:
     head, row = gcloud.run(*QUEUED, "list", "--zone=-").stdout.splitlines()
     columns = ["NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE", "TYPE", "TOPOLOGY", "STATE"]
     assert head.split() == columns
-    # TYPE and TOPOLOGY stay empty where the type was asked for by name.
+    # TYPE and TOPOLOGY are empty if the type was requested by name.
     assert row.split() == ["asked", US_ZONE, "2", "v2-8", "ACTIVE"]
     resource = gcloud.json("alpha", *QUEUED, "describe", "asked")
     specs = resource["tpu"]["nodeSpec"]

@@ -18,8 +18,8 @@ from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 MEMBER = "user:someone@example.com"
-# Composite uploads and sliced downloads are for large files; here, for those of some megabytes.
-# Parts that are small enough for one request (8 MiB) are never deleted by gcloud.
+# Thresholds of composite uploads and sliced downloads, lowered to a few megabytes. gcloud never
+# deletes parts that fit into one request (8 MiB).
 LARGE_MEANS = "10M"
 PARTS = {
     "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_ENABLED": "True",
@@ -32,12 +32,12 @@ PARTS = {
 
 @pytest.fixture
 def bucket() -> str:
-    """A name that no other test gives."""
+    """A unique name."""
     return f"gcloud-{os.getpid()}-{next(_numbers)}"
 
 
 def get_resource(gcloud: Gcloud, path: str) -> Any:
-    """What the JSON API answers to a plain question."""
+    """The JSON API's response to a GET request."""
     with requests.Session() as session:
         session.trust_env = False
         headers = {"Authorization": f"Bearer {gcloud.cloud.token}"}
@@ -47,7 +47,7 @@ def get_resource(gcloud: Gcloud, path: str) -> Any:
 
 
 def make(gcloud: Gcloud, bucket: str, **settings: Any) -> None:
-    """A bucket, without gcloud."""
+    """A bucket created without gcloud."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.post(
@@ -67,7 +67,7 @@ def write(gcloud: Gcloud, name: str, data: bytes | str) -> Path:
 
 
 def last_call(cloud: LocalCloud) -> int:
-    """Calls after this one are to be counted."""
+    """The number of the last call, to count later ones."""
     return max((int(call["number"]) for call in remote_control.calls(cloud)), default=0)
 
 
@@ -78,7 +78,7 @@ def count(gcloud: Gcloud, method: str, since: int) -> int:
 
 @pytest.mark.soak
 def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
-    """Small ones in one request, larger ones resumable, the largest in parts put together."""
+    """Small ones in one request, larger ones resumable, the largest as composite uploads."""
     gcloud.run(
         "storage", "buckets", "create", f"gs://{bucket}", "--location=europe-west4",
         "--uniform-bucket-level-access",
@@ -96,7 +96,7 @@ def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
     since = last_call(gcloud.cloud)
     gcloud.run("storage", "cp", str(composite), f"gs://{bucket}/files/composite", **PARTS)
     assert count(gcloud, "objects.compose", since) == 1
-    items = get_resource(gcloud, f"b/{bucket}/o")["items"]  # the parts are gone again
+    items = get_resource(gcloud, f"b/{bucket}/o")["items"]  # the parts were deleted
     assert {item["name"]: item.get("componentCount", 1) for item in items} == {
         "files/composite": 3,
         "files/resumable": 1,

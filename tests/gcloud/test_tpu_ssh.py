@@ -52,12 +52,12 @@ def test_ssh_to_every_worker(machine_gcloud: Gcloud) -> None:
 
 @pytest.mark.soak
 def test_project_key_is_accepted_on_tpu_vms(machine_gcloud: Gcloud) -> None:
-    """gcloud does not bring it to the node: it relies on the machines to know it."""
+    """gcloud does not add it to the node: it relies on project metadata."""
     gcloud = machine_gcloud
     (gcloud.folder / "keys").write_text(gcloud.make_key())
     options = ("--accelerator-type=v2-8", f"--version={VERSION}")
     gcloud.run(*TPUS, "create", "bert", *options)
-    # Machines that run already take notice.
+    # It applies to running machines.
     gcloud.run("compute", "project-info", "add-metadata", "--metadata-from-file=ssh-keys=keys")
     done = gcloud.run(*TPUS, "ssh", "bert", "--command=hostname")
     assert "SSH key found in project metadata; not updating instance." in done.stderr
@@ -69,7 +69,7 @@ def test_stopped_machines_keep_files_and_keys(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     options = ("--accelerator-type=v2-8", f"--version={VERSION}")
     gcloud.run(*TPUS, "create", "bert", *options)
-    gcloud.run(*TPUS, "ssh", "bert", "--command=echo kept > file")  # gcloud makes the key
+    gcloud.run(*TPUS, "ssh", "bert", "--command=echo kept > file")  # gcloud generates the key
     gcloud.run(*TPUS, "stop", "bert")
     gcloud.run(*TPUS, "start", "bert")
     assert gcloud.run(*TPUS, "ssh", "bert", "--command=cat file").stdout == "kept\n"
@@ -94,5 +94,5 @@ def test_ssh_to_every_node_of_queued_resource(machine_gcloud: Gcloud) -> None:
     assert gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=cat one").stdout == "one\n" * 2
     gcloud.run("alpha", *QUEUED, "reset", "asked")
     output = gcloud.run(*QUEUED, "ssh", "asked", "--node=1", "--command=cat one").stdout
-    assert output == "one\n"  # their disks stayed
+    assert output == "one\n"  # their disks were kept
     gcloud.run(*QUEUED, "delete", "asked", "--force")

@@ -29,7 +29,7 @@ def test_tpu_node_lifecycle(gcloud: Gcloud) -> None:
 @pytest.mark.soak
 def test_other_tpu_node_commands(gcloud: Gcloud) -> None:
     gcloud.run(*TPUS, "create", "node", *WANTED, "--description=one")
-    assert gcloud.json(*TPUS, "tpu-vm", "list") == []  # it is none
+    assert gcloud.json(*TPUS, "tpu-vm", "list") == []  # it is not a TPU VM
     other = gcloud.run(*TPUS, "tpu-vm", "describe", "node", check=False)
     assert 'use "gcloud compute tpus describe"' in other.stderr
     assert gcloud.json(*TPUS, "stop", "node")["response"]["state"] == "STOPPED"

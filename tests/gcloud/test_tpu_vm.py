@@ -13,7 +13,7 @@ POD_ZONE = "us-central1-a"
 
 
 def rows(table: str) -> list[list[str]]:
-    """The cells below a table's head."""
+    """The cells below a table's header."""
     return [line.split() for line in table.splitlines()[1:]]
 
 

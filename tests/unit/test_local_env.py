@@ -44,7 +44,7 @@ def test_shells_read_values_unchanged(shell: Shell) -> None:
 
 
 def test_joined_lines_have_the_same_effect() -> None:
-    """`eval $(tpuctl local env)` without quotes makes one line of them."""
+    """`eval $(tpuctl local env)` without quotes joins them into one line."""
     joined = " ".join("".join(lines_for(Shell.bash, {"A": "1", "B": None, "C": "3"})).split())
     done = subprocess.run(
         ["bash", "--norc", "-c", f"{joined} echo $A-$B-$C"],

@@ -18,14 +18,14 @@ UV_THAT_FAILS = "#!/bin/sh\necho 'error: no network' >&2\nexit 2\n"
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Our own Python, nothing else, and no image made before."""
+    """Only the running Python, and an empty image cache."""
     hide_interpreters(tmp_path, monkeypatch)
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "images"))
     return tmp_path
 
 
 def stranger() -> str:
-    """A TensorFlow that our own Python has no wheels of."""
+    """A TensorFlow without wheels for the running Python."""
     images = ImageStore()
     return next(
         version for version in images.locks() if current().minor not in images.interpreters(version)
@@ -33,7 +33,7 @@ def stranger() -> str:
 
 
 async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
-    """Prepare until the image would be made; the questions asked."""
+    """Prepare until the image would be built; returns the questions."""
     questions: list[str] = []
 
     def may_install(question: str) -> bool:
@@ -52,7 +52,7 @@ async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[s
 
 async def test_substitute_tensorflow_is_reported(alone: Path) -> None:
     version, events = stranger(), list[Event]()
-    assert await prepared(version, events, answer=True) == []  # no uv to ask about
+    assert await prepared(version, events, answer=True) == []  # uv is not installed
     if not ImageStore().available():
         pytest.skip(f"no TensorFlow has wheels for Python {current().minor}")
     note = next(event for event in events if isinstance(event, Note))

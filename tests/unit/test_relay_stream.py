@@ -27,7 +27,7 @@ Script = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
 
 @dataclass
 class Scripted:
-    """A relay whose connections follow these scripts, one after the other."""
+    """A relay whose connections run these scripts, one after the other."""
 
     scripts: list[Script] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ async def relay() -> AsyncIterator[Scripted]:
 async def tunnel_to(
     relay: Scripted, *, seconds: float = 5.0
 ) -> AsyncIterator[tuple[Tunnel, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """An open tunnel that runs, and our end of it."""
+    """An open tunnel, and its client end."""
 
     async def token() -> str:
         return "token"
@@ -100,7 +100,7 @@ def data(content: bytes) -> bytes:
 
 
 async def received(line: web.WebSocketResponse, count: int) -> bytes:
-    """So many bytes of data, or all that come until the connection ends."""
+    """A number of bytes, or all data until the connection closes."""
     received = b""
     while len(received) < count:
         message = await line.receive()
