@@ -58,8 +58,8 @@ async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fi
 
 
 async def project_policy(stack: Tpuctl) -> Any:
-    request = {"resource": f"projects/{stack.stack.project}"}
-    return await request(stack, "projects", "get_iam_policy", request)
+    body = {"resource": f"projects/{stack.stack.project}"}
+    return await request(stack, "projects", "get_iam_policy", body)
 
 
 async def bucket_pairs(stack: Tpuctl) -> set[tuple[str, str]]:
@@ -250,9 +250,9 @@ async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
             policy = await project_policy(stack)
             member = f"user:other-{len(granted)}@tpuctl.example"
             policy.bindings.add(role=role, members=[member])
-            request = {"resource": f"projects/{stack.stack.project}", "policy": policy}
+            body = {"resource": f"projects/{stack.stack.project}", "policy": policy}
             try:
-                await request(stack, "projects", "set_iam_policy", request)
+                await request(stack, "projects", "set_iam_policy", body)
             except Conflict:
                 continue
             granted.append(member)

@@ -36,8 +36,8 @@ async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fi
 
 
 async def node_of(stack: Tpuctl) -> Any:
-    request = {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
-    return await request(stack, "tpu", "get_node", request)
+    body = {"name": f"{US_PARENT}/nodes/{stack.stack.names.node}"}
+    return await request(stack, "tpu", "get_node", body)
 
 
 async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
