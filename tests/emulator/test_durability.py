@@ -174,7 +174,7 @@ def undisturbed(serve: Any) -> list[int]:
     ends = []
     for part in PARTS:
         part(ledger)
-        ends.append(server.moments.value)
+        ends.append(server.crash_points.value)
     ledger.check()
     assert ledger.calls > 40
     return ends
