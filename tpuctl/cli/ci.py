@@ -62,7 +62,9 @@ Hours = Annotated[
 Install = Annotated[
     str,
     typer.Option(
-        "--install", metavar="WHAT", help="What pip installs (default: this version of tpuctl)."
+        "--install",
+        metavar="REQUIREMENT",
+        help="What pip installs (default: this version of tpuctl).",
     ),
 ]
 Hash = Annotated[

@@ -92,7 +92,9 @@ def follow(
     start_position: Annotated[
         str,
         typer.Option(
-            "--from", metavar="PLACE", help="Resume where the last step stopped: its JOB_NEXT."
+            "--from",
+            metavar="ATTEMPT:OFFSET",
+            help="Resume where the last step stopped: its JOB_NEXT.",
         ),
     ] = "",
     output: Output = None,

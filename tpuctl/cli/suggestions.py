@@ -128,9 +128,9 @@ def usage_diagnostic(error: Any) -> Diagnostic:
     path = context.command_path if context else "tpuctl"
     detail, suggestion = _describe(error, context, path)
     hint = f"Did you mean\n    {suggestion}\n" if suggestion else ""
-    hint += f"For help:\n    {path} --help"
     if path == "tpuctl run":
-        hint = f"Put the script's arguments after --\n    tpuctl run SCRIPT -- ARGUMENTS\n{hint}"
+        hint += "Put the script's arguments after --\n    tpuctl run SCRIPT -- ARGUMENTS\n"
+    hint += f"For help:\n    {path} --help"
     return Diagnostic("Invalid usage", detail, hint)
 
 

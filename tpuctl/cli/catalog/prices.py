@@ -47,7 +47,7 @@ def prices(
         str,
         typer.Option(
             "--budget",
-            metavar="AMOUNT/TIME",
+            metavar="AMOUNT/PERIOD",
             help="Show what fits a budget: 20/day, 5/8h, 300/month, or 50.",
         ),
     ] = "",
