@@ -151,7 +151,7 @@ async def test_status_of_waiting_request(project: Project, null_cloud: LocalClou
     assert request["created"] is not None, "since when"
     assert request["per_hour"] is None, "waiting is free"
     assert data["per_hour"] == 0
-    assert "still waits" in data["advice"][0]["text"]
+    assert "is still waiting" in data["advice"][0]["text"]
     remote_control.remove_fault(null_cloud, fault["id"])
 
 
@@ -212,7 +212,7 @@ async def test_status_of_tpu_node_and_of_orphaned_controller(project: Project) -
     await async_until(has_no_node, "the node being gone")
     data = bench.answer("status")["data"]
     assert "tpu" not in by_kind(data)
-    assert "no TPU beside it" in data["advice"][0]["text"]
+    assert "has no TPU" in data["advice"][0]["text"]
 
 
 async def test_status_and_down_without_stack_file(project: Project, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_status_and_down_without_stack_file(project: Project, tmp_path: Pa
     assert (await bench.stack.status()).nodes == ()
     assert {item.kind for item in (await bench.reopen().status()).inventory} == {"bucket"}
     code, out, _ = bench.type("status", *names, folder=empty)
-    assert "Nothing of it runs" in out
+    assert "The stack is not running" in out
     code, out, _ = bench.type("down", "--yes", "--delete-bucket", *names, folder=empty)
     assert code == 0
     assert (await bench.reopen().status()).inventory == ()
@@ -252,7 +252,7 @@ async def test_status_of_nonexistent_stack(project: Project, tmp_path: Path) -> 
     names = ("--stack", "mistyped", "--project")
     code, out, stderr = bench.type("status", *names, project.id, folder=tmp_path)
     assert code == 0
-    assert "Nothing of it exists" in out
+    assert "The stack does not exist" in out
     assert f"orphans --all --project {project.id}" in stderr
     for command in (["status"], ["down", "--yes"]):
         code, out, stderr = bench.type(*command, *names, "no-such-project", folder=tmp_path)
