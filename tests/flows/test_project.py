@@ -348,7 +348,8 @@ async def test_concurrent_record_updates_are_merged(make_stack: MakeStack) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "names"), [(b'{"version": 2, "stack": "s"}', "version 2"), (b"{", "Invalid stack record")]
+    ("text", "names"),
+    [(b'{"version": 2, "stack": "s"}', "version 2"), (b"{", "Invalid stack record")],
 )
 async def test_unreadable_record_is_not_overwritten(
     make_stack: MakeStack, text: bytes, names: str
