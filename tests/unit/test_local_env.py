@@ -83,7 +83,7 @@ def test_unconfigured_shell_is_not_changed(
     assert run(["local", "env", "--unset"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "was not pointed at the local cloud" in captured.err
+    assert "does not point at the local cloud" in captured.err
 
 
 def test_google_commands_are_rejected_in_local_cloud_shell(
