@@ -408,7 +408,7 @@ def _error_lines(entry: Any) -> Iterator[str]:
 
     title = entry.name or ", ".join(f"`{status}`" for status in entry.statuses) or "Anything else"
     yield f"\n### {title}\n"
-    yield f"**{entry.summary}.** {entry.why}\n"
+    yield f"**{entry.summary}.** {entry.cause}\n"
     ends = []
     if entry.raised:
         raised = getattr(errors, entry.raised, None) or getattr(classification, entry.raised)
