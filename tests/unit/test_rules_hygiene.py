@@ -66,8 +66,8 @@ def test_checkpoints_on_local_disks(tmp_path: Path, source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("tf.keras.callbacks.BackupAndRestore('backup')", "where no TPU node can write"),
-        ("tf.keras.callbacks.ModelCheckpoint('best.h5')", "which is gone with the machine"),
+        ("tf.keras.callbacks.BackupAndRestore('backup')", "where a TPU node cannot write"),
+        ("tf.keras.callbacks.ModelCheckpoint('best.h5')", "which is lost with the machine"),
     ],
 )
 def test_a_node_cannot_write_where_the_script_is(tmp_path: Path, source: str, why: str) -> None:
@@ -129,5 +129,5 @@ def test_secrets_in_sources(tmp_path: Path, source: str) -> None:
 def test_a_secret_is_told_of_and_not_repeated(tmp_path: Path) -> None:
     source = f"{HEAD}API_KEY = '{GOOGLE}'"
     (one,) = RuleChecker(tmp_path, *CODES).findings(source, VM, {})
-    assert one.message == "a key of a Google API stands in the source"
+    assert one.message == "a Google API key is in the source code"
     assert GOOGLE not in one.message + one.hint

@@ -61,7 +61,7 @@ def check_path(path: Path, target: Target) -> Report:
     if path.is_dir():
         return check_folder(path, target)
     if other_interpreter(path):
-        text = "not looked at: its first line says that it is no Python"
+        text = "not checked: its first line names an interpreter other than Python"
         return Report((), (path.absolute(),), remarks=(Remark(path.absolute(), 1, text),))
     return check_project(path, target)
 
@@ -90,7 +90,7 @@ def check_project(
         try:
             findings += find(project, target)
         except RecursionError:
-            text = "nested too deeply for all rules: some did not look at it"
+            text = "nested too deeply for some rules, which were skipped"
             remarks.append(Remark(project.script.path, 1, text))
     remaining, suppressions = _apply_suppressions(
         project, _adjust_severities(project, target, findings)
@@ -134,7 +134,7 @@ def _adjust_severities(
         function = _function_at(module, finding.line)
         if function is None or reachability_of(project).of(module, function):
             return finding
-        text = f"{finding.message}; nothing is seen to call {title(function)}"
+        text = f"{finding.message}; no call of {title(function)} was found"
         return replace(finding, severity=Severity.risk, message=text)
 
     return [weighed(finding) for finding in findings]

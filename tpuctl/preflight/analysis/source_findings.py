@@ -21,7 +21,7 @@ __all__ = [
 
 Placed = ast.expr | ast.stmt | ast.keyword
 MAX_QUOTED_CHARS = 60
-UNREACHED = "; an error if a step runs it, and none is known to"
+UNREACHED = "; an error if a step runs it, but no known step does"
 
 
 def finding_at(

@@ -131,9 +131,9 @@ def missing_message(project: Project, use: Use, entry: VersionedName, target: Ta
         if entry.is_legacy and is_legacy_keras(project, entry.name, target):
             return ""
         ended = ".".join(str(part) for part in entry.until)
-        story = "only TensorFlow 1 has it" if entry.until == (2, 0) else f"it was gone with {ended}"
+        story = "only TensorFlow 1 has it" if entry.until == (2, 0) else f"removed in {ended}"
     else:
-        story = f"it came with {'.'.join(str(part) for part in entry.since or ())}"
+        story = f"added in {'.'.join(str(part) for part in entry.since or ())}"
     return f"TensorFlow {target.tensorflow} has no `{use.text}`: {story}"
 
 

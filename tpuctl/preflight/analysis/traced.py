@@ -103,7 +103,7 @@ def _program(module: Module, node: Function, call: ast.Call | None) -> Traced:
         and keyword.value.value is False
         for keyword in call.keywords
     )
-    reason = "autograph is switched off for it" if off else _is_unconverted(module, node)
+    reason = "autograph=False disables AutoGraph for it" if off else _is_unconverted(module, node)
     text = f"{title(node)} is a tf.function"
     return Traced(module, node, text, not reason, no_autograph=reason, is_own_program=True)
 
@@ -250,9 +250,9 @@ class _Search:
             return traced
         reason = _is_unconverted(traced.module, traced.node)
         if not is_legacy_keras(self.project, name, self.target):
-            reason = "Keras 3 traces it without autograph"
+            reason = "Keras 3 traces it without AutoGraph"
         elif not is_converted:
-            reason = "Keras traces it without autograph"
+            reason = "Keras traces it without AutoGraph"
         return replace(traced, autograph=not reason, no_autograph=reason)
 
     # What they call ---------------------------------------------------------------------------

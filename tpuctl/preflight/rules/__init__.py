@@ -1,7 +1,7 @@
-"""The rules of the check: one in each file, which is registered by being there.
+"""The rules of the check: each module in this package defines and registers one.
 
-A file tells all of its rule: `RULE` is what the pages say of it, and `find` yields what breaks it
-in a project. It is named by its code and its name, `tpu101_boolean_mask.py`.
+`RULE` holds the rule's documentation, and `find` yields its findings in a project. The module is
+named after the rule's code and name: `tpu101_boolean_mask.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tpuctl.preflight.findings import Finding, Rule, Target
 
 __all__ = ["FINDERS", "NOT_PYTHON", "RULES", "matching_codes"]
 
-NOT_PYTHON = "TPU000"  # the one rule for files that cannot be read
+NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 
@@ -30,7 +30,10 @@ FINDERS: dict[str, Find] = {module.RULE.code: module.find for module in _MODULES
 
 
 def matching_codes(word: str) -> frozenset[str]:
-    """The codes that `TPU101`, `TPU1` or `boolean-mask` stands for; none of an unknown word."""
+    """The codes selected by a code, a prefix or a name (`TPU101`, `TPU1`, `boolean-mask`).
+
+    Empty for an unknown selector.
+    """
     selector = word.strip()
     if CODE_PREFIX.fullmatch(selector.upper()):
         return frozenset(code for code in RULES if code.startswith(selector.upper()))

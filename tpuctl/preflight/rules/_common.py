@@ -1,4 +1,4 @@
-"""What several rules say in the same words."""
+"""Texts and examples shared by several rules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from tpuctl.preflight.analysis.traced import Traced
 
 __all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "weighting_hint"]
 
-# Beginnings of why a rule is.
+# Shared first sentences of rationales.
 UNKNOWN_SIZE = (
-    "How many there are depends on values, so XLA gives the result a dimension of unknown size, "
-    "up to a bound, and carries the real size along. It compiles, but takes more time and memory: "
+    "The size of the result depends on tensor values, so XLA gives it a bounded dynamic dimension "
+    "and tracks the actual size at run time. It compiles, but takes more time and memory: "
 )
-NEW_SHAPE = "Each new shape is compiled anew, and a compilation costs as much as about 50 steps. "
-# The beginning of examples that need a strategy.
+NEW_SHAPE = (
+    "Every new shape triggers a recompilation, and one compilation costs as much as about 50 "
+    "steps. "
+)
+# The first lines of examples that need a strategy.
 CONNECT = """\
 import tensorflow as tf
 
@@ -26,7 +29,7 @@ strategy = tf.distribute.TPUStrategy(resolver)
 
 
 def weighting_hint(traced: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:
-    """The same by weights, in the words of the source."""
+    """A hint that replaces masking with weights, written with the names in the source."""
     values, condition = traced.module.segment(data), traced.module.segment(mask)
     dtype = f"{values}.dtype" if isinstance(data, (ast.Name, ast.Attribute)) else "tf.float32"
     around = traced.module.parents.get(node)
@@ -44,6 +47,6 @@ def weighting_hint(traced: Traced, node: ast.expr, data: ast.expr, mask: ast.exp
     if reduced != "reduce_sum":
         total += " / tf.reduce_sum(weights)"
     return (
-        "Keep the whole shape and weigh what is masked with 0:\n"
+        "Keep the full shape and give masked elements weight 0:\n"
         f"    weights = tf.cast({condition}, {dtype})\n    {total}"
     )

@@ -13,11 +13,11 @@ RULE = Rule(
     code="TPU000",
     name="not-python",
     severity=Severity.error,
-    summary="A file is not Python, or cannot be read.",
+    summary="The file is not valid Python or cannot be read.",
     rationale=(
-        "Python would end with a SyntaxError on the worker, after the machines were made. "
-        "Nothing else is found in such a file. It is read as the Python that tpuctl runs on "
-        "reads it: with the encoding that its first lines name, else UTF-8."
+        "The script would fail with a SyntaxError on the worker, after the machines were created. "
+        "No other rule applies to such a file. tpuctl parses it with its own Python version, in "
+        "the encoding that the first lines declare, or UTF-8."
     ),
     bad="""\
 import tensorflow as tf
@@ -36,5 +36,5 @@ if tf.executing_eagerly():
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for unreadable in project.unreadable:
-        message = f"not Python: {unreadable.message}"
+        message = f"not valid Python: {unreadable.message}"
         yield Finding(RULE.code, RULE.severity, unreadable.path, unreadable.line, 0, message)

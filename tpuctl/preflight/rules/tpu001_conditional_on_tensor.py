@@ -18,12 +18,12 @@ RULE = Rule(
     code="TPU001",
     name="conditional-on-tensor",
     severity=Severity.error,
-    summary="A condition on a tensor in code that autograph does not convert",
+    summary="Condition on a tensor in code that AutoGraph does not convert",
     rationale=(
-        "While a program is traced a tensor has no value, so Python cannot choose a branch by it. "
-        "Autograph rewrites such conditionals in a `tf.function`, but not where it is switched "
-        "off, not in what Keras 3 traces, and nowhere in `assert` or in the condition of a "
-        "comprehension. Tracing ends with an OperatorNotAllowedInGraphError."
+        "A tensor has no value during tracing, so Python cannot choose a branch with it. AutoGraph "
+        "rewrites such conditionals in a `tf.function`, but not where it is disabled, not in code "
+        "that Keras 3 traces, and never in `assert` or in the condition of a comprehension. "
+        "Tracing fails with an OperatorNotAllowedInGraphError."
     ),
     bad="""\
 import keras
@@ -83,7 +83,7 @@ def _condition(
     if traced.autograph or not inference.of(test).is_tensor or isinstance(test, ast.BoolOp):
         return
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return  # told of the `not`
+        return  # reported for the `not`
     message = f"`if` on the tensor {quoted(traced.module, test)}, and {traced.no_autograph}"
     yield finding_at(RULE, traced, node, message, _choice(traced, test))
 
@@ -91,8 +91,8 @@ def _condition(
 def _choice(traced: Traced, test: ast.expr) -> str:
     text = traced.module.segment(test)
     return (
-        f"Choose by value: tf.where({text}, a, b), or by branch:\n    tf.cond({text}, lambda: a, "
-        "lambda: b)"
+        f"Select values with tf.where({text}, a, b), or run one branch with\n    tf.cond({text}, "
+        "lambda: a, lambda: b)"
     )
 
 
@@ -102,7 +102,7 @@ def _logical(
     if traced.autograph or not inference.of(part).is_tensor:
         return
     if isinstance(part, ast.BoolOp):
-        return  # told of its own parts
+        return  # reported for its parts
     word = "not" if isinstance(node, ast.UnaryOp) else "and"
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         word = "or"
@@ -112,16 +112,16 @@ def _logical(
 
 def _assertion(inference: Inference, traced: Traced, node: ast.Assert) -> Iterator[Finding]:
     if inference.of(node.test).is_tensor:
-        text = f"`assert` on the tensor {quoted(traced.module, node.test)} while it is traced"
-        hint = "Check it on the host, before the step or with what the step returns."
+        text = f"`assert` on the tensor {quoted(traced.module, node.test)} during tracing"
+        hint = "Check it on the host, before the step or on what the step returns."
         yield finding_at(RULE, traced, node, text, hint)
 
 
-# What autograph converts, and XLA's form of which has no such freedom ---------------------------
+# What AutoGraph converts, with restrictions of XLA ----------------------------------------------
 
 
 def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
-    """A conditional whose branches do not both give what is used afterwards."""
+    """Report a conditional that sets a value used later in only one of its branches."""
     if isinstance(traced.node, ast.Lambda):
         return
     is_last = traced.node.body[-1] is node
@@ -129,7 +129,7 @@ def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
         message = (
             f"only one branch of `if` on the tensor {quoted(traced.module, node.test)} returns"
         )
-        hint = "Return from both: a program of XLA's has one kind of result."
+        hint = "Return from both branches: an XLA program has one result type."
         yield finding_at(RULE, traced, node, message, hint)
         return
     if _leaves(node.body) or _leaves(node.orelse):
@@ -140,7 +140,7 @@ def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
         if _is_set_before(traced, node, name) or not _is_read_after(traced, node, name):
             continue
         message = (
-            f"`{name}` is set in one branch only of `if` on the tensor "
+            f"`{name}` is set in only one branch of `if` on the tensor "
             f"{quoted(traced.module, node.test)}, and used after it"
         )
         hint = f"Set `{name}` before the conditional, or in both branches."
@@ -148,7 +148,7 @@ def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
 
 
 def _returns(body: list[ast.stmt]) -> bool:
-    """Whether a branch ends with a result that is not None."""
+    """Whether a branch always returns a value or raises."""
     if not body:
         return False
     last = body[-1]
@@ -166,7 +166,7 @@ def _leaves(body: list[ast.stmt]) -> bool:
 
 
 def _stored(body: list[ast.stmt]) -> set[str]:
-    """The names that statements surely set, whatever else they do."""
+    """The names that the statements always set."""
     names: set[str] = set()
     for statement in body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)):

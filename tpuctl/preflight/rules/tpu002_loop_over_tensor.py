@@ -17,11 +17,11 @@ RULE = Rule(
     code="TPU002",
     name="loop-over-tensor",
     severity=Severity.error,
-    summary="A loop over a tensor in code that autograph does not convert",
+    summary="Loop over a tensor in code that AutoGraph does not convert",
     rationale=(
-        "While a program is traced a tensor has no value, so Python can neither count to it nor "
-        "go over its rows. Autograph rewrites such loops in a `tf.function`, but not where it is "
-        "switched off, not in what Keras 3 traces, and nowhere in a comprehension."
+        "A tensor has no value during tracing, so Python can neither count up to it nor iterate "
+        "over its rows. AutoGraph rewrites such loops in a `tf.function`, but not where it is "
+        "disabled, not in code that Keras 3 traces, and never in a comprehension."
     ),
     bad="""\
 import tensorflow as tf
@@ -53,7 +53,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if isinstance(node, ast.comprehension):
             if inference.of(node.iter).is_tensor:
                 text = f"a comprehension over the tensor {quoted(traced.module, node.iter)}"
-                hint = "Operations work on all rows at once; tf.map_fn does one after the other."
+                hint = "Use operations on all rows at once, or tf.map_fn for one row at a time."
                 yield finding_at(RULE, traced, node.iter, text, hint)
         elif isinstance(node, (ast.For, ast.While)):
             subject = node.test if isinstance(node, ast.While) else node.iter
@@ -68,12 +68,12 @@ def _loop(traced: Traced, node: ast.For | ast.While, subject: ast.expr) -> Itera
     message = f"`for` over the tensor {text}, and {traced.no_autograph}"
     if isinstance(node, ast.While):
         message = f"`while` on the tensor {text}, and {traced.no_autograph}"
-    hint = "Use tf.while_loop, tf.scan or operations on all rows at once."
+    hint = "Use tf.while_loop, tf.scan, or operations on all rows at once."
     yield finding_at(RULE, traced, node, message, hint)
 
 
 def _growing(traced: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
-    """What a loop that autograph converts makes longer from round to round."""
+    """Report tensors that grow in each iteration of a loop that AutoGraph converts."""
     for part in ast.walk(node):
         if isinstance(part, ast.keyword) and part.arg == "shape_invariants":
             return
@@ -86,6 +86,6 @@ def _growing(traced: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
             continue
         joined = call.args[0].elts if isinstance(call.args[0], (ast.List, ast.Tuple)) else []
         if any(isinstance(item, ast.Name) and item.id == target.id for item in joined):
-            message = f"`{target.id}` grows in a loop over tensors, and its shape has to stay"
-            hint = "Write the rounds' results into a tf.TensorArray, and stack it after the loop."
+            message = f"`{target.id}` grows in a loop over tensors, but its shape must not change"
+            hint = "Write the results to a tf.TensorArray and stack it after the loop."
             yield finding_at(RULE, traced, part, message, hint)

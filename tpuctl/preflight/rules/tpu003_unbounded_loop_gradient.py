@@ -18,11 +18,11 @@ RULE = Rule(
     code="TPU003",
     name="unbounded-loop-gradient",
     severity=Severity.error,
-    summary="A gradient through a loop whose number of rounds nobody knows",
+    summary="Gradient through a loop without a known maximum number of iterations",
     rationale=(
-        "To go backwards through a loop, XLA keeps what each round computed and needs to know, "
-        'when it compiles, how many rounds there are at most. It refuses others: "XLA compilation '
-        'requires a fixed tensor list size".'
+        "The backward pass of a loop needs the intermediate results of every iteration. XLA "
+        "allocates them at compile time, so it must know the maximum number of iterations. "
+        'Otherwise it fails with "XLA compilation requires a fixed tensor list size".'
     ),
     bad="""\
 import tensorflow as tf
@@ -57,7 +57,7 @@ def step(x):
 
 Loop = ast.For | ast.While
 GROWS = (ast.Mult, ast.MatMult, ast.Div, ast.Pow, ast.Mod)
-# These hand on what they are given; a gradient needs nothing kept for them.
+# Operations whose gradient needs no intermediate results.
 LIGHT = {"cast", "shape", "size", "rank", "range", "len", "zeros_like", "add", "subtract"}
 WHILE_LOOPS = ("tensorflow.while_loop", "tensorflow.compat.v1.while_loop")
 
@@ -86,13 +86,13 @@ def _loop(inference: Inference, traced: Traced, node: Loop) -> Iterator[Finding]
     if not _is_bounded(inference, node) and _keeps(node):
         word = "while" if isinstance(node, ast.While) else "for"
         text = quoted(traced.module, subject)
-        message = f"a gradient is taken through `{word}` {text}, whose rounds have no bound"
+        message = f"gradient through `{word}` {text}, whose number of iterations is unbounded"
         hint = (
-            "Say how many rounds there are at most, first in the loop:\n"
+            "Set the maximum number of iterations at the start of the loop body:\n"
             "    tf.autograph.experimental.set_loop_options(maximum_iterations=…)"
         )
         if isinstance(node, ast.For):
-            hint = "Let the loop run for a number that is known, and mask the rounds beyond."
+            hint = "Loop a fixed number of times and mask the surplus iterations."
         yield finding_at(RULE, traced, node, message, hint)
 
 
@@ -109,7 +109,7 @@ def _is_bounded(inference: Inference, node: Loop) -> bool:
 
 
 def _keeps(node: ast.AST) -> bool:
-    """Whether going backwards needs what the rounds computed: sums of constants do not."""
+    """Whether the backward pass needs intermediate results: sums of constants do not."""
     body = [node.body] if isinstance(node, ast.Lambda) else getattr(node, "body", [])
     assigned = {
         part.id
@@ -146,8 +146,7 @@ def _while_loop(traced: Traced, node: ast.Call) -> Iterator[Finding]:
     body = argument(node, 1, "body")
     if isinstance(body, ast.Lambda) and not _keeps(body):
         return
-    message = (
-        f"a gradient is taken through {quoted(traced.module, node)}, whose rounds have no bound"
-    )
-    hint = "Say how many rounds there are at most: tf.while_loop(…, maximum_iterations=…)"
+    text = quoted(traced.module, node)
+    message = f"gradient through {text}, whose number of iterations is unbounded"
+    hint = "Set the maximum number of iterations: tf.while_loop(…, maximum_iterations=…)"
     yield finding_at(RULE, traced, node, message, hint)

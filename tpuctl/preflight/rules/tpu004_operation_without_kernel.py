@@ -25,12 +25,12 @@ RULE = Rule(
     code="TPU004",
     name="operation-without-kernel",
     severity=Severity.error,
-    summary="An operation that XLA has not, in code that is compiled",
+    summary="Compiled code uses an operation that XLA does not support",
     rationale=(
-        "A TPU runs only what XLA can compile. Python functions, printing, strings, parsing and "
-        "decoding, hash tables, sets, most of `tf.sparse`, sorted segments and data sets are not "
-        'among it: the step is refused with "Detected unsupported operations". The same in '
-        "`dataset.map` is fine: that runs on the host."
+        "A TPU runs only operations that XLA can compile. Python functions, printing, strings, "
+        "parsing and decoding, hash tables, sets, most of `tf.sparse`, sorted segments and "
+        'datasets are not among them: the step fails with "Detected unsupported operations". They '
+        "work in `dataset.map`, which runs on the host."
     ),
     bad="""\
 import tensorflow as tf
@@ -63,19 +63,19 @@ REFUSED_RESIZES = ("area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitch
 REFUSED_LAYERS = {"layers.TextVectorization", "layers.StringLookup", "layers.IntegerLookup"}
 REPLACEMENTS = {
     "print": "Return the value from the step and print it on the host.",
-    "py_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
-    "numpy_function": "Write it with TensorFlow's operations, or do it in dataset.map on the host.",
-    "math.segment_sum": "Use tf.math.unsorted_segment_sum with a num_segments that is known.",
-    "math.segment_mean": "Use tf.math.unsorted_segment_mean with a num_segments that is known.",
-    "math.segment_max": "Use tf.math.unsorted_segment_max with a num_segments that is known.",
-    "math.segment_min": "Use tf.math.unsorted_segment_min with a num_segments that is known.",
+    "py_function": "Use TensorFlow operations, or call it in dataset.map on the host.",
+    "numpy_function": "Use TensorFlow operations, or call it in dataset.map on the host.",
+    "math.segment_sum": "Use tf.math.unsorted_segment_sum with a fixed num_segments.",
+    "math.segment_mean": "Use tf.math.unsorted_segment_mean with a fixed num_segments.",
+    "math.segment_max": "Use tf.math.unsorted_segment_max with a fixed num_segments.",
+    "math.segment_min": "Use tf.math.unsorted_segment_min with a fixed num_segments.",
     "image.combined_non_max_suppression": "Use tf.image.non_max_suppression_padded.",
     "math.reduce_euclidean_norm": "Use tf.norm.",
-    "linalg.det": "Multiply the diagonal of tf.linalg.cholesky or of tf.linalg.qr.",
-    "linalg.slogdet": "Use tf.linalg.logdet where the matrix is positive definite.",
+    "linalg.det": "Multiply the diagonal of tf.linalg.cholesky or tf.linalg.qr.",
+    "linalg.slogdet": "Use tf.linalg.logdet if the matrix is positive definite.",
     "sparse.sparse_dense_matmul": "Use tf.matmul on a dense matrix, or tf.gather and a sum.",
-    "nn.sampled_softmax_loss": "Use the whole softmax, or draw the candidates in dataset.map.",
-    "nn.nce_loss": "Use the whole softmax, or draw the candidates in dataset.map.",
+    "nn.sampled_softmax_loss": "Use the full softmax, or sample the candidates in dataset.map.",
+    "nn.nce_loss": "Use the full softmax, or sample the candidates in dataset.map.",
 }
 ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
 
@@ -118,10 +118,12 @@ def _unsupported_call(
     if inside.startswith("summary.") and inside.removeprefix("summary.") in SUMMARIES:
         operations = ["WriteSummary"] if has_writer else []
     if inside == "unique_with_counts" or inside.startswith("ragged."):
-        return  # told by the rules about shapes
+        return  # reported by the rules about shapes
     if operations:
         ops = " or ".join(operations[:2])
-        message = f"{quoted(traced.module, node.func)} makes {ops}, which XLA has not for a TPU"
+        message = (
+            f"{quoted(traced.module, node.func)} creates {ops}, which XLA does not support on TPUs"
+        )
         if not traced.is_root:
             message += f" ({traced.because})"
         hint = REPLACEMENTS.get(inside, ON_HOST)
@@ -153,13 +155,16 @@ def _method(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Fi
             yield _table(traced, node)
     if owner.kind is Kind.OBJECT and keras_name(owner.name) in REFUSED_LAYERS and node.args:
         kind = owner.name.rpartition(".")[2]
-        message = f"{quoted(traced.module, node.func)} is a {kind}, whose table XLA has not"
+        text = quoted(traced.module, node.func)
+        message = f"{text} is a {kind}, whose lookup table XLA does not support"
         hint = "Call the layer in dataset.map, which runs on the host."
         yield finding_at(RULE, traced, node, message, hint)
 
 
 def _table(traced: Traced, node: ast.AST) -> Finding:
-    message = f"{quoted(traced.module, node)} looks into a hash table, which XLA has not for a TPU"
+    message = (
+        f"{quoted(traced.module, node)} looks up a hash table, which XLA does not support on TPUs"
+    )
     return finding_at(RULE, traced, node, message, ON_HOST)
 
 
@@ -168,9 +173,9 @@ def _data_set(inference: Inference, traced: Traced, node: ast.expr) -> Iterator[
     if over.kind is not Kind.OBJECT or not over.name.startswith("tensorflow.data."):
         return
     if traced.is_own_program and not _is_compiled(traced) and not traced.calls:
-        return  # a loop of the host's around the steps
-    message = f"takes from the data set {quoted(traced.module, node)} in code that is compiled"
-    hint = "Take the batches on the host and hand each one to the step."
+        return  # a loop on the host around the steps
+    message = f"iterates over the dataset {quoted(traced.module, node)} in compiled code"
+    hint = "Iterate on the host and pass each batch to the step."
     yield finding_at(RULE, traced, node, message, hint)
 
 

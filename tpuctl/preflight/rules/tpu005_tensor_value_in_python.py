@@ -18,11 +18,10 @@ RULE = Rule(
     code="TPU005",
     name="tensor-value-in-python",
     severity=Severity.error,
-    summary="A tensor's value is asked for in Python while it is traced",
+    summary="Python needs the value of a tensor during tracing",
     rationale=(
-        "While a program is traced a tensor has no value: `.numpy()`, NumPy's functions, `bool()`, "
-        "`max()` and the like fail, as do `int()` and `float()` where autograph does not convert "
-        "them."
+        "A tensor has no value during tracing: `.numpy()`, NumPy functions, `bool()`, `max()` and "
+        "the like fail, as do `int()` and `float()` where AutoGraph does not convert them."
     ),
     bad="""\
 import tensorflow as tf
@@ -67,8 +66,8 @@ def _valued(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Fi
         is_asked = func.attr == "numpy" and not node.args and owner.kind >= Kind.UNKNOWN
         is_asked = is_asked or (func.attr in ("item", "tolist", "eval") and owner.is_tensor)
         if is_asked:
-            message = f"{quoted(traced.module, node)} asks for a value while it is traced"
-            hint = "Keep it a tensor; ask for the value of what the step returns."
+            message = f"{quoted(traced.module, node)} needs the value of a tensor during tracing"
+            hint = "Keep it a tensor, and read the value from what the step returns."
             yield finding_at(RULE, traced, node, message, hint)
         return
     if name is not None and name.startswith(("numpy.", "math.")):
@@ -117,9 +116,9 @@ def _builtin(inference: Inference, traced: Traced, node: ast.Call, name: str) ->
         is_asked = any(part.is_tensor for part in others)
         parent = traced.module.parents.get(node)
         if isinstance(parent, ast.For) and parent.iter is node:
-            return  # told of the loop
+            return  # reported for the loop
     if is_asked:
-        message = f"`{name}()` of a tensor in {quoted(traced.module, node)} while it is traced"
+        message = f"`{name}()` of a tensor in {quoted(traced.module, node)} during tracing"
         if name in NOT_WITHOUT_AUTOGRAPH:
             message += f", and {traced.no_autograph}"
         hint = {

@@ -19,10 +19,10 @@ RULE = Rule(
     code="TPU006",
     name="dropped-check",
     severity=Severity.risk,
-    summary="A check that is silently left out on a TPU",
+    summary="Check that is silently dropped on a TPU",
     rationale=(
-        "XLA leaves out `tf.debugging.assert_…`, `tf.Assert` and `check_numerics`: what they were "
-        "to stop goes on."
+        "XLA drops `tf.debugging.assert_…`, `tf.Assert` and `check_numerics`, so errors that they "
+        "should catch go unnoticed."
     ),
     bad="""\
 import tensorflow as tf
@@ -48,7 +48,7 @@ def train(x):
 """,
 )
 
-# Checks of types and ranks are made while tracing.
+# Checks of types and ranks run during tracing.
 TRACED_CHECKS = {"assert_rank", "assert_rank_at_least", "assert_rank_in", "assert_type"}
 TRACED_CHECKS |= {"assert_scalar", "assert_same_float_dtype", "assert_shapes", "assert_integer"}
 TRACED_CHECKS |= {"assert_proper_iterable"}
@@ -76,9 +76,9 @@ def _lost(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Find
         return
     parts = [inference.of(part) for part in node.args[:2]]
     if not any(_is_computed(part) for part in parts):
-        return  # known while it is traced
-    message = f"{quoted(traced.module, node.func)} is left out on a TPU"
-    hint = "Return what it looks at from the step, and check it on the host."
+        return  # known during tracing
+    message = f"{quoted(traced.module, node.func)} is dropped on a TPU"
+    hint = "Return the value from the step and check it on the host."
     yield finding_at(RULE, traced, node, message, hint)
 
 

@@ -17,9 +17,10 @@ RULE = Rule(
     code="TPU101",
     name="boolean-mask",
     severity=Severity.cost,
-    summary="tf.boolean_mask in code that is compiled",
+    summary="tf.boolean_mask in compiled code",
     rationale=(
-        f"{UNKNOWN_SIZE}in a small BERT 1.7 × the time and 1.9 × the memory of weights by the mask."
+        f"{UNKNOWN_SIZE}in a small BERT, 1.7 × the time and 1.9 × the memory of multiplying by the "
+        "mask."
     ),
     bad="""\
 import tensorflow as tf
@@ -48,5 +49,5 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             continue
         data, mask = argument(node, 0, "tensor"), argument(node, 1, "mask")
         if data is not None and mask is not None and not inference.of(mask).is_constant:
-            message = f"{quoted(traced.module, node)} has a shape that depends on values"
+            message = f"{quoted(traced.module, node)} has a shape that depends on tensor values"
             yield finding_at(RULE, traced, node, message, weighting_hint(traced, node, data, mask))

@@ -17,8 +17,8 @@ RULE = Rule(
     code="TPU102",
     name="boolean-index",
     severity=Severity.cost,
-    summary="Indexing by a boolean tensor in code that is compiled",
-    rationale=f"{UNKNOWN_SIZE}the same as tf.boolean_mask.",
+    summary="Boolean tensor as an index in compiled code",
+    rationale=f"{UNKNOWN_SIZE}as much as tf.boolean_mask.",
     bad="""\
 import tensorflow as tf
 
@@ -44,6 +44,6 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             mask = inference.mask_of(node)
             if mask is not None:
-                message = f"{quoted(traced.module, node)} has a shape that depends on values"
+                message = f"{quoted(traced.module, node)} has a shape that depends on tensor values"
                 hint = weighting_hint(traced, node, node.value, mask)
                 yield finding_at(RULE, traced, node, message, hint)

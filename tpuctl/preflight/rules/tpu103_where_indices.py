@@ -18,8 +18,8 @@ RULE = Rule(
     code="TPU103",
     name="where-indices",
     severity=Severity.cost,
-    summary="tf.where with one argument, or what finds places like it",
-    rationale=f"{UNKNOWN_SIZE}work by masks of the whole shape instead.",
+    summary="tf.where with one argument, or another operation that returns indices",
+    rationale=f"{UNKNOWN_SIZE}use masks of the full shape instead.",
     bad="""\
 import tensorflow as tf
 
@@ -52,8 +52,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         value = value or (node.keywords[0].value if node.keywords else None)
         if value is None or inference.of(value).is_constant:
             continue
-        message = f"how many places {quoted(traced.module, node)} finds depends on values"
-        hint = "Keep the whole shape: tf.where(condition, x, y), or a mask as weights."
+        message = f"the number of indices in {quoted(traced.module, node)} depends on tensor values"
+        hint = "Keep the full shape: use tf.where(condition, x, y), or the mask as weights."
         if function == "image.non_max_suppression":
             hint = "Use tf.image.non_max_suppression_padded(…, pad_to_max_output_size=True)."
         yield finding_at(RULE, traced, node, message, hint)

@@ -20,10 +20,10 @@ RULE = Rule(
     code="TPU104",
     name="distinct-values",
     severity=Severity.cost,
-    summary="tf.unique and its kin in code that is compiled",
+    summary="tf.unique or a similar operation in compiled code",
     rationale=(
-        f"{UNKNOWN_SIZE}do it in dataset.map, on the host. tf.unique_with_counts and setdiff1d are "
-        "refused: XLA has not got them."
+        f"{UNKNOWN_SIZE}do it in dataset.map, on the host. XLA does not support "
+        "tf.unique_with_counts and setdiff1d at all."
     ),
     bad="""\
 import tensorflow as tf
@@ -54,22 +54,23 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         elif function == "dynamic_partition":
             value = argument(node, 1, "partitions")
             if value is not None and not inference.of(value).is_constant:
-                message = f"the shapes of {quoted(traced.module, node)} depend on values"
-                hint = "Compute all parts on the whole, and weigh each by a mask of its own."
+                message = f"the shapes of {quoted(traced.module, node)} depend on tensor values"
+                hint = "Compute every part at full shape, and weight each with its own mask."
                 yield finding_at(RULE, traced, node, message, hint)
 
 
 def _distinct(
     inference: Inference, traced: Traced, node: ast.Call, lacking: str
 ) -> Iterator[Finding]:
-    """`lacking` is the operation that XLA has not, empty where it has."""
+    """`lacking` is the operation that XLA does not support, if any."""
     value = node.args[0] if node.args else None
     if value is not None and inference.of(value).kind is Kind.STATIC:
         return
-    message = f"how many {quoted(traced.module, node)} finds depends on values"
+    message = f"the size of {quoted(traced.module, node)} depends on tensor values"
     severity = Severity.cost
     if lacking:
-        message = f"{quoted(traced.module, node.func)} makes {lacking}, which XLA has not for a TPU"
+        text = quoted(traced.module, node.func)
+        message = f"{text} creates {lacking}, which XLA does not support on TPUs"
         severity = Severity.error
-    hint = "Do it in dataset.map, which runs on the host, or count by tf.one_hot."
+    hint = "Do it in dataset.map, which runs on the host, or count with tf.one_hot."
     yield finding_at(RULE, traced, node, message, hint, severity=severity)

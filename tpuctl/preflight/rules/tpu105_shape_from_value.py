@@ -19,12 +19,12 @@ RULE = Rule(
     code="TPU105",
     name="shape-from-value",
     severity=Severity.cost,
-    summary="A shape that is made from a tensor's value",
+    summary="Shape computed from the value of a tensor",
     rationale=(
-        "A slice up to a tensor's value has a dimension of unknown size, which costs time and "
-        "memory. Ranges, fills, reshapes and the like need the number when they are compiled; a "
-        'TPU refuses one that is computed: "must be a compile-time constant". Sizes from '
-        "tf.shape are known."
+        "A slice whose end is a tensor's value has a dynamic dimension, which costs time and "
+        "memory. Ranges, fills, reshapes and the like need their size at compile time; a computed "
+        'one fails with "must be a compile-time constant". Sizes from tf.shape are known at '
+        "compile time."
     ),
     bad="""\
 import tensorflow as tf
@@ -45,7 +45,7 @@ def positions(mask):
 """,
 )
 
-# What makes a shape from a value: where it stands among the arguments, and how it is called.
+# Functions that compute a shape from a value: the position and the name of that argument.
 SIZED = {
     "range": ((0, "start"), (1, "limit"), (2, "delta")),
     "zeros": ((0, "shape"),),
@@ -76,7 +76,7 @@ SIZED = {
     "image.resize": ((1, "size"),),
 }
 SLICED = {"slice": ((2, "size"),), "math.top_k": ((1, "k"),), "nn.top_k": ((1, "k"),)}
-# These take their size from the values where it is not said.
+# Functions whose default size is the largest value.
 DEFAULT_SIZES = {"sequence_mask": (1, "maxlen"), "math.confusion_matrix": (2, "num_classes")}
 
 
@@ -98,8 +98,8 @@ def _sliced(inference: Inference, traced: Traced, node: ast.Subscript) -> Iterat
         return
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(part, ast.Slice) and _is_open(inference, part) for part in parts):
-        message = f"the length of {quoted(traced.module, node)} depends on values"
-        hint = "Slice up to a number that is known, and mask what is beyond."
+        message = f"the length of {quoted(traced.module, node)} depends on tensor values"
+        hint = "Slice to a fixed length and mask the rest."
         yield finding_at(RULE, traced, node, message, hint)
 
 
@@ -119,28 +119,28 @@ def _sized(inference: Inference, traced: Traced, node: ast.Call, inside: str) ->
     if is_loop and (
         not traced.autograph or traced.is_differentiated or is_taped(traced.module, node)
     ):
-        return  # told of the loop
+        return  # reported for the loop
     for table, severity in ((SIZED, Severity.error), (SLICED, Severity.cost)):
         for number, name in table.get(inside, ()):
             value = argument(node, number, name)
             if inside == "range" and value is None:
                 continue
             if value is not None and _is_computed(inference.of(value)):
-                message = f"{quoted(traced.module, node)} makes a shape from the value of "
+                message = f"{quoted(traced.module, node)} computes a shape from the value of "
                 message += quoted(traced.module, value)
-                hint = "Use a number that is known, such as the largest there can be, and a mask."
+                hint = "Use a fixed number, such as the largest possible one, and a mask."
                 yield finding_at(RULE, traced, node, message, hint, severity=severity)
                 return
     if inside in DEFAULT_SIZES and argument(node, *DEFAULT_SIZES[inside]) is None:
         lengths = node.args[0] if node.args else None
         if lengths is not None and not inference.of(lengths).is_constant:
             missing = DEFAULT_SIZES[inside][1]
-            message = f"{quoted(traced.module, node)} makes a shape from the largest value"
-            hint = f"Say how many there are: {missing}=…"
+            message = f"{quoted(traced.module, node)} computes a shape from the largest value"
+            hint = f"Set the size: {missing}=…"
             yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)
     elif inside == "math.bincount" and node.args and not inference.of(node.args[0]).is_constant:
-        message = f"{quoted(traced.module, node)} makes a shape from the largest value"
-        hint = "Sum tf.one_hot(values, how many there are) instead."
+        message = f"{quoted(traced.module, node)} computes a shape from the largest value"
+        hint = "Sum tf.one_hot(values, depth) instead."
         yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)
 
 

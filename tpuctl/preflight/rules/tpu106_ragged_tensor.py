@@ -19,11 +19,11 @@ RULE = Rule(
     code="TPU106",
     name="ragged-tensor",
     severity=Severity.cost,
-    summary="Ragged tensors in code that is compiled",
+    summary="Ragged tensors in compiled code",
     rationale=(
-        "Rows of different lengths have shapes that depend on values. Some of it compiles with "
-        "dimensions of unknown size; to_tensor, gathering and concatenating are refused: XLA has "
-        "no such operations."
+        "Rows of different lengths have shapes that depend on tensor values. Some operations "
+        "compile with dynamic dimensions; XLA does not support others, such as to_tensor, gather "
+        "and concat."
     ),
     bad="""\
 import tensorflow as tf
@@ -50,7 +50,7 @@ def batches(rows):
 
 RAGGED_ERRORS = {"to_tensor", "to_sparse", "bounding_shape"}
 RAGGED_REFUSED = {"gather", "concat", "stack", "map_fn", "gather_nd", "tile", "expand_dims"}
-DENSE = "Make it dense in dataset.map, on the host: rows.to_tensor(shape=[…])."
+DENSE = "Convert it to a dense tensor in dataset.map, on the host: rows.to_tensor(shape=[…])."
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -70,30 +70,31 @@ def _function(
     last = inside.rpartition(".")[2]
     lacking = {"ragged.range": "RaggedRange", "ragged.cross": "RaggedCross"}
     if inside == "ragged.boolean_mask":
-        message = f"{quoted(traced.module, node)} has rows whose lengths depend on values"
-        hint = "Keep the whole shape and give what is masked the weight 0."
+        message = f"{quoted(traced.module, node)} has rows whose lengths depend on tensor values"
+        hint = "Keep the full shape and give masked elements weight 0."
         yield finding_at(RULE, traced, node, message, hint)
     elif inside == "RaggedTensor.from_tensor" and (
         {key.arg for key in node.keywords} & {"lengths", "padding"} or len(node.args) > 1
     ):
-        message = f"{quoted(traced.module, node)} has rows whose lengths depend on values"
-        hint = "Keep the whole shape and give what is padded the weight 0."
+        message = f"{quoted(traced.module, node)} has rows whose lengths depend on tensor values"
+        hint = "Keep the full shape and give padding weight 0."
         yield finding_at(RULE, traced, node, message, hint)
     elif inside == "RaggedTensor.from_value_rowids":
-        message = f"{quoted(traced.module, node)} makes a shape from the largest value"
+        message = f"{quoted(traced.module, node)} computes a shape from the largest value"
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif inside in lacking:
-        message = (
-            f"{quoted(traced.module, node)} makes {lacking[inside]}, which XLA has not for a TPU"
-        )
+        text = quoted(traced.module, node)
+        message = f"{text} creates {lacking[inside]}, which XLA does not support on TPUs"
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif last.startswith("reduce_") and (len(node.args) > 1 or node.keywords):
         value = inference.of(node.args[0] if node.args else None)
         if value.kind is Kind.RAGGED and value.name != CONSTANT_ROWS:
-            message = f"{quoted(traced.module, node)} makes a shape from the largest value"
+            message = f"{quoted(traced.module, node)} computes a shape from the largest value"
             yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif last in RAGGED_REFUSED and _takes_ragged(inference, node):
-        message = f"{quoted(traced.module, node)} of a ragged tensor, which XLA has not for a TPU"
+        message = (
+            f"{quoted(traced.module, node)} on a ragged tensor, which XLA does not support on TPUs"
+        )
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
 
 
@@ -109,5 +110,7 @@ def _method(
     inference: Inference, traced: Traced, node: ast.Call, func: ast.Attribute
 ) -> Iterator[Finding]:
     if inference.of(func.value).kind is Kind.RAGGED and func.attr in RAGGED_ERRORS:
-        message = f"{quoted(traced.module, node)} of a ragged tensor, which XLA has not for a TPU"
+        message = (
+            f"{quoted(traced.module, node)} on a ragged tensor, which XLA does not support on TPUs"
+        )
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)

@@ -21,11 +21,11 @@ RULE = Rule(
     code="TPU201",
     name="last-batch",
     severity=Severity.cost,
-    summary="A last batch that is smaller than the others",
+    summary="Last batch is smaller than the others",
     rationale=(
-        f"{NEW_SHAPE}Without drop_remainder the size of a batch is unknown, and the last one of an "
-        "epoch is smaller unless the number of examples divides evenly. To drop it changes what an "
-        "evaluation says: pad there instead."
+        f"{NEW_SHAPE}Without drop_remainder the batch size is unknown, and the last batch of an "
+        "epoch is smaller unless the number of examples is a multiple of the batch size. Dropping "
+        "it changes the result of an evaluation: pad there instead."
     ),
     bad="""\
 import tensorflow as tf
@@ -45,7 +45,7 @@ def training_data(paths):
 """,
 )
 
-# Methods that only data sets have.
+# Methods that only datasets have.
 DATA = {"shuffle", "prefetch", "repeat", "padded_batch", "interleave", "with_options", "unbatch"}
 DATA |= {"cache", "as_numpy_iterator", "flat_map", "batch", "map", "take", "skip", "filter"}
 EVALUATES = re.compile(
@@ -90,7 +90,7 @@ def _batch(
 
 
 def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that a data set comes from, the last first, through names too."""
+    """The calls that create a dataset, the last first, followed through variables."""
     seen: set[str] = set()
     while True:
         if isinstance(node, ast.Call):
@@ -140,7 +140,7 @@ def _is_endless(node: ast.Call) -> bool:
 
 
 def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
-    """Whether what is made is named for evaluation, or given to it."""
+    """Whether the dataset is named for evaluation, or passed to an evaluation method."""
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, ast.Assign):
             for target in ancestor.targets:
@@ -165,7 +165,7 @@ def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
 
 
 def _is_evaluated(module: Module, target: ast.Name) -> bool:
-    """Whether a name is given to evaluation, and to no training."""
+    """Whether a variable is used for evaluation and not for training."""
     around = module.enclosing_function(target) or module.tree
     uses: set[str] = set()
     for node in ast.walk(around):

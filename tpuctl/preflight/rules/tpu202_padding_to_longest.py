@@ -19,10 +19,10 @@ RULE = Rule(
     code="TPU202",
     name="padding-to-longest",
     severity=Severity.cost,
-    summary="Padding to the longest example of each batch",
+    summary="Batches padded to their longest example",
     rationale=(
-        f"{NEW_SHAPE}With raw lengths 40 batches took 32 compilations and 185 s; padded to "
-        "multiples of 64 they took 2 and 19 s."
+        f"{NEW_SHAPE}Without a common length, 40 batches took 32 compilations and 185 s; padded to "
+        "multiples of 64, they took 2 compilations and 19 s."
     ),
     bad="""\
 import tensorflow as tf
@@ -65,7 +65,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 def _is_length_fixed(project: Project) -> bool:
-    """Whether texts are brought to one length somewhere before they are collated."""
+    """Whether the project pads or packs texts to one length before they are collated."""
     for module in project:
         for call in module.calls:
             for key in call.keywords:
@@ -97,10 +97,10 @@ def _collated(module: Module, node: ast.Call) -> Iterator[Finding]:
             return
         if key.arg == "return_tensors" and value == "pt":
             return
-    message = f"{quoted(module, node.func)} pads to the longest of each batch"
-    hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
+    message = f"{quoted(module, node.func)} pads to the longest example of each batch"
+    hint = "Pad to a multiple to limit the number of shapes: pad_to_multiple_of=128"
     if is_preparing:
-        hint = "Give it a collate_fn that pads with pad_to_multiple_of=128."
+        hint = "Pass a collate_fn that pads with pad_to_multiple_of=128."
     yield finding_at(RULE, module, node, message, hint)
 
 
@@ -123,13 +123,13 @@ def _tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Fin
     if not _is_repeated(project, module, node):
         return
     assert padding is not None
-    message = f"{quoted(module, func)} pads to the longest of each batch"
-    hint = "Pad to a multiple, which leaves few shapes: pad_to_multiple_of=128"
+    message = f"{quoted(module, func)} pads to the longest example of each batch"
+    hint = "Pad to a multiple to limit the number of shapes: pad_to_multiple_of=128"
     yield finding_at(RULE, module, node, message, hint)
 
 
 def _is_repeated(project: Project, module: Module, node: ast.AST) -> bool:
-    """Whether it runs more than once: in a loop, or in a function that is mapped."""
+    """Whether a call runs more than once: in a loop, or in a mapped function."""
     function = None
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, LOOPS):

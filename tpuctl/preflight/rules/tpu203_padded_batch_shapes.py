@@ -17,10 +17,10 @@ RULE = Rule(
     code="TPU203",
     name="padded-batch-shapes",
     severity=Severity.cost,
-    summary="A padded batch whose shape is not said",
+    summary="`padded_batch` without `padded_shapes`",
     rationale=(
-        f"{NEW_SHAPE}padded_batch pads to the longest of each batch where padded_shapes does not "
-        "say how far."
+        f"{NEW_SHAPE}padded_batch pads each batch to its longest example unless padded_shapes sets "
+        "the length."
     ),
     bad="""\
 import tensorflow as tf
@@ -55,8 +55,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _bucketed(module: Module, node: ast.Call) -> Iterator[Finding]:
     if any(key.arg in ("pad_to_bucket_boundary", "padded_shapes", None) for key in node.keywords):
         return
-    message = f"{quoted(module, node.func)} pads to the longest of each batch"
-    hint = "Pad to the end of each bucket: pad_to_bucket_boundary=True."
+    message = f"{quoted(module, node.func)} pads to the longest example of each batch"
+    hint = "Pad to the bucket boundaries: pad_to_bucket_boundary=True."
     yield finding_at(RULE, module, node, message, hint)
 
 
@@ -66,8 +66,8 @@ def _padded(module: Module, node: ast.Call) -> Iterator[Finding]:
     shapes = argument(node, 1, "padded_shapes")
     if shapes is not None and not _has_open_part(shapes):
         return
-    message = f"{quoted(module, method_node(node))} pads to the longest of each batch"
-    hint = "Say how far to pad: padded_shapes=… with a number for each dimension."
+    message = f"{quoted(module, method_node(node))} pads to the longest example of each batch"
+    hint = "Set the padded length: padded_shapes=… with a number for each dimension."
     yield finding_at(RULE, module, method_node(node), message, hint)
 
 

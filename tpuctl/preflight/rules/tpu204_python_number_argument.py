@@ -18,10 +18,10 @@ RULE = Rule(
     code="TPU204",
     name="python-number-argument",
     severity=Severity.cost,
-    summary="A Python number that changes is given to a tf.function",
+    summary="tf.function called with a Python number that changes",
     rationale=(
-        "A number of Python's is part of the program: each new value is traced and compiled anew. "
-        "A tensor is an argument."
+        "A Python number is a constant of the compiled program: every new value is traced and "
+        "compiled again. A tensor is an argument of it."
     ),
     bad="""\
 import tensorflow as tf
@@ -54,7 +54,7 @@ def train(x):
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
 MAX_DEPTH = 5
-Numbers = dict[tuple[ast.AST, str], bool]  # whether a function's name is one
+Numbers = dict[tuple[ast.AST, str], bool]  # whether a name in a function is a number
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -92,15 +92,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 if _is_typed(function, node, number):
                     continue
                 message = (
-                    f"the number {quoted(module, number)} changes from round to round, and "
-                    f"{quoted(module, node.func)} is compiled anew for each"
+                    f"the number {quoted(module, number)} changes in each iteration, and "
+                    f"{quoted(module, node.func)} is compiled again for each value"
                 )
-                hint = f"Give it as a tensor: tf.constant({module.segment(number)})"
+                hint = f"Pass a tensor: tf.constant({module.segment(number)})"
                 yield finding_at(RULE, module, node, message, hint)
 
 
 def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
-    """The loop of plain Python that a call is repeated by."""
+    """The outermost Python loop around a call."""
     outermost: ast.For | ast.While | ast.AsyncFor | None = None
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, FUNCTIONS):
@@ -124,7 +124,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 
 
 def _is_number(module: Module, node: ast.expr, cache: Numbers, depth: int) -> bool:
-    """Whether it surely is a Python number."""
+    """Whether an expression is certainly a Python number."""
     if depth > MAX_DEPTH:
         return False
     if isinstance(node, ast.Constant):
@@ -154,7 +154,7 @@ def _is_named_number(module: Module, node: ast.Name, cache: Numbers, depth: int)
     around = module.enclosing_function(node) or module.tree
     key = (around, node.id)
     if key not in cache:
-        cache[key] = False  # where it is made of itself
+        cache[key] = False  # for recursive definitions
         are_numbers = list(_assigned_numbers(module, around, node.id, cache, depth))
         if not are_numbers and around is not module.tree:
             are_numbers = list(_assigned_numbers(module, module.tree, node.id, cache, depth))
@@ -165,7 +165,7 @@ def _is_named_number(module: Module, node: ast.Name, cache: Numbers, depth: int)
 def _assigned_numbers(
     module: Module, around: ast.AST, name: str, cache: Numbers, depth: int
 ) -> Iterator[bool]:
-    """Whether each thing is a number that a name is given in a function or a file."""
+    """For each assignment to a name in a function or file, whether it assigns a number."""
     parts = ast.walk(around) if around is not module.tree else iter(module.tree.body)
     for part in parts:
         if isinstance(part, ast.For):
@@ -182,7 +182,7 @@ def _assigned_numbers(
 
 
 def _counted(loop: ast.For, name: str) -> list[bool]:
-    """Whether a loop counts a name up; nothing where the loop has no such name."""
+    """Whether a loop counts with a name; empty if it is not the loop's variable."""
     if not _stores(loop.target, name):
         return []
     call = loop.iter
@@ -204,7 +204,7 @@ def _stores(node: ast.AST, name: str) -> bool:
 
 
 def _program(inference: Inference, module: Module, node: ast.Call) -> Function | None:
-    """The `tf.function` of the project's own that a call calls."""
+    """The project's `tf.function` that a call runs, if any."""
     closure = inference.host_value(module, node.func).closure
     if closure is None:
         return None
@@ -220,7 +220,7 @@ def _program(inference: Inference, module: Module, node: ast.Call) -> Function |
 
 
 def _is_typed(function: Function, call: ast.Call, arg: ast.expr) -> bool:
-    """Whether the parameter is declared to be a tensor, which makes one of a number."""
+    """Whether the parameter is annotated as a tensor, so that numbers are converted."""
     name = next((key.arg for key in call.keywords if key.value is arg), None)
     parameters = [
         parameter for parameter in parameters_of(function) if parameter.arg not in ("self", "cls")

@@ -20,11 +20,11 @@ RULE = Rule(
     code="TPU301",
     name="local-path-on-node",
     severity=Severity.error,
-    summary="A TPU node cannot read files of the machine that the script runs on.",
+    summary="A TPU node cannot read files of the machine that runs the script",
     rationale=(
-        "The input pipeline of a TPU node runs on the node's own host. TensorFlow answers there: "
-        "`File system scheme '[local]' not implemented`. The node reads Cloud Storage. What Python "
-        "itself reads, with `open` or `numpy.load`, is read where the script runs and is fine."
+        "The input pipeline of a TPU node runs on the node's host, where TensorFlow fails with "
+        "`File system scheme '[local]' not implemented`. The node can read Cloud Storage. Files "
+        "that Python reads, with `open` or `numpy.load`, are read where the script runs."
     ),
     bad="""\
 import tensorflow as tf
@@ -42,7 +42,7 @@ dataset = tf.data.TextLineDataset(path).batch(128, drop_remainder=True)
     target=Target("node"),
 )
 
-# What reads files on the host of the pipeline: where its paths stand.
+# Functions that read files on the pipeline's host: position and name of the path argument.
 READERS = {
     "tensorflow.data.TextLineDataset": (0, "filenames"),
     "tensorflow.data.TFRecordDataset": (0, "filenames"),
@@ -69,7 +69,7 @@ PREPARED = ("tensorflow_datasets.load", "tensorflow_datasets.builder")
 SLICES = ("tensorflow.data.Dataset.from_tensor_slices", "tensorflow.data.Dataset.from_tensors")
 KEEPS = {"cache", "snapshot", "save"}
 TO_BUCKET = (
-    "Put it into the bucket, and read it there:\n    gcloud storage cp -r {} gs://BUCKET/data/"
+    "Copy it to the bucket and read it from there:\n    gcloud storage cp -r {} gs://BUCKET/data/"
 )
 
 
@@ -80,7 +80,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 class _Search:
-    """Looks for paths in one project."""
+    """Finds local paths in a project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -106,7 +106,7 @@ class _Search:
             yield self._unreadable(module, call, list(values))
 
     def _is_kept(self, module: Module, node: ast.expr) -> bool:
-        """Whether it is a method of a data set, as far as is seen, that keeps it in files."""
+        """Whether it is a dataset method, as far as can be seen, that stores it in files."""
         is_named = isinstance(node, ast.Attribute) and node.attr in KEEPS
         return is_named and self._is_dataset(module, node, set())
 
@@ -122,7 +122,7 @@ class _Search:
         return any(self._is_dataset(module, arg, visited) for arg in values)
 
     def _local_paths(self, module: Module, arguments: list[ast.expr]) -> list[ConstantValue]:
-        """The local paths that elements of a data set are; none where they may be anything."""
+        """The dataset's elements if all of them are local paths."""
         first = arguments[0] if arguments else None
         if isinstance(first, ast.Tuple):
             first = first.elts[0] if first.elts else None
@@ -133,7 +133,7 @@ class _Search:
         first = values[0]
         path = first.text if first.is_complete else f"{first.text}…"
         option = next((other.option for other in values if other.option), "")
-        unless = f" unless {option} says otherwise" if option else ""
+        unless = f" unless {option} is set" if option else ""
         sure = all(other.is_certain for other in values)
         text = f"`{callee_text(module, call)}` reads {path}, which a TPU node cannot{unless}"
         where = shlex.quote(path) if first.is_complete and "*" not in path else "FOLDER"
@@ -141,18 +141,18 @@ class _Search:
         return finding_at(RULE, module, call, text, TO_BUCKET.format(where), severity=severity)
 
     def _prepared(self, module: Module, call: ast.Call) -> Iterator[Finding]:
-        """TensorFlow Datasets reads from the home folder, unless it is told of another."""
+        """TensorFlow Datasets reads from the home folder unless data_dir is set."""
         place = argument(call, 3 if _is_load(module, call) else -1, "data_dir")
         names = {keyword.arg for keyword in call.keywords}
         if place is not None:
             yield from self._read(module, call, place)
         elif not names & {"try_gcs", None}:
-            text = "a TPU node cannot read what TensorFlow Datasets keeps in the home folder"
-            hint = "Keep it in the bucket: data_dir=f\"gs://{os.environ['TPUCTL_BUCKET']}/tfds\""
+            text = "a TPU node cannot read what TensorFlow Datasets stores in the home folder"
+            hint = "Store it in the bucket: data_dir=f\"gs://{os.environ['TPUCTL_BUCKET']}/tfds\""
             yield finding_at(RULE, module, call, text, hint)
 
     def _reads_elements(self, module: Module, call: ast.Call) -> bool:
-        """Whether what is done with the elements reads them as files."""
+        """Whether a later pipeline step reads the elements as files."""
         for ancestor in module.ancestors(call):
             if isinstance(ancestor, ast.stmt):
                 break

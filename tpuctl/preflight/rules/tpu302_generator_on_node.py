@@ -20,11 +20,11 @@ RULE = Rule(
     code="TPU302",
     name="generator-on-node",
     severity=Severity.error,
-    summary="A TPU node cannot call a Python generator.",
+    summary="A TPU node cannot call a Python generator",
     rationale=(
-        "`from_generator`, and Keras for generators and sequences, calls back into the script's "
-        "Python for each example. The pipeline of a TPU node runs on another machine, which has "
-        "no such Python. Write the examples to TFRecords in the bucket, or give arrays."
+        "`from_generator`, and Keras with generators and sequences, call back into the script's "
+        "Python process for each example. The pipeline of a TPU node runs on another machine, "
+        "without that process. Write the examples to TFRecords in the bucket, or use arrays."
     ),
     bad="""\
 import tensorflow as tf
@@ -49,14 +49,14 @@ dataset = tf.data.Dataset.from_tensor_slices(examples)
 
 FLOWS = {"flow", "flow_from_directory", "flow_from_dataframe"}
 GENERATORS = {"utils.Sequence", "utils.PyDataset"}
-HINT = "Write the examples to TFRecords in the bucket, or give arrays."
+HINT = "Write the examples to TFRecords in the bucket, or use arrays."
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module, call in calls_for_node(project, target):
         name = module.names.of(call.func) or ""
         if name.startswith("tensorflow.") and name.endswith("data.Dataset.from_generator"):
-            text = "`from_generator` calls Python, which a TPU node cannot"
+            text = "`from_generator` calls Python, which a TPU node cannot do"
             yield finding_at(RULE, module, call, text, HINT)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "fit":
             value = argument(call, 0, "x")
@@ -66,7 +66,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 def _is_generator(project: Project, module: Module, node: ast.expr) -> bool:
-    """Whether Keras has to call Python for each of its batches."""
+    """Whether Keras calls Python for each batch of it."""
     if isinstance(node, ast.Name):
         bindings = Constants.of(project).bindings(module, node)
         values = [

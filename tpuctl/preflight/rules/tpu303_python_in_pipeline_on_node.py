@@ -16,11 +16,11 @@ RULE = Rule(
     code="TPU303",
     name="python-in-pipeline-on-node",
     severity=Severity.error,
-    summary="A TPU node cannot run Python functions in its pipeline.",
+    summary="A TPU node cannot run Python functions in its pipeline",
     rationale=(
-        "`py_function` and `numpy_function` call the process that made them. The pipeline of a TPU "
-        "node runs on another machine. Write the step with operations of TensorFlow, or do it "
-        "once before, and keep the result in the bucket."
+        "`py_function` and `numpy_function` call back into the process that created them. The "
+        "pipeline of a TPU node runs on another machine. Write the step with TensorFlow "
+        "operations, or preprocess the data once and store the result in the bucket."
     ),
     bad="""\
 import numpy as np
@@ -53,7 +53,7 @@ PYTHON = {
     "tensorflow.py_func",
     "tensorflow.compat.v1.py_func",
 }
-HINT = "Write it with operations of TensorFlow, or do it once before."
+HINT = "Use TensorFlow operations, or preprocess the data once and store it in the bucket."
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -66,5 +66,5 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if where.names.of(nested.func) in PYTHON and nested not in seen:
                 seen.add(nested)
                 called = callee_text(where, nested)
-                text = f"`{called}` in the pipeline calls Python, which a TPU node cannot"
+                text = f"`{called}` in the pipeline calls Python, which a TPU node cannot do"
                 yield finding_at(RULE, where, nested, text, HINT)

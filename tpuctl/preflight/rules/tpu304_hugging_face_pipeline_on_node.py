@@ -16,11 +16,11 @@ RULE = Rule(
     code="TPU304",
     name="hugging-face-pipeline-on-node",
     severity=Severity.error,
-    summary="`to_tf_dataset` and `prepare_tf_dataset` call Python, which a TPU node cannot.",
+    summary="`to_tf_dataset` and `prepare_tf_dataset` do not work on a TPU node",
     rationale=(
-        "Hugging Face's data sets reach TensorFlow through `from_generator` or `numpy_function`. "
-        "On a TPU VM that works. For a TPU node take arrays where the data fits in memory, or "
-        "write TFRecords to the bucket."
+        "Hugging Face datasets feed TensorFlow through `from_generator` or `numpy_function`, which "
+        "call Python. That works on a TPU VM. For a TPU node use arrays if the data fits in "
+        "memory, or write TFRecords to the bucket."
     ),
     bad="""\
 import datasets
@@ -45,7 +45,7 @@ METHODS = {"to_tf_dataset", "prepare_tf_dataset"}
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module, call in calls_for_node(project, target):
         if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS:
-            text = f"`{call.func.attr}` calls Python in the pipeline, which a TPU node cannot"
+            text = f"`{call.func.attr}` calls Python in the pipeline, which a TPU node cannot do"
             yield finding_at(
-                RULE, module, call, text, "Give arrays, or write TFRecords to the bucket."
+                RULE, module, call, text, "Use arrays, or write TFRecords to the bucket."
             )

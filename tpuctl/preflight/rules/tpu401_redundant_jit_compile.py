@@ -21,11 +21,10 @@ RULE = Rule(
     code="TPU401",
     name="redundant-jit-compile",
     severity=Severity.risk,
-    summary="`jit_compile=True` is for GPUs and CPUs; on a TPU all is compiled anyway.",
+    summary="`jit_compile=True` is for GPUs and CPUs: TPU code is always compiled",
     rationale=(
-        "What a TPU runs is always compiled. The flag asks for a second compilation of its own "
-        "within the first, or on the machine's CPU, and has made programs fail that run "
-        "without it."
+        "Everything that runs on a TPU is compiled. The flag requests another compilation, nested "
+        "in the first one or for the machine's CPU, and has made programs fail that run without it."
     ),
     bad="""\
 import keras
@@ -53,7 +52,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 if keyword.arg not in ("jit_compile", "experimental_compile") or not is_on:
                     continue
                 if _takes_flag(module, call) and not is_conditional_on(module, call, NOT_TPU):
-                    text = f"`{keyword.arg}=True` is left in: on a TPU all is compiled anyway"
+                    text = f"`{keyword.arg}=True` is redundant: TPU code is always compiled"
                     edits = _without_flag(module, call, keyword)
                     yield finding_at(
                         RULE, module, keyword, text, _instead(module, call), edits=edits
@@ -71,12 +70,12 @@ def _takes_flag(module: Module, call: ast.Call) -> bool:
 
 def _instead(module: Module, call: ast.Call) -> str:
     if module.names.of(call.func) in FUNCTIONS:
-        return "Take it out for the TPU."
-    return "Write jit_compile=False for the TPU."
+        return "Remove it for the TPU."
+    return "Set jit_compile=False for the TPU."
 
 
 def _without_flag(module: Module, call: ast.Call, keyword: ast.keyword) -> list[Edit]:
-    """Of `tf.function` it is taken out; for Keras it is off, since 3 chooses by itself else."""
+    """Remove the flag from `tf.function`; set it to False for Keras, whose default is "auto"."""
     if keyword.arg == "jit_compile" and module.names.of(call.func) not in FUNCTIONS:
         return [edit_of(module, keyword.value, "False")]
     edit = keyword_edit(module, call, keyword)

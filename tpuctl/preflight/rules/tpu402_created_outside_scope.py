@@ -19,11 +19,11 @@ RULE = Rule(
     code="TPU402",
     name="created-outside-scope",
     severity=Severity.error,
-    summary="Models, optimizers, metrics and variables of the TPU belong in `strategy.scope()`.",
+    summary="Model, optimizer, metric or variable created outside `strategy.scope()`",
     rationale=(
-        "Variables stay where they were made. What is made outside of the scope has its variables "
-        "on the host: replicas cannot reach them, and a model that is made, compiled and "
-        "fitted outside trains on the host's CPU, without a word."
+        "Variables stay on the device where they were created. Outside the scope they are created "
+        "on the host, where replicas cannot access them; a model that is created, compiled and "
+        "fitted outside the scope silently trains on the host's CPU."
     ),
     bad=CONNECT
     + """
@@ -46,7 +46,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 class _Outside:
-    """What is made outside of a scope, and needed within it."""
+    """Finds objects with variables that are created outside a scope and used on the TPU."""
 
     def __init__(self, project: Project, target: Target) -> None:
         self.project, self.target = project, target
@@ -82,7 +82,7 @@ class _Outside:
         if is_outside and _is_made_here(optimizer, call) and not self._is_legacy(model[0].name):
             if call not in self.reported:
                 self.reported.add(call)
-                text = "the model is compiled outside of the strategy's scope that it is made in"
+                text = "the model is created in the strategy's scope but compiled outside it"
                 hint = "Compile it within `with strategy.scope():`."
                 yield finding_at(RULE, module, call, text, hint)
             return
@@ -100,7 +100,7 @@ class _Outside:
             yield from self._report(creations, "the model")
 
     def _used_by_replicas(self, module: Module, node: ast.expr) -> Iterator[Finding]:
-        """What a function that replicas run takes from around it."""
+        """Report objects that replicas use but that are created outside the scope."""
         kinds: dict[Kind, str] = {
             "model": "the model",
             "optimizer": "the optimizer",
@@ -118,15 +118,15 @@ class _Outside:
         for creation in creations:
             if creation.node not in self.reported:
                 self.reported.add(creation.node)
-                text = f"{noun} of the TPU is made outside of the strategy's scope"
-                hint = "Make it within `with strategy.scope():`."
+                text = f"{noun} is created outside the strategy's scope"
+                hint = "Create it within `with strategy.scope():`."
                 yield finding_at(RULE, creation.module, creation.node, text, hint)
 
     def _is_legacy(self, name: str) -> bool:
         return is_legacy_keras(self.project, name, self.target)
 
     def _has_variables(self, name: str) -> bool:
-        """Whether an optimizer of that name is bound to where it was made: Keras 2 binds none."""
+        """Whether such an optimizer creates its variables at once: in Keras 2 it does not."""
         return not self._is_legacy(name)
 
 
@@ -135,7 +135,7 @@ def _are_outside(creations: list[Creation]) -> bool:
 
 
 def _is_made_here(optimizer: ast.expr | None, call: ast.Call) -> bool:
-    """Whether `compile` itself is where the optimizer is made, or named by a text."""
+    """Whether the optimizer is created in the `compile` call, or given as a string."""
     if optimizer is None or isinstance(optimizer, ast.Constant):
         return not any(keyword.arg is None for keyword in call.keywords)
     return isinstance(optimizer, ast.Call)

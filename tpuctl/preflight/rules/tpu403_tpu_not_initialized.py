@@ -20,13 +20,11 @@ RULE = Rule(
     code="TPU403",
     name="tpu-not-initialized",
     severity=Severity.error,
-    summary=(
-        "A TPU is initialized before a strategy is made for it, and a node is connected before."
-    ),
+    summary=("The TPU must be connected and initialized before a strategy is created for it"),
     rationale=(
-        "`TPUStrategy` does neither: without `tf.tpu.experimental.initialize_tpu_system` the first "
-        "step finds no TPU system. The devices of a TPU node, another machine, are there only "
-        "after `tf.config.experimental_connect_to_cluster`."
+        "`TPUStrategy` does neither. Without `tf.tpu.experimental.initialize_tpu_system` the first "
+        "step fails for lack of a TPU system. A TPU node is another machine, whose devices are "
+        "available only after `tf.config.experimental_connect_to_cluster`."
     ),
     bad="""\
 import tensorflow as tf
@@ -43,7 +41,7 @@ CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterRes
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     strategies = tpu_strategies(project)
-    hint = "Before the strategy is made:\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
+    hint = "Before it, call\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
     if _asks_for_devices(project):
         return
     starts = _calls(project, INITIALIZE)
@@ -54,20 +52,20 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             start for where, start in starts if where is module and _is_after(module, start, call)
         ]
         if not starts or len(later) == len(starts):
-            text = f"`{dotted(call.func)}` is made before the TPU is initialized"
+            text = f"`{dotted(call.func)}` is created before the TPU is initialized"
             if not starts:
-                text = f"`{dotted(call.func)}` is made of a TPU that nothing initializes"
+                text = f"`{dotted(call.func)}` is created for a TPU that is never initialized"
             yield finding_at(RULE, module, call, text, hint)
     if target.kind != "node" or _calls(project, CONNECTS) or (strategies and not starts):
         return
     for module, call in _calls(project, ("TPUClusterResolver",)):
-        text = "nothing connects to the TPU node that is resolved"
-        hint = "Then:\n    tf.config.experimental_connect_to_cluster(resolver)"
+        text = "the script never connects to the TPU node that it resolves"
+        hint = "After it, call\n    tf.config.experimental_connect_to_cluster(resolver)"
         yield finding_at(RULE, module, call, text, hint)
 
 
 def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
-    """Whether code that is not seen hands over what the strategy is made for."""
+    """Whether the strategy's resolver comes from code that is not analyzed."""
     node = argument(call, 0, "tpu_cluster_resolver")
     if node is None or isinstance(node, ast.Constant):
         return False
@@ -87,7 +85,7 @@ def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
 
 
 def _asks_for_devices(project: Project) -> bool:
-    """Whether the script looks if TPUs are there already: it expects another to make them so."""
+    """Whether the script lists TPU devices, so it expects them to be initialized elsewhere."""
     return any(
         any(isinstance(part, ast.Constant) and part.value == "TPU" for part in call.args)
         for _, call in _calls(project, ("list_logical_devices",))
@@ -95,7 +93,7 @@ def _asks_for_devices(project: Project) -> bool:
 
 
 def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast.Call]]:
-    """The calls of what has such a name, whatever it was imported as."""
+    """The calls of functions whose qualified name has one of the endings."""
     return [
         (module, call)
         for module in project
@@ -105,7 +103,7 @@ def _calls(project: Project, endings: tuple[str, ...]) -> list[tuple[Module, ast
 
 
 def _is_after(module: Module, node: ast.Call, other: ast.Call) -> bool:
-    """Whether it stands behind another in the same function."""
+    """Whether a call follows another in the same function."""
     is_same = module.enclosing_function(node) is module.enclosing_function(other)
     return (
         is_same

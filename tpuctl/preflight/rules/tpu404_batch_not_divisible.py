@@ -21,12 +21,12 @@ RULE = Rule(
     code="TPU404",
     name="batch-not-divisible",
     severity=Severity.error,
-    summary="The global batch must be divisible by the number of replicas.",
+    summary="Global batch size is not divisible by the number of replicas",
     rationale=(
-        "Each replica takes an equal share of the batch. Where there is none, `fit` of Keras 3, of "
-        "TensorFlow 2.1, and `get_per_replica_batch_size` raise; other loops give replicas shares "
-        "of different shapes, which cost memory and time. Choose the share of a replica, and "
-        "multiply."
+        "Each replica takes an equal share of the batch. Otherwise `fit` of Keras 3 or TensorFlow "
+        "2.1 and `get_per_replica_batch_size` raise an error; other loops give replicas shares of "
+        "different shapes, which costs memory and time. Choose the batch size per replica and "
+        "multiply it by the number of replicas."
     ),
     bad=CONNECT
     + """
@@ -49,11 +49,11 @@ model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
 BATCHES = ("batch", "padded_batch")
 DISTRIBUTE = "experimental_distribute_dataset"
 SHARE = "get_per_replica_batch_size"
-HINT = "Multiply the share of a replica: batch_size = 16 * strategy.num_replicas_in_sync"
+HINT = "Multiply the batch size per replica: batch_size = 16 * strategy.num_replicas_in_sync"
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    """Yield batches that replicas cannot share equally; none where their number is unknown."""
+    """Yield batches that replicas cannot share equally; none if the replica count is unknown."""
     if target.replicas is not None and target.replicas > 1 and tpu_strategies(project):
         yield from _Search(project, target, target.replicas).find()
 
@@ -89,7 +89,7 @@ class _Search:
             yield from self._distributed(module, call, severity)
 
     def _refuses(self, name: str) -> bool:
-        """Whether `fit` of that Keras raises."""
+        """Whether `fit` of that Keras version raises an error."""
         version = self.target.version
         is_first = version is not None and version < (2, 2)
         is_keras = keras_name(name) is not None
@@ -110,14 +110,14 @@ class _Search:
         if size is None or not sizes or any(number % self.replicas == 0 for number in sizes):
             return
         option = next((value.option for value in values if value.option), "")
-        unless = f" unless {option} says otherwise" if option else ""
+        unless = f" unless {option} is set" if option else ""
         text = f"a batch of {sizes[0]} cannot be shared equally by {self.replicas} replicas{unless}"
         if not all(value.is_certain for value in values):
             severity = Severity.risk
         yield finding_at(RULE, module, size, text, HINT, severity=severity)
 
     def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
-        """The calls that put a data set's examples together, followed from where it is used."""
+        """The calls that batch a dataset, followed back from where it is used."""
         if node is None or node in self.busy:
             return
         self.busy.add(node)

@@ -25,11 +25,11 @@ RULE = Rule(
     code="TPU405",
     name="strategy-not-in-version",
     severity=Severity.error,
-    summary="Strategies have other names in other versions of TensorFlow.",
+    summary="TPUStrategy name or method missing from the runtime's TensorFlow",
     rationale=(
-        "TensorFlow 2.1 has `tf.distribute.experimental.TPUStrategy` and its "
-        "`experimental_run_v2` alone. `run` came with 2.2, `tf.distribute.TPUStrategy` with 2.3, "
-        "and `experimental_run_v2` was gone with 2.4."
+        "TensorFlow 2.1 has only `tf.distribute.experimental.TPUStrategy` and its "
+        "`experimental_run_v2`. `run` was added in 2.2, `tf.distribute.TPUStrategy` in 2.3, and "
+        "`experimental_run_v2` was removed in 2.4."
     ),
     bad="""\
 import tensorflow as tf
@@ -57,7 +57,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         entry = table_entry(use, target)
         if entry is None or entry.name not in STRATEGIES:
             continue
-        hint = f"Write {entry.instead}." if entry.instead else ""
+        hint = f"Use {entry.instead}." if entry.instead else ""
         lack = missing_message(project, use, entry, target)
         is_run = entry.name == RUN_V2
         edits: list[Edit] = []
@@ -66,7 +66,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if lack:
             yield finding_at(RULE, use.module, use.node, lack, hint, edits=edits)
         elif is_run and (target.version is None or target.version >= (2, 2)):
-            text = "`experimental_run_v2` is gone from TensorFlow 2.4 on"
+            text = "`experimental_run_v2` was removed in TensorFlow 2.4"
             severity = Severity.risk
             yield finding_at(RULE, use.module, use.node, text, hint, severity=severity, edits=edits)
 
@@ -75,7 +75,7 @@ def _old_strategy(use: Use, target: Target) -> Iterator[Finding]:
     module, node, version = use.module, use.node, target.version
     if version is None or version < (2, 3) or is_guarded(module, node):
         return
-    text = "`tf.distribute.experimental.TPUStrategy` is deprecated since TensorFlow 2.3"
+    text = "`tf.distribute.experimental.TPUStrategy` has been deprecated since TensorFlow 2.3"
     parent = module.parents.get(node)
     edits: list[Edit] = []
     if isinstance(node, ast.Attribute) and isinstance(parent, ast.Call):
@@ -83,12 +83,12 @@ def _old_strategy(use: Use, target: Target) -> Iterator[Finding]:
         inner = node.value
         if names <= {"tpu_cluster_resolver"} and isinstance(inner, ast.Attribute):
             edits = [_cut(module, inner.value, node, ".TPUStrategy")]
-    hint = "Write tf.distribute.TPUStrategy."
+    hint = "Use tf.distribute.TPUStrategy."
     yield finding_at(RULE, module, node, text, hint, severity=Severity.risk, edits=edits)
 
 
 def _cut(module: Module, start: ast.expr, end: ast.expr, text: str) -> Edit:
-    """Another text for what stands between the ends of two parts."""
+    """Replace the text between the ends of two nodes."""
     line, offset = start.end_lineno or 1, start.end_col_offset or 0
     end_line, end_offset = end.end_lineno or 1, end.end_col_offset or 0
     column, end_column = module.column(line, offset), module.column(end_line, end_offset)

@@ -21,11 +21,12 @@ RULE = Rule(
     code="TPU406",
     name="name-not-in-version",
     severity=Severity.error,
-    summary="The runtime's TensorFlow no longer has, or not yet, what the script asks for.",
+    summary="Name missing from the runtime's version of TensorFlow",
     rationale=(
-        "The version of TensorFlow is the runtime's: each has names that others lack, and a "
-        "script that asks for one stops with an AttributeError or an ImportError. What stands "
-        "behind `hasattr`, a comparison of versions or `except AttributeError` is left alone."
+        "The runtime determines the version of TensorFlow. Names are added and removed between "
+        "versions, and a script that uses a missing one fails with an AttributeError or "
+        "ImportError. Uses guarded by `hasattr`, a version comparison or `except AttributeError` "
+        "are ignored."
     ),
     bad="""\
 import tensorflow as tf
@@ -47,5 +48,5 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if entry and entry.name not in STRATEGIES and use.name != OLD_STRATEGY:
             lack = missing_message(project, use, entry, target)
             if lack:
-                hint = f"Write {entry.instead}." if entry.instead else ""
+                hint = f"Use {entry.instead}." if entry.instead else ""
                 yield finding_at(RULE, use.module, use.node, lack, hint)

@@ -18,11 +18,11 @@ RULE = Rule(
     code="TPU501",
     name="checkpoint-on-local-disk",
     severity=Severity.risk,
-    summary="A checkpoint on the machine's own disk is gone with the machine.",
+    summary="Checkpoint saved on the machine's disk, which is lost with the machine",
     rationale=(
-        "Preemptible and spot machines are taken away, with their disks; the job's next attempt "
-        "runs on a new one and finds nothing to go on from. A TPU node cannot write there at all. "
-        "The folder in $TPUCTL_OUTPUT is in Cloud Storage, and the same for all attempts of a job."
+        "Preemptible and spot machines are deleted with their disks; the job's next attempt runs "
+        "on a new machine and finds no checkpoint to resume from. A TPU node cannot write there at "
+        "all. $TPUCTL_OUTPUT is a folder in Cloud Storage, the same for all attempts of a job."
     ),
     bad="""\
 import tensorflow as tf
@@ -41,7 +41,7 @@ manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=3)
 """,
 )
 
-# What writes checkpoints: the number and the name of the argument with the path.
+# Functions that write checkpoints: position and name of the path argument.
 WRITERS = {
     "tensorflow.train.CheckpointManager": (1, "directory"),
     "tensorflow.saved_model.save": (1, "export_dir"),
@@ -56,13 +56,13 @@ CALLBACKS = {
     "callbacks.experimental.BackupAndRestore": (0, "backup_dir"),
     "callbacks.SwapEMAWeights": (-1, "filepath"),
 }
-# Methods whose names say enough, and those that many things have.
+# Methods that only models have, and those that other objects have too.
 METHODS = {"save_weights": (0, "filepath"), "save_pretrained": (0, "save_directory")}
 OF_MODELS = {"save": (0, "filepath"), "export": (0, "filepath")}
 OF_CHECKPOINTS = {"save": (0, "file_prefix"), "write": (0, "file_prefix")}
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.load_model")
 CHECKPOINTS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
-# What brings files to where they stay.
+# Signs that the script uploads its files.
 UPLOADS: tuple[str, ...] = (
     "gsutil",
     "gcloud storage",
@@ -77,7 +77,7 @@ COPIES = {
     "tensorflow.compat.v1.gfile.Copy",
 }
 MOUNTED = ("/gcs", "/mnt/", "/media/", "/Volumes/", "/dev/", "/content/drive")
-HINT = 'Save where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPUT"].'
+HINT = 'Save it where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPUT"].'
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -90,15 +90,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             values = constants.values(module, path)
             if path is not None and values and all(_is_lost(value) for value in values):
                 location = values[0].text if values[0].is_complete else f"{values[0].text}…"
-                reason = "which is gone with the machine"
+                reason = "which is lost with the machine"
                 if target.kind == "node" and _is_written_by_node(call, values):
-                    reason = "where no TPU node can write"
+                    reason = "where a TPU node cannot write"
                 text = f"`{callee_text(module, call)}` saves to {location}, {reason}"
                 yield finding_at(RULE, module, call, text, HINT)
 
 
 def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
-    """Where a call writes a checkpoint or a model to."""
+    """The path that a call writes a checkpoint or model to."""
     name = module.names.of(call.func)
     place = WRITERS.get(name or "") or CALLBACKS.get(keras_name(name) or "")
     if place is not None:
@@ -117,7 +117,7 @@ def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr |
 
 
 def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -> bool:
-    """Whether it is a model or a checkpoint, as its making or its name tells."""
+    """Whether a value is a model or checkpoint, judged by its constructor or its name."""
     values = [value for value in constants.assigned_values(module, node) if value is not None]
     for name in (module.names.called(value) for value in values):
         if kind == "checkpoint" and name in CHECKPOINTS:
@@ -130,21 +130,21 @@ def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -
 
 
 def _is_lost(path: ConstantValue) -> bool:
-    """Whether a path is surely on the machine's own disk, and not for a moment only."""
+    """Whether a path is certainly on the machine's disk, and not a temporary file."""
     is_mounted = path.text.startswith(MOUNTED)
     is_passing = path.text == "/tmp/" and not path.is_complete  # of `tempfile`
     return is_local(path) and path.is_certain and not is_mounted and not is_passing
 
 
 def _is_written_by_node(call: ast.Call, values: tuple[ConstantValue, ...]) -> bool:
-    """Whether operations of TensorFlow write it, on the node's host, and not Python."""
+    """Whether TensorFlow operations write it, on the node's host, rather than Python."""
     is_python = any(value.text.endswith((".h5", ".hdf5", ".keras")) for value in values)
     is_hugging_face = isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained"
     return not is_python and not is_hugging_face
 
 
 def _is_uploaded(project: Project, constants: Constants) -> bool:
-    """Whether the script itself copies what it saved to where it stays."""
+    """Whether the script uploads what it saves."""
     for module in project:
         if any(word in module.text for word in UPLOADS):
             return True

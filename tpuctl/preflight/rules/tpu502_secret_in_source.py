@@ -17,11 +17,11 @@ RULE = Rule(
     code="TPU502",
     name="secret-in-source",
     severity=Severity.risk,
-    summary="A secret stands in the source.",
+    summary="Secret in the source code",
     rationale=(
-        "The script's folder is copied to the bucket and to every machine, and stays with the "
-        "job's record. Who may read one of them has the secret then. Give it to the job as a "
-        "secret, and read it from the environment."
+        "The script's folder is copied to the bucket and to every machine, and is kept with the "
+        "job's record. Everyone with read access to any of them can read the secret. Pass it to "
+        "the job as a secret and read it from the environment."
     ),
     bad="""\
 DATABASE = "postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus"
@@ -33,37 +33,37 @@ DATABASE = os.environ["DATABASE_URL"]
 """,
 )
 
-# What keys look like, by those who give them out, with what each has in it.
+# Formats of keys: a description, required substrings, and a pattern.
 PRIVATE = "a private key"
 BODY = re.compile(r"[A-Za-z0-9+/=]{16,}")
 KEYS = (
-    ("a key of a Google API", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
+    ("a Google API key", ("AIza",), re.compile(r"(?<![\w-])AIza[\w-]{35}(?![\w-])")),
     (
-        "a client secret of Google's",
+        "a Google client secret",
         ("GOCSPX-",),
         re.compile(r"(?<![\w-])GOCSPX-[\w-]{28}(?![\w-])"),
     ),
-    ("an access token of Google's", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
+    ("a Google access token", ("ya29.",), re.compile(r"(?<![\w.])ya29\.[\w-]{30,}")),
     (
-        "a token of Hugging Face",
+        "a Hugging Face token",
         ("hf_", "api_org_"),
         re.compile(r"(?<!\w)(?:hf|api_org)_[A-Za-z0-9]{30,40}(?!\w)"),
     ),
     (
-        "a key of AWS",
+        "an AWS access key",
         ("AKIA", "ASIA"),
         re.compile(r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"),
     ),
     (
-        "a token of GitHub",
+        "a GitHub token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
         re.compile(r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36,}(?!\w)"),
     ),
-    ("a token of GitHub", ("github_pat_",), re.compile(r"(?<!\w)github_pat_\w{60,}")),
-    ("a token of GitLab", ("glpat-",), re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
-    ("a token of Slack", ("xox",), re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
-    ("a key of OpenAI", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
-    ("a token of PyPI", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
+    ("a GitHub token", ("github_pat_",), re.compile(r"(?<!\w)github_pat_\w{60,}")),
+    ("a GitLab token", ("glpat-",), re.compile(r"(?<!\w)glpat-[\w-]{20,}")),
+    ("a Slack token", ("xox",), re.compile(r"(?<!\w)xox[abprs]-[A-Za-z0-9-]{20,}")),
+    ("an OpenAI API key", ("sk-",), re.compile(r"(?<!\w)sk-(?:proj-)?[A-Za-z0-9_-]{40,}(?!\w)")),
+    ("a PyPI token", ("pypi-",), re.compile(r"(?<!\w)pypi-[\w-]{60,}")),
     (
         PRIVATE,
         ("PRIVATE KEY-----",),
@@ -78,7 +78,7 @@ NAMES = re.compile(
 )
 WANDB = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 WEAK = re.compile(r"password|passwd|pwd", re.IGNORECASE)
-# What nobody keeps secret.
+# Values that are not secrets.
 PLACEHOLDER = re.compile(
     r"example|sample|dummy|placeholder|change.?me|replace|insert|your|redacted|secret$|"
     r"^test|test$|fake|mock|todo|none|null|default|password|\*{3}|\.{3}|x{4}|0{6}|1234|"
@@ -88,7 +88,7 @@ PLACEHOLDER = re.compile(
 NOT_KEYS = re.compile(
     r"example|0123456789|x{6}|0{8}|\*{3}|placeholder|redacted|your.?key", re.IGNORECASE
 )
-HINT = "Give it to the job as a secret, and read it from the environment:\n    "
+HINT = "Pass it to the job as a secret and read it from the environment:\n    "
 HINT += "tpuctl run --secret NAME …"
 
 
@@ -107,7 +107,7 @@ def _keys(module: Module) -> Iterator[Finding]:
         if any(marker in module.text for marker in parts)
     ]
     if "wandb" in module.text.lower():
-        patterns.append(("a key of Weights & Biases", WANDB))
+        patterns.append(("a Weights & Biases API key", WANDB))
     for number, text in enumerate(module.lines, 1) if patterns else ():
         for kind, pattern in patterns:
             if pattern is WANDB and "wandb" not in text.lower():
@@ -120,7 +120,7 @@ def _keys(module: Module) -> Iterator[Finding]:
 
 
 def _has_body(module: Module, line: int, column: int) -> bool:
-    """Whether more than the mark that keys begin with is there."""
+    """Whether key data follows the header line."""
     rest = module.lines[line - 1][column:] + "\n" + "".join(module.lines[line : line + 1])
     return BODY.search(rest) is not None
 
@@ -129,11 +129,11 @@ def _logins(module: Module) -> Iterator[Finding]:
     for number, text in enumerate(module.lines, 1):
         for match in LOGIN.finditer(text) if "://" in text and "@" in text else ():
             if not PLACEHOLDER.search(match[2]) and match[1] != match[2] and len(match[2]) > 5:
-                yield _finding(module, number, match.start(2), "the password of an address")
+                yield _finding(module, number, match.start(2), "a password in a URL")
 
 
 def _named_secrets(module: Module) -> Iterator[Finding]:
-    """Texts that something called a password or a key is given."""
+    """Strings assigned to names such as `password` or `api_key`."""
     for node in module.nodes:
         for name, value in _assigned_names(node):
             if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
@@ -170,7 +170,7 @@ def _name(target: ast.expr) -> Iterator[str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a text is what nobody would write in a place for another one."""
+    """Whether a string looks like a secret rather than a placeholder."""
     if PLACEHOLDER.search(value) or NAMES.search(value):
         return False
     if WEAK.search(name):
@@ -179,7 +179,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether it has more in it than one kind of letters, as no word has."""
+    """Whether a string mixes kinds of characters, unlike a word."""
     if " " in text:
         return True
     kinds = (any(char.isdigit() for char in text), any(char.isupper() for char in text))
@@ -187,10 +187,10 @@ def _is_mixed(text: str) -> bool:
 
 
 def _entropy(text: str) -> float:
-    """Bits for each of its characters."""
+    """Shannon entropy in bits per character."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 def _finding(module: Module, line: int, column: int, description: str) -> Finding:
-    text = f"{description} stands in the source"
+    text = f"{description} is in the source code"
     return Finding(RULE.code, RULE.severity, module.path, line, column, text, HINT)

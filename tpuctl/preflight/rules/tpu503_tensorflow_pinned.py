@@ -15,12 +15,12 @@ RULE = Rule(
     code="TPU503",
     name="tensorflow-pinned",
     severity=Severity.error,
-    summary="TensorFlow is pinned to a version that the runtime does not have.",
+    summary="TensorFlow pinned to a version that differs from the runtime's",
     rationale=(
-        "The image's TensorFlow is built for the TPU, and jobs keep it: pip is told its version "
-        "as a constraint, and refuses a requirements file that asks for another, before the job "
-        "begins. What the script itself installs is under no such constraint: it takes the place "
-        "of the image's TensorFlow and finds no TPU."
+        "The image's TensorFlow is built for TPUs, and jobs keep it: pip runs with its version as "
+        "a constraint and rejects a requirements file that needs another one before the job "
+        "starts. Packages that the script installs are not constrained: they replace the image's "
+        "TensorFlow with a build that does not support TPUs."
     ),
     bad="""\
 import subprocess
@@ -46,7 +46,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
             pin = f"{requirement.name}{requirement.clauses.strip()}"
             text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"
-            hint = "Take TensorFlow out of the requirements, or choose another runtime."
+            hint = "Remove TensorFlow from the requirements, or choose another runtime."
             yield Finding(
                 RULE.code,
                 RULE.severity,
@@ -58,8 +58,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             )
     for by in installed(project):
         package = by.package
-        is_pin = package.name == "tensorflow" and not by.is_upgrade  # else it is of TPU504
+        is_pin = package.name == "tensorflow" and not by.is_upgrade  # TPU504 reports upgrades
         if is_pin and not allows(package.clauses, version):
-            text = f"pip puts {by.word} in the place of the runtime's TensorFlow {version}"
-            hint = "Keep the image's: what PyPI has finds no TPU."
+            text = f"pip replaces the runtime's TensorFlow {version} with {by.word}"
+            hint = "Keep the image's TensorFlow: the builds on PyPI do not support TPUs."
             yield finding_at(RULE, by.module, by.call, text, hint)

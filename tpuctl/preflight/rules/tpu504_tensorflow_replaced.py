@@ -15,12 +15,12 @@ RULE = Rule(
     code="TPU504",
     name="tensorflow-replaced",
     severity=Severity.risk,
-    summary="Another build of TensorFlow takes the place of the image's, and finds no TPU.",
+    summary="The image's TensorFlow is replaced by a build without TPU support",
     rationale=(
         "A requirement `tensorflow` without a version changes nothing: jobs keep the image's. But "
-        "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and their like are other packages with "
-        "the same modules: pip puts them before the image's, and what they bring knows no TPU. "
-        "So does `pip install --upgrade tensorflow` in the script."
+        "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and similar packages contain the same "
+        "modules: pip installs them over the image's, without TPU support. "
+        "`pip install --upgrade tensorflow` in the script does the same."
     ),
     bad="""\
 import subprocess
@@ -37,7 +37,7 @@ subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow"], check=Tru
     target=Target(tensorflow="2.18.0"),
 )
 
-# Other packages that bring the module `tensorflow`.
+# Other packages that contain the module `tensorflow`.
 BUILDS = {
     *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos"),
     *("tensorflow-rocm", "tensorflow-tpu", "intel-tensorflow", "tensorflow-cpu-aws"),
@@ -67,7 +67,11 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             )
     for by in installed(project):
         if by.package.name in BUILDS or (by.package.name == "tensorflow" and by.is_upgrade):
-            text = f"pip puts {by.word} in the place of the image's TensorFlow {version}"
+            text = f"pip replaces the image's TensorFlow {version} with {by.word}"
             yield finding_at(
-                RULE, by.module, by.call, text, "Keep the image's: what PyPI has finds no TPU."
+                RULE,
+                by.module,
+                by.call,
+                text,
+                "Keep the image's TensorFlow: the builds on PyPI do not support TPUs.",
             )
