@@ -28,7 +28,7 @@ from typing import Any
 from tests.support.job_environment import job_python
 from tests.support.lowering_environment import lowering_python
 
-__all__ = ["PROGRAMS", "VERDICTS", "Verdict", "differences", "judge", "known", "programs"]
+__all__ = ["PROGRAMS", "VERDICTS", "Verdict", "differences", "judge", "load_verdicts", "programs"]
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -72,31 +72,31 @@ def programs() -> list[Path]:
     return sorted(PROGRAMS.glob("*.py"))
 
 
-def judge(chosen: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]:
+def judge(selected: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]:
     """Ask about each; a compiler that answers nothing at all raises RuntimeError.
 
     What a TPU's operations are is asked last, in an environment of its own.
     """
-    chosen = list(chosen)
-    on_cpu = list(_observed("cpu", job_python(), chosen))
+    selected = list(selected)
+    on_cpu = list(_observed("cpu", job_python(), selected))
     compiled = [
         path
-        for path, said in zip(chosen, on_cpu, strict=True)
-        if not {"refused", "crashed"} & set(said)
+        for path, cpu_result in zip(selected, on_cpu, strict=True)
+        if not {"refused", "crashed"} & set(cpu_result)
     ]
-    asked = compiled if on_tpu else []
-    answers = _observed("tpu", lowering_python(), asked) if asked else ()
-    lowered = dict(zip(asked, answers, strict=True))
-    for path, said in zip(chosen, on_cpu, strict=True):
-        yield _verdict(path.name, said, lowered.get(path, {}))
+    tpu_paths = compiled if on_tpu else []
+    answers = _observed("tpu", lowering_python(), tpu_paths) if tpu_paths else ()
+    lowered = dict(zip(tpu_paths, answers, strict=True))
+    for path, cpu_result in zip(selected, on_cpu, strict=True):
+        yield _verdict(path.name, cpu_result, lowered.get(path, {}))
 
 
-def _observed(mode: str, python: Path, chosen: list[Path]) -> Iterator[dict[str, Any]]:
-    if not chosen:
+def _observed(mode: str, python: Path, selected: list[Path]) -> Iterator[dict[str, Any]]:
+    if not selected:
         return
     with tempfile.TemporaryFile("w+") as complaints:
         asked = subprocess.Popen(
-            [python, HERE / "observer.py", mode, *chosen],
+            [python, HERE / "observer.py", mode, *selected],
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.PIPE,
             stderr=complaints,  # libtpu complains of the TPU that is not there
@@ -105,9 +105,9 @@ def _observed(mode: str, python: Path, chosen: list[Path]) -> Iterator[dict[str,
         assert asked.stdout is not None
         with asked:
             for line in asked.stdout:
-                said = json.loads(line)
-                print(f"{mode} {said['program']}", file=sys.stderr, flush=True)
-                yield said
+                result = json.loads(line)
+                print(f"{mode} {result['program']}", file=sys.stderr, flush=True)
+                yield result
         if asked.returncode:
             complaints.seek(0)
             raise RuntimeError(f"nobody observed: {complaints.read()[-2000:]}")
@@ -148,7 +148,7 @@ def _short(text: str) -> str:
     return re.sub(r"/\S+/", "", text.partition("\n")[0])[:90]
 
 
-def known() -> dict[str, Verdict]:
+def load_verdicts() -> dict[str, Verdict]:
     """Return what the file says."""
     if not VERDICTS.exists():
         return {}
@@ -156,35 +156,37 @@ def known() -> dict[str, Verdict]:
     return {row["file"]: Verdict(**{**row, "lost": tuple(row.get("lost", ()))}) for row in rows}
 
 
-def differences(found: Iterable[Verdict]) -> list[str]:
+def differences(verdicts: Iterable[Verdict]) -> list[str]:
     """Say where the file is not what the compiler says.
 
     Why something was not lowered for a TPU is a note beside the verdict, no part of it; nor is how
     many dimensions are dynamic, which is more for a TPU than for a CPU.
     """
-    written = known()
+    written = load_verdicts()
     return [
-        f"{one.file}: the file says {written.get(one.file)}, the compiler {one}"
-        for one in found
-        if one.file not in written or _judged(written[one.file]) != _judged(one)
+        f"{verdict.file}: the file says {written.get(verdict.file)}, the compiler {verdict}"
+        for verdict in verdicts
+        if verdict.file not in written or _judged(written[verdict.file]) != _judged(verdict)
     ]
 
 
-def _judged(one: Verdict) -> Verdict:
-    return replace(one, tpu="", dynamic=min(one.dynamic, 1))
+def _judged(verdict: Verdict) -> Verdict:
+    return replace(verdict, tpu="", dynamic=min(verdict.dynamic, 1))
 
 
-def _write(found: Iterable[Verdict]) -> None:
-    kept = {path.name: known()[path.name] for path in programs() if path.name in known()}
-    kept |= {one.file: one for one in found}
+def _write(verdicts: Iterable[Verdict]) -> None:
+    recorded = {
+        path.name: load_verdicts()[path.name] for path in programs() if path.name in load_verdicts()
+    }
+    recorded |= {verdict.file: verdict for verdict in verdicts}
     lines = [
         "# What the compiler says of each program; written by judge.py --write, never by hand."
     ]
-    for file in sorted(kept):
+    for file in sorted(recorded):
         lines += ["", "[[program]]"]
         lines += [
             f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            for key, value in asdict(kept[file]).items()
+            for key, value in asdict(recorded[file]).items()
             if value or key in ("file", "verdict")
         ]
     VERDICTS.write_text("\n".join(lines) + "\n", "utf-8")
@@ -194,18 +196,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", nargs="*", help="names of files; all where none is given")
     parser.add_argument("--write", action="store_true", help="write verdicts.toml anew")
-    asked = parser.parse_args()
-    named = {Path(one).name for one in asked.program}
-    chosen = [path for path in programs() if not named or path.name in named]
-    missing = named - {path.name for path in chosen}
+    options = parser.parse_args()
+    names = {Path(program).name for program in options.program}
+    selected = [path for path in programs() if not names or path.name in names]
+    missing = names - {path.name for path in selected}
     if missing:
         parser.error(f"no such program: {', '.join(sorted(missing))}")
-    found = list(judge(chosen))
-    broken = [one for one in found if one.verdict == "broken"]
-    for one in broken:
-        print(f"{one.file} is no program to judge: {one.words[:1500]}", file=sys.stderr)
-    if asked.write:
-        _write(one for one in found if one not in broken)
+    found = list(judge(selected))
+    broken = [verdict for verdict in found if verdict.verdict == "broken"]
+    for broken_program in broken:
+        print(
+            f"{broken_program.file} is no program to judge: {broken_program.words[:1500]}",
+            file=sys.stderr,
+        )
+    if options.write:
+        _write(verdict for verdict in found if verdict not in broken)
         return 1 if broken else 0
     different = differences(found)
     print("\n".join(different) or f"as verdicts.toml says: {len(found)} programs")

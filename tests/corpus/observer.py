@@ -60,12 +60,12 @@ class Step:
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "step")
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if not tf.executing_eagerly():
-            return self.traced(*arguments, **named)
-        results = (self.compiled if MODE == "cpu" else self.traced)(*arguments, **named)
-        if not any(one[0] is self.traced for one in self.recorded):
-            self.recorded.append((self.traced, arguments, named))
+            return self.traced(*arguments, **keywords)
+        results = (self.compiled if MODE == "cpu" else self.traced)(*arguments, **keywords)
+        if not any(record[0] is self.traced for record in self.recorded):
+            self.recorded.append((self.traced, arguments, keywords))
         return results
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
@@ -95,15 +95,15 @@ class Strategy(tf.distribute.OneDeviceStrategy):
         self.steps: dict[Any, Any] = {}
 
     def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        known = self.steps.get(fn)
-        if known is None:
+        step = self.steps.get(fn)
+        if step is None:
             converted = autograph_api.tf_convert(fn, ag_ctx.control_status_ctx())
-            named = getattr(fn, "__name__", "step")
-            known = plain_function(converted, autograph=False, jit_compile=MODE == "cpu")
-            known._name = named
-            self.steps[fn] = known
+            name = getattr(fn, "__name__", "step")
+            step = plain_function(converted, autograph=False, jit_compile=MODE == "cpu")
+            step._name = name
+            self.steps[fn] = step
             self.recorded.append((converted, args, kwargs or {}))
-        return super().run(known, args, kwargs)
+        return super().run(step, args, kwargs)
 
 
 class Resolver:
@@ -162,9 +162,9 @@ def note_lost_checks(program: Path, lost: set[str]) -> None:
     """Watch for the program's own checks in what is compiled; a pipeline keeps its."""
     create = func_graph.FuncGraph._create_op_internal
 
-    def noted(graph: Any, op_type: str, *arguments: Any, **named: Any) -> Any:
-        operation = create(graph, op_type, *arguments, **named)
-        if op_type in CHECKS and is_of(program, [one.filename for one in operation.traceback]):
+    def noted(graph: Any, op_type: str, *arguments: Any, **keywords: Any) -> Any:
+        operation = create(graph, op_type, *arguments, **keywords)
+        if op_type in CHECKS and is_of(program, [frame.filename for frame in operation.traceback]):
             lost.add(op_type)
         return operation
 
@@ -175,8 +175,8 @@ def is_of(program: Path, files: list[str]) -> bool:
     """Whether the program's folder, no library, asked for it, and not in a pipeline."""
     if any("/tensorflow/python/data/" in file for file in files):
         return False
-    own = [file for file in files if "/tensorflow/" not in file and file != __file__]
-    return bool(own) and program.parent in Path(own[-1]).parents
+    user_files = [file for file in files if "/tensorflow/" not in file and file != __file__]
+    return bool(user_files) and program.parent in Path(user_files[-1]).parents
 
 
 def force_functions(module: str, recorded: list[Any]) -> None:
@@ -184,7 +184,7 @@ def force_functions(module: str, recorded: list[Any]) -> None:
         if sys._getframe(1).f_globals.get("__name__") != module:
             return plain_function(func, **options)
         if func is None:
-            return lambda one: Step(one, options, recorded)
+            return lambda function: Step(function, options, recorded)
         return Step(func, options, recorded)
 
     tf.function = function
@@ -243,7 +243,9 @@ def refusal(error: Exception, program: Path) -> dict[str, Any]:
         if Path(frame.filename) == program
     ]
     text = str(error)
-    lines += [int(one) for one in re.findall(re.escape(str(program)) + r'", line (\d+)', text)]
+    lines += [
+        int(number) for number in re.findall(re.escape(str(program)) + r'", line (\d+)', text)
+    ]
     return {"refused": f"{type(error).__name__}: {text}", "line": lines[-1] if lines else None}
 
 
@@ -253,10 +255,10 @@ def compilations(dumps: Path) -> dict[str, Any]:
     dynamic = 0
     for path in sorted(dumps.glob("*before_optimizations.txt")):
         match = DUMPED.search(path.name)
-        named = TRACED.match(match.group(1)) if match else None
-        if named is None:
+        name_match = TRACED.match(match.group(1)) if match else None
+        if name_match is None:
             continue
-        counted[named.group(1)] = counted.get(named.group(1), 0) + 1
+        counted[name_match.group(1)] = counted.get(name_match.group(1), 0) + 1
         dynamic = max(dynamic, path.read_text("utf-8", "replace").count("<="))
     return {"compilations": counted, "dynamic": dynamic}
 
@@ -266,31 +268,33 @@ def lowered(recorded: list[Any], program: Path, dynamic: int) -> dict[str, Any]:
 
     So a TPU has them; what is compiled for this machine's CPU may make constants of their values.
     """
-    for function, arguments, named in recorded:
+    for function, arguments, keywords in recorded:
         try:
-            ask = asked_for(function, arguments, named)
+            query_step = asked_for(function, arguments, keywords)
         except Exception as error:
             return not_lowered(error)
         try:
-            text = ask(stage="hlo", **({"platform_name": "TPU"} if MODE == "tpu" else {}))
+            text = query_step(stage="hlo", **({"platform_name": "TPU"} if MODE == "tpu" else {}))
         except Exception as error:
             return refusal(error, program)
         dynamic = max(dynamic, text.count("<="))
     return {"lowered": len(recorded), "dynamic": dynamic}
 
 
-def asked_for(function: Any, arguments: Any, named: Any) -> Any:
+def asked_for(function: Any, arguments: Any, keywords: Any) -> Any:
     """Return what lowers the function; for a TPU that is not there variables become arguments."""
-    leaves = tf.nest.flatten((arguments, named))
-    tensors = [index for index, one in enumerate(leaves) if is_array(one)]
+    leaves = tf.nest.flatten((arguments, keywords))
+    tensors = [index for index, leaf in enumerate(leaves) if is_array(leaf)]
     specs = [spec_of(leaves[index]) for index in tensors]
 
     def flat(*values: Any) -> Any:
         given = list(leaves)
         for index, value in zip(tensors, values, strict=True):
             given[index] = value
-        packed, packed_named = tf.nest.pack_sequence_as((arguments, named), given)
-        return [one for one in tf.nest.flatten(function(*packed, **packed_named)) if is_array(one)]
+        packed, packed_named = tf.nest.pack_sequence_as((arguments, keywords), given)
+        return [
+            leaf for leaf in tf.nest.flatten(function(*packed, **packed_named)) if is_array(leaf)
+        ]
 
     whole = plain_function(flat, jit_compile=True, autograph=False)
     if MODE == "cpu":
@@ -343,7 +347,7 @@ def answer(program: Path) -> dict[str, Any]:
 def main(programs: list[Path]) -> None:
     import keras  # noqa: F401  (once for all that are forked)
 
-    sources = "".join(one.read_text("utf-8") for one in programs)
+    sources = "".join(path.read_text("utf-8") for path in programs)
     if "tf_keras" in sources or "transformers" in sources:
         import tf_keras  # noqa: F401
     if "transformers" in sources:
@@ -353,4 +357,4 @@ def main(programs: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main([Path(one).resolve() for one in sys.argv[2:]])
+    main([Path(argument).resolve() for argument in sys.argv[2:]])

@@ -26,35 +26,35 @@ def programs() -> list[ProgramResult]:
     return check_programs()
 
 
-def test_few_warnings_are_false(programs: list[ProgramResult]) -> None:
+def test_precision_meets_threshold(programs: list[ProgramResult]) -> None:
     count = alarms(programs)
     assert count.precision >= PRECISION, sorted(count.wrong)
 
 
-def test_few_programs_are_missed(programs: list[ProgramResult]) -> None:
+def test_recall_meets_threshold(programs: list[ProgramResult]) -> None:
     count = alarms(programs)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-def test_most_are_as_bad_as_the_compiler_says(programs: list[ProgramResult]) -> None:
+def test_severities_match_compiler(programs: list[ProgramResult]) -> None:
     count = severities(programs)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-def test_rules_and_lines_are_those_of_the_labels(programs: list[ProgramResult]) -> None:
+def test_rules_and_lines_match_labels(programs: list[ProgramResult]) -> None:
     count = exact(programs)
     assert count.precision >= RECALL, sorted(count.wrong)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
 @pytest.mark.skipif(not LABELS.exists(), reason="no labeled programs yet")
-def test_rules_of_no_compiler_are_as_labeled() -> None:
+def test_rules_without_compiler_verdict_match_labels() -> None:
     count = labeled()
     assert count.precision >= PRECISION, sorted(count.wrong)
     assert count.recall >= RECALL, sorted(count.missed)
 
 
-def test_the_report_names_what_is_wrong() -> None:
+def test_report_names_wrong_programs() -> None:
     rows = list(check_truth())
     assert {"≥ 0.95", "≥ 0.9"} <= {row.goal for row in rows}
     for row in rows:
@@ -73,6 +73,6 @@ def test_the_report_names_what_is_wrong() -> None:
         ("a", "", 1, 0),
     ],
 )
-def test_counts(wanted: str, found: str, precision: float, recall: float) -> None:
-    count = Count.of(wanted, found)
+def test_counts(expected: str, result: str, precision: float, recall: float) -> None:
+    count = Count.of(expected, result)
     assert (count.precision, count.recall) == (precision, recall)

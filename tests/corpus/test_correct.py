@@ -81,14 +81,14 @@ def refused(path: Path) -> list[str]:
     name = path.relative_to(sources()).as_posix()
     report = check_project(path, VM)
     return [
-        f"{name}:{one.line}: {one.code} {one.message}"
-        for one in report.errors
-        if one.path == path and not (name in OLD and one.code in ("TPU403", "TPU406"))
+        f"{name}:{finding.line}: {finding.code} {finding.message}"
+        for finding in report.errors
+        if finding.path == path and not (name in OLD and finding.code in ("TPU403", "TPU406"))
     ]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_of_the_model_garden_are_refused_nothing(program: str) -> None:
+def test_sampled_model_garden_programs_have_no_errors(program: str) -> None:
     report = check_project(sources() / program, VM, sources())
     assert len(report.files) > 200  # with all that they import
     assert list(report.errors) == []
@@ -99,21 +99,21 @@ def places(findings: tuple[Finding, ...]) -> set[tuple[str, int]]:
     """Where something would be an error if a step ran it."""
     official = sources() / "official"
     return {
-        (one.path.relative_to(official).as_posix(), one.line)
-        for one in findings
-        if one.severity is Severity.risk and "an error if a step runs it" in one.message
+        (finding.path.relative_to(official).as_posix(), finding.line)
+        for finding in findings
+        if finding.severity is Severity.risk and "an error if a step runs it" in finding.message
     }
 
 
-def test_some_files_are_refused_nothing() -> None:
-    chosen = random.sample(files(), SOME)
-    assert [line for path in chosen for line in refused(path)] == []
+def test_sampled_files_have_no_errors() -> None:
+    sample = random.sample(files(), SOME)
+    assert [line for path in sample for line in refused(path)] == []
 
 
 @pytest.mark.soak
 @pytest.mark.release("two thousand files; `make test` draws some of them")
 @pytest.mark.timeout(1800)
-def test_no_file_is_refused_anything() -> None:
+def test_files_have_no_errors() -> None:
     everything = files()
     assert len(everything) > 2000
     assert [line for path in everything for line in refused(path)] == []
@@ -122,7 +122,7 @@ def test_no_file_is_refused_anything() -> None:
 @pytest.mark.soak
 @pytest.mark.release("more of what `make test` does with two programs")
 @pytest.mark.timeout(1800)
-def test_no_program_of_the_model_garden_is_refused_anything() -> None:
+def test_model_garden_programs_have_no_errors() -> None:
     """Each that is started by itself, with all that it imports; but for those known to be."""
     programs = [
         path
@@ -132,9 +132,9 @@ def test_no_program_of_the_model_garden_is_refused_anything() -> None:
     assert len(programs) > 40
     right = [p for p in programs if p.relative_to(sources()).as_posix() not in WRONGLY_REFUSED]
     errors = {
-        f"{one.path.relative_to(sources())}:{one.line}: {one.code} {one.message}"
+        f"{finding.path.relative_to(sources())}:{finding.line}: {finding.code} {finding.message}"
         for path in right
-        for one in check_project(path, VM, sources()).errors
-        if one.path.relative_to(sources()).as_posix() not in OLD
+        for finding in check_project(path, VM, sources()).errors
+        if finding.path.relative_to(sources()).as_posix() not in OLD
     }
     assert sorted(errors) == []

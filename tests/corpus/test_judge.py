@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.judge import PROGRAMS, Verdict, differences, judge, known, programs
+from tests.corpus.judge import PROGRAMS, Verdict, differences, judge, load_verdicts, programs
 
 SAMPLE, LOWERED = 5, 12
 
@@ -21,7 +21,7 @@ def sampled() -> list[Path]:
     """A few programs, of each verdict at least one; others with each seed of the run."""
     by_verdict: dict[str, list[Path]] = {}
     for path in quick():
-        by_verdict.setdefault(known()[path.name].verdict, []).append(path)
+        by_verdict.setdefault(load_verdicts()[path.name].verdict, []).append(path)
     first = [random.choice(paths) for _, paths in sorted(by_verdict.items())]
     rest = [path for path in quick() if path not in first]
     return [*first, *random.sample(rest, SAMPLE - len(first))]
@@ -29,7 +29,7 @@ def sampled() -> list[Path]:
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
-def test_a_sample_is_judged_as_written() -> None:
+def test_sampled_verdicts_match_recorded() -> None:
     assert not differences(judge(sampled(), on_tpu=False))
 
 
@@ -37,7 +37,7 @@ def test_a_sample_is_judged_as_written() -> None:
 @pytest.mark.release("all programs; `make test` draws a sample of them")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
-def test_all_are_judged_as_written() -> None:
+def test_all_verdicts_match_recorded() -> None:
     assert not differences(judge(programs(), on_tpu=False))
 
 
@@ -45,17 +45,17 @@ def test_all_are_judged_as_written() -> None:
 @pytest.mark.release("decides no verdict; a compiler of gigabytes")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
-def test_some_are_lowered_for_a_tpu_as_written() -> None:
+def test_sampled_tpu_verdicts_match_recorded() -> None:
     """A TPU's operations decide no verdict today, and judge as XLA on a CPU does."""
-    lowered = [path for path in quick() if known()[path.name].tpu == "lowered"]
+    lowered = [path for path in quick() if load_verdicts()[path.name].tpu == "lowered"]
     found = list(judge(random.sample(lowered, LOWERED)))
     assert not differences(found)
-    assert [one.tpu for one in found] == ["lowered"] * LOWERED
+    assert [verdict.tpu for verdict in found] == ["lowered"] * LOWERED
 
 
-def test_a_verdict_that_nobody_wrote_down_differs() -> None:
+def test_unrecorded_verdict_is_a_difference() -> None:
     name = programs()[0].name
-    other = Verdict(name, "error" if known()[name].verdict != "error" else "good")
+    other = Verdict(name, "error" if load_verdicts()[name].verdict != "error" else "good")
     assert differences([other])
-    assert not differences([known()[name]])
+    assert not differences([load_verdicts()[name]])
     assert PROGRAMS.joinpath(name).exists()

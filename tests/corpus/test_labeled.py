@@ -25,26 +25,29 @@ def identity(program: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=identity)
-def test_the_check_says_what_the_label_says(program: dict[str, Any]) -> None:
+def test_findings_match_labels(program: dict[str, Any]) -> None:
     script = FOLDER / program["file"]
     report = check_project(script, Target(**program["context"]))
     folder = script.parent
-    found = [
-        f"{one.code}:{one.line}"
-        if one.path == script
-        else f"{one.code}:{one.path.relative_to(folder)}:{one.line}"
-        for one in report.findings
+    expected = [
+        f"{finding.code}:{finding.line}"
+        if finding.path == script
+        else f"{finding.code}:{finding.path.relative_to(folder)}:{finding.line}"
+        for finding in report.findings
     ]
-    told = [f"{one.code}:{one.path.name}:{one.line}: {one.message}" for one in report.findings]
-    assert sorted(found) == sorted(program["codes"]), told
+    reported = [
+        f"{finding.code}:{finding.path.name}:{finding.line}: {finding.message}"
+        for finding in report.findings
+    ]
+    assert sorted(expected) == sorted(program["codes"]), reported
 
 
-def test_no_program_is_labeled_twice_in_one_context() -> None:
+def test_programs_are_labeled_once_per_context() -> None:
     names = [identity(program) for program in PROGRAMS]
     assert len(set(names)) == len(names)
 
 
-def test_every_file_belongs_to_a_labeled_program() -> None:
+def test_every_file_belongs_to_labeled_program() -> None:
     labeled = {program["file"] for program in PROGRAMS}
     folders = {name.partition("/")[0] for name in labeled if "/" in name}
     files = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py")}
@@ -52,14 +55,14 @@ def test_every_file_belongs_to_a_labeled_program() -> None:
     assert labeled <= files
 
 
-def test_there_are_enough_and_half_of_them_are_good() -> None:
+def test_enough_programs_and_half_are_good() -> None:
     silent = [program for program in PROGRAMS if not program["codes"]]
     assert len({program["file"] for program in PROGRAMS}) >= 70
     assert 0.4 <= len(silent) / len(PROGRAMS) <= 0.7
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_code_of_a_family_is_labeled_somewhere(family: str) -> None:
+def test_every_code_is_labeled(family: str) -> None:
     codes = {code.partition(":")[0] for program in PROGRAMS for code in program["codes"]}
     last = {"TPU3": 4, "TPU4": 6, "TPU5": 4}[family]
     assert {code for code in codes if code.startswith(family)} == {

@@ -15,10 +15,10 @@ SEVERITIES = {"TPU000": "error", "TPU006": "risk"} | {f"TPU00{n}": "error" for n
 
 
 def rows(name: str) -> dict[str, dict[str, Any]]:
-    found = tomllib.loads((HERE / name).read_text("utf-8"))["program"]
-    kept = {row["file"]: row for row in found}
-    assert len(kept) == len(found), f"{name} names a program twice"
-    return kept
+    rows = tomllib.loads((HERE / name).read_text("utf-8"))["program"]
+    rows_by_file = {row["file"]: row for row in rows}
+    assert len(rows_by_file) == len(rows), f"{name} names a program twice"
+    return rows_by_file
 
 
 LABELS = rows("labels.toml")
@@ -34,16 +34,16 @@ def usual(label: str) -> str:
 def expected(row: dict[str, Any]) -> str:
     """The worst of the row's labels, or what it says beside them that the compiler makes of it."""
     order = ("error", "cost", "risk")
-    usually = min((usual(one) for one in row["codes"]), key=order.index, default="good")
+    usually = min((usual(code) for code in row["codes"]), key=order.index, default="good")
     return str(row.get("compiler", usually))
 
 
-def test_every_program_has_a_label_and_a_verdict() -> None:
+def test_every_program_has_label_and_verdict() -> None:
     assert sorted(LABELS) == FILES
     assert sorted(VERDICTS) == FILES
 
 
-def test_there_are_enough_of_both_kinds() -> None:
+def test_enough_good_and_bad_programs() -> None:
     good = [file for file in FILES if VERDICTS[file]["verdict"] == "good"]
     assert len(FILES) >= LEAST
     assert 0.45 <= len(good) / len(FILES) <= 0.6
@@ -54,7 +54,7 @@ def test_labels_and_compiler_agree() -> None:
     assert not differ, [(row, VERDICTS[row["file"]]) for row in differ]
 
 
-def test_who_says_that_the_compiler_differs_says_why() -> None:
+def test_labels_that_differ_from_compiler_give_reason() -> None:
     for row in LABELS.values():
         assert ("compiler" in row) == ("because" in row), row
         if "compiler" in row:
@@ -62,7 +62,7 @@ def test_who_says_that_the_compiler_differs_says_why() -> None:
             assert usually != row["compiler"], f"{row} differs from nothing"
 
 
-def test_labels_stand_on_lines_with_code() -> None:
+def test_labels_are_on_lines_with_code() -> None:
     for file, row in LABELS.items():
         for label in row["codes"]:
             code, *other, line = label.split(":")
@@ -76,12 +76,12 @@ def starts(path: Path) -> set[int]:
     return {node.lineno for node in nodes if isinstance(node, ast.expr | ast.stmt)}
 
 
-def test_every_rule_of_the_compiler_is_met() -> None:
+def test_every_compiler_rule_is_covered() -> None:
     met = {label.partition(":")[0] for row in LABELS.values() for label in row["codes"]}
     rules = [f"TPU00{n}" for n in range(1, 7)] + [f"TPU10{n}" for n in range(1, 7)]
     assert met == {*rules, *(f"TPU20{n}" for n in range(1, 5))}
 
 
-def test_programs_say_nothing_of_rules() -> None:
+def test_programs_do_not_mention_rules() -> None:
     for path in PROGRAMS.rglob("*.py"):
         assert not re.search(r"TPU\d|tpuctl", path.read_text("utf-8")), path

@@ -60,7 +60,7 @@ def has(row: dict[str, Any], version: str) -> bool:
     return is_there and (until is None or "raises" in row or numbers(version) < numbers(until))
 
 
-def ask(python: Path, program: str, names: list[str], **environment: str) -> Any:
+def query(python: Path, program: str, names: list[str], **environment: str) -> Any:
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "PATH": "/usr/bin:/bin", **environment}
     answer = subprocess.run(
         [python, "-c", program],
@@ -73,7 +73,7 @@ def ask(python: Path, program: str, names: list[str], **environment: str) -> Any
     return json.loads(answer.stdout)
 
 
-def test_names_are_there_once_with_known_keys() -> None:
+def test_names_are_unique_with_valid_keys() -> None:
     names = [row["name"] for row in ROWS]
     assert len(set(names)) == len(names)
     assert all(set(row) <= KEYS for row in ROWS)
@@ -81,35 +81,35 @@ def test_names_are_there_once_with_known_keys() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"].removeprefix("tensorflow."))
-def test_a_name_is_where_the_wheels_have_it(row: dict[str, Any]) -> None:
-    said = [version for version in tensorflow_presence.VERSIONS if has(row, version)]
-    assert READ[row["name"]].split() == said
+def test_versions_of_names_match_wheels(row: dict[str, Any]) -> None:
+    versions = [version for version in tensorflow_presence.VERSIONS if has(row, version)]
+    assert READ[row["name"]].split() == versions
 
 
 def disagreements(python: Path, **environment: str) -> list[str]:
-    version, missing = ask(python, LOOK, [row["name"] for row in ROWS], **environment)
+    version, missing = query(python, LOOK, [row["name"] for row in ROWS], **environment)
     if environment:
-        wanted = [row["name"] for row in ROWS if row.get("legacy")]
-        return sorted(set(wanted) & set(missing))
+        expected = [row["name"] for row in ROWS if row.get("legacy")]
+        return sorted(set(expected) & set(missing))
     return sorted(row["name"] for row in ROWS if has(row, version) == (row["name"] in missing))
 
 
 @pytest.mark.soak
 @pytest.mark.release("the table and this TensorFlow hardly ever change")
 @pytest.mark.tensorflow
-def test_the_image_has_what_the_table_says() -> None:
+def test_image_matches_table() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"
     job_python()  # makes the image, too
     assert disagreements(image) == []
     raising = [row["name"] for row in ROWS if row.get("raises")]
     assert raising
-    assert ask(image, CALL, raising) == []
+    assert query(image, CALL, raising) == []
 
 
 @pytest.mark.soak
 @pytest.mark.release("the table and this Keras hardly ever change")
 @pytest.mark.tensorflow
-def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
+def test_tf_keras_has_names_removed_in_keras_3() -> None:
     python = job_python()
     assert disagreements(python, TF_USE_LEGACY_KERAS="1") == []
 
@@ -118,7 +118,7 @@ def test_the_older_keras_beside_it_has_what_only_keras_3_lacks() -> None:
 @pytest.mark.release("the table and these TensorFlows hardly ever change")
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
-async def test_older_images_have_what_the_table_says(version: str) -> None:
+async def test_older_images_match_table(version: str) -> None:
     require_image(version)
     image = await ImageStore().ensure(version, lambda line: None)
     assert disagreements(image / "bin" / "python3") == []

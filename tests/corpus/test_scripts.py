@@ -25,23 +25,28 @@ SOME = 8  # of the rest are run
 OTHERS = {"jax_classifier.py", "keras_on_jax.py", "keras_on_torch.py", "pytorch_images.py"}
 
 
-def told(findings: tuple[Finding, ...]) -> list[str]:
-    return [f"{one.path.name}:{one.line}: {one.code} {one.message}" for one in findings]
+def format_findings(findings: tuple[Finding, ...]) -> list[str]:
+    return [
+        f"{finding.path.name}:{finding.line}: {finding.code} {finding.message}"
+        for finding in findings
+    ]
 
 
-def test_there_are_enough_of_them_and_they_are_whole() -> None:
+def test_scripts_are_numerous_and_complete() -> None:
     assert len(SCRIPTS) >= 25
     lines = {name: len((FOLDER / name).read_text("utf-8").splitlines()) for name in SCRIPTS}
     assert all(60 <= count <= 200 for count in lines.values()), lines
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_raises_no_false_alarm(script: str) -> None:
+def test_script_has_no_false_positives(script: str) -> None:
     report = check_project(FOLDER / script, VM)
-    risks = [one for one in report.findings if one.severity is Severity.risk]
-    others = [one for one in report.findings if one.severity is not Severity.risk]
-    assert told(tuple(others)) == []
-    assert [f"{one.code}:{one.line}" for one in risks] == RISKS.get(script, []), told(tuple(risks))
+    risks = [finding for finding in report.findings if finding.severity is Severity.risk]
+    others = [finding for finding in report.findings if finding.severity is not Severity.risk]
+    assert format_findings(tuple(others)) == []
+    assert [f"{finding.code}:{finding.line}" for finding in risks] == RISKS.get(script, []), (
+        format_findings(tuple(risks))
+    )
 
 
 @pytest.mark.parametrize("script", ["pretrain.py", "prepare.py"])
@@ -55,9 +60,12 @@ def test_a_script_raises_no_false_alarm(script: str) -> None:
     ],
     ids=lambda target: f"{target.kind}-{target.tensorflow}",
 )
-def test_the_bundled_job_raises_no_false_alarm(script: str, target: Target) -> None:
+def test_bundled_job_has_no_false_positives(script: str, target: Target) -> None:
     report = check_project(JOB / script, target)
-    assert told(tuple(one for one in report.findings if one.code != "TPU503")) == []
+    assert (
+        format_findings(tuple(finding for finding in report.findings if finding.code != "TPU503"))
+        == []
+    )
     assert len(report.files) > 5  # what it imports was looked at too
 
 
@@ -66,7 +74,7 @@ def test_the_bundled_job_raises_no_false_alarm(script: str, target: Target) -> N
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(SOME))
-def test_some_scripts_really_run(number: int, tmp_path: Path) -> None:
+def test_sampled_scripts_run(number: int, tmp_path: Path) -> None:
     """On this machine's CPU, for a step or two; others with each seed of the run."""
     script = random.choice([name for name in SCRIPTS if name not in OTHERS][number::SOME])
     environment = {
@@ -90,19 +98,19 @@ def test_some_scripts_really_run(number: int, tmp_path: Path) -> None:
 
 def site_packages() -> Path:
     command = [job_python(), "-c", "import transformers; print(transformers.__path__[0])"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=True)
-    return Path(asked.stdout.strip()).parent
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Path(result.stdout.strip()).parent
 
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
-def test_the_layers_of_keras_are_refused_nothing() -> None:
+def test_keras_layers_have_no_errors() -> None:
     """Beside what `test_correct.py` reads: they run in training programs everywhere."""
     files = sorted(site_packages().glob("tf_keras/src/layers/**/*.py"))
     assert len(files) > 100
     errors = []
     for path in files:
         report = check_project(path, VM)
-        errors += [one for one in report.errors if one.path == path]
-    assert told(tuple(errors)) == []
+        errors += [finding for finding in report.errors if finding.path == path]
+    assert format_findings(tuple(errors)) == []

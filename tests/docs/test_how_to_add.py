@@ -260,9 +260,14 @@ def test_a_tpu_generation(make_copy: MakeCopy) -> None:
 
 # By recipe: the part that is left out, the test that says so, and what it says.
 LEFT_OUT = [
-    ("A rule of the check", 0, "test_cases_are_of_rules", "files of no rule: ['tpu901_cubed']"),
-    ("A rule of the check", 1, "test_it_has_cases", "write tests/cases/check/tpu901_cubed.toml"),
-    ("A rule of the check", None, "test_all_is_said_of_it", "lacks TPU901: make docs"),
+    (
+        "A rule of the check",
+        0,
+        "test_case_files_belong_to_rules",
+        "files of no rule: ['tpu901_cubed']",
+    ),
+    ("A rule of the check", 1, "test_rule_has_cases", "write tests/cases/check/tpu901_cubed.toml"),
+    ("A rule of the check", None, "test_rule_has_texts_and_page", "lacks TPU901: make docs"),
     ("A known error", 0, "test_seen_text_is_recognized", "'toy-balloon'"),
     ("A known error", 1, "test_every_known_error_has_a_seen_text", "tests/unit/seen_texts.toml"),
     ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),

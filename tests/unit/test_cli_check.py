@@ -247,7 +247,7 @@ def test_mistyped_arguments_are_explained(
         (b"x = '\\d'\n", "Nothing found"),
         (b"x = " + b"(" * 500 + b")" * 500, "TPU000"),
         (b"x = " + b"-" * 50_000 + b"1\n", "TPU000"),
-        (b"#!/bin/bash\necho $((1+1\n", "no Python"),
+        (b"#!/bin/bash\necho $((1+1\n", "an interpreter other than Python"),
     ],
     ids=[
         "bytes",

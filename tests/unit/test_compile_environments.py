@@ -32,7 +32,7 @@ def unheard(_: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [LOWERING, COMPILER], ids=lambda kind: kind.name)
-def test_every_package_is_pinned_with_hashes(kind: Kind) -> None:
+def test_packages_are_pinned_with_hashes(kind: Kind) -> None:
     text = kind.lock.read_text("utf-8")
     blocks = re.split(r"\n(?=[a-z0-9])", text)
     packages = [block for block in blocks if re.match(r"[a-z0-9][\w.-]*==", block)]
@@ -40,14 +40,14 @@ def test_every_package_is_pinned_with_hashes(kind: Kind) -> None:
     assert all("--hash=sha256:" in block for block in packages)
 
 
-def test_both_have_what_they_are_named_after() -> None:
+def test_locks_contain_main_package() -> None:
     assert re.search(r"^tensorflow-tpu==2\.18\.", LOWERING.lock.read_text("utf-8"), re.MULTILINE)
     assert not re.search(r"^tensorflow==", LOWERING.lock.read_text("utf-8"), re.MULTILINE)
     assert re.search(r"^libtpu==", COMPILER.lock.read_text("utf-8"), re.MULTILINE)
 
 
 @pytest.mark.soak
-async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
+async def test_concurrent_processes_install_once(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
     assert not store.is_installed(kind)
     told: list[str] = []
@@ -61,7 +61,7 @@ async def test_two_at_once_make_it_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
+async def test_failed_install_is_removed_and_reported(tmp_path: Path) -> None:
     kind, store = empty(tmp_path, NOWHERE), Environments(tmp_path / "cache")
     with pytest.raises(OperationFailed, match="nowhere"):
         await store.ensure(kind, unheard)
@@ -69,7 +69,7 @@ async def test_what_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     assert not store.home(kind).exists()
 
 
-async def test_what_is_interrupted_leaves_nothing_half_made(tmp_path: Path) -> None:
+async def test_interrupted_install_is_removed(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
     making = asyncio.ensure_future(store.ensure(kind, unheard))
 
@@ -84,21 +84,21 @@ async def test_what_is_interrupted_leaves_nothing_half_made(tmp_path: Path) -> N
     assert not store.home(kind).exists()
 
 
-async def test_a_full_disk_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+async def test_full_disk_is_reported_before_download(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     kind = Kind("test", "nothing", 0, free, empty(tmp_path).lock)
     with pytest.raises(Refused, match="No room on the disk"):
         await Environments(tmp_path / "cache").ensure(kind, unheard)
 
 
-def test_another_list_is_another_environment(tmp_path: Path) -> None:
+def test_lock_change_creates_new_environment(tmp_path: Path) -> None:
     store = Environments(tmp_path)
     first = store.home(empty(tmp_path))
     assert first == store.home(empty(tmp_path))
     assert first != store.home(empty(tmp_path, "# something\n"))
 
 
-def test_other_machines_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_platforms_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments.platform, "system", lambda: "Darwin")
     with pytest.raises(Refused, match="Darwin"):
         environments.require_machine()

@@ -57,7 +57,7 @@ async def compiled(folder: Path, text: str) -> CompileReport:
     return await compile_step(WANTED, command, no_compiler, folder, unheard)
 
 
-async def test_a_script_that_fails_before_its_step_is_told_with_its_last_words(
+async def test_script_failure_before_step_shows_log_tail(
     folder: Path,
 ) -> None:
     with pytest.raises(OperationFailed, match="Script ended before its first step") as caught:
@@ -66,18 +66,18 @@ async def test_a_script_that_fails_before_its_step_is_told_with_its_last_words(
     assert "it ended with 1" in caught.value.diagnostics[0].detail
 
 
-async def test_a_script_without_a_step_is_told_how_to_have_one(folder: Path) -> None:
+async def test_script_without_step_gets_hint(folder: Path) -> None:
     with pytest.raises(Refused, match="No training step was found") as caught:
         await compiled(folder, "print('done')")
     assert "strategy.run" in caught.value.diagnostics[0].hint
 
 
-async def test_what_was_looked_for_is_told(folder: Path) -> None:
+async def test_missing_step_lists_searched_functions(folder: Path) -> None:
     with pytest.raises(Refused, match=r"strategy\.run; fit"):
         await compiled(folder, NOTHING)
 
 
-async def test_ctrl_c_ends_the_script_and_what_it_started(folder: Path) -> None:
+async def test_ctrl_c_stops_script_and_children(folder: Path) -> None:
     text = f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -99,14 +99,14 @@ time.sleep(600)
         await_end(process)
 
 
-async def test_a_compiler_that_is_killed_is_told_by_its_signal(folder: Path) -> None:
+async def test_killed_compiler_reports_signal(folder: Path) -> None:
     program = "import os, signal; input(); os.kill(os.getpid(), signal.SIGKILL)"
     tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
     with pytest.raises(Disconnected, match="signal 9"):
         await tpu.query(generation="v3")
 
 
-async def test_a_compiler_answers_one_question_after_another(folder: Path) -> None:
+async def test_compiler_answers_successive_queries(folder: Path) -> None:
     program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
     tpu = Compiler((sys.executable, "-c", program), {}, folder / "log")
     try:
@@ -127,7 +127,7 @@ async def test_a_compiler_answers_one_question_after_another(folder: Path) -> No
         ("v3-8", -8, "Invalid batch size"),
     ],
 )
-async def test_what_cannot_be_asked_is_told_before_anything_is_made(
+async def test_invalid_request_fails_before_install(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     type_name: str | None,

@@ -27,23 +27,21 @@ ONE_PART = (
 
 @pytest.mark.parametrize("first", [1, 2, 16, 256, 4096])
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 48, 128, 5000])
-async def test_finds_the_largest_power_that_fits_and_asks_about_the_next(
-    most: int, first: int
-) -> None:
+async def test_largest_fitting_power_and_next_are_tested(most: int, first: int) -> None:
     asked: list[int] = []
 
     async def fits(batch: int) -> bool:
         asked.append(batch)
         return batch <= most
 
-    found = await largest(fits, first)
+    result = await largest(fits, first)
     powers = [1 << number for number in range(14)]
-    assert found == max((one for one in powers if one <= most), default=0)
-    assert max(1, 2 * found) in asked and (found in asked or not found)
+    assert result == max((power for power in powers if power <= most), default=0)
+    assert max(1, 2 * result) in asked and (result in asked or not result)
     assert len(asked) == len(set(asked))  # a compilation takes half a minute
 
 
-async def test_nobody_asks_for_a_batch_without_an_end() -> None:
+async def test_search_stops_at_max_batch() -> None:
     asked: list[int] = []
 
     async def fits(batch: int) -> bool:
@@ -54,11 +52,11 @@ async def test_nobody_asks_for_a_batch_without_an_end() -> None:
     assert max(asked) == MAX_BATCH
 
 
-def test_guesses_are_powers_that_are_not_above() -> None:
+def test_power_of_two_rounds_down() -> None:
     assert [power_of_two(number) for number in (0.3, 1, 2.9, 4, 1000)] == [1, 1, 2, 4, 512]
 
 
-def test_a_guess_is_where_what_grows_with_the_batch_would_fill_the_room() -> None:
+def test_first_batch_fills_available_memory() -> None:
     # 8 examples take 80 beside 20 that are there whatever the batch: 98 more than fit into 1,000.
     sizes = Sizes(arguments=15, results=15, shared=12, temporary=80, code=2)
     assert first_batch(Answer(8, sizes, "", "", 1.0), 1000) == 64
@@ -66,7 +64,7 @@ def test_a_guess_is_where_what_grows_with_the_batch_would_fill_the_room() -> Non
     assert first_batch(Answer(8, sizes, "", "", 1.0), None) == 8
 
 
-def test_a_refusal_says_how_much_smaller_a_batch_would_fit() -> None:
+def test_first_batch_scales_down_from_refusal() -> None:
     words = "Used 40.00G of 10.00G hbm"
     assert first_batch(Answer(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128  # below 250
 
@@ -80,16 +78,16 @@ def test_a_refusal_says_how_much_smaller_a_batch_would_fit() -> None:
         ("INTERNAL: something else\nmore", "INTERNAL: something else"),
     ],
 )
-def test_a_refusal_is_told_in_the_compilers_numbers(words: str, said: str) -> None:
-    assert excess_text(words) == said
+def test_excess_uses_compiler_numbers(words: str, expected: str) -> None:
+    assert excess_text(words) == expected
 
 
-def test_the_room_is_what_the_compiler_says_in_units_of_1024() -> None:
+def test_memory_limit_uses_binary_units() -> None:
     assert memory_limit("Used 256.00G of 0.50G hbm") == 1 << 29
     assert memory_limit(ONE_PART) == 1 << 30
     assert memory_limit(OLD) == int(7.48 * 1024**3)
     assert memory_limit("INTERNAL: something else") is None
 
 
-def test_the_peak_counts_new_values_that_take_the_old_ones_place_once() -> None:
+def test_peak_counts_shared_buffers_once() -> None:
     assert Sizes(1000, 900, 890, 5000, 7).peak == 1000 + 10 + 5000 + 7

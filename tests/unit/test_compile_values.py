@@ -16,7 +16,7 @@ TENSORFLOW = "2.18.0"
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
-def test_a_step_of_values_does_what_the_step_of_variables_does(tmp_path: Path) -> None:
+def test_pure_step_matches_step_with_variables(tmp_path: Path) -> None:
     image = asyncio.run(ImageStore().ensure(TENSORFLOW, print))
     shim = Path(tpuctl.preflight.__file__).parent / "shim"
     check = Path(__file__).parent / "checks" / "step_values.py"

@@ -21,7 +21,7 @@ import tensorflow as tf
 """
 
 
-def found(folder: Path, source: str, **others: str) -> list[ConstantValue]:
+def values_of(folder: Path, source: str, **others: str) -> list[ConstantValue]:
     """What is known of the argument of `ask(…)`, all of it."""
     script = folder / "train.py"
     script.write_text(IMPORTS + source, "utf-8")
@@ -94,10 +94,10 @@ def whole(*values: str | int | float | None) -> list[ConstantValue]:
         ("ask(tf.constant('a'))", ["a"]),
     ],
 )
-def test_values_known_for_sure(
+def test_certain_values(
     tmp_path: Path, source: str, values: list[str | int | float | None]
 ) -> None:
-    assert sorted(found(tmp_path, source), key=repr) == whole(*values)
+    assert sorted(values_of(tmp_path, source), key=repr) == whole(*values)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_values_known_for_sure(
         ("A = glob.glob('data/*')\nask(A[:10])", "/"),
     ],
 )
-def test_how_a_text_begins(tmp_path: Path, source: str, begins: str) -> None:
-    assert found(tmp_path, source) == [ConstantValue(begins, is_complete=False)]
+def test_known_prefixes(tmp_path: Path, source: str, begins: str) -> None:
+    assert values_of(tmp_path, source) == [ConstantValue(begins, is_complete=False)]
 
 
 PARSER = "p = argparse.ArgumentParser()\n"
@@ -183,10 +183,8 @@ PARSER = "p = argparse.ArgumentParser()\n"
         ("A = 'x'\nif input():\n    A = input()\nask(A)", "x", ""),
     ],
 )
-def test_values_that_may_be_others(
-    tmp_path: Path, source: str, value: str | int, option: str
-) -> None:
-    assert found(tmp_path, source) == [ConstantValue(value, is_certain=False, option=option)]
+def test_uncertain_values(tmp_path: Path, source: str, value: str | int, option: str) -> None:
+    assert values_of(tmp_path, source) == [ConstantValue(value, is_certain=False, option=option)]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +204,8 @@ def test_values_that_may_be_others(
         "ask({}['x'])",
     ],
 )
-def test_nothing_is_told_where_nothing_is_known(tmp_path: Path, source: str) -> None:
-    assert found(tmp_path, source) == []
+def test_unknown_values_are_empty(tmp_path: Path, source: str) -> None:
+    assert values_of(tmp_path, source) == []
 
 
 def test_constants_of_other_files(tmp_path: Path) -> None:
@@ -218,12 +216,12 @@ def test_constants_of_other_files(tmp_path: Path) -> None:
         "from again import DATA\nask(DATA)",
     ):
         again = "from config import DATA\n"
-        assert found(tmp_path, source, config=config, again=again) == whole("gs://b/data")
+        assert values_of(tmp_path, source, config=config, again=again) == whole("gs://b/data")
 
 
 def test_arguments_from_other_files(tmp_path: Path) -> None:
     source = "from helper import read\nread('data.txt')"
-    assert found(tmp_path, source, helper="def read(path):\n    ask(path)") == whole("data.txt")
+    assert values_of(tmp_path, source, helper="def read(path):\n    ask(path)") == whole("data.txt")
 
 
 @pytest.mark.parametrize(
@@ -248,5 +246,5 @@ def test_arguments_from_other_files(tmp_path: Path) -> None:
         (ConstantValue(None), False, False),
     ],
 )
-def test_places_of_paths(known: ConstantValue, *, local: bool, bucket: bool) -> None:
-    assert (is_local(known), is_bucket(known)) == (local, bucket)
+def test_path_locations(constant: ConstantValue, *, local: bool, bucket: bool) -> None:
+    assert (is_local(constant), is_bucket(constant)) == (local, bucket)

@@ -14,8 +14,17 @@ from tpuctl.preflight.fixes import diff, propose, write
 
 
 def finding(path: Path, *edits: tuple[int, int, int, int, str], code: str = "TPU201") -> Finding:
-    made = tuple(Edit(path, *edit) for edit in edits)
-    return Finding(code, Severity.cost, path, made[0].line, made[0].column, "something", "", made)
+    file_edits = tuple(Edit(path, *edit) for edit in edits)
+    return Finding(
+        code,
+        Severity.cost,
+        path,
+        file_edits[0].line,
+        file_edits[0].column,
+        "something",
+        "",
+        file_edits,
+    )
 
 
 def fixed(path: Path, *findings: Finding) -> str:
@@ -30,10 +39,10 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
-def test_a_piece_is_replaced(script: Path) -> None:
+def test_edit_replaces_text(script: Path) -> None:
     script.write_text("data = data.batch(8)\nprint(data)\n", "utf-8")
-    one = finding(script, (1, 19, 1, 19, ", drop_remainder=True"))
-    assert fixed(script, one) == "data = data.batch(8, drop_remainder=True)\nprint(data)\n"
+    fix = finding(script, (1, 19, 1, 19, ", drop_remainder=True"))
+    assert fixed(script, fix) == "data = data.batch(8, drop_remainder=True)\nprint(data)\n"
 
 
 def test_columns_count_characters(script: Path) -> None:
@@ -43,13 +52,13 @@ def test_columns_count_characters(script: Path) -> None:
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-def test_line_ends_stay(script: Path, newline: str) -> None:
+def test_line_endings_are_kept(script: Path, newline: str) -> None:
     text = newline.join(["import os", "x = f(1)", "y = 2", ""])
     script.write_bytes(text.encode())
-    one = finding(script, (2, 6, 2, 7, "1,\n      2"))
-    wanted = newline.join(["import os", "x = f(1,", "      2)", "y = 2", ""])
-    assert fixed(script, one) == wanted
-    assert script.read_bytes() == wanted.encode()
+    fix = finding(script, (2, 6, 2, 7, "1,\n      2"))
+    expected = newline.join(["import os", "x = f(1,", "      2)", "y = 2", ""])
+    assert fixed(script, fix) == expected
+    assert script.read_bytes() == expected.encode()
 
 
 @pytest.mark.parametrize(
@@ -60,59 +69,59 @@ def test_line_ends_stay(script: Path, newline: str) -> None:
         ("latin-1", "# coding: latin-1\n"),
     ],
 )
-def test_the_encoding_stays(script: Path, encoding: str, head: str) -> None:
+def test_encoding_is_kept(script: Path, encoding: str, head: str) -> None:
     word = "é" if encoding == "latin-1" else "한국어"
     script.write_bytes(f"{head}x = f('{word}', 1)\n".encode(encoding))
     line = head.count("\n") + 1
     column = len(f"x = f('{word}', ")
     assert [
-        write(one)
-        for one in propose([finding(script, (line, column, line, column + 1, "2"))]).rewrites
+        write(rewrite)
+        for rewrite in propose([finding(script, (line, column, line, column + 1, "2"))]).rewrites
     ] == [""]
     assert script.read_bytes() == f"{head}x = f('{word}', 2)\n".encode(encoding)
 
 
-def test_what_the_encoding_has_not_is_left_alone(script: Path) -> None:
+def test_unencodable_edit_is_skipped(script: Path) -> None:
     before = b"# coding: latin-1\nx = '\xe9'\n"
     script.write_bytes(before)
     fixes = propose([finding(script, (2, 5, 2, 6, "한"))])
     assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
 
 
-def test_what_would_not_parse_is_left_alone(script: Path) -> None:
+def test_edit_with_syntax_error_is_skipped(script: Path) -> None:
     script.write_text("x = f(1)\ny = g(2)\n", "utf-8")
     breaking = finding(script, (1, 7, 1, 8, ""))
     good = finding(script, (2, 6, 2, 7, "3"))
     fixes = propose([breaking, good])
-    assert [one.finding for one in fixes.skipped] == [breaking]
+    assert [skipped.finding for skipped in fixes.skipped] == [breaking]
     assert fixes.findings == (good,)
     assert fixed(script, breaking, good) == "x = f(1)\ny = g(3)\n"
 
 
-def test_of_two_that_meet_the_first_is_made(script: Path) -> None:
+def test_first_of_overlapping_edits_wins(script: Path) -> None:
     script.write_text("x = f(1, 2)\n", "utf-8")
     first = finding(script, (1, 4, 1, 11, "g(1)"))
     second = finding(script, (1, 6, 1, 7, "9"))
     fixes = propose([first, second])
-    assert [one.finding for one in fixes.skipped] == [second]
+    assert [skipped.finding for skipped in fixes.skipped] == [second]
     assert fixed(script, first, second) == "x = g(1)\n"
 
 
-def test_two_at_one_place_are_not_both_made(script: Path) -> None:
+def test_second_edit_at_same_position_is_skipped(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     both = [finding(script, (1, 7, 1, 7, f", {name}=1")) for name in "ab"]
     assert fixed(script, *both) == "x = f(1, a=1)\n"
 
 
-def test_one_edit_of_two_findings_is_made_once(script: Path) -> None:
+def test_shared_edit_is_applied_once(script: Path) -> None:
     script.write_text("x = f(1)\ny = f(2)\n", "utf-8")
     line = (1, 0, 1, 0, "import tensorflow as tf\n")
-    one = finding(script, line, (1, 4, 1, 5, "tf.f"))
+    fix = finding(script, line, (1, 4, 1, 5, "tf.f"))
     other = finding(script, line, (2, 4, 2, 5, "tf.f"))
-    assert fixed(script, one, other) == "import tensorflow as tf\nx = tf.f(1)\ny = tf.f(2)\n"
+    assert fixed(script, fix, other) == "import tensorflow as tf\nx = tf.f(1)\ny = tf.f(2)\n"
 
 
-def test_all_edits_of_a_finding_or_none(tmp_path: Path) -> None:
+def test_edits_of_finding_are_atomic(tmp_path: Path) -> None:
     here, there = tmp_path / "train.py", tmp_path / "parts.py"
     here.write_text("x = f(1)\n", "utf-8")
     there.write_text("def f(a): return a\n", "utf-8")
@@ -122,13 +131,13 @@ def test_all_edits_of_a_finding_or_none(tmp_path: Path) -> None:
     assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
 
 
-def test_places_that_are_not_there(script: Path) -> None:
+def test_positions_outside_file_are_skipped(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     fixes = propose([finding(script, (9, 0, 9, 1, "")), finding(script, (1, 50, 1, 51, ""))])
     assert (fixes.rewrites, len(fixes.skipped)) == ((), 2)
 
 
-def test_mode_and_link_stay(tmp_path: Path) -> None:
+def test_mode_and_symlink_are_kept(tmp_path: Path) -> None:
     script, link = tmp_path / "real.py", tmp_path / "train.py"
     script.write_text("x = f(1)\n", "utf-8")
     script.chmod(0o755)
@@ -136,10 +145,10 @@ def test_mode_and_link_stay(tmp_path: Path) -> None:
     assert fixed(link, finding(link, (1, 6, 1, 7, "2"))) == "x = f(2)\n"
     assert link.is_symlink()
     assert script.stat().st_mode & 0o777 == 0o755
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["real.py", "train.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["real.py", "train.py"]
 
 
-def test_a_file_that_was_changed_meanwhile_is_left_alone(script: Path) -> None:
+def test_concurrently_changed_file_is_not_written(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
     script.write_text("x = f(3)\n", "utf-8")
@@ -147,7 +156,7 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(script: Path) -> None:
     assert script.read_text("utf-8") == "x = f(3)\n"
 
 
-def test_a_file_that_is_gone(script: Path) -> None:
+def test_missing_file(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
     script.unlink()
@@ -162,11 +171,11 @@ def test_requirements_need_not_parse_as_python(tmp_path: Path) -> None:
     assert fixed(path, finding(path, (1, 0, 1, 15, "# the image's"))) == "# the image's\nnumpy\n"
 
 
-def test_the_difference_shows_what_changes(script: Path) -> None:
+def test_diff_shows_changes(script: Path) -> None:
     script.write_bytes(b"a = 1\r\nx = f(1)\r\n")
     (rewrite,) = propose([finding(script, (2, 6, 2, 7, "2"))]).rewrites
-    shown = diff(rewrite, "train.py")
-    assert [line for line in shown if line[0] in "+-"][2:] == ["-x = f(1)", "+x = f(2)"]
+    lines = diff(rewrite, "train.py")
+    assert [line for line in lines if line[0] in "+-"][2:] == ["-x = f(1)", "+x = f(2)"]
 
 
 # A busy machine is no fault of the strategy's.
@@ -179,7 +188,7 @@ def test_the_difference_shows_what_changes(script: Path) -> None:
         max_size=8,
     )
 )
-def test_whatever_is_proposed_parses(
+def test_proposed_rewrites_parse(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[int, int, str]]
 ) -> None:
     script = tmp_path_factory.mktemp("fixes") / "train.py"
@@ -191,7 +200,7 @@ def test_whatever_is_proposed_parses(
         ast.parse(rewrite.after)
 
 
-def test_a_file_that_may_not_be_written(script: Path) -> None:
+def test_read_only_file(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     script.chmod(0o444)
     (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites

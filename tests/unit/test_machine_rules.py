@@ -19,8 +19,8 @@ def load(folder: Path, text: str) -> Stack:
 def problem(folder: Path, text: str) -> Diagnostic:
     with pytest.raises(InvalidStack) as caught:
         load(folder, text)
-    (found,) = caught.value.diagnostics
-    return found
+    (diagnostic,) = caught.value.diagnostics
+    return diagnostic
 
 
 def machine(stack: Stack) -> str:
@@ -28,7 +28,7 @@ def machine(stack: Stack) -> str:
     return stack.controller.machine_type
 
 
-def test_the_usual_type_is_one_that_the_region_offers(tmp_path: Path) -> None:
+def test_default_machine_type_is_offered_in_region(tmp_path: Path) -> None:
     """N1 is not offered everywhere; a failover into such a region takes another type there."""
     stack = load(
         tmp_path,
@@ -41,7 +41,7 @@ def test_the_usual_type_is_one_that_the_region_offers(tmp_path: Path) -> None:
     assert machine(load(tmp_path, "tpu: {type: v3-8, kind: node}")) == "n1-standard-1"
 
 
-def test_a_named_type_is_taken_in_every_zone(tmp_path: Path) -> None:
+def test_explicit_machine_type_applies_to_every_zone(tmp_path: Path) -> None:
     stack = load(
         tmp_path,
         "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
@@ -54,39 +54,42 @@ def test_a_named_type_is_taken_in_every_zone(tmp_path: Path) -> None:
     ("name", "nearest"),
     [("n1-standart-1", "n1-standard-1"), ("n9-standard-1", "n1-standard-1"), ("e2-tiny", "")],
 )
-def test_what_is_no_machine_type(tmp_path: Path, name: str, nearest: str) -> None:
-    found = problem(tmp_path, f"tpu: {{type: v3-8}}\ncontroller:\n  machine_type: {name}")
-    assert (found.summary, found.where.rpartition(":")[2]) == ("Unknown machine type", "5")
-    assert name in found.detail
-    assert nearest in found.hint
+def test_invalid_machine_types(tmp_path: Path, name: str, nearest: str) -> None:
+    diagnostic = problem(tmp_path, f"tpu: {{type: v3-8}}\ncontroller:\n  machine_type: {name}")
+    assert (diagnostic.summary, diagnostic.where.rpartition(":")[2]) == (
+        "Unknown machine type",
+        "5",
+    )
+    assert name in diagnostic.detail
+    assert nearest in diagnostic.hint
 
 
 @pytest.mark.parametrize(
     "name", ["c3-standard-4", "n1-standard-96", "n2-custom-4-8192", "custom-2-4096", "g1-small"]
 )
-def test_types_without_a_known_price_are_not_refused(tmp_path: Path, name: str) -> None:
+def test_machine_types_without_price_are_accepted(tmp_path: Path, name: str) -> None:
     text = f"tpu: {{type: v3-8}}\ncontroller: {{machine_type: {name}}}"
     assert machine(load(tmp_path, text)) == name
 
 
-def test_a_type_that_a_named_zone_lacks(tmp_path: Path) -> None:
-    found = problem(
+def test_machine_type_missing_in_zone(tmp_path: Path) -> None:
+    diagnostic = problem(
         tmp_path,
         "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
     )
-    assert found.summary == "Machine type not offered in region"
-    assert "us-east5" in found.detail
-    assert "e2-standard-2" in found.hint
+    assert diagnostic.summary == "Machine type not offered in region"
+    assert "us-east5" in diagnostic.detail
+    assert "e2-standard-2" in diagnostic.hint
 
 
-def test_traffic_to_another_region_is_refused_with_its_price(tmp_path: Path) -> None:
+def test_cross_region_traffic_is_rejected_with_price(tmp_path: Path) -> None:
     """From the published table: 0.05 dollars a GB between North America and Europe."""
-    found = problem(tmp_path, "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}")
-    assert found.summary == "Bucket outside the TPU's region"
-    assert "$0.05 per GB (prices of mid-2026)" in found.detail
+    diagnostic = problem(tmp_path, "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}")
+    assert diagnostic.summary == "Bucket outside the TPU's region"
+    assert "$0.05 per GB (prices of mid-2026)" in diagnostic.detail
 
 
-def test_a_node_of_flex_start_is_priced_as_one(tmp_path: Path) -> None:
+def test_flex_start_node_has_flex_start_price(tmp_path: Path) -> None:
     """1.35 dollars a chip in europe-west4, says the catalog's source."""
     stack = load(
         tmp_path,

@@ -112,8 +112,8 @@ def test_what_cannot_be_understood_is_told_and_hides_nothing(tmp_path: Path) -> 
     bad = ["not JSON", "[1]", '{"kind": "unheard-of"}', '{"kind": "step"}', "{}"]
     bad.append('{"kind": "resolver", "where": {"line": 3}}')
     bad.append('{"kind": "compiled", "function": "f", "shapes": 3}')
-    seen = read(written(tmp_path, *bad, "", step))
-    assert [type(one) for one in seen] == [ShimFailed] * len(bad) + [Step]
+    records = read(written(tmp_path, *bad, "", step))
+    assert [type(record) for record in records] == [ShimFailed] * len(bad) + [Step]
 
 
 def test_fields_of_a_newer_shim_are_left_out(tmp_path: Path) -> None:

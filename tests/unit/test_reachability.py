@@ -43,8 +43,8 @@ def codes(folder: Path, source: str, **files: str) -> list[str]:
     """Codes and severities of what the compiler refuses, in all files."""
     write(folder, {"train": source, **files})
     report = check_project(folder / "train.py", VM)
-    compiled = [one for one in report.findings if one.code.startswith("TPU0")]
-    return [f"{one.code} {one.severity.value}" for one in compiled]
+    compiled = [finding for finding in report.findings if finding.code.startswith("TPU0")]
+    return [f"{finding.code} {finding.severity.value}" for finding in compiled]
 
 
 ON_HOST = {
@@ -85,7 +85,7 @@ ON_HOST = {
 
 
 @pytest.mark.parametrize("source", ON_HOST.values(), ids=ON_HOST)
-def test_what_only_the_pipeline_runs_is_said_nothing_of(source: str, tmp_path: Path) -> None:
+def test_pipeline_only_code_has_no_findings(source: str, tmp_path: Path) -> None:
     assert codes(tmp_path, HEAD + source + TRAINS) == []
 
 
@@ -101,17 +101,17 @@ UNUSED = {
 
 
 @pytest.mark.parametrize("source", UNUSED.values(), ids=UNUSED)
-def test_what_nothing_runs_is_a_risk(source: str, tmp_path: Path) -> None:
+def test_uncalled_code_is_a_risk(source: str, tmp_path: Path) -> None:
     assert codes(tmp_path, HEAD + source + TRAINS) == ["TPU004 risk"]
 
 
 @pytest.mark.parametrize("source", [LAYER, STEP], ids=["layer", "function"])
-def test_what_is_only_imported_is_a_risk(source: str, tmp_path: Path) -> None:
+def test_imported_but_uncalled_code_is_a_risk(source: str, tmp_path: Path) -> None:
     parts = {"parts": "import tensorflow as tf\n" + source}
     assert codes(tmp_path, HEAD + "import parts\n" + TRAINS, **parts) == ["TPU004 risk"]
 
 
-def test_what_a_registry_alone_knows_is_a_risk(tmp_path: Path) -> None:
+def test_registered_code_is_a_risk(tmp_path: Path) -> None:
     registry = (
         "MODELS = {}\n\ndef register(name):\n    def wrap(kind):\n        MODELS[name] = kind\n"
         "        return kind\n    return wrap\n\ndef create(name):\n    return MODELS[name]()\n"
@@ -190,11 +190,11 @@ REACHED = {
 
 
 @pytest.mark.parametrize("source", REACHED.values(), ids=REACHED)
-def test_what_a_step_leads_to_is_an_error(source: str, tmp_path: Path) -> None:
+def test_code_reached_from_step_is_an_error(source: str, tmp_path: Path) -> None:
     assert codes(tmp_path, HEAD + source) == ["TPU004 error"]
 
 
-def test_what_a_step_takes_of_other_files_is_an_error(tmp_path: Path) -> None:
+def test_code_in_other_files_reached_from_step_is_an_error(tmp_path: Path) -> None:
     files = {
         "parts/__init__": "from parts.layers import Own\n",
         "parts/layers": "import tensorflow as tf\n" + LAYER,
@@ -219,22 +219,28 @@ def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path:
     """As `python -m` finds them, above and below; also without `__init__.py`."""
     files = PACKAGE | ({"pkg/__init__": "", "pkg/sub/__init__": ""} if has_init else {})
     write(tmp_path, files)
-    wanted = runnable("pkg.mod", "module", tmp_path)
-    report = check_program(wanted, VM)
+    program = runnable("pkg.mod", "module", tmp_path)
+    report = check_program(program, VM)
     assert {path.relative_to(tmp_path.absolute()).as_posix() for path in report.files} == {
         f"{name}.py" for name in files
     }
-    assert {(one.path.stem, one.line) for one in report.errors} == {("losses", 4), ("deep", 4)}
+    assert {(finding.path.stem, finding.line) for finding in report.errors} == {
+        ("losses", 4),
+        ("deep", 4),
+    }
 
 
 def test_a_package_is_checked_with_its_relative_imports(tmp_path: Path) -> None:
     write(tmp_path, PACKAGE | {"src/own/__main__": "from .mod import step\n\nstep(8)\n"})
     write(tmp_path, {f"src/own/{name[4:]}": text for name, text in PACKAGE.items()})
     report = check_program(runnable("own", "module", tmp_path), VM)
-    assert {(one.path.stem, one.line) for one in report.errors} == {("losses", 4), ("deep", 4)}
+    assert {(finding.path.stem, finding.line) for finding in report.errors} == {
+        ("losses", 4),
+        ("deep", 4),
+    }
 
 
-def test_nothing_is_claimed_of_programs_of_jax(tmp_path: Path) -> None:
+def test_jax_programs_have_no_findings(tmp_path: Path) -> None:
     steps = (
         "import jax\nimport numpy as np\nfrom flax import linen as nn\n\n"
         "class Net(nn.Module):\n    def __call__(self, x):\n        if x.sum() > 0:\n"

@@ -22,7 +22,7 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("file", "case"), list(cases()))
-def test_exactly_what_is_marked_is_found(file: Path, case: dict[str, Any], tmp_path: Path) -> None:
+def test_findings_match_markers(file: Path, case: dict[str, Any], tmp_path: Path) -> None:
     assert case["why"], file
     code = file.stem.partition("_")[0].upper()
     target = Target(**{"tensorflow": "2.18.0", "replicas": 8, **case.get("target", {})})

@@ -25,14 +25,14 @@ PUBLISHED = (
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
 
 
-def found(folder: Path, rule: Rule, text: str) -> list[str]:
+def codes_of(folder: Path, rule: Rule, text: str) -> list[str]:
     """The codes that are told of an example."""
     script = folder / "train.py"
     script.write_text(text, "utf-8")
-    return [one.code for one in check_project(script, rule.target).findings]
+    return [finding.code for finding in check_project(script, rule.target).findings]
 
 
-def test_all_codes_are_there() -> None:
+def test_published_codes_exist() -> None:
     """Those of the page are out there, in comments and in pipelines: they stay."""
     page = (DOCS / "reference" / "rules.md").read_text("utf-8")
     assert re.findall(r"^## (TPU\d+) ", page, re.MULTILINE) == list(RULES)
@@ -40,9 +40,9 @@ def test_all_codes_are_there() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_its_texts_are_whole(rule: Rule) -> None:
+def test_texts_are_complete(rule: Rule) -> None:
     assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)*", rule.name), rule.name
-    assert len({one.name for one in RULES.values()}) == len(RULES)
+    assert len({rule.name for rule in RULES.values()}) == len(RULES)
     assert "\n" not in rule.summary
     for text in (rule.summary, rule.rationale):
         assert text[0].isupper() or text.startswith(("`", "tf.")), text
@@ -56,26 +56,26 @@ def test_its_texts_are_whole(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_the_bad_example_is_found(tmp_path: Path, rule: Rule) -> None:
-    assert set(found(tmp_path, rule, rule.bad)) == {rule.code}
+def test_bad_example_is_reported(tmp_path: Path, rule: Rule) -> None:
+    assert set(codes_of(tmp_path, rule, rule.bad)) == {rule.code}
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_nothing_is_found_in_the_good_example(tmp_path: Path, rule: Rule) -> None:
-    assert found(tmp_path, rule, rule.good) == []
+def test_good_example_has_no_findings(tmp_path: Path, rule: Rule) -> None:
+    assert codes_of(tmp_path, rule, rule.good) == []
 
 
 @pytest.mark.parametrize("rule", SILENCED, ids=lambda rule: rule.code)
-def test_its_comment_silences_it(tmp_path: Path, rule: Rule) -> None:
+def test_comment_suppresses_rule(tmp_path: Path, rule: Rule) -> None:
     text = f"# tpuctl: ignore-file[{rule.code}]\n{rule.bad}"
-    assert found(tmp_path, rule, text) == []
+    assert codes_of(tmp_path, rule, text) == []
 
 
 @pytest.mark.parametrize("rule", SILENCED, ids=lambda rule: rule.code)
-def test_a_line_of_it_is_silenced(tmp_path: Path, rule: Rule) -> None:
-    assert found(tmp_path, rule, rule.bad)
+def test_comment_suppresses_line(tmp_path: Path, rule: Rule) -> None:
+    assert codes_of(tmp_path, rule, rule.bad)
     report = check_project(tmp_path / "train.py", rule.target)
     lines = rule.bad.splitlines()
-    for one in report.findings:
-        lines[one.line - 1] += f"  # tpuctl: ignore[{one.code}]"
-    assert found(tmp_path, rule, "\n".join(lines) + "\n") == []
+    for finding in report.findings:
+        lines[finding.line - 1] += f"  # tpuctl: ignore[{finding.code}]"
+    assert codes_of(tmp_path, rule, "\n".join(lines) + "\n") == []

@@ -26,7 +26,7 @@ def rule_of(file: str) -> Rule:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_is_a_rule_of_its_name(file: str) -> None:
+def test_rule_file_is_named_after_rule(file: str) -> None:
     rule = rule_of(file)
     name = f"{rule.code} {rule.name}".lower().replace(" ", "_").replace("-", "_")
     assert file == name, f"{PLACE}/{file}.py is of {rule.code}: name it {name}.py"
@@ -35,7 +35,7 @@ def test_a_file_is_a_rule_of_its_name(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_all_is_said_of_it(file: str) -> None:
+def test_rule_has_texts_and_page(file: str) -> None:
     rule = rule_of(file)
     for part in ("summary", "rationale", "bad", "good"):
         assert getattr(rule, part).strip(), f"{PLACE}/{file}.py: RULE says nothing as {part}"
@@ -45,14 +45,14 @@ def test_all_is_said_of_it(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_it_has_cases(file: str) -> None:
+def test_rule_has_cases(file: str) -> None:
     """Beside its examples: a file of its own, or a test that names it."""
-    own = Path("tests") / "cases" / "check" / f"{file}.toml"
+    cases = Path("tests") / "cases" / "check" / f"{file}.toml"
     tests = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     is_named = any(rule_of(file).code in path.read_text("utf-8") for path in tests)
-    assert is_named or (ROOT / own).is_file(), f"{file} has no cases: write {own}"
+    assert is_named or (ROOT / cases).is_file(), f"{file} has no cases: write {cases}"
 
 
-def test_cases_are_of_rules() -> None:
+def test_case_files_belong_to_rules() -> None:
     others = {path.stem for path in (ROOT / "tests" / "cases" / "check").iterdir()} - set(FILES)
     assert not others, f"tests/cases/check has files of no rule: {sorted(others)}"

@@ -58,7 +58,7 @@ def test_a_line(line: str, tmp_path: Path) -> None:
     check(tmp_path, line + "\n")
 
 
-def test_a_data_set_is_known_through_functions(tmp_path: Path) -> None:
+def test_datasets_are_followed_through_functions(tmp_path: Path) -> None:
     source = """
 def prepare(records, training):
     if training:
@@ -77,7 +77,7 @@ train = prepare(data, True)
     check(tmp_path, source)
 
 
-def test_a_tokenizer_in_what_is_mapped(tmp_path: Path) -> None:
+def test_tokenizer_in_mapped_function(tmp_path: Path) -> None:
     source = """
 def encode(rows):
     return tokenizer(rows["text"], padding=True)  # TPU202 cost
@@ -91,7 +91,7 @@ whole = all_at_once(texts)
     check(tmp_path, source)
 
 
-def test_collators_are_fine_for_texts_of_one_length(tmp_path: Path) -> None:
+def test_collators_are_allowed_for_fixed_length(tmp_path: Path) -> None:
     source = """
 collate = DataCollatorForLanguageModeling(tokenizer)
 
@@ -134,11 +134,11 @@ def train(x, data):
 """
 
 
-def test_numbers_that_change(tmp_path: Path) -> None:
+def test_changing_numbers(tmp_path: Path) -> None:
     check(tmp_path, NUMBERS)
 
 
-def test_nothing_is_said_without_tensorflow(tmp_path: Path) -> None:
+def test_no_findings_without_tensorflow(tmp_path: Path) -> None:
     source = "import jax\n\ndata = rows.shuffle(3).map(abs).batch(8)\n"
     RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
 

@@ -29,40 +29,40 @@ def f(x: tf.Tensor, l: tf.Tensor, n: tf.Tensor, b: tf.Tensor, u: tf.Tensor):
 """
 
 
-def said(folder: Path, body: dict[str, Any]) -> str:
+def verdict_of(folder: Path, body: dict[str, Any]) -> str:
     """The check's worst word of a body; checks that are lost do not change what compiles."""
     text = textwrap.indent(body["source"], "    ")
     source = PROGRAM.format(autograph=body.get("autograph", True), body=text)
     checked = RuleChecker(folder, "TPU0", "TPU1")
-    found = checked.findings(source, Target(tensorflow="2.18.0"), {})
-    severities = {one.severity for one in found}
+    findings = checked.findings(source, Target(tensorflow="2.18.0"), {})
+    severities = {finding.severity for finding in findings}
     if Severity.error in severities:
         return "error"
     return "cost" if Severity.cost in severities else "good"
 
 
-def test_the_check_says_what_the_compiler_says(tmp_path: Path) -> None:
+def test_findings_match_compiler(tmp_path: Path) -> None:
     wrong = [
-        f"{body['verdict']}, not {said(tmp_path, body)}:\n{body['source']}"
+        f"{body['verdict']}, not {verdict_of(tmp_path, body)}:\n{body['source']}"
         for body in BODIES
         if HOST not in body["source"]
-        and not any(one in body["source"] for one in FOLDED)
-        and said(tmp_path, body) != body["verdict"]
+        and not any(marker in body["source"] for marker in FOLDED)
+        and verdict_of(tmp_path, body) != body["verdict"]
     ]
     assert len(BODIES) > 250
     assert not wrong, "\n".join(wrong)
 
 
-def test_there_are_cases_of_each_verdict() -> None:
-    told = [body["verdict"] for body in BODIES]
-    assert min(told.count(verdict) for verdict in ("good", "cost", "error")) >= 15
+def test_every_verdict_has_cases() -> None:
+    verdicts = [body["verdict"] for body in BODIES]
+    assert min(verdicts.count(verdict) for verdict in ("good", "cost", "error")) >= 15
 
 
 @pytest.mark.soak
 @pytest.mark.release("changes with the compiler alone, whose version is pinned")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
-def test_the_compiler_still_says_so() -> None:
+def test_compiler_verdicts_are_current() -> None:
     from tests.support.lowering_environment import lowering_python
 
     program = ROOT / "tests" / "benchmarks" / "programs" / "expressions.py"

@@ -38,11 +38,11 @@ def check(folder: Path, source: str, target: Target = NEW) -> None:
     RuleChecker(folder, *CODES).assert_marked(HEAD + source, target)
 
 
-def test_a_layer_of_keras_3_is_not_converted(tmp_path: Path) -> None:
+def test_keras_3_layer_is_not_converted(tmp_path: Path) -> None:
     check(tmp_path, GATE.format(new="  # TPU001 error"), NEW)
 
 
-def test_a_layer_of_keras_2_is(tmp_path: Path) -> None:
+def test_keras_2_layer_is_converted(tmp_path: Path) -> None:
     check(tmp_path, GATE.format(new=""), OLD)
 
 
@@ -58,11 +58,11 @@ def test_a_layer_of_keras_2_is(tmp_path: Path) -> None:
         "assert x.shape[0] == 4, x.shape",
     ],
 )
-def test_what_autograph_converts_and_what_never(lines: str, tmp_path: Path) -> None:
+def test_autograph_conversion(lines: str, tmp_path: Path) -> None:
     check(tmp_path, f"@tf.function\ndef step(x: tf.Tensor):\n    {lines}\n    return x\n")
 
 
-def test_a_branch_that_does_not_give_what_is_used(tmp_path: Path) -> None:
+def test_value_set_in_one_branch(tmp_path: Path) -> None:
     source = """
 @tf.function
 def step(x: tf.Tensor):
@@ -117,7 +117,7 @@ def helper(x):
 """
 
 
-def test_where_autograph_is_switched_off(tmp_path: Path) -> None:
+def test_disabled_autograph(tmp_path: Path) -> None:
     check(tmp_path, OFF)
 
 
@@ -162,7 +162,7 @@ def test_gradients_through_loops(tmp_path: Path) -> None:
     check(tmp_path, GRADIENTS)
 
 
-def test_what_grows_in_a_loop(tmp_path: Path) -> None:
+def test_tensor_growing_in_loop(tmp_path: Path) -> None:
     source = """
 @tf.function
 def step(x: tf.Tensor):
@@ -179,7 +179,7 @@ def step(x: tf.Tensor):
     check(tmp_path, source)
 
 
-def test_nothing_is_said_of_what_python_runs(tmp_path: Path) -> None:
+def test_plain_python_has_no_findings(tmp_path: Path) -> None:
     source = """
 def train(data):
     for x in data:

@@ -93,11 +93,11 @@ GOOD = [
 
 
 @pytest.mark.parametrize("source", [*BAD, *GOOD])
-def test_findings_are_where_the_source_says(tmp_path: Path, source: str) -> None:
+def test_findings_match_source_markers(tmp_path: Path, source: str) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, NODE)
 
 
-def test_a_machine_that_is_the_host_reads_all(tmp_path: Path) -> None:
+def test_tpu_vm_reads_local_files(tmp_path: Path) -> None:
     checked = RuleChecker(tmp_path, *CODES)
     for source in BAD:
         assert checked.findings(HEAD + source, Target("vm", "2.18.0", 8), {}) == []
@@ -115,8 +115,10 @@ def test_constants_and_functions_of_other_files_are_followed(tmp_path: Path) -> 
     )
 
 
-def test_the_hint_names_the_path(tmp_path: Path) -> None:
+def test_hint_names_path(tmp_path: Path) -> None:
     source = HEAD + 'tf.data.TextLineDataset("my data/a.txt")'
-    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NODE, {})
-    assert one.message == "`tf.data.TextLineDataset` reads my data/a.txt, which a TPU node cannot"
-    assert "gcloud storage cp -r 'my data/a.txt' gs://BUCKET/data/" in one.hint
+    (finding,) = RuleChecker(tmp_path, *CODES).findings(source, NODE, {})
+    assert (
+        finding.message == "`tf.data.TextLineDataset` reads my data/a.txt, which a TPU node cannot"
+    )
+    assert "gcloud storage cp -r 'my data/a.txt' gs://BUCKET/data/" in finding.hint

@@ -70,10 +70,10 @@ def test_checkpoints_on_local_disks(tmp_path: Path, source: str) -> None:
         ("tf.keras.callbacks.ModelCheckpoint('best.h5')", "which is lost with the machine"),
     ],
 )
-def test_a_node_cannot_write_where_the_script_is(tmp_path: Path, source: str, why: str) -> None:
+def test_node_cannot_write_to_script_machine(tmp_path: Path, source: str, reason: str) -> None:
     target = Target("node", "2.12.1", 8)
-    (one,) = RuleChecker(tmp_path, *CODES).findings(HEAD + source, target, {})
-    assert one.message.endswith(why)
+    (finding,) = RuleChecker(tmp_path, *CODES).findings(HEAD + source, target, {})
+    assert finding.message.endswith(reason)
 
 
 # Put together here: scanners of repositories take what is whole for a secret.
@@ -126,8 +126,8 @@ def test_secrets_in_sources(tmp_path: Path, source: str) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, VM)
 
 
-def test_a_secret_is_told_of_and_not_repeated(tmp_path: Path) -> None:
+def test_secret_is_reported_without_its_value(tmp_path: Path) -> None:
     source = f"{HEAD}API_KEY = '{GOOGLE}'"
-    (one,) = RuleChecker(tmp_path, *CODES).findings(source, VM, {})
-    assert one.message == "a Google API key is in the source code"
-    assert GOOGLE not in one.message + one.hint
+    (finding,) = RuleChecker(tmp_path, *CODES).findings(source, VM, {})
+    assert finding.message == "a Google API key is in the source code"
+    assert GOOGLE not in finding.message + finding.hint

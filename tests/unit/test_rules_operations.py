@@ -82,12 +82,12 @@ def test_without_autograph(body: str, tmp_path: Path) -> None:
     check(tmp_path, body, decorator="@tf.function(autograph=False)")
 
 
-def test_summaries_are_refused_where_somebody_writes_them(tmp_path: Path) -> None:
+def test_summaries_are_reported_with_writer(tmp_path: Path) -> None:
     head = HEAD + "writer = tf.summary.create_file_writer('logs')\n"
     check(tmp_path, "tf.summary.scalar('x', x)  # TPU004 error", head)
 
 
-def test_the_pipeline_and_python_may_do_all_of_it(tmp_path: Path) -> None:
+def test_pipeline_and_plain_python_are_allowed(tmp_path: Path) -> None:
     source = (
         HEAD
         + """
@@ -105,24 +105,26 @@ def train(step, data):
     RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
 
 
-def test_a_helper_of_another_file_says_who_calls_it(tmp_path: Path) -> None:
+def test_helper_in_other_file_names_caller(tmp_path: Path) -> None:
     files = {"helper.py": "import tensorflow as tf\n\n\ndef show(x):\n    tf.print(x)\n"}
     head = "import tensorflow as tf\nimport helper\n\n\n"
     source = f"{head}@tf.function\ndef step(x):\n    helper.show(x)\n"
-    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, files)
-    assert (one.path.name, one.line, one.code) == ("helper.py", 5, "TPU004")
-    assert "`step` calls `show`, and `step` is a tf.function" in one.message
+    (finding,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, files)
+    assert (finding.path.name, finding.line, finding.code) == ("helper.py", 5, "TPU004")
+    assert "`step` calls `show`, and `step` is a tf.function" in finding.message
 
 
-def test_no_function_is_refused_for_what_the_compiler_has() -> None:
+def test_supported_operations_are_not_reported() -> None:
     has = set(DATA["has"])
     assert len(has) > 500
-    assert {name for name, made in DATA["refused"].items() if not set(made) - has} == set()
+    assert {
+        name for name, operations in DATA["refused"].items() if not set(operations) - has
+    } == set()
 
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
-def test_tensorflow_has_the_functions_that_are_refused() -> None:
+def test_reported_functions_exist_in_tensorflow() -> None:
     from tests.support.job_environment import job_python
 
     program = (

@@ -62,7 +62,7 @@ def check(folder: Path, source: str, target: Target) -> None:
         "import jax_like\njax_like.compile(jit_compile=True)",
     ],
 )
-def test_flags_of_other_machines(tmp_path: Path, source: str) -> None:
+def test_jit_compile_flags(tmp_path: Path, source: str) -> None:
     check(tmp_path, HEAD + source, VM)
 
 
@@ -93,9 +93,9 @@ def test_flags_of_other_machines(tmp_path: Path, source: str) -> None:
         ),
     ],
 )
-def test_a_flag_is_taken_out(tmp_path: Path, before: str, after: str) -> None:
-    given = HEAD + "m = keras.Model()\n"
-    assert RuleChecker(tmp_path, *CODES).apply_fixes(given + before, VM) == given + after
+def test_flag_is_removed(tmp_path: Path, before: str, after: str) -> None:
+    source = HEAD + "m = keras.Model()\n"
+    assert RuleChecker(tmp_path, *CODES).apply_fixes(source + before, VM) == source + after
 
 
 OUTSIDE = [
@@ -152,7 +152,7 @@ INSIDE = [
 
 @pytest.mark.parametrize("source", [*OUTSIDE, *INSIDE])
 @pytest.mark.parametrize("target", [VM, OLD], ids=["Keras 3", "Keras 2"])
-def test_what_is_made_outside_of_the_scope(tmp_path: Path, source: str, target: Target) -> None:
+def test_objects_created_outside_scope(tmp_path: Path, source: str, target: Target) -> None:
     check(tmp_path, TPU + source, target)
 
 
@@ -170,13 +170,13 @@ def test_what_is_made_outside_of_the_scope(tmp_path: Path, source: str, target: 
         "    optimizer.apply_gradients(gradients)\n\n\nstrategy.run(step, args=(1,))",
     ],
 )
-def test_keras_3_binds_optimizers_where_they_are_made(tmp_path: Path, source: str) -> None:
+def test_keras_3_optimizers_belong_in_scope(tmp_path: Path, source: str) -> None:
     check(tmp_path, TPU + source, VM)
     if "keras.optimizers.SGD" not in source:
         check(tmp_path, TPU + source.replace("  # TPU402 error", ""), OLD)
 
 
-def test_metrics_are_made_inside_in_all_versions(tmp_path: Path) -> None:
+def test_metrics_belong_in_scope_in_all_versions(tmp_path: Path) -> None:
     source = (
         "metric = tf.keras.metrics.Mean()  # TPU402 error\nwith strategy.scope():\n"
         "    model = create()\n    model.compile('adam', 'mse', metrics=[metric])\n"
@@ -188,9 +188,9 @@ def test_metrics_are_made_inside_in_all_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "made", ["tf.distribute.get_strategy()", "tf.distribute.MirroredStrategy()"]
 )
-def test_other_strategies_are_no_affair_of_a_tpu(tmp_path: Path, made: str) -> None:
+def test_other_strategies_are_ignored(tmp_path: Path, constructor: str) -> None:
     for source in OUTSIDE:
-        plain = TPU.replace("tf.distribute.TPUStrategy(resolver)", made) + source
+        plain = TPU.replace("tf.distribute.TPUStrategy(resolver)", constructor) + source
         check(tmp_path, plain.replace("  # TPU402 error", ""), VM)
 
 
@@ -222,7 +222,7 @@ STRATEGY = "strategy = tf.distribute.TPUStrategy(resolver)"
         ("import others\ns = tf.distribute.TPUStrategy(others.connected())", NODE),
     ],
 )
-def test_a_tpu_is_initialized_first(tmp_path: Path, source: str, target: Target) -> None:
+def test_tpu_must_be_initialized_first(tmp_path: Path, source: str, target: Target) -> None:
     check(tmp_path, HEAD + source, target)
 
 
@@ -264,10 +264,10 @@ def test_batches_are_shared_equally(tmp_path: Path, source: str) -> None:
         check(tmp_path, TPU + MADE + plain, Target("vm", "2.18.0", 1))
 
 
-def test_fit_of_keras_2_shares_unequally_at_a_cost(tmp_path: Path) -> None:
+def test_uneven_batch_in_keras_2_fit_is_a_cost(tmp_path: Path) -> None:
     check(tmp_path, TPU + MADE + "model.fit(1, batch_size=100)  # TPU404 cost", OLD)
     first = Target("node", "2.1.0", 8)
-    found = RuleChecker(tmp_path, *CODES).findings(
+    findings = RuleChecker(tmp_path, *CODES).findings(
         TPU + MADE + "model.fit(1, batch_size=100)", first, {}
     )
-    assert [(one.code, one.severity) for one in found] == [("TPU404", "error")]
+    assert [(finding.code, finding.severity) for finding in findings] == [("TPU404", "error")]

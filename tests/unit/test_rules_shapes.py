@@ -57,7 +57,7 @@ def test_in_a_step(body: str, tmp_path: Path) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(program(body), NEW)
 
 
-def test_the_pipeline_and_python_may_do_all_of_it(tmp_path: Path) -> None:
+def test_pipeline_and_plain_python_are_allowed(tmp_path: Path) -> None:
     source = (
         HEAD
         + """
@@ -87,16 +87,14 @@ kept = tf.boolean_mask(table, table > 0)
         ),
     ],
 )
-def test_the_rewrite_has_the_sources_names_and_value(
-    line: str, rewrite: str, tmp_path: Path
-) -> None:
+def test_hint_uses_names_from_source(line: str, rewrite: str, tmp_path: Path) -> None:
     source = f"{HEAD}@tf.function\ndef step(errors, mask):\n    {line}\n    return total\n"
-    (one,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, {})
-    assert one.hint.endswith(rewrite)
-    assert one.edits == ()  # where the mask is empty the mean is another one
+    (finding,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, {})
+    assert finding.hint.endswith(rewrite)
+    assert finding.edits == ()  # where the mask is empty the mean is another one
 
 
-def test_a_layers_own_helper_is_known_by_what_it_is_given(tmp_path: Path) -> None:
+def test_helper_is_inferred_from_arguments(tmp_path: Path) -> None:
     source = (
         HEAD
         + """

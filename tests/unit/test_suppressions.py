@@ -66,11 +66,11 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
         ("x = 1\n\x0c\ny = 2  # tpuctl: ignore[TPU000]\n", 3, True),
     ],
 )
-def test_what_a_comment_silences(tmp_path: Path, text: str, line: int, silenced: bool) -> None:
+def test_suppression_scope(tmp_path: Path, text: str, line: int, silenced: bool) -> None:
     assert silence_of(tmp_path, text).covers(finding(line)) is silenced
 
 
-def test_other_rules_are_still_told(tmp_path: Path) -> None:
+def test_other_rules_are_still_reported(tmp_path: Path) -> None:
     silence = silence_of(tmp_path, "x = 1  # tpuctl: ignore[TPU000]\n")
     assert not silence.covers(finding(1, "TPU101"))
 
@@ -88,7 +88,7 @@ def test_other_rules_are_still_told(tmp_path: Path) -> None:
         ("x = 1\n# tpuctl: ignore-file[TPU000]", "above all code"),
     ],
 )
-def test_a_comment_that_does_nothing_is_told_of(tmp_path: Path, comment: str, words: str) -> None:
+def test_ineffective_comments_are_reported(tmp_path: Path, comment: str, words: str) -> None:
     (remark,) = silence_of(tmp_path, f"{comment}\n").remarks
     assert words in remark.text
     has_effect = "TPU000, " in comment
@@ -104,12 +104,12 @@ def test_a_comment_that_does_nothing_is_told_of(tmp_path: Path, comment: str, wo
         "x = '# tpuctl: ignroe[TPU000]'",
     ],
 )
-def test_nothing_is_said_of_other_comments(tmp_path: Path, comment: str) -> None:
+def test_other_comments_are_ignored(tmp_path: Path, comment: str) -> None:
     assert silence_of(tmp_path, f"{comment}\n").remarks == []
 
 
-def test_an_import_is_silenced_in_its_own_file(tmp_path: Path) -> None:
+def test_imported_file_has_its_suppressions(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import parts\n", "utf-8")
     (tmp_path / "parts.py").write_text("x = 1  # tpuctl: ignore[TPU999]\n", "utf-8")
     report = check_project(tmp_path / "train.py", Target())
-    assert [(one.path.name, one.line) for one in report.remarks] == [("parts.py", 1)]
+    assert [(remark.path.name, remark.line) for remark in report.remarks] == [("parts.py", 1)]
