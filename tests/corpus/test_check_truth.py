@@ -63,7 +63,7 @@ def test_report_names_wrong_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "precision", "recall"),
+    ("expected", "result", "precision", "recall"),
     [
         ("abcd", "abcd", 1, 1),
         ("abcd", "ab", 1, 0.5),

@@ -70,7 +70,7 @@ def test_first_batch_scales_down_from_refusal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (OLD, "8.29G of 7.48G"),
         (NEW, "18.24G of 15.48G"),

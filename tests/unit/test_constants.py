@@ -225,7 +225,7 @@ def test_arguments_from_other_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "local", "bucket"),
+    ("constant", "local", "bucket"),
     [
         (ConstantValue("data.txt"), True, False),
         (ConstantValue("data"), True, False),

@@ -64,7 +64,7 @@ def test_checkpoints_on_local_disks(tmp_path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "why"),
+    ("source", "reason"),
     [
         ("tf.keras.callbacks.BackupAndRestore('backup')", "where a TPU node cannot write"),
         ("tf.keras.callbacks.ModelCheckpoint('best.h5')", "which is lost with the machine"),

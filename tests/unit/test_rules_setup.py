@@ -186,7 +186,7 @@ def test_metrics_belong_in_scope_in_all_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "made", ["tf.distribute.get_strategy()", "tf.distribute.MirroredStrategy()"]
+    "constructor", ["tf.distribute.get_strategy()", "tf.distribute.MirroredStrategy()"]
 )
 def test_other_strategies_are_ignored(tmp_path: Path, constructor: str) -> None:
     for source in OUTSIDE:
