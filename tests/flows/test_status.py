@@ -288,7 +288,7 @@ async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     assert code == 0
     (row,) = [" ".join(line.split()) for line in out.splitlines() if line.startswith("bucket/")]
     assert "kept" in row
-    assert "1.3 MB in 4 objects, <$0.0001 a month on Google" in row
+    assert "1.3 MB in 4 objects, <$0.0001 per month on Google" in row
     (last,) = [line for line in out.splitlines() if line.startswith("No billable resources")]
     assert "kept as requested" in last
     code, out, _ = bench.type("down", "--yes", "--delete-bucket")

@@ -32,11 +32,11 @@ class QuotaLine:
     allowed: float | None
     used: float
     added: float  # by the plan
-    is_known: bool = True  # False: nobody tells how much is allowed
+    is_known: bool = True  # False: the limit is unknown
 
     @property
     def left(self) -> float | None:
-        """What may be had still once the plan is carried out; negative when it cannot be."""
+        """What remains after the plan; negative if it does not fit."""
         return None if self.allowed is None else self.allowed - self.used - self.added
 
     @property

@@ -18,7 +18,7 @@ UNLIMITED = float("inf")
 
 @dataclass(frozen=True)
 class Room:
-    """One zone, on demand or spot. None stands for what nobody tells."""
+    """One zone, on demand or spot. None means unknown."""
 
     zone: str
     capacity: Literal["on-demand", "spot"]
@@ -28,7 +28,7 @@ class Room:
     allowed: float | None  # in the zone; infinite without a bound
     used: float
     nodes: int | None  # that still fit; None too where nothing bounds them
-    bound: str  # what lets no more in: "zone", "region", "addresses"; empty for nothing
+    bound: str  # the limiting factor: "zone", "region", "addresses"; empty for nothing
 
     @property
     def preferred(self) -> int:
