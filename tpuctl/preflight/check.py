@@ -42,7 +42,7 @@ def target_of(stack: Stack) -> Target:
 
 
 def default_target() -> Target:
-    """Where nobody says: a TPU VM with the newest TensorFlow that there is a runtime of."""
+    """The default: a TPU VM with the newest TensorFlow that a runtime has."""
     return Target(
         "vm", next((runtime.tensorflow for runtime in runtimes() if runtime.tensorflow), None)
     )

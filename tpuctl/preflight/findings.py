@@ -24,8 +24,8 @@ class Target:
     """What the script is checked for."""
 
     kind: Literal["vm", "node"] = "vm"
-    tensorflow: str | None = None  # the runtime's version; None where it has none, or nobody knows
-    replicas: int | None = None  # how many take a share of the batch; None where nobody knows
+    tensorflow: str | None = None  # the runtime's version; None if it has none or it is unknown
+    replicas: int | None = None  # the number of replicas; None if unknown
 
     @property
     def version(self) -> tuple[int, ...] | None:

@@ -160,7 +160,7 @@ def refuse_home(folder: Path, where: str) -> None:
     folder = folder.resolve()
     try:
         home = Path.home().resolve()
-    except RuntimeError:  # nobody knows where it is
+    except RuntimeError:  # it cannot be determined
         return
     if home.is_relative_to(folder):
         raise Refused(

@@ -33,7 +33,7 @@ class Kind(IntEnum):
 
     STATIC = 0  # a Python value
     OBJECT = 1  # a layer, a data set, an optimizer: not a tensor
-    UNKNOWN = 2  # nobody knows
+    UNKNOWN = 2
     KNOWN = 3  # a tensor whose value the compiler may know, as `tf.shape(x)[0]`
     TENSOR = 4
     SPARSE = 5

@@ -19,7 +19,7 @@ Key = tuple[ast.AST, str]
 class Binding:
     """One thing that a name stands for: an expression, or what it has as an element."""
 
-    value: ast.expr | None  # None: nobody can tell
+    value: ast.expr | None  # None if unknown
     parameter: ast.arg | None = None
     is_element: bool = False
 

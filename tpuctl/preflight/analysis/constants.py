@@ -92,7 +92,7 @@ class Constants:
         self._busy: set[tuple[ast.AST, ast.AST | None]] = set()
 
     def values(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
-        """All that an expression may be; empty where nobody can tell."""
+        """All possible values of an expression; empty if unknown."""
         if node is None or len(self._busy) > MAX_DEPTH or (node, None) in self._busy:
             return ()
         self._busy.add((node, None))

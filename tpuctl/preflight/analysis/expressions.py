@@ -665,7 +665,7 @@ def _symbolic(value: Value) -> Value:
 
 
 def _unknown_result(arguments: list[Value]) -> Value:
-    """What something nobody knows returns: tensors for tensors, as layers do."""
+    """The result of an unknown callable: tensors for tensors, as for layers."""
     if any(
         value.is_symbolic or (value.is_container and value.inner.is_symbolic) for value in arguments
     ):

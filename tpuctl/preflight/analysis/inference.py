@@ -45,7 +45,7 @@ OPTIONAL = re.compile(r"mask|weight|label|target|ids|inputs?$|lengths|^x$|^y$")
 
 
 def infer(project: Project, target: Target) -> Inference:
-    """What is known of a project's traced functions; found out once."""
+    """The inference of a project's traced functions, cached per target."""
     key = ("inference", target)
     if key not in project.cache:
         project.cache[key] = Inference(project, target)

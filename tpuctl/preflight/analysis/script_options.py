@@ -16,7 +16,7 @@ TYPER = ("typer.Option", "typer.Argument")
 
 @dataclass(frozen=True)
 class Option:
-    """An option, and what it is where nobody gives it."""
+    """An option and its default."""
 
     module: Module
     title: str  # such as "--data-dir"

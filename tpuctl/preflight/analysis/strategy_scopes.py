@@ -30,7 +30,7 @@ class Creation:
     module: Module
     node: ast.Call  # as the code that needs it made it: `create_model()`
     name: str  # what makes it, such as "tensorflow.keras.Sequential"
-    is_inside: bool | None  # of a scope; None where nobody can tell
+    is_inside: bool | None  # of a scope; None if unknown
 
 
 def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
@@ -63,7 +63,7 @@ class Scopes:
         return False
 
     def is_inside(self, module: Module, node: ast.AST) -> bool | None:
-        """Whether a part runs within a scope; None where nobody can tell."""
+        """Whether a node runs within a scope; None if unknown."""
         for ancestor in module.ancestors(node):
             if isinstance(ancestor, ast.With) and any(
                 self._enters(module, item) for item in ancestor.items
