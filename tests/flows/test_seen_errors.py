@@ -178,7 +178,7 @@ def test_explain_prints_classified_log_error(stopped: Bench) -> None:
     asyncio.run(left_by(stopped.reopen(), record, case["text"]))
     code, out, _ = stopped.type("explain", record.id)
     assert code == 0
-    assert "Another process holds the TPU" in out
+    assert "Another process uses the TPU" in out
     assert f"    {case['command']}\n" in out
 
 
@@ -187,7 +187,7 @@ def test_explain_without_job_describes_stack(stopped: Bench, played: Played) -> 
     code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
     assert "No job yet" in stderr
-    assert "Nothing of it exists" in stderr
+    assert "The stack does not exist" in stderr
     assert "    tpuctl up\n" in stderr
     assert "tpuctl explain --error" in stderr
 
