@@ -73,7 +73,7 @@ def runnable(program: str, form: JobKind = "script", folder: Path | None = None)
 def check_runnable(runnable: Runnable, installation: Installation) -> None:
     """Raise Usage where there is no such thing, Refused where it cannot run or ought not be sent.
 
-    What is installed for the job may bring a module; what the image brings, nobody knows here.
+    Packages installed for the job may provide a module; the image's packages are unknown here.
     """
     if runnable.form == "script":
         assert runnable.file is not None
@@ -356,7 +356,7 @@ def warning_for(report: Report, command: str) -> Diagnostic | None:
 
 
 def diagnostic_of(finding: Finding) -> Diagnostic:
-    """A finding as any problem is told."""
+    """A finding as a diagnostic."""
     from tpuctl.preflight.rules import RULES
 
     rule = RULES.get(finding.code)

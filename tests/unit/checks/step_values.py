@@ -138,7 +138,9 @@ def compare(step: Callable) -> None:
         if variable.dtype == tf.resource
     }
     variables = [BY_HANDLE[key] for key in handles]
-    assert [variable.shape for variable in values.variables] == [one.shape for one in variables]
+    assert [variable.shape for variable in values.variables] == [
+        variable.shape for variable in variables
+    ]
     of_values = tf.function(values, autograph=False)
     for _ in range(2):
         first = [variable.numpy() for variable in variables]

@@ -141,7 +141,7 @@ def result_of(
     if name.startswith("numpy."):
         return STATIC
     if name.endswith("shape_list"):
-        return container([STATIC])  # numbers, but for what nobody knows
+        return container([STATIC])  # mostly numbers
     if name.startswith(PYTHON_TENSORS) and any(value.is_symbolic for value in everything):
         return STRUCTURE
     last = name.rpartition(".")[2]

@@ -45,7 +45,7 @@ class Installed:
 
 
 def allows(clauses: str, version: str) -> bool:
-    """Whether a requirement's clauses, such as `>=2.12,<2.16`, are met; those nobody knows are."""
+    """Whether a requirement's clauses, such as `>=2.12,<2.16`, are met; unknown ones are."""
     actual = _numbers(version)
     return all(_meets(clause, actual) for clause in clauses.split(",") if clause.strip())
 

@@ -40,7 +40,7 @@ class ConstantValue:
         return self.value if isinstance(self.value, str) else ""
 
 
-UNKNOWN = ConstantValue(None, is_complete=False)  # nobody can tell what it is
+UNKNOWN = ConstantValue(None, is_complete=False)
 
 
 def is_bucket(constant: ConstantValue) -> bool:

@@ -85,7 +85,7 @@ def parameters_of(function: Function) -> list[ast.arg]:
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:
-    """What a parameter is where nobody gives it."""
+    """The default of a parameter, if it has one."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)

@@ -113,7 +113,7 @@ def _uses(project: Project) -> Iterator[Use]:
 def table_entry(use: Use, target: Target) -> VersionedName | None:
     """The table's line of a name, or of what it is a part of: the first that the target lacks.
 
-    None where that is told of at its import, or the script is prepared for it to be missing.
+    None if it is reported at its import, or the use is guarded.
     """
     entry = _entry_of(use.name, target.version)
     if entry is None or _is_reported_at_import(use.module, use.node, entry):

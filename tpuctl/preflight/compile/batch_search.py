@@ -9,7 +9,7 @@ from tpuctl.preflight.compile.compile_report import Answer
 
 __all__ = ["MAX_BATCH", "excess_text", "first_batch", "largest", "memory_limit", "power_of_two"]
 
-MAX_BATCH = 1 << 16  # a core's batch; beyond, nobody asks
+MAX_BATCH = 1 << 16  # per core; larger batches are not tried
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # The compiler's words for too much: as they are now, of old, and where one part alone is too large.
 REFUSED = re.compile(

@@ -45,7 +45,7 @@ class CompileRequest:
     """What to compile, and for what. `batch` is over all replicas; None asks for the script's
     own and then for the largest."""
 
-    script: str  # as it is told
+    script: str  # as given by the user
     type: str
     generation: str
     replicas: int
@@ -57,7 +57,7 @@ class CompileRequest:
 def settings_of(
     request: CompileRequest, folder: Path, script: Path, root: Path, kind: str
 ) -> dict[str, Any]:
-    """What the shim in the script's process is told."""
+    """The settings of the shim in the script's process."""
     return {
         "observations": str(folder / OBSERVATIONS),
         "mode": "compile",

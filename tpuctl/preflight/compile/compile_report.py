@@ -1,4 +1,4 @@
-"""What is told of a compilation."""
+"""The report of a compilation."""
 
 from __future__ import annotations
 
