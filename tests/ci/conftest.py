@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ci.desk import Desk
-from tests.support.members import Member
+from tests.support.callers import Member
 from tpuctl.emulator.client import server_process
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.callers import grant, make_role
 from tests.support.locations import PROJECT
-from tests.support.members import grant, make_role
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 

@@ -14,7 +14,7 @@ from tests.support.polling import until
 __all__ = ["Answer", "Session"]
 
 
-TERMINAL = Path(__file__).with_name("shown_in_terminal.py")
+TERMINAL = Path(__file__).with_name("run_in_terminal.py")
 
 
 @dataclass(frozen=True)

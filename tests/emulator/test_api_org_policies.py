@@ -13,8 +13,8 @@ import requests
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
+from tests.support.callers import Member, grant, in_thread
 from tests.support.locations import PROJECT_NAME
-from tests.support.members import Member, grant, in_thread
 from tpuctl.emulator.client import remote_control
 
 ORGANIZATION = "organizations/400000000001"

@@ -12,8 +12,8 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
+from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT
-from tests.support.members import Member, grant
 
 ORGANIZATION, FOLDER = "400000000001", "500000000001"
 

@@ -14,8 +14,8 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
+from tests.support.callers import Member, grant, in_thread
 from tests.support.locations import PROJECT_NAME
-from tests.support.members import Member, grant, in_thread
 
 AUTOMATIC = {"replication": {"automatic": {}}}
 VALUE = "hf_안녕\n".encode()

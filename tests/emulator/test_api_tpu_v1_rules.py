@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.described_wire import REST_RULES
+from tests.support.wire_validation import REST_RULES
 from tpuctl.emulator.wire.messages import camel, compile_path
 
 CLIENTS = {

@@ -10,7 +10,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors, http
 
-from tests.support.descriptions import document
+from tests.support.discovery_documents import document
 from tests.support.locations import PARENT, PROJECT
 from tpuctl.emulator.wire.discovery.documents import FOLDER
 

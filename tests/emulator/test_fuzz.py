@@ -19,12 +19,12 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.described_wire import services
 from tests.support.locations import PROJECT_NAME, ZONE
 from tests.support.malformed import described_methods, requests_of
 from tests.support.malformed_bytes import HttpRequest
 from tests.support.malformed_messages import random_message
 from tests.support.transcripts import judge_lines
+from tests.support.wire_validation import services
 
 PATIENCE = 20.0
 AT_ONCE = 100  # requests of one seed, to one server

@@ -12,8 +12,8 @@ from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.rpc import error_details_pb2
 
+from tests.support.callers import Member, grant, in_thread, make_role, revoke
 from tests.support.locations import PROJECT_NAME, ZONE
-from tests.support.members import Member, grant, in_thread, make_role, revoke
 
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
 PLACE = f"{PROJECT_NAME}/locations/{ZONE}"

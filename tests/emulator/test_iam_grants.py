@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.support.callers import Member, grant, in_thread, make_role, revoke
 from tests.support.locations import PROJECT_NAME, ZONE
-from tests.support.members import Member, grant, in_thread, make_role, revoke
 
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
 PLACE = f"{PROJECT_NAME}/locations/{ZONE}"

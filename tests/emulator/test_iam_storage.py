@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.members import Member, grant, in_thread, make_role
+from tests.support.callers import Member, grant, in_thread, make_role
 from tpuctl.emulator.iam.predefined_roles import known_permissions
 
 BUCKET = "data"

@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.support.callers import Member, grant
 from tests.support.grants import ANN, Pipeline
 from tests.support.locations import ZONE
-from tests.support.members import Member, grant
 from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud

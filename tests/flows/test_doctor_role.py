@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.callers import OWNER, Member, grant, make_role, revoke
 from tests.support.grants import Pipeline, was_refused
-from tests.support.members import OWNER, Member, grant, make_role, revoke
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of

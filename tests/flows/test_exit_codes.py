@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.members import Member, grant
+from tests.support.callers import Member, grant
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, Note

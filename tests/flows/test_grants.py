@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.support.members import Member, grant, make_role, revoke
+from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.projects import Bench, Project
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.resources.custom_roles import watch_permissions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.members import Member
+from tests.support.callers import Member
 from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.members import Member, grant
+from tests.support.callers import Member, grant
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.callers import OWNER, Member, grant, make_role
 from tests.support.grants import ANN, KINDS, Bench, needed_by, was_refused
-from tests.support.members import OWNER, Member, grant, make_role
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.members import Member, grant, make_role, revoke
+from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.members import Member, grant
+from tests.support.callers import Member, grant
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client.server_process import LocalCloud

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.support.members import Member, grant, make_role
+from tests.support.callers import Member, grant, make_role
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.support.descriptions import DOCUMENTS, Described, document
+from tests.support.discovery_documents import DOCUMENTS, Described, document
 from tests.support.malformed_bytes import DISTORTIONS, Chance, HttpRequest, framed
 
 __all__ = ["ODD_TEXTS", "THERE", "described_methods", "requests_of"]

@@ -12,8 +12,8 @@ import requests
 from google.api_core import exceptions
 from google.cloud import storage
 
-from tests.support.cutting_proxy import CuttingProxy
 from tests.support.locations import PROJECT
+from tests.support.truncating_proxy import TruncatingProxy
 
 __all__ = ["Server", "Step"]
 
@@ -124,7 +124,7 @@ class Step:
             blob.chunk_size = chunk or None
             blob.upload_from_string(content, **more)
             return dict(blob._properties)
-        with CuttingProxy(self.server.url, cut_after) as cutter:
+        with TruncatingProxy(self.server.url, cut_after) as cutter:
             client = self.server.client(cutter.url)
             try:
                 blob = _prepared(client.bucket(self.bucket.name).blob(name), set)

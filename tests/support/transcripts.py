@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.described_allowances import is_allowed
-from tests.support.described_calls import Call, Verdict, judge
-from tests.support.described_errors import check_status
-from tests.support.described_wire import Unsayable, as_call, is_known
+from tests.support.call_validation import Call, Verdict, judge
+from tests.support.error_validation import check_status
+from tests.support.known_deviations import is_allowed
+from tests.support.wire_validation import Unsayable, as_call, is_known
 
 __all__ = ["SIDES", "Judge", "Tally", "calls_of", "judge_line", "judge_lines"]
 

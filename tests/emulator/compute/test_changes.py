@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import compute_v1
 
-from tests.support.members import Member, grant, make_role
+from tests.support.callers import Member, grant, make_role
 
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 AT: dict[str, str] = {"instance": "controller"}

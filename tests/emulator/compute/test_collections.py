@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from tests.support.descriptions import document
+from tests.support.discovery_documents import document
 from tests.support.locations import PROJECT, REGION
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS

@@ -14,12 +14,12 @@ import pytest
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from tests.support.described_allowances import ALLOWANCES, is_allowed
-from tests.support.described_calls import Call, judge
-from tests.support.described_values import Complaint
-from tests.support.described_wire import REST_RULES
-from tests.support.descriptions import DOCUMENTS, document, find
+from tests.support.call_validation import Call, judge
+from tests.support.discovery_documents import DOCUMENTS, document, find
+from tests.support.known_deviations import ALLOWANCES, is_allowed
 from tests.support.transcripts import Judge, calls_of, judge_line
+from tests.support.value_validation import Complaint
+from tests.support.wire_validation import REST_RULES
 
 L = "projects/local-project/locations/europe-west4-a"
 SHOWN = {"name": f"{L}/nodes/n", "acceleratorType": "v3-8", "runtimeVersion": "v2-alpha"}

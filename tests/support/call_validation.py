@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from tests.support.described_errors import check_error
-from tests.support.described_values import Complaint, Side, check_schema, check_text
-from tests.support.descriptions import Described, find
+from tests.support.discovery_documents import Described, find
+from tests.support.error_validation import check_error
+from tests.support.value_validation import Complaint, Side, check_schema, check_text
 
 __all__ = ["Call", "Verdict", "judge"]
 

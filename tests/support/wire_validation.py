@@ -14,8 +14,8 @@ from google.api_core import path_template
 from google.cloud.common import OperationMetadata
 from google.protobuf import json_format
 
-from tests.support.described_calls import Call
-from tests.support.described_values import Complaint
+from tests.support.call_validation import Call
+from tests.support.value_validation import Complaint
 from tpuctl.emulator.server import APIS
 from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods

@@ -1,6 +1,6 @@
 """Runs a program in a terminal of 80 columns and prints what it shows there, without colors.
 
-python shown_in_terminal.py PROGRAM ARGUMENT...
+python run_in_terminal.py PROGRAM ARGUMENT...
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tests.support.descriptions import DOCUMENTS, Document, document
+from tests.support.discovery_documents import DOCUMENTS, Document, document
 
 __all__ = ["Complaint", "Side", "check_schema", "check_text"]
 

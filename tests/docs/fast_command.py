@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["quick_programs", "real_programs"]
+__all__ = ["fast_programs", "real_programs"]
 
 _CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -31,7 +31,7 @@ sys.exit(int.from_bytes(answer, "big") if answer else 70)
 
 
 @contextlib.contextmanager
-def quick_programs(folder: Path) -> Iterator[Path]:
+def fast_programs(folder: Path) -> Iterator[Path]:
     """A folder with a `tpuctl` that starts at once."""
     folder.mkdir(parents=True)
     address = str(folder / "socket")

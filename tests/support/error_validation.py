@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from tests.support.described_values import Complaint
+from tests.support.value_validation import Complaint
 
 __all__ = ["check_error", "check_status"]
 

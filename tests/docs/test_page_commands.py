@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import typer
 
+from tests.docs.fast_command import fast_programs, real_programs
 from tests.docs.page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
-from tests.docs.quick_command import quick_programs, real_programs
 from tests.docs.shell_session import Session
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
@@ -110,7 +110,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with quick_programs(tmp_path_factory.mktemp("programs") / "bin") as folder:
+    with fast_programs(tmp_path_factory.mktemp("programs") / "bin") as folder:
         yield folder
 
 

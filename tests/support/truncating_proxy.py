@@ -9,13 +9,13 @@ import threading
 from types import TracebackType
 from urllib.parse import urlsplit
 
-__all__ = ["CuttingProxy"]
+__all__ = ["TruncatingProxy"]
 
 
-class CuttingProxy:
+class TruncatingProxy:
     """Passes connections on to a server; the first that sends more than so many bytes is cut.
 
-    with CuttingProxy("http://127.0.0.1:8080", 300_000) as cutter:
+    with TruncatingProxy("http://127.0.0.1:8080", 300_000) as cutter:
         upload_to(cutter.url)
     assert cutter.cuts == 1
     """
@@ -32,7 +32,7 @@ class CuttingProxy:
         self.cuts = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> CuttingProxy:
+    def __enter__(self) -> TruncatingProxy:
         self._threads[0].start()
         return self
 

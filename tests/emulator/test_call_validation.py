@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.described_calls import Call, judge
+from tests.support.call_validation import Call, judge
 from tests.support.locations import PROJECT_NAME, US_ZONE
 
 L = "projects/local-project/locations/europe-west4-a"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from tests.support.described_values import Complaint
+from tests.support.value_validation import Complaint
 
 __all__ = ["ALLOWANCES", "Allowance", "is_allowed"]
 
