@@ -98,7 +98,7 @@ def test_launch_failover_exec_and_down(sky: Sky, shell: Any, google: Any) -> Non
     assert "GCP: enabled" in sky("check", "gcp").stdout
     stockout = remote_control.add_fault(google.cloud, "stockout", zone=FULL)
     is_ready = launch(sky, shell, "cpu")
-    assert remote_control.fault(google.cloud, stockout["id"])["used"] == 1
+    assert remote_control.fault(google.cloud, stockout["id"])["applied"] == 1
     assert google.instances(FULL) == []
     [instance] = google.instances(US_ZONE)
     assert (instance.status, instance.labels["skypilot-head-node"]) == ("RUNNING", "1")

@@ -76,11 +76,11 @@ class Stage:
         `after` is when the cloud has acted and the answer is still to come. Of `every` call, or of
         those that change something.
         """
-        wanted = {"at": number, "after": after} | ({} if every else {"method": "mutating"})
+        wanted = {"at": number, "hold_response": after} | ({} if every else {"method": "mutating"})
         with self.fault("hold", **wanted) as fault:
             process = self.start(work)
             while process.is_alive():
-                held = remote_control.fault(self.cloud, fault).get("waiting") or []
+                held = remote_control.fault(self.cloud, fault).get("held_calls") or []
                 if held:
                     process.kill()
                     process.join(20)
@@ -96,7 +96,7 @@ class Stage:
             yield made
         finally:
             if kind == "hold":
-                remote_control.release(self.cloud, made, act=False)
+                remote_control.release(self.cloud, made, drop=True)
             remote_control.remove_fault(self.cloud, made)
 
     def close(self) -> None:

@@ -135,11 +135,11 @@ def test_down_killed_at_every_call(
 def lose(stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> None:
     """The cloud acts, and the answer is lost: of one call of `up`, and of one of `down`."""
     one = stage(kind)
-    with one.fault("lost", method="mutating", at=position):
+    with one.fault("drop-response", method="mutating", at=position):
         one.run(walked.bring_up)
     assert one.run(walked.bring_up) == 0
     compare(one, expected["up"], position)
-    with one.fault("lost", method="mutating", at=position % expected["down changes"] + 1):
+    with one.fault("drop-response", method="mutating", at=position % expected["down changes"] + 1):
         one.run(walked.take_down)
     assert one.run(walked.take_down) == 0
     compare(one, expected["down"], position)

@@ -27,7 +27,7 @@ def beside(one: Stage, position: int, other: Callable[..., None]) -> tuple[str, 
         first = one.start(walked.bring_up)
         held: list[Any] = []
         while first.is_alive() and not held:
-            held = remote_control.fault(one.cloud, fault).get("waiting") or []
+            held = remote_control.fault(one.cloud, fault).get("held_calls") or []
             first.join(0.02)
         if not held:
             return None

@@ -197,7 +197,7 @@ def test_a_fault(make_copy: MakeCopy) -> None:
         refused = session.get(cloud.url + path, headers=headers, timeout=30)
     assert refused.json()["error"]["message"] == "Project local-project is locked by a toy."
     (fault,) = copy.answer("tpuctl local fault list")
-    assert (fault["kind"], fault["used"]) == ("toy-locked", 1)
+    assert (fault["kind"], fault["applied"]) == ("toy-locked", 1)
 
 
 @slow

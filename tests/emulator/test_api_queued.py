@@ -142,7 +142,7 @@ async def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
     assert resource.state.state is QueuedState.WAITING_FOR_RESOURCES
     assert cloud.host.called == []
     assert await nodes(client) == {}
-    assert cloud.server.world.faults.get(fault.id).get("used") == 1
+    assert cloud.server.world.faults.get(fault.id).get("applied") == 1
     cloud.server.world.faults.remove(fault.id)
     await reached(client, QueuedState.ACTIVE)
     assert (await nodes(client))["n"].state is Node.State.READY

@@ -32,7 +32,7 @@ async def add(cloud: Any, kind: str, **fields: Any) -> str:
 
 
 async def used(cloud: Any, fault_id: str) -> int:
-    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["used"])
+    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["applied"])
 
 
 def create(client: Any, node_id: str = "one") -> Any:
@@ -64,7 +64,7 @@ async def test_unavailable_applies_before_the_action(cloud: Any, transport: str)
 @both
 async def test_lost_response_keeps_the_action(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    fault = await add(cloud, "lost", method="google.cloud.tpu.v2.Tpu/CreateNode")
+    fault = await add(cloud, "drop-response", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)) as caught:
         await asyncio.to_thread(create, client)
     if transport == "grpc":
@@ -78,7 +78,7 @@ async def test_lost_response_keeps_the_action(cloud: Any, transport: str) -> Non
 @both
 async def test_dropped_request_has_no_effect(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    fault = await add(cloud, "dropped", method="CreateNode")
+    fault = await add(cloud, "drop-request", method="CreateNode")
     with pytest.raises((exceptions.ServiceUnavailable, requests.ConnectionError)):
         await asyncio.to_thread(create, client)
     assert await asyncio.to_thread(nodes, client) == []
@@ -86,7 +86,7 @@ async def test_dropped_request_has_no_effect(cloud: Any, transport: str) -> None
 
 
 async def test_lost_response_sends_no_bytes(cloud: Any) -> None:
-    await add(cloud, "lost", method="buckets.insert")
+    await add(cloud, "drop-response", method="buckets.insert")
     reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
     body = b'{"name": "made"}'
     writer.write(
@@ -109,7 +109,11 @@ async def test_at_applies_to_the_nth_request(cloud: Any, transport: str) -> None
         await asyncio.to_thread(nodes, client)
     assert await asyncio.to_thread(nodes, client) == []
     fault_state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault)
-    assert (fault_state["seen"], fault_state["used"], fault_state["spent"]) == (3, 1, True)
+    assert (fault_state["matched"], fault_state["applied"], fault_state["exhausted"]) == (
+        3,
+        1,
+        True,
+    )
 
 
 async def test_unlimited_applies_until_removed(cloud: Any) -> None:
@@ -119,7 +123,7 @@ async def test_unlimited_applies_until_removed(cloud: Any) -> None:
         with pytest.raises(exceptions.ServiceUnavailable):
             await asyncio.to_thread(nodes, client)
     removed = await asyncio.to_thread(remote_control.remove_fault, steered(cloud), fault)
-    assert (removed["used"], removed["spent"]) == (5, False)
+    assert (removed["applied"], removed["exhausted"]) == (5, False)
     assert await asyncio.to_thread(nodes, client) == []
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
 
@@ -131,7 +135,7 @@ async def test_an_error_of_any_code_and_text(cloud: Any, transport: str) -> None
     with pytest.raises((exceptions.Aborted, exceptions.Conflict)) as caught:
         await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/x", timeout=10)
     assert "try it again" in str(caught.value)
-    await add(cloud, "error", method="CreateNode", like="location-policy")
+    await add(cloud, "error", method="CreateNode", google_error="location-policy")
     with pytest.raises((exceptions.PermissionDenied, exceptions.Forbidden)) as denied:
         await asyncio.to_thread(create, client)
     assert f"Permission denied on 'locations/{ZONE}' (or it may not exist)." in str(denied.value)
@@ -224,7 +228,7 @@ async def test_storage_methods_have_json_api_names(cloud: Any) -> None:
 async def test_lost_upload_response_keeps_object(cloud: Any) -> None:
     bucket = cloud.storage().bucket("a-bucket")
     await asyncio.to_thread(bucket.create, timeout=10)
-    fault = await add(cloud, "lost", method="storage.objects.insert")
+    fault = await add(cloud, "drop-response", method="storage.objects.insert")
     blob = bucket.blob("lock")
 
     def take() -> None:
@@ -254,7 +258,7 @@ async def test_compute_errors_have_legacy_format(cloud: Any) -> None:
     assert answer.status_code == 418
     assert answer.json()["error"]["errors"][0]["domain"] == "global"
     assert await used(cloud, fault) == 1
-    await add(cloud, "error", like="compute-quota", method="Networks/Insert", number=5)
+    await add(cloud, "error", google_error="compute-quota", method="Networks/Insert", number=5)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
     with pytest.raises(exceptions.Forbidden) as caught:
         await asyncio.to_thread(
@@ -265,7 +269,9 @@ async def test_compute_errors_have_legacy_format(cloud: Any) -> None:
 
 async def test_operation_fails(cloud: Any) -> None:
     client = cloud.tpu()
-    fault = await add(cloud, "error", method="CreateNode", like="reservation", operation=True)
+    fault = await add(
+        cloud, "error", method="CreateNode", google_error="reservation", fail_operation=True
+    )
     operation = await asyncio.to_thread(create, client)
     with pytest.raises(exceptions.NotFound, match="Reservation not found"):
         await asyncio.to_thread(operation.result, timeout=20)
@@ -319,7 +325,7 @@ async def test_slow_compute_operation(cloud: Any) -> None:
     assert await used(cloud, fault) == 1
 
 
-@pytest.mark.parametrize("kind", ["lost", "dropped"])
+@pytest.mark.parametrize("kind", ["drop-response", "drop-request"])
 async def test_lost_compute_response(cloud: Any, kind: str) -> None:
     fault = await add(cloud, kind, method="google.cloud.compute.v1.Networks/Insert")
     client = networks(cloud)
@@ -333,12 +339,16 @@ async def test_lost_compute_response(cloud: Any, kind: str) -> None:
 
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(insert)
-    assert ("n" in await asyncio.to_thread(fault_ids)) == (kind == "lost")
+    assert ("n" in await asyncio.to_thread(fault_ids)) == (kind == "drop-response")
     assert await used(cloud, fault) == 1
 
 
 async def test_compute_operation_fails_with_compute_code(cloud: Any) -> None:
-    fields = {"method": "Networks/Insert", "like": "compute-stockout", "operation": True}
+    fields = {
+        "method": "Networks/Insert",
+        "google_error": "compute-stockout",
+        "fail_operation": True,
+    }
     fault = await add(cloud, "error", **fields)
     client, operations = networks(cloud), compute(cloud, compute_v1.GlobalOperationsClient)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)

@@ -74,7 +74,7 @@ def test_fault_lifecycle(
     assert run(["local", "fault", "list"]) == 0
     assert "1 of 1" in capsys.readouterr().out
     assert run(["local", "fault", "remove", fault_id]) == 0
-    assert "used 1 of 1" in capsys.readouterr().out
+    assert "applied 1 of 1" in capsys.readouterr().out
     assert remote_control.faults(cloud) == []
 
 
@@ -83,28 +83,31 @@ def test_every_option_is_passed(
 ) -> None:
     options = (
         "--method Create* --project p --zone us-east5-* --region us-east5 --type v3-8 --name n "
-        "--at 4 --times unlimited --code aborted --http 418 --operation --text no"
+        "--at 4 --times unlimited --code aborted --http 418 --fail-operation --text no"
     )
     fault = answer(capsys, "fault", "add", "error", *options.split())
     expected = {
         "kind": "error", "method": "Create*", "project": "p", "zone": "us-east5-*",
         "region": "us-east5", "type": "v3-8", "name": "n", "at": 4,
         "times": "unlimited", "code": "ABORTED",
-        "http": 418, "operation": True, "text": "no", "used": 0,
+        "http": 418, "fail_operation": True, "text": "no", "applied": 0,
     }  # fmt: skip
     assert {key: fault[key] for key in expected} == expected
-    assert answer(capsys, "fault", "add", "error", "--like", "reservation")["like"] == "reservation"
-    assert answer(capsys, "fault", "add", "hold", "--after")["after"] is True
+    assert (
+        answer(capsys, "fault", "add", "error", "--google-error", "reservation")["google_error"]
+        == "reservation"
+    )
+    assert answer(capsys, "fault", "add", "hold", "--hold-response")["hold_response"] is True
     assert answer(capsys, "fault", "add", "slow", "--seconds", "1.5")["seconds"] == 1.5
     quota = answer(capsys, "fault", "add", "quota", "--limit", "A", "--number", "4")
     assert (quota["limit"], quota["number"]) == ("A", 4)
     later = answer(capsys, "fault", "add", "preempt", "--node", "x", "--seconds", "9999")
     assert later["node"] == "x"
-    cut = answer(capsys, "fault", "add", "cut", "--of", "answer", "--after-bytes", "7")
-    assert (cut["of"], cut["after_bytes"]) == ("answer", 7)
-    command = "host-gone --node x --worker 2 --how refused --seconds 9999"
+    cut = answer(capsys, "fault", "add", "truncate", "--body", "response", "--after-bytes", "7")
+    assert (cut["body"], cut["after_bytes"]) == ("response", 7)
+    command = "host-gone --node x --worker 2 --mode refused --seconds 9999"
     fault = answer(capsys, "fault", "add", *command.split())
-    assert (fault["node"], fault["worker"], fault["how"]) == ("x", 2, "refused")
+    assert (fault["node"], fault["worker"], fault["mode"]) == ("x", 2, "refused")
     full = "disk-full --node x --worker 0 --after-bytes 9 --seconds 9999"
     fault = answer(capsys, "fault", "add", *full.split())
     assert (fault["worker"], fault["after_bytes"], fault["due"] > 0) == (0, 9, True)
@@ -117,17 +120,21 @@ def test_every_option_is_passed(
     [
         (["add", "stokout"], 2, "Did you mean stockout?"),
         (["add", "slow"], 2, "seconds"),
-        (["add", "lost", "--times", "often"], 2, "often"),
-        (["add", "lost", "--seconds", "3"], 2, "seconds"),
+        (["add", "drop-response", "--times", "often"], 2, "often"),
+        (["add", "drop-response", "--seconds", "3"], 2, "seconds"),
         (["add", "preempt", "--node", "absent"], 1, "absent"),
         (["add", "disk-full", "--node", "absent"], 1, "Node absent not found."),
-        (["add", "host-gone", "--node", "n", "--how", "dead"], 2, "how must be silent or refused"),
-        (["add", "lost", "--method", "CreateNods"], 2, "Did you mean CreateNode?"),
+        (
+            ["add", "host-gone", "--node", "n", "--mode", "dead"],
+            2,
+            "mode must be silent or refused",
+        ),
+        (["add", "drop-response", "--method", "CreateNods"], 2, "Did you mean CreateNode?"),
         (["add", "stockout", "--zone", "us-centrl1-b"], 2, "Did you mean us-central1-b?"),
         (["add", "stockout", "--type", "v3-9"], 2, "Did you mean v3-8?"),
         (["add", "quota", "--region", "us-centrl1"], 2, "Did you mean us-central1?"),
-        (["remove", "lost-7"], 1, "lost-7"),
-        (["release", "lost-7"], 1, "lost-7"),
+        (["remove", "drop-response-7"], 1, "drop-response-7"),
+        (["release", "drop-response-7"], 1, "drop-response-7"),
     ],
 )
 def test_errors_name_the_invalid_value(
@@ -184,10 +191,10 @@ def test_reset_deletes_faults_and_settings(
     capsys: pytest.CaptureFixture[str], home: Path, cloud: server_process.LocalCloud
 ) -> None:
     answer(capsys, "set", "nodes", "denied")
-    answer(capsys, "fault", "add", "lost")
+    answer(capsys, "fault", "add", "drop-response")
     assert run(["local", "reset", "--yes"]) == 0
     capsys.readouterr()
-    fault = answer(capsys, "fault", "add", "lost")  # restarts it
-    assert fault["id"] == "lost-1"
-    assert [listed["id"] for listed in answer(capsys, "fault", "list")] == ["lost-1"]
+    fault = answer(capsys, "fault", "add", "drop-response")  # restarts it
+    assert fault["id"] == "drop-response-1"
+    assert [listed["id"] for listed in answer(capsys, "fault", "list")] == ["drop-response-1"]
     assert answer(capsys, "set")["nodes"] == "allowed"

@@ -42,29 +42,32 @@ def names(client: Any) -> list[str]:
         ({"kind": "slow", "seconds": True}, "not True"),
         ({"kind": "preempt"}, "requires 'node'"),
         ({"kind": "preempt", "node": "n", "times": 2}, "happens once"),
-        ({"kind": "lost", "times": 0}, "times must be an integer from 1"),
-        ({"kind": "lost", "times": 1.5}, "or unlimited, not 1.5"),
-        ({"kind": "lost", "at": "2"}, "at must be an integer"),
-        ({"kind": "lost", "method": ""}, "method must be a non-empty string"),
+        ({"kind": "drop-response", "times": 0}, "times must be an integer from 1"),
+        ({"kind": "drop-response", "times": 1.5}, "or unlimited, not 1.5"),
+        ({"kind": "drop-response", "at": "2"}, "at must be an integer"),
+        ({"kind": "drop-response", "method": ""}, "method must be a non-empty string"),
         (
-            {"kind": "lost", "method": "CreateNodes"},
+            {"kind": "drop-response", "method": "CreateNodes"},
             "Unknown method 'CreateNodes'. Did you mean Create",
         ),
-        ({"kind": "lost", "method": "createnode"}, "Did you mean CreateNode?"),
-        ({"kind": "lost", "method": "GetNode, objects.gett"}, "Did you mean objects.get?"),
-        ({"kind": "lost", "method": "storage.objcts.*"}, "Unknown method 'storage.objcts.*'"),
+        ({"kind": "drop-response", "method": "createnode"}, "Did you mean CreateNode?"),
+        ({"kind": "drop-response", "method": "GetNode, objects.gett"}, "Did you mean objects.get?"),
         (
-            {"kind": "lost", "method": "Networks/AggregatedList"},
+            {"kind": "drop-response", "method": "storage.objcts.*"},
+            "Unknown method 'storage.objcts.*'",
+        ),
+        (
+            {"kind": "drop-response", "method": "Networks/AggregatedList"},
             "Unknown method 'Networks/Aggregated",
         ),
         ({"kind": "host-gone"}, "requires 'node'"),
         ({"kind": "host-gone", "node": "n", "worker": -1}, "worker must be an integer from 0"),
         ({"kind": "disk-full", "node": "n", "at": 2}, "happens once"),
-        ({"kind": "cut", "of": "body"}, "of must be request or answer, not 'body'"),
-        ({"kind": "cut", "after_bytes": -1}, "after_bytes must be an integer from 0"),
-        ({"kind": "hold", "after": "yes"}, "after must be true or false"),
+        ({"kind": "truncate", "body": "both"}, "body must be request or response, not 'both'"),
+        ({"kind": "truncate", "after_bytes": -1}, "after_bytes must be an integer from 0"),
+        ({"kind": "hold", "hold_response": "yes"}, "hold_response must be true or false"),
         ({"kind": "error", "code": "UNAVAILABEL"}, "Did you mean UNAVAILABLE?"),
-        ({"kind": "error", "like": "quota-zon"}, "Did you mean quota-zone?"),
+        ({"kind": "error", "google_error": "quota-zon"}, "Did you mean quota-zone?"),
         ({"kind": "error", "http": 200}, "http must be an integer from 400 to 599"),
         ({}, "Unknown fault kind ''"),
     ],
@@ -96,7 +99,7 @@ async def test_only_owner_is_allowed(cloud: Any) -> None:
         ("GET", "settings"),
     ):
         answer = await asyncio.to_thread(
-            cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "lost"}
+            cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "drop-response"}
         )
         assert answer.status_code == 403
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
@@ -131,14 +134,14 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     with pytest.raises(exceptions.PermissionDenied, match="no, no"):
         await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
     assert [
-        fault["used"] for fault in await asyncio.to_thread(remote_control.faults, steered(again))
+        fault["applied"] for fault in await asyncio.to_thread(remote_control.faults, steered(again))
     ] == [
         2,
         1,
     ]
     settings = await asyncio.to_thread(remote_control.settings, steered(again))
     assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
-    added = await asyncio.to_thread(remote_control.add_fault, steered(again), "lost")
+    added = await asyncio.to_thread(remote_control.add_fault, steered(again), "drop-response")
     assert added["id"] not in [fault["id"] for fault in before]
 
 
@@ -157,7 +160,7 @@ async def test_take_returns_matching_stockout(cloud: Any) -> None:
         assert used_fault["kind"] == "stockout"
     assert faults.take("stockout", zone=ZONE, type="v3-8") is None
     (listed,) = await asyncio.to_thread(remote_control.faults, handle)
-    assert (listed["used"], listed["seen"], listed["spent"]) == (2, 2, True)
+    assert (listed["applied"], listed["matched"], listed["exhausted"]) == (2, 2, True)
 
 
 async def test_journal_lists_every_call(cloud: Any) -> None:
@@ -196,7 +199,9 @@ async def test_journal_lists_every_call(cloud: Any) -> None:
 
 async def test_journal_lists_faults_of_calls(cloud: Any) -> None:
     handle = steered(cloud)
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "dropped", method="ListNodes")
+    fault = await asyncio.to_thread(
+        remote_control.add_fault, handle, "drop-request", method="ListNodes"
+    )
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, cloud.tpu())
     (call,) = await asyncio.to_thread(remote_control.calls, handle)
@@ -302,10 +307,10 @@ async def test_pace_changes_without_restart(cloud: Any) -> None:
 
 async def test_unknown_ids_are_not_found(cloud: Any) -> None:
     handle = steered(cloud)
-    await asyncio.to_thread(remote_control.add_fault, handle, "lost", name="x")
+    await asyncio.to_thread(remote_control.add_fault, handle, "drop-response", name="x")
     for call in (remote_control.fault, remote_control.remove_fault, remote_control.release):
-        with pytest.raises(NotFound, match="lost-7"):
-            await asyncio.to_thread(call, handle, "lost-7")
+        with pytest.raises(NotFound, match="drop-response-7"):
+            await asyncio.to_thread(call, handle, "drop-response-7")
         with pytest.raises(NotFound):
             await asyncio.to_thread(call, handle, "a/b c?d")
     answer = await asyncio.to_thread(cloud.request, "PUT", "/_local/faults")
@@ -363,15 +368,15 @@ def test_method_patterns(pattern: str, method: str, is_so: bool) -> None:
     assert matches_method(pattern, method) == is_so
 
 
-@pytest.mark.parametrize("like", list(MESSAGES))
-def test_every_message_can_be_used(like: str) -> None:
+@pytest.mark.parametrize("google_error", list(MESSAGES))
+def test_every_message_can_be_used(google_error: str) -> None:
     facts: dict[str, Any] = {"zone": ZONE, "region": "europe-west4", "type": "v3-8"}
     facts["project"] = PROJECT
     facts |= {"project_number": 7, "caller": "ann@example.com", "service": "tpu.googleapis.com"}
-    error = fault_error({"kind": "error", "like": like}, facts)
+    error = fault_error({"kind": "error", "google_error": google_error}, facts)
     whole = error.as_json("platform").decode() + error.as_json("legacy").decode()
     assert not re.search(r"\{\w+\}", whole)
     assert "unknown" not in whole
     status = error.as_status()
     assert (status.code, status.message) == (error.number, error.message)
-    assert len(status.details) == len(MESSAGES[like].details)
+    assert len(status.details) == len(MESSAGES[google_error].details)

@@ -24,12 +24,12 @@ def steered(cloud: Any) -> LocalCloud:
 
 
 async def add(cloud: Any, **fields: Any) -> str:
-    fault = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "cut", **fields)
+    fault = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "truncate", **fields)
     return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
-    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["used"])
+    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["applied"])
 
 
 async def statuses(cloud: Any) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ async def test_upload_session_keeps_data_before_cut(cloud: Any, bucket: Any) -> 
 
 
 async def test_upload_response_can_be_cut(cloud: Any, bucket: Any) -> None:
-    fault = await add(cloud, method="storage.objects.insert", of="answer")
+    fault = await add(cloud, method="storage.objects.insert", body="response")
     blob = bucket.blob("b")
 
     def upload() -> None:
@@ -174,7 +174,7 @@ async def test_json_response_is_cut_after_the_action(cloud: Any) -> None:
 
 async def test_cut_json_request_has_no_effect(cloud: Any) -> None:
     client = cloud.tpu("rest")
-    fault = await add(cloud, method="CreateNode", of="request")
+    fault = await add(cloud, method="CreateNode", body="request")
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(
@@ -184,10 +184,10 @@ async def test_cut_json_request_has_no_effect(cloud: Any) -> None:
     assert list(cloud.server.store.items("tpu.node")) == []
 
 
-@pytest.mark.parametrize(("of", "is_done"), [("request", False), ("answer", True)])
-async def test_cut_grpc_call_keeps_connection(cloud: Any, of: str, is_done: bool) -> None:
+@pytest.mark.parametrize(("body", "is_done"), [("request", False), ("response", True)])
+async def test_cut_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bool) -> None:
     client = cloud.tpu("grpc")
-    fault = await add(cloud, method="CreateNode", of=of)
+    fault = await add(cloud, method="CreateNode", body=body)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(exceptions.ServiceUnavailable, match="Socket closed"):
         await asyncio.to_thread(

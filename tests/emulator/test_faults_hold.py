@@ -58,23 +58,23 @@ def node_names(cloud: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("hold_response", [False, True])
 @pytest.mark.parametrize("how", ["released", "removed"])
 async def test_held_request_continues_after_release(
-    cloud: Any, transport: str, after: bool, how: str
+    cloud: Any, transport: str, hold_response: bool, how: str
 ) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "hold", method="CreateNode", after=after
+        remote_control.add_fault, handle, "hold", method="CreateNode", hold_response=hold_response
     )
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu(transport)))
     waiting = await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
     assert [call["method"] for call in waiting] == ["google.cloud.tpu.v2.Tpu/CreateNode"]
-    assert bool(node_names(cloud)) == after
+    assert bool(node_names(cloud)) == hold_response
     assert not call.done()
     if how == "released":
         assert await asyncio.to_thread(remote_control.release, handle, fault["id"]) == 1
-        assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
+        assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
     else:
         await asyncio.to_thread(remote_control.remove_fault, handle, fault["id"])
     operation = await asyncio.wait_for(call, 20)
@@ -87,27 +87,29 @@ async def test_held_request_can_be_cut_off(cloud: Any) -> None:
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
     await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
-    assert await asyncio.to_thread(remote_control.release, handle, fault["id"], act=False) == 1
+    assert await asyncio.to_thread(remote_control.release, handle, fault["id"], drop=True) == 1
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.wait_for(call, 20)
     assert node_names(cloud) == []
 
 
 @pytest.mark.parametrize("kind", ["grpc", "rest"])
-@pytest.mark.parametrize("after", [False, True])
-async def test_disconnected_client_ends_held_request(cloud: Any, kind: str, after: bool) -> None:
+@pytest.mark.parametrize("hold_response", [False, True])
+async def test_disconnected_client_ends_held_request(
+    cloud: Any, kind: str, hold_response: bool
+) -> None:
     handle = steered(cloud)
     fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "hold", method="mutating", after=after
+        remote_control.add_fault, handle, "hold", method="mutating", hold_response=hold_response
     )
     with subprocess.Popen([sys.executable, "-c", PROGRAM, cloud.url, cloud.token, kind]) as client:
         await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 30)
         client.kill()
     async with asyncio.timeout(10):  # the disconnected client is detected
-        while (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["waiting"]:
+        while (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["held_calls"]:
             await asyncio.sleep(0.01)
     await asyncio.to_thread(remote_control.remove_all_faults, handle)
-    assert bool(node_names(cloud)) == after
+    assert bool(node_names(cloud)) == hold_response
     (call,) = await asyncio.to_thread(remote_control.calls, handle)
     assert call["status"] in ("CUT", "CANCELLED")
 
@@ -133,5 +135,5 @@ async def test_wait_held_times_out_without_request(cloud: Any) -> None:
         await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 0)
     with pytest.raises(NotFound, match="hold-7"):
         await asyncio.to_thread(remote_control.fault, handle, "hold-7")
-    with pytest.raises(Usage, match="act"):
-        await asyncio.to_thread(remote_control.release, handle, fault["id"], act="no")  # type: ignore[arg-type]
+    with pytest.raises(Usage, match="drop"):
+        await asyncio.to_thread(remote_control.release, handle, fault["id"], drop="no")  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     async def used() -> dict[str, Any] | None:
         state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
-        return state if state["used"] else None
+        return state if state["applied"] else None
 
     met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
     return met
@@ -71,10 +71,10 @@ async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
 async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
     fault = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
-    assert (fault["used"], fault["problem"]) == (1, "")
+    assert (fault["applied"], fault["error"]) == (1, "")
     assert cloud.host.lost == {SLICE[2]: True}
     full_name = f"{PARENT}/nodes/slice"
-    await happened(cloud, await add(cloud, "host-gone", node=full_name, how="refused"))
+    await happened(cloud, await add(cloud, "host-gone", node=full_name, mode="refused"))
     assert cloud.host.lost == dict.fromkeys(SLICE, False)
     node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=10)
     assert node.state is tpu_v2.Node.State.READY
@@ -83,7 +83,7 @@ async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
 async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
     fault = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
-    assert (fault["used"], fault["problem"], fault["free"]) == (1, "", 0)
+    assert (fault["applied"], fault["error"], fault["free_bytes"]) == (1, "", 0)
     assert cloud.host.limits == {SLICE[1]: 0}
     assert cloud.host.disk_limit(SLICE[1]) == 0, "asked when its programs begin to run"
     assert cloud.host.disk_limit(SLICE[0]) is None
@@ -117,7 +117,7 @@ async def test_faults_apply_to_instances(cloud: Any, kind: str) -> None:
 async def test_instance_is_preempted(cloud: Any) -> None:
     await asyncio.to_thread(make_instance, cloud)
     fault = await happened(cloud, await add(cloud, "preempt", node="controller"))
-    assert fault["problem"] == ""
+    assert fault["error"] == ""
     await async_until(lambda: INSTANCE not in cloud.host.running, "the end of the instance")
     assert cloud.host.events == [(INSTANCE, "preempted", "TRUE")]
 
@@ -126,7 +126,7 @@ async def test_instance_is_preempted(cloud: Any) -> None:
 async def test_instance_is_maintained(cloud: Any, policy: str) -> None:
     await asyncio.to_thread(make_instance, cloud, on_host_maintenance=policy)
     fault = await happened(cloud, await add(cloud, "maintenance", node="controller"))
-    assert fault["problem"] == ""
+    assert fault["error"] == ""
     assert cloud.host.events == [
         (INSTANCE, "maintenance-event", f"{policy}_ON_HOST_MAINTENANCE"),
         (INSTANCE, "maintenance-event", "NONE"),
@@ -144,7 +144,7 @@ async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
         await add(cloud, kind, node="slice", worker=4)
     assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
     later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
-    assert "Node another not found" in later["problem"]
+    assert "Node another not found" in later["error"]
 
 
 async def test_one_worker_refuses_key(cloud: Any) -> None:
@@ -153,4 +153,4 @@ async def test_one_worker_refuses_key(cloud: Any) -> None:
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)
     state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
-    assert state["used"] == 1
+    assert state["applied"] == 1

@@ -79,10 +79,10 @@ class Struck:
         """Apply a status, a lost response and a delay to it; returns the text of the error."""
         fault = self.add("error", method, http=TEAPOT, text="struck")
         status, text = await send()
-        assert (status, fault.fields["used"]) == (refused, 1), f"{method}: {text}"
-        fault = self.add("lost", method)
+        assert (status, fault.fields["applied"]) == (refused, 1), f"{method}: {text}"
+        fault = self.add("drop-response", method)
         status, _ = await send()
-        assert (status, fault.fields["used"]) == (lost, 1), method
+        assert (status, fault.fields["applied"]) == (lost, 1), method
         await self._prove_delay(method, send)
         return text
 
@@ -91,9 +91,9 @@ class Struck:
         fault = self.add("slow", method, seconds=3600)
         task = asyncio.ensure_future(send())
         async with asyncio.timeout(20):
-            while not (waiting := self.world.traffic.waiting(fault.id)) and not task.done():
+            while not (waiting := self.world.traffic.held_calls(fault.id)) and not task.done():
                 await asyncio.sleep(0.001)
-        assert fault.fields["used"] == 1, method
+        assert fault.fields["applied"] == 1, method
         if waiting:
             assert [call["method"] for call in waiting] == [method]
             assert self.world.traffic.release(fault.id) == 1

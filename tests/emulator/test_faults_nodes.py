@@ -47,7 +47,7 @@ async def preempted(client: Any) -> None:
 async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
     async def has_happened() -> bool:
         state = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
-        return bool(state["used"] == 1)
+        return bool(state["applied"] == 1)
 
     await async_until(has_happened, f"the fault {fault['kind']!r}")
 
@@ -66,7 +66,7 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
     assert (await asyncio.to_thread(create, elsewhere)).state is State.READY
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
         await asyncio.to_thread(create, PARENT)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
     assert (await asyncio.to_thread(create, PARENT)).state is State.READY
@@ -95,7 +95,7 @@ async def test_queued_resource_fails(cloud: Any) -> None:
     failed = tpu_v2.QueuedResourceState.State.FAILED
     await async_until(lambda: asyncio.to_thread(lambda: state().state is failed), "failing")
     assert (await asyncio.to_thread(state)).failed_data.error.message == "not today"
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["used"] == 1
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
 
 
 @pytest.mark.parametrize("node", ["one", NAME])
@@ -105,7 +105,7 @@ async def test_node_is_preempted(cloud: Any, node: str) -> None:
     await preempted(client)
     await happened(handle, fault)
     assert cloud.host.count_running() == 0
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
 
 
 async def test_node_is_maintained(cloud: Any) -> None:
@@ -113,7 +113,7 @@ async def test_node_is_maintained(cloud: Any) -> None:
     await asyncio.to_thread(make_node, cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
     await happened(handle, fault)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["problem"] == ""
+    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
 
 
 async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
@@ -123,7 +123,7 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
-    assert fault["used"] == 0
+    assert fault["applied"] == 0
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
     faults = cloud.server.world.faults
     faults.update(faults.get(fault["id"]), due=0)  # due now
@@ -157,4 +157,4 @@ async def test_missing_node_is_reported(cloud: Any) -> None:
     )
     await happened(handle, later)
     state = await asyncio.to_thread(remote_control.fault, handle, later["id"])
-    assert "Node one not found" in state["problem"]
+    assert "Node one not found" in state["error"]

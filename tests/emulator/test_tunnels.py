@@ -118,7 +118,7 @@ async def test_data_passes_in_both_directions(cloud: Any, machine: Machine) -> N
     assert (machine.connections, opened.reconnections, opened.failure) == (1, 0, None)
 
 
-@pytest.mark.parametrize("part", ["answer", "request"])
+@pytest.mark.parametrize("part", ["response", "request"])
 @pytest.mark.parametrize("code", [None, "UNAUTHENTICATED"])
 async def test_cut_connections_lose_and_repeat_nothing(
     cloud: Any, machine: Machine, part: str, code: str | None
@@ -127,13 +127,13 @@ async def test_cut_connections_lose_and_repeat_nothing(
     the machine stays open."""
     data = os.urandom(2000 * KIB)
     cuts = [
-        fault(cloud, "cut", method="iap.tunnels.*", of=part, after_bytes=count, code=code)
+        fault(cloud, "truncate", method="iap.tunnels.*", body=part, after_bytes=count, code=code)
         for count in (1, 300 * KIB, 33 * KIB)
     ]
     async with reached(way(cloud)) as (opened, reader, writer):
         assert await echoed(reader, writer, data) == data
         assert opened.reconnections == len(cuts)
-    assert all(cut.fields["used"] == 1 for cut in cuts)
+    assert all(cut.fields["applied"] == 1 for cut in cuts)
     assert machine.connections == 1
     calls = [call["method"] for call in cloud.server.world.traffic.calls()["calls"]]
     assert calls.count("iap.tunnels.connect") == 1
@@ -141,13 +141,13 @@ async def test_cut_connections_lose_and_repeat_nothing(
 
 
 async def test_unavailable_relay_is_retried(cloud: Any, machine: Machine) -> None:
-    cut = fault(cloud, "cut", method="iap.tunnels.connect", after_bytes=10)
+    cut = fault(cloud, "truncate", method="iap.tunnels.connect", after_bytes=10)
     away = fault(cloud, "unavailable", method="iap.tunnels.reconnect", times=2)
     async with reached(way(cloud)) as (opened, reader, writer):
         for _ in range(2):  # the first may succeed before the connection closes
             assert await echoed(reader, writer, b"many bytes" * 1000) == b"many bytes" * 1000
         assert opened.reconnections == 1
-    assert (cut.fields["used"], away.fields["used"]) == (1, 2)
+    assert (cut.fields["applied"], away.fields["applied"]) == (1, 2)
 
 
 async def test_tunnel_ends_when_machine_closes(cloud: Any, machine: Machine) -> None:

@@ -68,4 +68,4 @@ async def test_denied_listing_is_retried_for_new_project(
             await bench.reopen().plan()
     else:
         assert (await bench.reopen().plan()).plan.is_empty
-        assert remote_control.fault(slow_cloud, fault["id"])["used"] == 1
+        assert remote_control.fault(slow_cloud, fault["id"])["applied"] == 1

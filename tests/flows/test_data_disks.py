@@ -40,7 +40,7 @@ async def test_stockout_deletes_new_disk_and_keeps_existing_one(
     bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH)
     fault = remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     prepared = await bench.provision()
-    assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1
     assert prepared.stack.zone == OTHER
     name = bench.stack.stack.names.disk(0)
     assert await disks(bench) == [(name, OTHER)], "nothing was on the one in the first zone"
@@ -124,5 +124,5 @@ async def test_released_disk_is_retried_once(project: Project, null_cloud: Local
         project=project.id,
     )
     assert (await bench.reopen().down()).leaks == ()
-    assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1
     assert await disks(bench) == []

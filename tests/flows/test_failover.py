@@ -64,7 +64,7 @@ async def test_stockout_tries_next_zone(
     stack = make("stocked-out", FIRST, NEIGHBOR)
     fault = remote_control.add_fault(cloud, "stockout", zone=FIRST)
     prepared = await stack.up()
-    assert remote_control.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["applied"] == 1
     assert prepared.stack.zone == NEIGHBOR
     assert await zonal(stack) == {f"node {NEIGHBOR}": "READY"}
     notes = " ".join(event.text for event in events if isinstance(event, Note))
@@ -153,7 +153,7 @@ async def test_closed_zone_or_missing_type_tries_next_zone(
         cloud, "error", method=CREATE, zone=FIRST, code=code, text=text
     )
     assert (await stack.up()).stack.zone == NEIGHBOR
-    assert remote_control.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["applied"] == 1
     await stack.down(delete_bucket=True)
 
 

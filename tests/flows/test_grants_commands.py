@@ -70,6 +70,6 @@ def test_fault_for_one_caller(
         assert Member.owner(null_cloud).status_and_message("GET", path)[0] == 200
         assert Member(null_cloud, ANN).status_and_message("GET", path)[0] == 503
         assert Member(null_cloud, ANN).status_and_message("GET", path)[0] == 403
-        assert remote_control.fault(null_cloud, fault["id"])["used"] == 1
+        assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1
     finally:
         remote_control.remove_fault(null_cloud, fault["id"])

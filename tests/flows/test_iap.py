@@ -66,12 +66,12 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     script.parent.mkdir()
     script.write_text(TALKING, "utf-8")
     cut = remote_control.add_fault(
-        local_cloud, "cut", method="iap.tunnels.*", after_bytes=50_000, times=3
+        local_cloud, "truncate", method="iap.tunnels.*", after_bytes=50_000, times=3
     )
     assert await slice_.run(script) == 0
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
     assert log_of(events, 1) == expected, "the log of the first worker"
-    assert remote_control.remove_fault(local_cloud, cut["id"])["used"] == 3
+    assert remote_control.remove_fault(local_cloud, cut["id"])["applied"] == 3
     assert not any(
         isinstance(event, WarningIssued) and "onnection" in str(event) for event in events
     )

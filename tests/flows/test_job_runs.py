@@ -232,7 +232,7 @@ async def test_job_end_waits_for_slow_log_upload(bench: Bench, local_cloud: Loca
     fault = remote_control.add_fault(local_cloud, "hold", **UPLOAD, name=name)
     following = asyncio.ensure_future(bench.follow(record))
     await async_until(
-        lambda: remote_control.fault(local_cloud, fault["id"])["used"], "the upload being held"
+        lambda: remote_control.fault(local_cloud, fault["id"])["applied"], "the upload being held"
     )
     await asyncio.sleep(12)  # longer than the wait for an unavailable bucket
     assert not following.done()

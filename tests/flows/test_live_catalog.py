@@ -162,7 +162,7 @@ def test_unavailable_zones_are_reported(
     assert data["live"]["unavailable"] == {ZONE: "permission denied"}
     assert data["live"]["removed"] == [], "unknown"
     assert f"No answer from {ZONE}: permission denied." in output_of(capsys, *options)
-    assert remote_control.fault(cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(cloud, fault["id"])["applied"] == 2
     zones = data_of(capsys, "zones", *options[1:])["zones"]
     assert {row["zone"]: row["live"] for row in zones}[ZONE] == "?"
     (denied,) = data_of(capsys, *options, "--zone", ZONE, code=77)

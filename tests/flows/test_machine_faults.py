@@ -57,10 +57,10 @@ async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
 
     async def met() -> Any:
         fault_state = await asyncio.to_thread(remote_control.fault, cloud, fault)
-        return fault_state if fault_state["used"] else None
+        return fault_state if fault_state["applied"] else None
 
     fault_state = await async_until(met, f"the fault {fault}")
-    return fault_state["used"], fault_state["problem"]
+    return fault_state["applied"], fault_state["error"]
 
 
 def tpuctl(stack: Tpuctl, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -99,7 +99,7 @@ async def test_job_on_unreachable_machine_is_lost(
         while "began" not in log_of(events):
             await asyncio.sleep(0.05)
     node = await stack.node()
-    assert await used(local_cloud, await add(local_cloud, "host-gone", node=node.name, how=how))
+    assert await used(local_cloud, await add(local_cloud, "host-gone", node=node.name, mode=how))
     assert (await stack.node()).state == "READY"
     if how == "silent":  # keepalive would take a minute to notice
         await worker.close()
@@ -126,7 +126,7 @@ async def test_job_fails_when_disk_is_full(
     assert done.stdout == "", "no space for a traceback either"
     assert "ended with exit code 1; the machine's disk is full" in done.stderr
     fault_state = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
-    assert fault_state["free"] is not None
+    assert fault_state["free_bytes"] is not None
     await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault)
     script(stack, "print('there is room')\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
@@ -181,10 +181,10 @@ async def test_requirements_fail_when_disk_is_full(
 async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: LocalCloud) -> None:
     (stack.stack_file.parent / "data.txt").write_text(str(list(range(200_000))))
     script(stack, "print(len(open('data.txt').read()))\nprint('x' * 300_000)\n")
-    upload_fault = await add(local_cloud, "cut", method="storage.objects.insert", times=2)
+    upload_fault = await add(local_cloud, "truncate", method="storage.objects.insert", times=2)
     got = await add(
         local_cloud,
-        "cut",
+        "truncate",
         method="storage.objects.get",
         name="/packs/",
         after_bytes=10_000,
@@ -200,10 +200,14 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
     node = await stack.node()
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert await used(
-        local_cloud, await add(local_cloud, "host-gone", node=node.name, how="refused")
+        local_cloud, await add(local_cloud, "host-gone", node=node.name, mode="refused")
     )
     cut = await add(
-        local_cloud, "cut", method="storage.objects.get", name="worker-0.log", after_bytes=200_000
+        local_cloud,
+        "truncate",
+        method="storage.objects.get",
+        name="worker-0.log",
+        after_bytes=200_000,
     )
     read = await asyncio.to_thread(tpuctl, stack, "logs")
     assert read.returncode == 0, read.stderr

@@ -12,12 +12,12 @@ from tpuctl.model.events import StepProgress
 
 async def bring_up(bench: Bench, cloud: server_process.LocalCloud, text: str) -> int:
     """Run `up` with this error of the controller's operation; return how often it occurred."""
-    fields = {"method": "Instances/Insert", "project": bench.stack.project, "operation": True}
+    fields = {"method": "Instances/Insert", "project": bench.stack.project, "fail_operation": True}
     fault = remote_control.add_fault(cloud, "error", code="NOT_FOUND", text=text, **fields)
     try:
         await bench.provision()
     finally:
-        used = int(remote_control.remove_fault(cloud, fault["id"])["used"])
+        used = int(remote_control.remove_fault(cloud, fault["id"])["applied"])
     return used
 
 

@@ -209,11 +209,14 @@ async def test_conflicting_node_range_is_replaced_by_the_next(
     """As if a peered network used it, which no list shows."""
     stack = make_node()
     fault = remote_control.add_fault(
-        local_cloud, "error", method="google.cloud.tpu.v1.Tpu/CreateNode", like="cidr-conflict"
+        local_cloud,
+        "error",
+        method="google.cloud.tpu.v1.Tpu/CreateNode",
+        google_error="cidr-conflict",
     )
     try:
         await stack.up()
-        assert remote_control.fault(local_cloud, fault["id"])["used"] == 1
+        assert remote_control.fault(local_cloud, fault["id"])["applied"] == 1
     finally:
         remote_control.remove_fault(local_cloud, fault["id"])
     assert (await node_of(stack)).cidr_block != "10.240.0.0/29"
@@ -227,10 +230,12 @@ async def test_lost_responses_create_no_duplicates(
 ) -> None:
     stack = make_node(tpu="data_disks: [{size_gb: 20}]")
     methods = ("google.cloud.tpu.v1.Tpu/CreateNode", "Instances/Insert", "Disks/Insert")
-    faults = [remote_control.add_fault(local_cloud, "lost", method=method) for method in methods]
+    faults = [
+        remote_control.add_fault(local_cloud, "drop-response", method=method) for method in methods
+    ]
     try:
         await stack.up()
-        assert [remote_control.fault(local_cloud, fault["id"])["used"] for fault in faults] == [
+        assert [remote_control.fault(local_cloud, fault["id"])["applied"] for fault in faults] == [
             1,
             1,
             1,

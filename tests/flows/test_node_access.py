@@ -61,7 +61,7 @@ async def test_script_restarts_after_denied_bucket_access(
     try:
         assert await stack.run(script) == 0, log_of(events)
     finally:
-        used = remote_control.remove_fault(local_cloud, fault["id"])["used"]
+        used = remote_control.remove_fault(local_cloud, fault["id"])["applied"]
     assert used == 1
     log = log_of(events)
     assert text in log, "as TensorFlow logs it"

@@ -119,7 +119,7 @@ async def test_preemption_notice_of_queued_node(make_stack: MakeStack, quick: Lo
             await asyncio.sleep(0.05)
     await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
     fault_state = await asyncio.to_thread(remote_control.fault, quick, fault)
-    assert (fault_state["used"], fault_state["problem"]) == (1, "")
+    assert (fault_state["applied"], fault_state["error"]) == (1, "")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

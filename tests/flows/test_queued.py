@@ -288,10 +288,10 @@ async def test_lost_response_creates_no_second_request(
     local_cloud: server_process.LocalCloud,
     options: dict[str, Any],
 ) -> None:
-    fault = faults("lost", method="CreateQueuedResource")
+    fault = faults("drop-response", method="CreateQueuedResource")
     stack = make_queued(**options)
     await stack.up()
-    assert remote_control.fault(local_cloud, fault)["used"] == 1
+    assert remote_control.fault(local_cloud, fault)["applied"] == 1
     parent = f"projects/{PROJECT}/locations/-"
     requests = [
         request
@@ -316,7 +316,7 @@ async def test_waiting_survives_unavailable_cloud(
         await until_told(events, "WAITING_FOR_RESOURCES")
         silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
         await until_told(events, "the cloud does not respond")
-        assert remote_control.fault(local_cloud, silence)["used"] == 5
+        assert remote_control.fault(local_cloud, silence)["applied"] == 5
         remote_control.remove_fault(local_cloud, stockout)
         await task
     assert (await request_of(stack)).state.state.name == "ACTIVE"

@@ -134,7 +134,7 @@ async def test_unreadable_quota_is_not_an_error(
     await bench.provision()
     fault = remote_control.add_fault(cloud, "deny", method=f"*{method}*", times="unlimited")
     prepared = await project.stack().stack.plan()
-    assert remote_control.fault(cloud, fault["id"])["used"] == 1
+    assert remote_control.fault(cloud, fault["id"])["applied"] == 1
     (unread,) = prepared.quota.unread
     assert f"quota of {service} could not be read: permission denied" in unread
     code, out, stderr = bench.type("plan")

@@ -118,7 +118,7 @@ async def test_unreachable_machines_are_recreated(
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")
-    await inject_fault(faults, "host-gone", node=(await stack.node()).name, how="refused")
+    await inject_fault(faults, "host-gone", node=(await stack.node()).name, mode="refused")
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
     (attempt,) = await read_attempts(stack.store, record)
@@ -180,7 +180,7 @@ async def test_another_machine_resumes_killed_recovery(
         stderr = laptop.communicate()[1].decode()
     assert "Google preempted the node" in stderr
     assert "retries left: preemption 9" in stderr
-    await asyncio.to_thread(remote_control.release, faults, hold, act=False)
+    await asyncio.to_thread(remote_control.release, faults, hold, drop=True)
     await asyncio.to_thread(remote_control.remove_fault, faults, hold)
     assert not (await stack.status()).nodes, "the preemption is no longer visible"
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))

@@ -194,7 +194,7 @@ async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalC
 
             def is_held() -> bool:
                 assert running.poll() is None
-                return bool(remote_control.fault(null_cloud, fault["id"])["used"])
+                return bool(remote_control.fault(null_cloud, fault["id"])["applied"])
 
             until(is_held, "the creation being held")
             running.terminate()

@@ -83,7 +83,7 @@ async def test_cloud_error_is_classified(
     fault = remote_control.add_fault(played.cloud, "error", **case["fault"], times="unlimited")
     try:
         met = await met_by(bench, case["stack"])
-        used = remote_control.fault(played.cloud, fault["id"])["used"]
+        used = remote_control.fault(played.cloud, fault["id"])["applied"]
     finally:
         remote_control.remove_all_faults(played.cloud)
     assert used
@@ -100,7 +100,9 @@ async def test_cloud_error_is_classified(
 
 def test_up_prints_classified_cloud_error(played: Played) -> None:
     bench = played.project.stack()
-    remote_control.add_fault(played.cloud, "error", method="CreateNode", like="location-policy")
+    remote_control.add_fault(
+        played.cloud, "error", method="CreateNode", google_error="location-policy"
+    )
     code, out, stderr = bench.type("up", "--yes", "--verbose")
     assert (code, out) == (77, "")
     assert "google.api_core.exceptions.PermissionDenied: 403" in stderr

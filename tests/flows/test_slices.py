@@ -159,7 +159,7 @@ async def test_dead_worker_ends_job_and_is_named(
         following = asyncio.ensure_future(workers.follow(record))
         await workers.until_begun()
         node = (await workers.stack.node()).name
-        fields = {"node": node, "worker": 3, "how": "refused"}
+        fields = {"node": node, "worker": 3, "mode": "refused"}
         fault = await asyncio.to_thread(
             remote_control.add_fault, local_cloud, "host-gone", **fields
         )

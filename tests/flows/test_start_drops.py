@@ -121,7 +121,7 @@ async def test_host_keys_are_polled_before_trust_on_first_use(
     )
     (transport,) = (await bench.stack.transports()).values()
     assert transport.address == bench.direct.address
-    assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(local_cloud, fault["id"])["applied"] == 2
     warnings = [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
     assert "Host key trusted on first use" not in warnings
 

@@ -88,7 +88,7 @@ async def test_watchdog_retries_denied_deletion(
 
         assert "HTTP 403" in await async_until(probe, "the error being reported")
     await until_deleted(stack)
-    assert remote_control.fault(local_cloud, fault["id"])["used"] == 2
+    assert remote_control.fault(local_cloud, fault["id"])["applied"] == 2
 
 
 @pytest.mark.soak

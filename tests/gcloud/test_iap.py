@@ -30,7 +30,7 @@ def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> Non
     gcloud.run(*TPUS, "create", "pod", *options, zone)
     # gcloud reconnects the session after an expired token; otherwise it starts a new one.
     cut = remote_control.add_fault(
-        *(gcloud.cloud, "cut"),
+        *(gcloud.cloud, "truncate"),
         project=gcloud.project,
         method="iap.tunnels.connect",
         after_bytes=400_000,
@@ -42,7 +42,7 @@ def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> Non
     name, _, rest = output.partition("\n")
     assert name.endswith("-w-2")
     assert rest == EXPECTED, "every byte once"
-    assert remote_control.fault(gcloud.cloud, cut["id"])["used"] == 1
+    assert remote_control.fault(gcloud.cloud, cut["id"])["applied"] == 1
     calls = [call["method"] for call in remote_control.calls(gcloud.cloud)]
     assert calls.count("iap.tunnels.connect") == calls.count("iap.tunnels.reconnect") == 1
 

@@ -21,9 +21,10 @@ fault_app = typer.Typer(
     invoke_without_command=True,
 )
 _KINDS = (
-    "Kind of fault: stockout, queue-fail, quota, deny, unavailable, error, dropped (connection "
-    "closed before the request is handled), lost (closed after it), cut (body truncated), hold, "
-    "slow, preempt, maintenance, key-refused, host-gone (unreachable machine) or disk-full."
+    "Kind of fault: stockout, queue-fail, quota, deny, unavailable, error, drop-request (close the "
+    "connection before the request is handled), drop-response (close it after that), truncate (a "
+    "body), hold, slow, preempt, maintenance, key-refused, host-gone (unreachable machine) or "
+    "disk-full."
 )
 _METHOD = (
     "Match these calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that "
@@ -63,29 +64,31 @@ def add(
     ] = None,
     at: Annotated[int | None, Option("--at", help="Trigger on the Nth matching call.")] = None,
     text: Annotated[str | None, Option("--text", help="Error message.")] = None,
-    like: Annotated[
+    google_error: Annotated[
         str | None,
-        Option("--like", help="For error: one of Google's messages, such as quota-zone."),
+        Option(
+            "--google-error", help="For error: one of Google's errors by name, such as quota-zone."
+        ),
     ] = None,
     code: Annotated[
         str | None, Option("--code", help="For error: a google.rpc code, such as ABORTED.")
     ] = None,
     http: Annotated[int | None, Option("--http", help="For error: HTTP status.")] = None,
-    operation: Annotated[
-        bool, Option("--operation", help="For error: accept the call and fail its operation.")
+    fail_operation: Annotated[
+        bool, Option("--fail-operation", help="For error: accept the call and fail its operation.")
     ] = False,
-    after: Annotated[
-        bool, Option("--after", help="For hold: hold the response instead of the request.")
+    hold_response: Annotated[
+        bool, Option("--hold-response", help="For hold: hold the response instead of the request.")
     ] = False,
-    of: Annotated[
+    body: Annotated[
         str | None,
-        Option("--of", help="For cut: which body to truncate, request or answer."),
+        Option("--body", help="For truncate: body to truncate, request or response."),
     ] = None,
     after_bytes: Annotated[
         int | None,
         Option(
             "--after-bytes",
-            help="For cut: bytes to pass first (default: half). For disk-full: bytes that can "
+            help="For truncate: bytes to pass first (default: half). For disk-full: bytes that can "
             "still be written (default: 0).",
         ),
     ] = None,
@@ -102,10 +105,10 @@ def add(
         int | None,
         Option("--worker", help="For key-refused, host-gone, disk-full: worker index."),
     ] = None,
-    how: Annotated[
+    mode: Annotated[
         str | None,
         Option(
-            "--how",
+            "--mode",
             help="For host-gone: silent (no reply) or refused (connection refused). [silent]",
         ),
     ] = None,
@@ -134,18 +137,18 @@ def add(
         "times": None if times is None else _count(times),
         "at": at,
         "text": text,
-        "like": like,
+        "google_error": google_error,
         "code": code if code is None else code.upper(),
         "http": http,
-        "operation": operation or None,
-        "after": after or None,
-        "of": of,
+        "fail_operation": fail_operation or None,
+        "hold_response": hold_response or None,
+        "body": body,
         "after_bytes": after_bytes,
         "limit": limit,
         "number": number,
         "node": node,
         "worker": worker,
-        "how": how,
+        "mode": mode,
         "seconds": seconds,
     }
     fault = remote_control.add_fault(_started(), kind, **fields)
@@ -201,7 +204,7 @@ def release(
     from tpuctl.emulator.client import remote_control
 
     state: State = context.obj
-    count = remote_control.release(_running(), fault, act=not drop)
+    count = remote_control.release(_running(), fault, drop=drop)
     text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
     state.answer({"released": count}, lambda: print(text))
 
@@ -240,24 +243,24 @@ def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
         print("No faults.")
         return
     counted = (
-        *("id", "kind", "times", "at", "seen", "used", "spent", "waiting"),
-        *("problem", "due", "active", "free"),
+        *("id", "kind", "times", "at", "matched", "applied", "exhausted", "held_calls"),
+        *("error", "due", "active", "free_bytes"),
     )
     rows = []
     for fault in faults:
         about = " ".join(f"{key}={value}" for key, value in fault.items() if key not in counted)
-        holds = [f"holds {waiting['method']}" for waiting in fault["waiting"]]
-        left = fault.get("free")
+        holds = [f"holds {call['method']}" for call in fault["held_calls"]]
+        left = fault.get("free_bytes")
         room = [f"{left} bytes can still be written"] if left is not None else []
-        state = "; ".join([*holds, *room, *([fault["problem"]] if fault["problem"] else [])])
+        state = "; ".join([*holds, *room, *([fault["error"]] if fault["error"] else [])])
         at = f" from call {fault['at']} on" if fault.get("at") else ""
-        rows.append((fault["id"], about, f"{fault['used']} of {fault['times']}{at}", state))
-    print_table(("fault", "about", "used", ""), rows)
+        rows.append((fault["id"], about, f"{fault['applied']} of {fault['times']}{at}", state))
+    print_table(("fault", "matches", "applied", ""), rows)
 
 
 def _show_removed(removed: Sequence[Mapping[str, Any]]) -> None:
     for fault in removed:
-        print(f"{fault['id']} removed, used {fault['used']} of {fault['times']}")
+        print(f"{fault['id']} removed, applied {fault['applied']} of {fault['times']}")
     if not removed:
         print("No faults to remove.")
 

@@ -179,7 +179,7 @@ class Server:
             "uptime_seconds": round(time.time() - self._started, 3),
             "projects": self.store.count("project"),
             "nodes": self.store.count("tpu.node"),
-            "faults": sum(not fault.is_spent() for fault in self.world.faults.all()),
+            "faults": sum(not fault.is_exhausted() for fault in self.world.faults.all()),
             "machines": self.host.count_running(),
             "buckets": self.store.count("bucket"),
             "objects": int(objects[0]),

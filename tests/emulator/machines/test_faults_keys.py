@@ -23,12 +23,12 @@ async def test_key_is_refused_given_number_of_times(lab: Any, tmp_path: Path) ->
     with pytest.raises(asyncssh.PermissionDenied):
         async with lab.connect(key=stranger):
             pass
-    assert fault.fields["used"] == 0, "a key that may not come in at all"
+    assert fault.fields["applied"] == 0, "a key that may not come in at all"
     for count in (1, 2):
         with pytest.raises(asyncssh.PermissionDenied):
             async with lab.connect():
                 pass
-        assert fault.fields["used"] == count
+        assert fault.fields["applied"] == count
     assert (await lab.run("echo in")).out == "in\n"
-    assert (fault.fields["used"], other.fields["used"]) == (2, 0)
+    assert (fault.fields["applied"], other.fields["applied"]) == (2, 0)
     store.close()

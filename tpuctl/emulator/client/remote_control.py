@@ -38,7 +38,7 @@ def add_fault(cloud: LocalCloud, kind: str, **fields: Any) -> Fields:
 
 
 def faults(cloud: LocalCloud) -> list[Fields]:
-    """All faults in the order in which they were added, with how often each was `used`."""
+    """All faults in the order in which they were added, with how often each was `applied`."""
     return list(request(cloud, "GET", "/_local/faults")["faults"])
 
 
@@ -55,9 +55,9 @@ def remove_all_faults(cloud: LocalCloud) -> list[Fields]:
     return list(request(cloud, "DELETE", "/_local/faults")["faults"])
 
 
-def release(cloud: LocalCloud, fault_id: str, *, act: bool = True) -> int:
-    """Continue the requests that a fault holds, or cut them off without `act`; returns how many."""
-    answer = request(cloud, "POST", f"{_path(fault_id)}/release", {"act": act})
+def release(cloud: LocalCloud, fault_id: str, *, drop: bool = False) -> int:
+    """Continue the requests that a fault holds, or drop them; returns how many."""
+    answer = request(cloud, "POST", f"{_path(fault_id)}/release", {"drop": drop})
     return int(answer["released"])
 
 
@@ -66,7 +66,7 @@ def wait_held(cloud: LocalCloud, fault_id: str, timeout: float) -> list[Fields]:
     requests: list[Fields] = []
 
     def is_held() -> bool:
-        requests.extend(fault(cloud, fault_id)["waiting"])
+        requests.extend(fault(cloud, fault_id)["held_calls"])
         return bool(requests)
 
     if not wait_until(is_held, timeout):

@@ -53,9 +53,10 @@ def _name(method: str, project: str, request: Any) -> str:
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
     """Wording from many public issues."""
-    if need.kind == "actas":
+    if need.kind == "act-as":
         return fault_error(
-            {"kind": "error", "like": "actas"}, {"account": need.resource_name, "caller": email}
+            {"kind": "error", "google_error": "act-as"},
+            {"account": need.resource_name, "caller": email},
         )
     text = f"Required '{need.permission}' permission for '{need.resource_name}'"
     return ApiError("PERMISSION_DENIED", text, reason="forbidden")

@@ -31,16 +31,25 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),
     "unavailable": (*MATCHES, "text"),
-    "error": (*MATCHES, "code", "http", "text", "like", "operation", "limit", "number"),
-    "dropped": MATCHES,
-    "lost": MATCHES,
-    "cut": (*MATCHES, "after_bytes", "of", "code"),
-    "hold": (*MATCHES, "after"),
+    "error": (
+        *MATCHES,
+        "code",
+        "http",
+        "text",
+        "google_error",
+        "fail_operation",
+        "limit",
+        "number",
+    ),
+    "drop-request": MATCHES,
+    "drop-response": MATCHES,
+    "truncate": (*MATCHES, "after_bytes", "body", "code"),
+    "hold": (*MATCHES, "hold_response"),
     "slow": (*MATCHES, "seconds*"),
     "preempt": ("node*", "seconds"),
     "maintenance": ("node*", "seconds"),
     "key-refused": ("node", "worker"),
-    "host-gone": ("node*", "worker", "seconds", "how"),
+    "host-gone": ("node*", "worker", "seconds", "mode"),
     "disk-full": ("node*", "worker", "seconds", "after_bytes"),
 }
 # Kinds that happen once to nodes and machines, independent of any call.
@@ -49,7 +58,7 @@ SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"
 _MAX_TEXT_LENGTH = 10_000
-_CHOICES = {"of": ("request", "answer"), "how": ("silent", "refused")}
+_CHOICES = {"body": ("request", "response"), "mode": ("silent", "refused")}
 _READ_ONLY_VERBS = re.compile(
     r"(?:get|list|search|test|wait|query|fetch|aggregated|batchget|lookup|check|lint|sign)",
     re.IGNORECASE,
@@ -57,7 +66,7 @@ _READ_ONLY_VERBS = re.compile(
 
 
 class Fault:
-    """One fault. `seen` counts the requests that matched it, `used` those it was applied to."""
+    """One fault. `matched` counts requests that matched it, `applied` those it was applied to."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
@@ -73,14 +82,14 @@ class Fault:
     def get(self, name: str, default: Any = None) -> Any:
         return self.fields.get(name, default)
 
-    def is_spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether it cannot be applied any more."""
         times, at = self.fields["times"], self.get("at")
         if times == _UNLIMITED:
             return False
-        if self.fields["used"] >= times:
+        if self.fields["applied"] >= times:
             return True
-        return at is not None and self.fields["seen"] >= at + times - 1
+        return at is not None and self.fields["matched"] >= at + times - 1
 
     def matches(self, attributes: Mapping[str, Any]) -> bool:
         """Whether it applies to something with these attributes."""
@@ -109,7 +118,7 @@ class Faults:
         fields = _validate(spec)
         number = self._store.next("fault")
         fault = Fault(
-            {"id": f"{fields['kind']}-{number}", **fields, "seen": 0, "used": 0, "problem": ""}
+            {"id": f"{fields['kind']}-{number}", **fields, "matched": 0, "applied": 0, "error": ""}
         )
         self._faults[fault.id] = fault
         self._keys[fault.id] = f"{number:012d}"
@@ -117,7 +126,7 @@ class Faults:
         return fault
 
     def all(self) -> list[Fault]:
-        """In the order in which they were added, spent ones included."""
+        """In the order in which they were added, exhausted ones included."""
         return list(self._faults.values())
 
     def get(self, fault_id: str) -> Fault:
@@ -154,31 +163,31 @@ class Faults:
         due_faults: list[Fault] = []
         attributes: Mapping[str, Any] | None = None
         for fault in self._faults.values():
-            if fault.kind not in kinds or fault.is_spent():
+            if fault.kind not in kinds or fault.is_exhausted():
                 continue
             attributes = get_attributes() if attributes is None else attributes
             if not fault.matches(attributes):
                 continue
-            fault.fields["seen"] += 1
+            fault.fields["matched"] += 1
             self._save(fault)
-            if fault.fields["seen"] >= (fault.get("at") or 1):
+            if fault.fields["matched"] >= (fault.get("at") or 1):
                 due_faults.append(fault)
         return due_faults
 
     def can_strike(self, fault: Fault) -> bool:
         """Whether a due fault still applies: it was neither removed nor used up since."""
         times = fault.fields["times"]
-        return fault.id in self._faults and (times == _UNLIMITED or fault.fields["used"] < times)
+        return fault.id in self._faults and (times == _UNLIMITED or fault.fields["applied"] < times)
 
     def update(self, fault: Fault, **fields: Any) -> None:
         """Store additional fields."""
         fault.fields.update(fields)
         self._save(fault)
 
-    def record_use(self, fault: Fault, problem: str = "") -> None:
-        """Count a use, with the problem it met, if any."""
-        fault.fields["used"] += 1
-        fault.fields["problem"] = problem
+    def record_use(self, fault: Fault, error: str = "") -> None:
+        """Count a use, with the error it ended with, if any."""
+        fault.fields["applied"] += 1
+        fault.fields["error"] = error
         self._save(fault)
 
     def _save(self, fault: Fault) -> None:
@@ -264,7 +273,7 @@ def _validate_value(name: str, value: Any) -> Any:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= 10**7:
             raise invalid(f"seconds must be a number of at least 0, not {value!r}.")
-    elif name in ("after", "operation"):
+    elif name in ("hold_response", "fail_operation"):
         if not isinstance(value, bool):
             raise invalid(f"{name} must be true or false, not {value!r}.")
     elif not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT_LENGTH:
@@ -276,10 +285,10 @@ def _validate_value(name: str, value: Any) -> Any:
         raise invalid(f"Unknown {name} {value!r}.{did_you_mean(value, known_values)}")
     elif name == "code" and value not in CODES:
         raise invalid(f"Unknown code {value!r}.{did_you_mean(value.upper(), CODES)}")
-    elif name == "like" and value not in MESSAGES:
+    elif name == "google_error" and value not in MESSAGES:
         raise invalid(
-            f"Unknown message {value!r}.{did_you_mean(value, MESSAGES)} "
-            f"Supported messages: {', '.join(MESSAGES)}."
+            f"Unknown Google error {value!r}.{did_you_mean(value, MESSAGES)} "
+            f"Supported errors: {', '.join(MESSAGES)}."
         )
     return value
 

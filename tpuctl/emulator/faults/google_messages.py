@@ -57,7 +57,7 @@ def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiE
     method, caller = str(attributes.get("method")), str(attributes.get("caller"))
     if kind == "deny" and method.startswith("storage.") and not fault.get("text"):
         return storage_denied(caller, str(attributes["permission"]))
-    name = str(fault.get("like") or _MESSAGE_BY_KIND.get(kind, ""))
+    name = str(fault.get("google_error") or _MESSAGE_BY_KIND.get(kind, ""))
     if kind == "quota":
         name = "quota-region" if "region" in fault else "quota-zone"
         if ".compute." in str(attributes.get("method")):
@@ -65,7 +65,7 @@ def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiE
     message = MESSAGES[name]
     http = int(fault.get("http") or 0)
     is_page = False
-    if kind == "error" and "like" not in fault:
+    if kind == "error" and "google_error" not in fault:
         message = _default_message(fault, str(attributes.get("method")))
         is_page = http in _PAGE_BY_STATUS and fault.keys().isdisjoint(("text", "code"))
     values = {**_DEFAULTS, **{key: value for key, value in attributes.items() if value}}

@@ -11,7 +11,7 @@ from aiohttp import web
 
 __all__ = ["Exchange", "Part", "TruncatedResponse", "hang_up"]
 
-Part = Literal["request", "answer"]
+Part = Literal["request", "response"]
 
 _POLL_SECONDS = 0.01
 _MAX_WAIT_SECONDS = 5.0  # for a client that does not read the response

@@ -53,7 +53,7 @@ class ScheduledFaults:
     def resume(self) -> None:
         """Reschedule pending faults after a restart."""
         for fault in self._faults.all():
-            if fault.kind in SCHEDULED and not fault.is_spent():
+            if fault.kind in SCHEDULED and not fault.is_exhausted():
                 self._in_background(self._trigger(fault))
 
     def schedule(self, fault: Fault) -> None:
@@ -96,7 +96,7 @@ class ScheduledFaults:
             host.disk_free(name) for name in host.machines() if _targets(fault, name)
         ]
         return {
-            "free": min(
+            "free_bytes": min(
                 (free_bytes for free_bytes in free_by_machine if free_bytes is not None),
                 default=None,
             )
@@ -106,16 +106,16 @@ class ScheduledFaults:
         await asyncio.sleep(max(0.0, fault.fields["due"] - time.time()))
         if not self._faults.can_strike(fault):
             return
-        problem = ""
+        error_text = ""
         try:
             await self._handlers[fault.kind](fault, self._full_name(fault.fields["node"]))
         except (ApiError, MachineError) as error:
-            problem = str(error)
+            error_text = str(error)
         except Exception as error:
             log.exception("%s of %s failed", fault.kind, fault.fields["node"])
-            problem = repr(error)
+            error_text = repr(error)
         if self._faults.can_strike(fault):
-            self._faults.record_use(fault, problem)
+            self._faults.record_use(fault, error_text)
 
     async def _preempt(self, fault: Fault, name: str) -> None:
         await self._service_of(name).preempt(name)
@@ -124,7 +124,7 @@ class ScheduledFaults:
         await self._service_of(name).maintain(name)
 
     async def _fail_host(self, fault: Fault, name: str) -> None:
-        is_silent = fault.get("how", "silent") == "silent"
+        is_silent = fault.get("mode", "silent") == "silent"
         for machine in self._machines(fault, name):
             await self._host.fail_host(machine, is_silent=is_silent)
 

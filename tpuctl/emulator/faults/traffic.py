@@ -27,8 +27,8 @@ __all__ = ["Call", "Caller", "ConnectionCut", "Traffic"]
 
 MAX_JOURNAL_CALLS = 10_000
 _POLL_SECONDS = 0.05
-_REJECTING_KINDS = (*REJECTING_KINDS, "dropped")
-_KINDS = (*_REJECTING_KINDS, "lost", "hold", "slow", "cut")
+_REJECTING_KINDS = (*REJECTING_KINDS, "drop-request")
+_KINDS = (*_REJECTING_KINDS, "drop-response", "hold", "slow", "truncate")
 
 Attributes = Mapping[str, Any]
 
@@ -89,13 +89,13 @@ class Call:
         `uploads` the request body is still to come, and a cut truncates that by default.
         """
         self.due = self._traffic.due(self, get_attributes)
-        for fault in self.take("hold", where=lambda fault: not fault.get("after")):
+        for fault in self.take("hold", where=lambda fault: not fault.get("hold_response")):
             await self._traffic.hold(fault, self)
         for fault in self.take(
-            *_REJECTING_KINDS, where=lambda fault: not fault.get("operation"), limit=1
+            *_REJECTING_KINDS, where=lambda fault: not fault.get("fail_operation"), limit=1
         ):
             self.due = []  # the call ends here: later faults do not apply
-            if fault.kind == "dropped":
+            if fault.kind == "drop-request":
                 raise ConnectionCut
             raise fault_error(fault.fields, self.attributes)
         self._plan_cut("request", uploads=uploads)
@@ -108,15 +108,15 @@ class Call:
             await self._traffic.hold(fault, self, fault.fields["seconds"])
         for fault in self.take("hold"):
             await self._traffic.hold(fault, self)
-        if self.take("lost", limit=1):
+        if self.take("drop-response", limit=1):
             raise ConnectionCut
-        self._plan_cut("answer")
+        self._plan_cut("response")
 
     def _plan_cut(self, part: Part, *, uploads: bool = False) -> None:
         """Plan the truncation of a body of this call if a fault asks for it."""
-        usual: Part = "request" if uploads else "answer"
+        usual: Part = "request" if uploads else "response"
         for fault in self.due:
-            if fault.kind != "cut" or fault.get("of", usual) != part:
+            if fault.kind != "truncate" or fault.get("body", usual) != part:
                 continue
             self.due = [other for other in self.due if other is not fault]
             exchange, strike = self.caller.exchange, partial(self._strike, fault)
@@ -235,7 +235,7 @@ class Traffic:
         if call is None or call.is_finished:
             return 0.0, None
         seconds = sum(fault.fields["seconds"] for fault in call.take("slow"))
-        failing = call.take("error", where=lambda fault: bool(fault.get("operation")), limit=1)
+        failing = call.take("error", where=lambda fault: bool(fault.get("fail_operation")), limit=1)
         return seconds, fault_error(failing[0].fields, call.attributes) if failing else None
 
     # Held requests.
@@ -256,7 +256,7 @@ class Traffic:
         finally:
             self._held[fault.id].remove(held_call)
 
-    def waiting(self, fault_id: str) -> list[dict[str, Any]]:
+    def held_calls(self, fault_id: str) -> list[dict[str, Any]]:
         """The requests that a fault holds."""
         return [
             {
@@ -267,20 +267,20 @@ class Traffic:
             for held_call in self._held.get(fault_id, ())
         ]
 
-    def release(self, fault_id: str, *, act: bool = True) -> int:
-        """Continue the requests a fault holds, or cut them off without `act`; returns how many."""
+    def release(self, fault_id: str, *, drop: bool = False) -> int:
+        """Continue the requests a fault holds, or drop them; returns how many."""
         held_calls = [
             held_call for held_call in self._held.get(fault_id, ()) if not held_call.go.is_set()
         ]
         for held_call in held_calls:
-            held_call.is_dropped = not act
+            held_call.is_dropped = drop
             held_call.go.set()
         return len(held_calls)
 
     def close(self) -> None:
         """Cut off all held requests, when the server stops."""
         for fault_id in self._held:
-            self.release(fault_id, act=False)
+            self.release(fault_id, drop=True)
 
     # The journal.
 

@@ -25,7 +25,7 @@ class Need:
     permission: str
     resource: str  # holds the policy
     resource_name: str
-    kind: str = ""  # "actas" for acting as a service account
+    kind: str = ""  # "act-as" for acting as a service account
 
 
 class PolicyResources:
@@ -77,7 +77,7 @@ class PolicyResources:
     def act_as(self, email: str, project: str = "") -> Need:
         """actAs on an account; "" and "default" mean the project's default one."""
         email = self.default_account(project) if email in ("", "default") else email
-        return Need(ACT_AS, self.account(email), email, "actas")
+        return Need(ACT_AS, self.account(email), email, "act-as")
 
     def is_local(self, project: str) -> bool:
         """Whether it is a project of this cloud rather than one of Google's public ones."""

@@ -94,7 +94,7 @@ async def send_media(request: Request, stored: StoredObject, file: BinaryIO) -> 
     headers["Content-Length"] = str(remaining)
     response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request.raw)
-    limit = request.exchange.limit("answer", remaining)
+    limit = request.exchange.limit("response", remaining)
     transport = request.raw.transport
     if request.verb != "HEAD" and limit is None and isinstance(transport, asyncio.Transport):
         sent_bytes = await asyncio.get_running_loop().sendfile(transport, file, first, remaining)
@@ -124,7 +124,7 @@ async def _send_chunks(
             continue
         limit -= len(chunk)
         if limit == 0:
-            if request.exchange.trigger("answer"):
+            if request.exchange.trigger("response"):
                 await hang_up(request.raw)
                 raise ConnectionCut
             limit = None

@@ -219,7 +219,7 @@ class Admission:
         policies = OrgPolicies(self._store)
         if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
             values = {"zone": zone, "project_number": project["number"]}
-            raise fault_error({"kind": "error", "like": "location-policy"}, values)
+            raise fault_error({"kind": "error", "google_error": "location-policy"}, values)
 
     def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
         accelerator = catalog.accelerator_type(type_name)

@@ -19,7 +19,7 @@ _HOST = "tpu.googleapis.com"
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    if need.kind == "actas":
+    if need.kind == "act-as":
         return act_as_denied(need)
     return platform_denied(_HOST)(method, need, email, request)
 

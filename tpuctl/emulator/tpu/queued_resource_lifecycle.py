@@ -202,7 +202,7 @@ class QueuedResourceEngine:
     def _is_sold_out(self, attributes: dict[str, str]) -> bool:
         """Check for stockouts without counting a match: waiting must not use up faults."""
         return any(
-            fault.kind == "stockout" and not fault.is_spent() and fault.matches(attributes)
+            fault.kind == "stockout" and not fault.is_exhausted() and fault.matches(attributes)
             for fault in self._world.faults.all()
         )
 

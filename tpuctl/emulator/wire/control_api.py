@@ -70,9 +70,9 @@ class ControlApi:
     # Faults.
 
     def _show(self, fault: Fault) -> dict[str, Any]:
-        waiting = self._world.traffic.waiting(fault.id)
+        held_calls = self._world.traffic.held_calls(fault.id)
         fields = {**fault.fields, **self._scheduled.describe(fault)}
-        return {**fields, "spent": fault.is_spent(), "waiting": waiting}
+        return {**fields, "exhausted": fault.is_exhausted(), "held_calls": held_calls}
 
     def _list(self, request: Request) -> dict[str, Any]:
         return {"faults": [self._show(fault) for fault in self._world.faults.all()]}
@@ -96,17 +96,17 @@ class ControlApi:
         self._world.faults.remove(fault_id)
         self._world.traffic.release(fault_id)
         await self._scheduled.undo(fault)
-        return {**description, "waiting": []}
+        return {**description, "held_calls": []}
 
     async def _remove_all(self, request: Request) -> dict[str, Any]:
         return {"faults": [await self._remove(fault.id) for fault in self._world.faults.all()]}
 
     async def _release(self, fault_id: str, request: Request) -> dict[str, Any]:
         fault = self._world.faults.get(fault_id)
-        act = (await _body(request)).get("act", True)
-        if not isinstance(act, bool):
-            raise invalid(f"act must be true or false, not {act!r}.")
-        return {"released": self._world.traffic.release(fault.id, act=act)}
+        drop = (await _body(request)).get("drop", False)
+        if not isinstance(drop, bool):
+            raise invalid(f"drop must be true or false, not {drop!r}.")
+        return {"released": self._world.traffic.release(fault.id, drop=drop)}
 
     # Settings and calls.
 

@@ -172,8 +172,8 @@ class HttpHandler:
 def _truncate(request: Request, response: web.StreamResponse) -> web.StreamResponse:
     """The response, or only its first bytes if a fault cuts it. Streams handle cuts themselves."""
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
-        limit = request.exchange.limit("answer", len(response.body))
-        if limit is not None and request.exchange.trigger("answer"):
+        limit = request.exchange.limit("response", len(response.body))
+        if limit is not None and request.exchange.trigger("response"):
             return TruncatedResponse(response, limit)
     return response
 

@@ -80,8 +80,8 @@ class Session:
         """Serve this connection until it ends. Raises Close if the client violates the protocol.
 
         `acknowledged` is the client's count of received bytes, None for a new session. `cut` is
-        called after each frame, with "answer" or "request" and the bytes sent in that direction; it
-        returns whether it cut the connection.
+        called after each frame, with "response" or "request" and the bytes sent in that direction;
+        it returns whether it cut the connection.
         """
         if acknowledged is not None:
             async with self._changed:
@@ -145,7 +145,7 @@ class Session:
             position += len(chunk)
             passed += len(chunk)
             await websocket.send_bytes(struct.pack(">HI", _DATA, len(chunk)) + chunk)
-            if cut("answer", passed):
+            if cut("response", passed):
                 await _wait_forever()
 
     async def _next_chunk(self, position: int) -> bytes:
