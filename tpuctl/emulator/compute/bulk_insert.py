@@ -93,9 +93,9 @@ class BulkInsertion:
         return str(secrets.randbelow(9 * 10**18) + 10**18)
 
     async def _wait(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        records = [await self._operations.wait(name, math.inf) for name in arguments["members"]]
+        records = [await self._operations.wait(name, math.inf) for name in arguments["operations"]]
         errors = [record for record in records if record.error is not None]
-        if len(records) - len(errors) >= arguments["least"]:
+        if len(records) - len(errors) >= arguments["min_count"]:
             return
         for record in records:
             name = record.arguments["target"]

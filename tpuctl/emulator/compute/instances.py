@@ -176,8 +176,8 @@ class Instances(InstanceSettings):
             scope = base.rpartition("/")[0]
             arguments = {
                 **group,
-                "members": [f"{scope}/operations/{operation.name}" for operation in members],
-                "least": batch.min_count,
+                "operations": [f"{scope}/operations/{operation.name}" for operation in members],
+                "min_count": batch.min_count,
             }
             return self.begin_on_instance("bulkInsert", base, caller, arguments, request.request_id)
 

@@ -30,7 +30,7 @@ from tpuctl.emulator.state.store import Store
 __all__ = ["Authority"]
 
 # Kinds in the store that grants depend on.
-_KINDS = ("policy", "policy-former", "role", "project", "bucket", "setting")
+_KINDS = ("policy", "previous-policies", "role", "project", "bucket", "setting")
 _CONVENIENCE_ROLES = {
     "projectOwner": "roles/owner",
     "projectEditor": "roles/editor",

@@ -33,7 +33,7 @@ Policy = dict[str, Any]  # {"version", "etag", "bindings": [{"role", "members", 
 ACCOUNTS = "account"
 ROLES = "role"
 
-_PREVIOUS = "policy-former"  # policies in force until changes propagate, oldest first
+_PREVIOUS = "previous-policies"  # policies in force until changes propagate, oldest first
 _DOMAINS = "iam.allowedPolicyMemberDomains"
 _MEMBER = re.compile(
     r"allUsers|allAuthenticatedUsers|(?:deleted:)?(?:user|serviceAccount|group|domain|principal"
@@ -71,9 +71,9 @@ class Policies:
         previous = self._store.get_json(_PREVIOUS, resource)
         if previous is not None:
             delay = float(self._settings.get("propagation"))
-            for former in previous["formers"]:
-                if former["changed"] + delay > now:
-                    return former["bindings"], former["changed"] + delay
+            for policy in previous["policies"]:
+                if policy["changed"] + delay > now:
+                    return policy["bindings"], policy["changed"] + delay
         return self.get(resource)["bindings"], math.inf
 
     def add(self, resource: str, bindings: list[dict[str, Any]]) -> None:
@@ -113,12 +113,12 @@ class Policies:
     def _save_previous(self, resource: str, bindings: list[dict[str, Any]]) -> None:
         """Keep the bindings in force until the change propagates; see the setting `propagation`."""
         delay, now = float(self._settings.get("propagation")), time.time()
-        stored = (self._store.get_json(_PREVIOUS, resource) or {}).get("formers", [])
-        previous = [former for former in stored if former["changed"] + delay > now]
+        stored = (self._store.get_json(_PREVIOUS, resource) or {}).get("policies", [])
+        previous = [policy for policy in stored if policy["changed"] + delay > now]
         if delay:
             previous.append({"changed": now, "bindings": bindings})
         if previous:
-            self._store.put_json(_PREVIOUS, resource, {"formers": previous})
+            self._store.put_json(_PREVIOUS, resource, {"policies": previous})
         elif stored:
             self._store.delete(_PREVIOUS, resource)
 

@@ -141,7 +141,7 @@ class Init:
         starting: asyncio.Future[RunningProcess] = asyncio.get_running_loop().create_future()
         self._starting[self._count] = starting
         request: dict[str, Any] = {
-            "do": "spawn",
+            "action": "spawn",
             "id": self._count,
             "argv": list(argv),
             "env": dict(env),
@@ -159,18 +159,18 @@ class Init:
         self._count += 1
         waiting: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
         self._connecting[self._count] = waiting
-        self._send({"do": "connect", "id": self._count, "address": address, "port": port})
+        self._send({"action": "connect", "id": self._count, "address": address, "port": port})
         return await waiting
 
     def signal(self, started: RunningProcess, number: int) -> None:
         """Send a signal to the process's group; no-op if it has ended."""
         if not started.exit.done() and not self.ended.is_set():
-            self._send({"do": "signal", "pid": started.pid, "signal": number})
+            self._send({"action": "signal", "pid": started.pid, "signal": number})
 
     async def stop(self, grace: float) -> None:
         """Stop all processes: SIGTERM, and SIGKILL after `grace` seconds. Idempotent."""
         if not self.ended.is_set() and grace > 0:
-            self._send({"do": "halt", "grace": grace})
+            self._send({"action": "stop", "grace": grace})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), grace + 2)
         self._close()

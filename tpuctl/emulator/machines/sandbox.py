@@ -5,14 +5,14 @@ the descriptor of a stream socket; followed by `fork-server`, that of a socket t
 sockets, and one init process is forked for each. The first line of a stream is the configuration;
 every further line read is a request, every line written is an event, all of them JSON objects:
 
-    {"do": "spawn", "id", "argv", "name", "env", "cwd", "terminal"}
+    {"action": "spawn", "id", "argv", "name", "env", "cwd", "terminal"}
         with stdin, stdout and stderr attached, or none and "terminal": [rows, columns];
         -> {"started": id, "pid", "terminal"}, the terminal's other end attached if there is one;
         later {"exited": pid, "status"} or {"exited": pid, "signal", "core"}
-    {"do": "signal", "pid", "signal"}    to the process group of a spawned process
-    {"do": "connect", "id", "address", "port"}    in the machine's network namespace
+    {"action": "signal", "pid", "signal"}    to the process group of a spawned process
+    {"action": "connect", "id", "address", "port"}    in the machine's network namespace
         -> {"connected": id} with the socket attached, or with "error"
-    {"do": "halt", "grace"}              the stream ends when no process is left
+    {"action": "stop", "grace"}              the stream ends when no process is left
 
 A machine with a network namespace sends {"listening": [address, port]}, each with a socket
 attached, before it is ready. When the stream ends, every process of the machine is killed.
@@ -52,7 +52,7 @@ class Init:
         self.buffer = b""
         self.attached: list[int] = []
         self.groups: set[int] = set()  # process groups started here
-        self.deadline: float | None = None  # set by halt
+        self.deadline: float | None = None  # set by stop
         self.network: Any = None  # the module, for a machine with a network namespace
 
     def first_line(self) -> dict[str, Any]:
@@ -113,14 +113,14 @@ class Init:
                 self.exit()
 
     def handle(self, request: dict[str, Any]) -> None:
-        if request["do"] == "spawn":
+        if request["action"] == "spawn":
             self.spawn(request)
-        elif request["do"] == "signal":
+        elif request["action"] == "signal":
             if request["pid"] in self.groups:
                 _signal_group(request["pid"], request["signal"])
-        elif request["do"] == "connect":
+        elif request["action"] == "connect":
             self.connect(request)
-        elif request["do"] == "halt":
+        elif request["action"] == "stop":
             self.deadline = time.monotonic() + request["grace"]
             # All three, as systemd does for SSH sessions: logind creates their scopes with
             # SendSIGHUP (logind-dbus.c, manager_start_scope).

@@ -90,7 +90,7 @@ class SecretsService:
             secret: Secret = {
                 "name": name,
                 "number": self._store.next("secret"),
-                "said": json_format.MessageToDict(message),
+                "resource": json_format.MessageToDict(message),
                 "versions": 0,
             }
             self._store.put_json(_SECRETS, name, secret)
@@ -111,7 +111,7 @@ class SecretsService:
     async def delete_secret(self, request: Any, caller: Caller) -> None:
         """Deletes the secret with all its versions, permanently."""
         secret = self._get(request.name)
-        _check_etag(request.etag, secret["said"]["etag"])
+        _check_etag(request.etag, secret["resource"]["etag"])
         with self._store.transaction():
             for version in self._versions(secret):
                 self._store.delete(_VERSIONS, version["name"])
@@ -139,7 +139,7 @@ class SecretsService:
                 "created": time.time(),
                 "destroyed": None,
                 "data": base64.b64encode(data).decode(),
-                "checked": bool(checksum),
+                "client_checksum": bool(checksum),
                 "etag": _etag(),
             }
             self._store.put_json(_SECRETS, secret["name"], secret)
@@ -256,7 +256,7 @@ class SecretsService:
         return f"projects/{self._world.projects.require(project)['number']}/{rest}"
 
     def _secret(self, secret: Secret) -> Any:
-        answer = json_format.ParseDict(secret["said"], V1.message("Secret")())
+        answer = json_format.ParseDict(secret["resource"], V1.message("Secret")())
         answer.name = self._public_name(secret["name"])
         return answer
 
@@ -265,12 +265,14 @@ class SecretsService:
             name=self._public_name(version["name"]),
             state=version["state"],
             etag=version["etag"],
-            client_specified_payload_checksum=version["checked"],
+            client_specified_payload_checksum=version["client_checksum"],
         )
         answer.create_time.FromMicroseconds(int(version["created"] * 1e6))
         if version["destroyed"] is not None:
             answer.destroy_time.FromMicroseconds(int(version["destroyed"] * 1e6))
-        replication = self._get(version["name"].rpartition("/versions/")[0])["said"]["replication"]
+        replication = self._get(version["name"].rpartition("/versions/")[0])["resource"][
+            "replication"
+        ]
         if "automatic" in replication:
             answer.replication_status.automatic.SetInParent()
         for replica in replication.get("userManaged", {}).get("replicas", ()):

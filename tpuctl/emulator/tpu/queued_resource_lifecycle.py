@@ -164,23 +164,23 @@ class QueuedResourceEngine:
             self._fail(document, error)
 
     async def _accept(self, document: Document) -> bool:
-        due = document["_"]["since"] + self._world.pace.seconds("tpu.queued.accept")
-        due = max(due, document["_"].get("after", 0.0))
+        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.queued.accept")
+        due = max(due, document["_"].get("valid_after", 0.0))
         await asyncio.sleep(max(0.0, due - time.time()))
         self._store.set_state(document, "WAITING_FOR_RESOURCES")
         return True
 
     async def _wait(self, document: Document) -> bool:
         """Wait for capacity: a stockout that fails other requests only delays this one."""
-        due = document["_"]["since"] + self._world.pace.seconds("tpu.queued.wait")
-        until = document["_"].get("until")
+        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.queued.wait")
+        valid_until = document["_"].get("valid_until")
         attributes = self._fault_attributes(document)
-        if not document["_"].get("noticed"):
+        if not document["_"].get("stockout_seen"):
             faults = [self._world.faults.take("stockout", **each) for each in attributes]
-            document["_"]["noticed"] = any(faults)
+            document["_"]["stockout_seen"] = any(faults)
             self._store.save(document)
         while True:
-            if until is not None and time.time() >= until:
+            if valid_until is not None and time.time() >= valid_until:
                 return self._fail(document, ApiError("DEADLINE_EXCEEDED", _EXPIRED))
             fault = self._world.faults.take("queue-fail", **attributes[0], name=document["name"])
             if fault is not None:
@@ -208,9 +208,9 @@ class QueuedResourceEngine:
 
     async def _provision(self, document: Document) -> bool:
         names = node_names(document)
-        due = document["_"]["since"] + self._world.pace.seconds("tpu.nodes.create")
+        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.nodes.create")
         try:
-            if not document["_"].get("made"):
+            if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
             async with asyncio.TaskGroup() as group:
                 for name in names:
@@ -232,9 +232,9 @@ class QueuedResourceEngine:
                     node.state = NodeState.READY
                     node.health = Health.HEALTHY
                     self._nodes.save(node)
-            duration = document["_"].get("runs")
+            duration = document["_"].get("max_run_seconds")
             if duration is not None:
-                document["_"]["ends"] = time.time() + duration
+                document["_"]["run_end"] = time.time() + duration
             self._store.set_state(document, "ACTIVE")
         return True
 
@@ -267,7 +267,7 @@ class QueuedResourceEngine:
                     raise already_exists(node.name)
                 self._nodes.save(node)
                 self._nodes.save_extras(node.name, spec.get("_extras", {}))
-            document["_"]["made"] = True
+            document["_"]["nodes_created"] = True
             self._store.save(document)
 
     async def _boot(self, name: str) -> None:
@@ -281,15 +281,15 @@ class QueuedResourceEngine:
     async def _run(self, document: Document) -> bool:
         """After the run duration the nodes are deleted and the request is SUSPENDED:
         docs.cloud.google.com/tpu/docs/request-using-flex-start."""
-        ends = document["_"].get("ends")
-        if ends is None:
+        run_end = document["_"].get("run_end")
+        if run_end is None:
             return False
-        await asyncio.sleep(max(0.0, ends - time.time()))
+        await asyncio.sleep(max(0.0, run_end - time.time()))
         self._store.set_state(document, "SUSPENDING", initiator="SERVICE")
         return True
 
     async def _suspend(self, document: Document) -> bool:
-        due = document["_"]["since"] + self._world.pace.seconds("tpu.nodes.delete")
+        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.nodes.delete")
         names = []
         for name in node_names(document):
             node = self._nodes.find(name)
@@ -303,13 +303,13 @@ class QueuedResourceEngine:
             for name in names:
                 self._nodes.remove(name)
             initiator = document["state"].get("stateInitiator", "")
-            document["_"].pop("ends", None)
+            document["_"].pop("run_end", None)
             self._store.set_state(document, "SUSPENDED", initiator=initiator)
         return False
 
     def _fail(self, document: Document, error: ApiError) -> bool:
         status = {"code": error.number, "message": error.message}
-        document["_"].pop("made", None)
+        document["_"].pop("nodes_created", None)
         self._store.set_state(document, "FAILED", {"error": status})
         return False
 

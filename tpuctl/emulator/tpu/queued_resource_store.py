@@ -73,7 +73,7 @@ class QueuedResourceStore:
             document["state"][_STATE_DATA[state]] = data or {}
         if initiator:
             document["state"]["stateInitiator"] = initiator
-        document.setdefault("_", {})["since"] = time.time()
+        document.setdefault("_", {})["state_since"] = time.time()
         self.save(document)
 
 

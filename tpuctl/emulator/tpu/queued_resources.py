@@ -210,16 +210,16 @@ class QueuedResources:
         kind = policy.WhichOneof("start_timing_constraints")
         now, times = time.time(), document["_"]
         if kind == "valid_until_duration":
-            times["until"] = now + policy.valid_until_duration.ToTimedelta().total_seconds()
+            times["valid_until"] = now + policy.valid_until_duration.ToTimedelta().total_seconds()
         elif kind == "valid_until_time":
-            times["until"] = policy.valid_until_time.ToNanoseconds() / 1e9
+            times["valid_until"] = policy.valid_until_time.ToNanoseconds() / 1e9
         elif kind == "valid_after_duration":
-            times["after"] = now + policy.valid_after_duration.ToTimedelta().total_seconds()
+            times["valid_after"] = now + policy.valid_after_duration.ToTimedelta().total_seconds()
         elif kind == "valid_after_time":
-            times["after"] = policy.valid_after_time.ToNanoseconds() / 1e9
+            times["valid_after"] = policy.valid_after_time.ToNanoseconds() / 1e9
         elif kind == "valid_interval":
-            times["after"] = policy.valid_interval.start_time.ToNanoseconds() / 1e9
-            times["until"] = policy.valid_interval.end_time.ToNanoseconds() / 1e9
+            times["valid_after"] = policy.valid_interval.start_time.ToNanoseconds() / 1e9
+            times["valid_until"] = policy.valid_interval.end_time.ToNanoseconds() / 1e9
 
     @staticmethod
     def _set_run_duration(document: Document) -> None:
@@ -235,7 +235,7 @@ class QueuedResources:
         seconds = float(text.removesuffix("s"))
         if not 0 < seconds <= FLEX_START_DAYS * _DAY:
             raise bad_request(f"The max run duration must be at most {FLEX_START_DAYS} days.")
-        document["_"]["runs"] = seconds
+        document["_"]["max_run_seconds"] = seconds
 
 
 def _node_ids(spec: Document, queued_id: str) -> list[str]:

@@ -26,7 +26,7 @@ class RequestIds:
         stored = self._world.store.get_json(_KIND, f"{project['id']}/{request_id}")
         if stored is None:
             return None
-        if stored["what"] != action:  # the wording is our own
+        if stored["request"] != action:  # the wording is our own
             raise bad_request(f'The request id "{request_id}" was used for another request.')
         try:
             return self._world.operations.get(stored["operation"])
@@ -35,5 +35,5 @@ class RequestIds:
 
     def save(self, project: Project, request_id: str, action: str, record: Record) -> None:
         if request_id:
-            stored = {"what": action, "operation": record.name}
+            stored = {"request": action, "operation": record.name}
             self._world.store.put_json(_KIND, f"{project['id']}/{request_id}", stored)

@@ -26,7 +26,7 @@ def as_alpha(node: Any, extras: Mapping[str, Any]) -> Any:
 
 def as_alpha_queued(document: Document) -> Any:
     """With the termination time of its nodes, if known."""
-    ends = document["_"].get("ends")
+    ends = document["_"].get("run_end")
     if ends is not None:
         termination_time = datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z")
         duration = {**document.get("runDuration", {}), "terminationTime": termination_time}
