@@ -26,7 +26,7 @@ def record() -> Record:
             {"name": "plan", "outcome": "done", "seconds": 1.0},
             {"name": "up", "outcome": "done", "seconds": 4.0},
         ],
-        "parts": {"up": {"node/STACK": {"action": "create", "outcome": "done", "seconds": 2.0}}},
+        "substeps": {"up": {"node/STACK": {"action": "create", "outcome": "done", "seconds": 2.0}}},
         "answers": {
             "tpu_v2.get_node": {
                 "fields": ["name", "networkEndpoints[].ipAddress", "schedulingConfig.spot"],
@@ -35,10 +35,10 @@ def record() -> Record:
             "tpu_v2.list_nodes": {"fields": ["nodes[].name"], "values": {}},
         },
         "refusals": {"a node that is not there": refusal},
-        "met": {"tpu_v2.get_node": {"NotFound": refusal}},
+        "errors": {"tpu_v2.get_node": {"NotFound": refusal}},
         "states": {
             "up: the node": {
-                "seen": [
+                "observed": [
                     {"state": "ABSENT", "seconds": 0.2},
                     {"state": "CREATING", "seconds": 2.0},
                     {"state": "READY", "seconds": 0.1},
@@ -59,8 +59,8 @@ def google(record: Record, change: Change = lambda record: None) -> Record:
 def test_alike_but_for_their_times_differ_in_nothing(record: Record) -> None:
     def later(other: Record) -> None:
         other["steps"][1]["seconds"] = 400.0
-        other["parts"]["up"]["node/STACK"]["seconds"] = 300.0
-        other["states"]["up: the node"]["seen"][1]["seconds"] = 299.0
+        other["substeps"]["up"]["node/STACK"]["seconds"] = 300.0
+        other["states"]["up: the node"]["observed"][1]["seconds"] = 299.0
         other["states"]["up: the node"]["longest_gap"] = 3.2
 
     comparison = compare(record, google(record, later))
@@ -83,7 +83,7 @@ def put(path: str, value: Any) -> Change:
 
 
 NODE = "answers/tpu_v2.get_node"
-SEEN = "states/up: the node/seen"
+SEEN = "states/up: the node/observed"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ SEEN = "states/up: the node/seen"
             ("steps", "their order", "plan, up", "plan"),
         ),
         (
-            lambda record: record["parts"]["up"]["node/STACK"].update(action="update"),
-            ("parts of a step", "up: node/STACK", "create, done", "update, done"),
+            lambda record: record["substeps"]["up"]["node/STACK"].update(action="update"),
+            ("substeps", "up: node/STACK", "create, done", "update, done"),
         ),
         (
             put(f"{SEEN}/1/state", "STARTING"),
@@ -146,7 +146,7 @@ def test_a_made_difference_is_found(
 def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) -> None:
     def seldom(other: Record) -> None:
         watched = other["states"]["up: the node"]
-        watched["seen"] = [watched["seen"][0], watched["seen"][2]]
+        watched["observed"] = [watched["observed"][0], watched["observed"][2]]
         watched["longest_gap"] = 3.0  # CREATING lasted two seconds
 
     comparison = compare(record, google(record, seldom))
@@ -156,7 +156,7 @@ def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) ->
 
 def test_states_in_another_order_are_no_chance(record: Record) -> None:
     def turned(other: Record) -> None:
-        other["states"]["up: the node"]["seen"].reverse()
+        other["states"]["up: the node"]["observed"].reverse()
         other["states"]["up: the node"]["longest_gap"] = 60.0
 
     assert [
@@ -167,7 +167,7 @@ def test_states_in_another_order_are_no_chance(record: Record) -> None:
 def test_what_was_asked_once_is_told_apart(record: Record) -> None:
     def less(other: Record) -> None:
         del other["answers"]["tpu_v2.list_nodes"]
-        del other["met"]["tpu_v2.get_node"]
+        del other["errors"]["tpu_v2.get_node"]
 
     comparison = compare(record, google(record, less))
     assert comparison.differences == ()

@@ -115,7 +115,7 @@ def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
     names = [step["name"] for step in first["steps"]]
     assert names[:1] == ["plan"] and names[-1:] == ["down"]
     assert {*names} >= {"up", "up again", "status", "run counting-0", "run counting-3"}
-    states = [state["state"] for state in first["states"]["up: the node"]["seen"]]
+    states = [state["state"] for state in first["states"]["up: the node"]["observed"]]
     assert states[-1] == "READY"
     for answer in ("tpu_v2.get_node", "storage.get_bucket", "storage.bucket.get_iam_policy"):
         assert first["answers"][answer]["fields"], answer

@@ -120,5 +120,5 @@ async def test_states_are_kept_in_the_order_in_which_they_were_seen(recorder: Re
     with recorder.step("up"):
         async with recorder.watch_states("the node", look, 0.001):
             await asyncio.wait_for(is_over.wait(), 20)
-    recorded = recorder.record["states"]["up: the node"]["seen"]
+    recorded = recorder.record["states"]["up: the node"]["observed"]
     assert [state["state"] for state in recorded] == ["ABSENT", "CREATING", "READY"]

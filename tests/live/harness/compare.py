@@ -41,13 +41,13 @@ def compare(first: Record, other: Record) -> Comparison:
     differences = [
         *_mappings("facts", first["facts"], other["facts"], ignore=("cloud",)),
         *_steps(first, other),
-        *_parts(first, other),
+        *_substeps(first, other),
         *_answers(first, other),
         *_mappings("refusals", _refusals(first), _refusals(other)),
     ]
     by_chance = [
         *_mappings("asked of one alone", _methods(first, other), _methods(other, first)),
-        *_mappings("refusals along the way", _met(first), _met(other)),
+        *_mappings("refusals along the way", _errors(first), _errors(other)),
     ]
     for state in _states(first, other):
         (by_chance if state[0] else differences).append(state[1])
@@ -86,17 +86,17 @@ def _steps(first: Record, other: Record) -> Iterator[Difference]:
             yield Difference("steps", name, outcomes[0][name], outcomes[1][name])
 
 
-def _parts(first: Record, other: Record) -> Iterator[Difference]:
+def _substeps(first: Record, other: Record) -> Iterator[Difference]:
     """What `up` and `down` did to each resource."""
 
-    def parts_of(record: Record) -> dict[str, str]:
+    def substeps_of(record: Record) -> dict[str, str]:
         return {
             f"{step}: {address}": f"{part['action']}, {part['outcome']}"
-            for step, parts in record["parts"].items()
-            for address, part in parts.items()
+            for step, substeps in record["substeps"].items()
+            for address, part in substeps.items()
         }
 
-    return _mappings("parts of a step", parts_of(first), parts_of(other))
+    return _mappings("substeps", substeps_of(first), substeps_of(other))
 
 
 def _answers(first: Record, other: Record) -> Iterator[Difference]:
@@ -133,10 +133,10 @@ def _methods(first: Record, other: Record) -> dict[str, str]:
     return {method: "asked" for method in first["answers"] if method not in other["answers"]}
 
 
-def _met(record: Record) -> dict[str, str]:
+def _errors(record: Record) -> dict[str, str]:
     return {
         f"{method}: {kind}": details["text"]
-        for method, kinds in record["met"].items()
+        for method, kinds in record["errors"].items()
         for kind, details in kinds.items()
     }
 
@@ -145,7 +145,7 @@ def _states(first: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
     """With whether chance alone may be the reason."""
     for thing in sorted({*first["states"]} | {*other["states"]}):
         here, there = (_watched(each, thing) for each in (first, other))
-        orders = [[state["state"] for state in each["seen"]] for each in (here, there)]
+        orders = [[state["state"] for state in each["observed"]] for each in (here, there)]
         if orders[0] == orders[1]:
             continue
         missed = [_missed(here, there), _missed(there, here)]
@@ -156,16 +156,16 @@ def _states(first: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
 
 
 def _watched(record: Record, thing: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = record["states"].get(thing, {"seen": [], "longest_gap": 0.0})
+    found: Mapping[str, Any] = record["states"].get(thing, {"observed": [], "longest_gap": 0.0})
     return found
 
 
 def _missed(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
     """Whether all that only the one saw was too short for the other to be sure of it."""
-    known_states = {state["state"] for state in there["seen"]}
+    known_states = {state["state"] for state in there["observed"]}
     return bool(known_states) and all(
         state["seconds"] <= MARGIN * max(there["longest_gap"], here["longest_gap"])
-        for state in here["seen"]
+        for state in here["observed"]
         if state["state"] not in known_states
     )
 
@@ -173,12 +173,12 @@ def _missed(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
 def _durations(first: Record, other: Record) -> Iterator[Row]:
     def seconds(record: Record) -> dict[str, float]:
         durations = {step["name"]: step["seconds"] for step in record["steps"]}
-        for step, parts in record["parts"].items():
-            durations |= {f"{step}: {name}": part["seconds"] for name, part in parts.items()}
+        for step, substeps in record["substeps"].items():
+            durations |= {f"{step}: {name}": part["seconds"] for name, part in substeps.items()}
         for thing, watched in record["states"].items():
             durations |= {
                 f"{thing} {comparison['state']}": comparison["seconds"]
-                for comparison in watched["seen"]
+                for comparison in watched["observed"]
             }
         return durations
 

@@ -37,10 +37,10 @@ class Recorder:
             "version": VERSION,
             "facts": facts,
             "steps": [],
-            "parts": {},
+            "substeps": {},
             "answers": {},
             "refusals": {},
-            "met": {},
+            "errors": {},
             "states": {},
         }
 
@@ -77,13 +77,13 @@ class Recorder:
             self.save()
 
     def on(self, event: Event) -> None:
-        """A listener of the flows: the parts of each step, with what was done and how long."""
+        """A listener of the flows: the substeps of each step, with what was done and how long."""
         if isinstance(event, StepStarted):
             self._begun[event.address] = event
         elif isinstance(event, StepFinished) and event.address in self._begun:
             begun = self._begun.pop(event.address)
-            parts = self.record["parts"].setdefault(self.step_name, {})
-            parts[self.redacted(event.address)] = {
+            substeps = self.record["substeps"].setdefault(self.step_name, {})
+            substeps[self.redacted(event.address)] = {
                 "action": begun.action,
                 "outcome": event.outcome.value,
                 "seconds": round(event.seconds, 3),
@@ -104,7 +104,7 @@ class Recorder:
 
     def record_error(self, method: str, error: TpuctlError) -> None:
         """A refusal that came along the way."""
-        self.record["met"].setdefault(method, {})[type(error).__name__] = self._describe(error)
+        self.record["errors"].setdefault(method, {})[type(error).__name__] = self._describe(error)
 
     @contextmanager
     def expect_refusal(self, name: str, *expected: type[TpuctlError]) -> Iterator[None]:
@@ -141,7 +141,7 @@ class Recorder:
 
         A state may come and go between two looks; the longest time between any two is noted.
         """
-        seen: list[dict[str, Any]] = []
+        observed: list[dict[str, Any]] = []
         longest = 0.0
         is_over = asyncio.Event()
 
@@ -154,10 +154,10 @@ class Recorder:
                     state = await look() or "ABSENT"
                     now = time.monotonic()
                     longest = max(longest, now - last)
-                    if seen:
-                        seen[-1]["seconds"] = round(seen[-1]["seconds"] + now - last, 3)
-                    if not seen or seen[-1]["state"] != state:
-                        seen.append({"state": state, "seconds": 0.0})
+                    if observed:
+                        observed[-1]["seconds"] = round(observed[-1]["seconds"] + now - last, 3)
+                    if not observed or observed[-1]["state"] != state:
+                        observed.append({"state": state, "seconds": 0.0})
                     last = now
                 if was_last:
                     return
@@ -171,7 +171,7 @@ class Recorder:
             is_over.set()
             await task
             self.record["states"][f"{self.step_name}: {thing}"] = {
-                "seen": seen,
+                "observed": observed,
                 "longest_gap": round(longest, 3),
             }
             self.save()
