@@ -56,7 +56,7 @@ class Step(NamedTuple):
     """What one step took, in seconds."""
 
     seconds: float  # on the clock
-    worked: float  # of all processors: hardly changed by what else the machine does
+    cpu_seconds: float  # of all processors; hardly affected by other load
 
 
 class Program:
@@ -99,7 +99,7 @@ class Program:
         assert self.process.stdin is not None
         print(steps, file=self.process.stdin, flush=True)
         answer = self.answer()
-        return Step(answer["seconds"] / steps, answer["worked"] / steps)
+        return Step(answer["seconds"] / steps, answer["cpu_seconds"] / steps)
 
     def stop(self) -> None:
         """End it, with what it has to say at its end, and wait for that."""
@@ -180,12 +180,12 @@ def compared(
         # Each round's two stood next to each other, under the same load.
         pairs = list(zip(other_steps, job_steps, strict=True))
         clock = median(their.seconds / our.seconds for their, our in pairs)
-        worked = median(their.worked / our.worked for their, our in pairs)
+        cpu_ratio = median(their.cpu_seconds / our.cpu_seconds for their, our in pairs)
         beside = ""
         if way == "the bundled job, XLA":
-            beside = f"a step takes {clock:.2f} × that without ({worked:.2f} × the work)"
+            beside = f"a step takes {clock:.2f} × that without ({cpu_ratio:.2f} × the CPU time)"
         elif way != "the bundled job":
-            beside = f"the bundled job is {clock:.2f} × as fast ({worked:.2f} × by work)"
+            beside = f"the bundled job is {clock:.2f} × as fast ({cpu_ratio:.2f} × by CPU time)"
         seconds = median(step.seconds for step in other_steps)
         value = f"{tokens / seconds:,.0f} tokens/s, {1000 * seconds:.0f} ms a step"
         goal = f"≥ {GOALS[way]} ×" if way in GOALS else ""
