@@ -88,7 +88,7 @@ def check_static():
         key = (batch["input_ids"].numpy().tobytes(), tokens.tobytes())
         rows[key] = rows.get(key, 0) + 1
     assert predictions == manifest["counts"]["predictions"]
-    assert pairs == manifest["counts"]["pairs_from_elsewhere"]
+    assert pairs == manifest["counts"]["negative_pairs"]
     again = {}
     for batch in dataset(folder, manifest, 1, 5, total).take(total):
         key = (batch["input_ids"].numpy().tobytes(), unmasked(batch)[0].tobytes())

@@ -84,7 +84,7 @@ class RecordBuilder:
             list(examples(training_documents, plan, random.Random(f"{plan.seed}/{number}/{copy}")))
             for copy in range(plan.duplication)
         ]
-        skipped["sentences_left_over"] = unused_sentences(training_documents, copies)
+        skipped["unused_sentences"] = unused_sentences(training_documents, copies)
         training = self.records(tokens, copies, plan.masking, f"{number}", counts)
         # Statically masked, so that every evaluation measures the same.
         fixed = list(
@@ -163,7 +163,7 @@ class RecordBuilder:
                 sequences=len(found_examples),
                 tokens=int(assembled.total.sum()),
                 predictions=int(predictions.sum()),
-                pairs_from_elsewhere=int(assembled.label.sum()),
+                negative_pairs=int(assembled.label.sum()),
             )
         rows = numpy.concatenate(all_rows)
         return rows[generator(f"{plan.seed}/{seed_text}/order").permutation(len(rows))]

@@ -91,7 +91,7 @@ class Checkpoints:
             actual_size = files.size_and_mtime(files.join(self.folder, name))[0]
             if actual_size != size:
                 return f"{name} has {actual_size:,} of {size:,} bytes"
-        if changed := differences(marker.get("of", {}), self.identity):
+        if changed := differences(marker.get("identity", {}), self.identity):
             raise JobError(
                 f"the checkpoints in {self.folder} are from another run ({changed}); "
                 "choose another --output",
@@ -139,7 +139,7 @@ class Checkpoints:
                 raise self.not_finite(step, "the weights are not finite")
             with files.write_errors(self.folder):
                 sizes = self._write(step)
-                marker = {"step": step, "of": self.identity, "files": sizes}
+                marker = {"step": step, "identity": self.identity, "files": sizes}
                 files.write_json(f"{self.path(step)}.json", marker)
                 self.complete.append(step)
                 self._remove_old()
