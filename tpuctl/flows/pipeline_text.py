@@ -104,7 +104,7 @@ def _github(draft: Draft) -> str:
             "triggers": "\n".join(triggers),
             "last": str(sizes[0]),
             "follow": _follow_steps(sizes[0], "steps.start.outputs.JOB_ID", ""),
-            "patience": str(QUEUED_WAIT_MINUTES if is_queued else WAIT_MINUTES),
+            "up_timeout": str(QUEUED_WAIT_MINUTES if is_queued else WAIT_MINUTES),
             "more": "\n\n".join(more),
             "trained": ", ".join(names),
             "final": names[-1],
@@ -156,12 +156,12 @@ def _gitlab(draft: Draft) -> str:
     values["train_stage"] = stages[1]
     values["part"] = f"{GITLAB_PART_MINUTES}m"
     more = []
-    cut_off = _fill("gitlab/cut-off.yml", values)
+    fail_if_running = _fill("gitlab/fail-if-running.yml", values)
     for before, name in pairwise(names):
         job_values = {
             "name": name,
             "previous": before,
-            "cut_off": cut_off if name == names[-1] else "",
+            "fail_if_running": fail_if_running if name == names[-1] else "",
         }
         more.append(_fill("gitlab/more.yml", values | job_values))
     push = ""
@@ -176,7 +176,7 @@ def _gitlab(draft: Draft) -> str:
         values
         | {
             "stages": "" if draft.is_included else f"stages: [{', '.join(stages)}]",
-            "cut_off": cut_off if len(names) == 1 else "",
+            "fail_if_running": fail_if_running if len(names) == 1 else "",
             "check_stage": stages[0],
             "down_stage": stages[2],
             "check": f"{quality}{check}" if draft.check_arguments else check,
