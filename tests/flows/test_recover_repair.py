@@ -293,7 +293,7 @@ async def test_claimed_but_not_started_attempt_is_followed_by_another(
     why = Verdict(kind="infrastructure", name="x", cause="It broke.", at=record.submitted)
     assert record.placement is not None
     left = Attempt(
-        number=2, placement=record.placement, verdict=why, started=record.submitted, claim="x"
+        number=2, placement=record.placement, verdict=why, started=record.submitted, write_id="x"
     )
     assert await claim_attempt(stack.store, record, left)
     assert await asyncio.wait_for(stack.follow(await stack.job()), 60) == 0
@@ -304,7 +304,7 @@ async def test_claimed_but_not_started_attempt_is_followed_by_another(
     ]
     assert await stack.store.exists(record.at(2).end_name)
     assert log_of(events, 3) == "computed\n"
-    assert not await claim_attempt(stack.store, record, left.model_copy(update={"claim": "y"}))
+    assert not await claim_attempt(stack.store, record, left.model_copy(update={"write_id": "y"}))
     await taken_down(stack)
 
 

@@ -535,7 +535,7 @@ async def start_next_attempt(
             verdict=verdict,
             started=datetime.now(UTC),
             started_by=user_at_host(),
-            claim=secrets.token_hex(8),
+            write_id=secrets.token_hex(8),
         )
         following = record.of(attempt)
         if not await claim_attempt(context.store, record, attempt):

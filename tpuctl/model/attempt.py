@@ -84,7 +84,7 @@ class Attempt(BaseModel):
     verdict: Verdict = Field(description="What ended the previous attempt.")
     started: datetime
     started_by: str = ""
-    claim: str = Field("", description="Random, unique per writer.")
+    write_id: str = Field("", description="Random, unique per writer.")
 
     @property
     def since(self) -> str:
