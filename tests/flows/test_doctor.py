@@ -77,7 +77,7 @@ def test_all_checks_pass_without_changes(
     code, checks, following = run_doctor()
     assert list(checks) == CHECKS
     assert (code, following) == (0, "tpuctl up")
-    assert states(checks) == {"org policies": "not asked"}
+    assert states(checks) == {"org policies": "skipped"}
     policies = checks["org policies"]["command"]
     assert policies == f"gcloud services enable orgpolicy.googleapis.com --project={ready.project}"
     mutations = [call["method"] for call in remote_control.calls(cloud, since) if call["mutating"]]
@@ -106,7 +106,7 @@ def test_missing_permission(ready: Pipeline, run_doctor: Ask) -> None:
     )
     assert checks["permissions"]["command"] == following == command
     assert "tpuctl doctor --role" in checks["permissions"]["hint"]
-    assert checks["plan"]["state"] == "not asked"
+    assert checks["plan"]["state"] == "skipped"
     assert checks["quota"]["requires"] == "permissions"
     ready.let(ready.role().permissions)
     grant(ready.cloud, f"projects/{ready.project}", "roles/tpu.admin", ANN)
@@ -175,7 +175,7 @@ def test_organization_policy(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
         ]
     )
     code, checks, _ = run_doctor(caller=ANN)
-    assert (code, states(checks)["org policies"]) == (0, "not asked")
+    assert (code, states(checks)["org policies"]) == (0, "skipped")
     assert "--role=roles/orgpolicy.policyViewer" in checks["org policies"]["command"]
 
 
@@ -212,7 +212,7 @@ def test_project_created_by_up(project: Project) -> None:
     checks = {check["check"]: check for check in json.loads(out)["data"]["checks"]}
     assert code == 0
     assert checks["project"]["message"] == f"`up` creates {project.id}"
-    assert checks["billing"]["state"] == checks["quota"]["state"] == "not asked"
+    assert checks["billing"]["state"] == checks["quota"]["state"] == "skipped"
 
 
 def test_invalid_or_missing_stack_file(ready: Pipeline, run_doctor: Ask) -> None:
@@ -226,7 +226,7 @@ def test_invalid_or_missing_stack_file(ready: Pipeline, run_doctor: Ask) -> None
     assert (code, following) == (2, "tpuctl init")
     code, checks, following = run_doctor("--project", ready.project)
     assert (code, following) == (0, "tpuctl init")
-    assert states(checks)["quota"] == "not asked"
+    assert states(checks)["quota"] == "skipped"
 
 
 def test_terminal_output_fits_and_ends_with_next_command(ready: Pipeline) -> None:

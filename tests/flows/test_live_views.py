@@ -81,7 +81,7 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
     assert screen.modes == []
     assert screen.colors
     assert max(map(len, screen.lines)) <= 80
-    for address in ("node/views-tpu", "ssh/workers", "ssh/watch"):
+    for address in ("node/views-tpu", "ssh/workers", "ssh/watchdog"):
         assert sum(f"✓ {address} " in line for line in screen.lines) == 1, text
     assert "in progress" not in text
     assert "waits for" not in text

@@ -97,7 +97,7 @@ async def test_up_resumes_waiting_for_interrupted_request(
     again = make_queued(name=stack.stack.name)
     planned = await again.plan()
     change = planned.plan.change(f"queued/{stack.stack.names.queued}")
-    assert (change.action, change.fields) == (Action.UPDATE, ("wait",))
+    assert (change.action, change.fields) == (Action.UPDATE, ("readiness",))
     assert "WAITING_FOR_RESOURCES" in change.because
     events.clear()
     async with coming_up(again) as task:

@@ -57,7 +57,7 @@ def test_checks_after_failed_check_are_skipped() -> None:
     ]
     diagnosis = asyncio.run(run_checks(checks, lambda finding: None))
     assert [finding.state.value for finding in diagnosis.findings] == [
-        *("ok", "problem", "not asked", "not asked", "ok")
+        *("ok", "problem", "skipped", "skipped", "ok")
     ]
     assert [finding.root for finding in diagnosis.findings] == ["", "", "b", "b", ""]
     assert diagnosis.exit_code == 76
@@ -93,7 +93,7 @@ def test_unexpected_exception_propagates() -> None:
 @pytest.mark.parametrize(
     ("states", "code"),
     [
-        ([("ok", 0), ("warning", 0), ("not asked", 0)], 0),
+        ([("ok", 0), ("warning", 0), ("skipped", 0)], 0),
         ([("ok", 0), ("problem", 77), ("problem", 2)], 77),
         ([("problem", 2), ("problem", 77)], 2),
         ([("problem", 0)], 1),
@@ -127,12 +127,10 @@ def test_text_is_wrapped_and_commands_are_not() -> None:
 
 
 def test_ending_counts_findings() -> None:
-    findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "not asked")]
-    assert (
-        summary(Diagnosis(tuple(findings))) == "No problems found, with 1 warning. 1 not checked."
-    )
+    findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "skipped")]
+    assert summary(Diagnosis(tuple(findings))) == "No problems found, with 1 warning. 1 skipped."
     findings += [Finding("x", CheckState.PROBLEM, "")] * 2
-    assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 not checked."
+    assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 skipped."
 
 
 def test_ssh_key_that_cannot_be_read_or_created(

@@ -57,7 +57,7 @@ def test_plan_determines_required_permissions() -> None:
 
 
 def test_waiting_for_node_requires_no_permissions() -> None:
-    plan = Plan((Change("node/a", Action.UPDATE, "-", ("wait",)),))
+    plan = Plan((Change("node/a", Action.UPDATE, "-", ("readiness",)),))
     assert [
         permission for permission in required_permissions(KINDS) if permission.is_for(plan)
     ] == []

@@ -77,7 +77,7 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
     if tpuctl.bare is not None:
         detail = f"not used: checking for a plain TPU VM in {tpuctl.project}"
         hint = "Create one:\n    tpuctl init"
-        return tpuctl.stack, Finding(FILE, CheckState.UNASKED, detail, hint)
+        return tpuctl.stack, Finding(FILE, CheckState.SKIPPED, detail, hint)
     if not path.exists():
         hint = "Create one:\n    tpuctl init\nor check a project only:\n"
         hint += "    tpuctl doctor --project PROJECT"

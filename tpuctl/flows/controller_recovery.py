@@ -16,7 +16,7 @@ __all__ = [
     "tpu_resources",
 ]
 
-WAITING = ("wait",)  # fields of an update that only continues to wait for an existing request
+WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
 
 
 async def recovery_plan(

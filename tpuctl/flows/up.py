@@ -48,7 +48,7 @@ __all__ = [
     "up",
 ]
 
-WORKERS, WATCHDOGS = "ssh/workers", "ssh/watch"
+WORKERS, WATCHDOGS = "ssh/workers", "ssh/watchdog"
 SSH_REASON = "jobs are submitted over SSH"
 WATCHDOG_REASON = "machines enforce limits, and need access to the bucket"
 T = TypeVar("T")

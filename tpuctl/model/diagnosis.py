@@ -18,7 +18,7 @@ class CheckState(StrEnum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
-    UNASKED = "not asked"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ class Controller(StackResource):
         if status in STOPPED_STATES:
             return self.update(f"starting the controller, which is {status}", ("status",))
         if status in STARTING_STATES:
-            return self.update(f"waiting for the controller, which is {status}", ("wait",))
+            return self.update(f"waiting for the controller, which is {status}", ("readiness",))
         if status != "RUNNING":
             raise Conflict(
                 "Controller not usable",
@@ -228,7 +228,8 @@ class Controller(StackResource):
         if change.action is Action.DELETE:
             await self._delete(report)
             return
-        created_elsewhere = "wait" in change.fields  # with other keys, or from another stack file
+        # With other keys, or from another stack file.
+        created_elsewhere = "readiness" in change.fields
         if change.action is Action.CREATE:
             created_elsewhere = await self._is_created_by_another(report)
         elif "status" in change.fields:

@@ -89,7 +89,7 @@ class NodeLifecycle(StackResource):
         if state == "STOPPED":
             return self.update("starting the node, which is STOPPED", ("state",))
         if state in TRANSITIONAL_STATES:
-            return self.update(f"waiting for the node, which is {state}", ("wait",))
+            return self.update(f"waiting for the node, which is {state}", ("readiness",))
         if state != "READY":
             raise Conflict(
                 "Node not usable",

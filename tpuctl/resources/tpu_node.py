@@ -149,7 +149,7 @@ class TpuNode(NodeLifecycle):
             await self._create(report)
         elif "state" in change.fields:
             await self.start(report)
-        elif "wait" in change.fields:
+        elif "readiness" in change.fields:
             await self._adopt(report)
         else:
             await update_node(self, change.fields)

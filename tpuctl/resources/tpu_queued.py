@@ -184,7 +184,7 @@ class QueuedNodes(StackResource):
             return self.create(f"recreating the request, which is {observed.state}")
         self._compare(observed.queued)
         if observed.state in WAITING_STATES:
-            return self.update(f"still waiting: {waiting_text(observed.queued)}", ("wait",))
+            return self.update(f"still waiting: {waiting_text(observed.queued)}", ("readiness",))
         missing = [node.name for node in self.nodes if node.name not in observed.nodes]
         if missing:
             return self.create(f"recreating the request: {', '.join(missing)} no longer exists")
@@ -235,7 +235,7 @@ class QueuedNodes(StackResource):
             if observed is not None and observed.queued is not None:
                 await self._delete(report, observed.queued)
             await self._create(report)
-        elif "wait" in change_now.fields:
+        elif "readiness" in change_now.fields:
             await self._wait_until_active(report)
         elif change_now.is_work:
             await self._update_nodes(report)

@@ -25,7 +25,7 @@ STYLES = {
     CheckState.OK: "green",
     CheckState.WARNING: "yellow",
     CheckState.PROBLEM: "bold red",
-    CheckState.UNASKED: "dim",
+    CheckState.SKIPPED: "dim",
 }
 WORD, NAME = 10, 14  # columns: the longest state, the longest name of a check, and a space between
 INDENT = " " * (WORD + 1 + NAME)
@@ -51,7 +51,7 @@ def show_finding(finding: Finding, console: Console) -> None:
         wrap(part, width, used=len(INDENT), indent=f"{INDENT}  ")
         for part in finding.message.splitlines()
     )
-    line.append(text, "dim" if finding.state is CheckState.UNASKED else "")
+    line.append(text, "dim" if finding.state is CheckState.SKIPPED else "")
     _print(console, line)
     for part in finding.hint.splitlines():
         if part.startswith("    "):
@@ -68,8 +68,8 @@ def _print(console: Console, text: Text) -> None:
 def summary(diagnosis: Diagnosis) -> str:
     """The summary of all findings."""
     problems = len(diagnosis.problems)
-    unasked = sum(finding.state is CheckState.UNASKED for finding in diagnosis.findings)
-    rest = f" {unasked} not checked." if unasked else ""
+    skipped = sum(finding.state is CheckState.SKIPPED for finding in diagnosis.findings)
+    rest = f" {skipped} skipped." if skipped else ""
     if not problems:
         warnings = sum(finding.state is CheckState.WARNING for finding in diagnosis.findings)
         suffix = f", with {_counted(warnings, 'warning')}" if warnings else ""

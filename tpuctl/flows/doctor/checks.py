@@ -36,7 +36,7 @@ async def run_checks(checks: Sequence[Check], report: Callable[[Finding], None])
             finding = await tasks[name]
             if finding.root or finding.state is CheckState.PROBLEM:
                 root = finding.root or name
-                return Finding(check.name, CheckState.UNASKED, f"skipped: {root} failed", root=root)
+                return Finding(check.name, CheckState.SKIPPED, f"{root} failed", root=root)
         try:
             return await check.run()
         except TpuctlError as error:

@@ -54,7 +54,7 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
     except ApiDisabled:
         return Finding(
             CHECK,
-            CheckState.UNASKED,
+            CheckState.SKIPPED,
             "the Organization Policy API is not enabled in the project",
             "To check them, enable it:\n"
             f"    gcloud services enable orgpolicy.googleapis.com --project={stack.project}",
@@ -62,7 +62,7 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
     except Denied:
         return Finding(
             CHECK,
-            CheckState.UNASKED,
+            CheckState.SKIPPED,
             "permission denied",
             "To check them, ask an administrator to run\n"
             f"    gcloud projects add-iam-policy-binding {stack.project} --member={member} "

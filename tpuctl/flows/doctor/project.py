@@ -95,7 +95,7 @@ class ProjectChecks:
         async def check_project() -> Finding:
             if self._is_created_by_up:
                 detail = f"`up` creates project {self.stack.project} first"
-                return Finding(name, CheckState.UNASKED, detail)
+                return Finding(name, CheckState.SKIPPED, detail)
             return await check()
 
         return check_project
@@ -168,7 +168,7 @@ class ProjectChecks:
         except ApiDisabled as error:
             return replace(
                 self._api_off("billing", error, "cloudbilling"),
-                state=CheckState.UNASKED,
+                state=CheckState.SKIPPED,
                 exit_code=0,
             )
         account = str(billing_info.billing_account_name).removeprefix("billingAccounts/")
@@ -327,7 +327,7 @@ class ProjectChecks:
 
     async def quota(self) -> Finding:
         if not self.has_file:
-            return Finding("quota", CheckState.UNASKED, "no stack file, so the TPU is unknown")
+            return Finding("quota", CheckState.SKIPPED, "no stack file, so the TPU is unknown")
         prepared = self._prepared
         assert prepared is not None, "the plan check ran before"
         report = prepared.quota
@@ -345,9 +345,9 @@ class ProjectChecks:
         if report.unread and not counted:
             if self._apis_off:
                 return Finding(
-                    "quota", CheckState.UNASKED, "available once `up` has enabled the APIs"
+                    "quota", CheckState.SKIPPED, "available once `up` has enabled the APIs"
                 )
-            return Finding("quota", CheckState.UNASKED, "; ".join(report.unread))
+            return Finding("quota", CheckState.SKIPPED, "; ".join(report.unread))
         return Finding("quota", CheckState.OK, detail or "no quota needed")
 
     async def _has_permission(self, permission: str) -> bool:
