@@ -205,7 +205,7 @@ async def test_journal_lists_faults_of_calls(cloud: Any) -> None:
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, cloud.tpu())
     (call,) = await asyncio.to_thread(remote_control.calls, handle)
-    assert (call["status"], call["faults"]) == ("CUT", [fault["id"]])
+    assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault["id"]])
 
 
 async def test_journal_drops_oldest_calls(cloud: Any) -> None:

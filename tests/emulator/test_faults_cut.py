@@ -65,7 +65,7 @@ async def test_download_is_cut_after_n_bytes(cloud: Any, bucket: Any) -> None:
             assert f"Content-Length: {4 * MIB}".encode() in head
             assert body == DATA[:arrived]
             assert await used(cloud, fault) == 1
-    assert ("get", "CUT") in await statuses(cloud)
+    assert ("get", "DISCONNECTED") in await statuses(cloud)
 
 
 async def test_range_is_cut_in_its_middle(cloud: Any, bucket: Any) -> None:
@@ -112,7 +112,7 @@ async def test_cut_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -
     assert list((cloud.server.home / "uploads").iterdir()) == []
     await asyncio.to_thread(upload)
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
-    assert ("insert", "CUT") in await statuses(cloud)
+    assert ("insert", "DISCONNECTED") in await statuses(cloud)
 
 
 async def test_official_client_retries_cut_upload(cloud: Any, bucket: Any) -> None:
@@ -167,9 +167,9 @@ async def test_json_response_is_cut_after_the_action(cloud: Any) -> None:
         )
     assert await used(cloud, fault) == 1
     assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
-    assert ("v2", "CUT") not in await statuses(cloud)
+    assert ("v2", "DISCONNECTED") not in await statuses(cloud)
     (call,) = await asyncio.to_thread(remote_control.calls, steered(cloud))
-    assert (call["status"], call["faults"]) == ("CUT", [fault])
+    assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault])
 
 
 async def test_cut_json_request_has_no_effect(cloud: Any) -> None:

@@ -138,7 +138,7 @@ class Call:
         self.faults.append(fault.id)
         self._traffic.faults.record_use(fault)
         if self.entry is not None:
-            self.entry["status"] = "CUT"
+            self.entry["status"] = "DISCONNECTED"
         return True
 
     def take(
@@ -196,7 +196,7 @@ class Traffic:
                 raise
             await call.leave()
         except ConnectionCut:
-            call.status = "CUT"
+            call.status = "DISCONNECTED"
             raise
         except asyncio.CancelledError:
             call.status = "CANCELLED"
