@@ -29,7 +29,7 @@ __all__ = [
 Policy = dict[str, Any]  # {"version", "etag", "bindings": [{"role", "members", "condition"?}]}
 
 # Kinds in the store of service accounts and custom roles, by name. Policies accept them from the
-# time in "visible".
+# time in "visible_at".
 ACCOUNTS = "account"
 ROLES = "role"
 
@@ -179,7 +179,7 @@ class Policies:
             is_foreign
             or definition is None
             or definition["deleted"]
-            or definition["visible"] > time.time()
+            or definition["visible_at"] > time.time()
         ):
             raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
 
@@ -203,7 +203,7 @@ class Policies:
             record = self._store.get_json(
                 ACCOUNTS, f"projects/{account[2]}/serviceAccounts/{email}"
             )
-            return record is not None and record.get("visible", 0.0) <= time.time()
+            return record is not None and record.get("visible_at", 0.0) <= time.time()
         compute = _COMPUTE_ACCOUNT.fullmatch(member)
         if compute is not None:
             return self._has_enabled(compute[1], "compute.googleapis.com")

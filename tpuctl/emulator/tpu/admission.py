@@ -251,5 +251,5 @@ class Admission:
         if match is None or self._world.projects.find(match[1]) is None:
             return
         account = self._store.get_json(ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
-        if account is None or account.get("visible", 0.0) > time.time():
+        if account is None or account.get("visible_at", 0.0) > time.time():
             raise bad_request(f"Service account {email} does not exist.")

@@ -62,7 +62,7 @@ class RoleHandlers:
         if existing is not None:
             raise ApiError("ALREADY_EXISTS", f"A role named {role_id} in {parent} already exists.")
         role: Role = {"name": name, "deleted": False}
-        role["visible"] = time.time() + self._world.pace.seconds("identity.roles.visible")
+        role["visible_at"] = time.time() + self._world.pace.seconds("identity.roles.visible")
         self._fill_role(role, request.role, _FIELDS)
         return self._save_role(role)
 

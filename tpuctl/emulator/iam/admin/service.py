@@ -85,7 +85,7 @@ class IdentityService(RoleHandlers):
             "description": request.service_account.description,
             "disabled": False,
             # IAM's guide: "It can take 60 seconds or more before you can use" a new account.
-            "visible": time.time() + self._world.pace.seconds("identity.accounts.visible"),
+            "visible_at": time.time() + self._world.pace.seconds("identity.accounts.visible"),
         }
         self._store.put_json(ACCOUNTS, name, account)
         return _message(account)
@@ -249,8 +249,8 @@ def _key(account: Account) -> Any:
         key_origin=messages.ServiceAccountKeyOrigin.GOOGLE_PROVIDED,
         key_type=messages.ListServiceAccountKeysRequest.KeyType.SYSTEM_MANAGED,
     )
-    answer.valid_after_time.FromSeconds(int(account["visible"]))
-    answer.valid_before_time.FromSeconds(int(account["visible"]) + _KEY_LIFETIME_SECONDS)
+    answer.valid_after_time.FromSeconds(int(account["visible_at"]))
+    answer.valid_before_time.FromSeconds(int(account["visible_at"]) + _KEY_LIFETIME_SECONDS)
     return answer
 
 
