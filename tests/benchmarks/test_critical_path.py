@@ -1,4 +1,4 @@
-"""The least time of a plan is the sum along the longest way through its graph."""
+"""The minimum duration of a plan is the sum along the longest path of its graph."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ REAL = Pace("real", PACES)
 
 
 def plan(*changes: tuple[str, Action, tuple[str, ...]]) -> Plan:
-    """Changes in a legal order: address, action, what it follows."""
+    """Changes in a legal order: address, action, dependencies."""
     return Plan(
         tuple(Change(address, action, "") for address, action, _ in changes),
         {address: frozenset(after) for address, _, after in changes},
     )
 
 
-def test_the_longest_way_counts_and_nothing_beside_it() -> None:
+def test_critical_path_is_longest_chain() -> None:
     path = critical_path(
         plan(
             ("apis/needed", Action.UPDATE, ()),
@@ -35,7 +35,7 @@ def test_the_longest_way_counts_and_nothing_beside_it() -> None:
     assert path.seconds == sum(REAL.seconds(step) for step in expected)
 
 
-def test_what_is_there_costs_nothing() -> None:
+def test_existing_resources_take_no_time() -> None:
     path = critical_path(
         plan(
             ("apis/needed", Action.NOTHING, ()),
@@ -47,7 +47,7 @@ def test_what_is_there_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("action", [Action.CREATE, Action.NOTHING])
-def test_a_new_role_is_waited_for_by_who_grants_it(action: Action) -> None:
+def test_grant_waits_for_new_role(action: Action) -> None:
     path = critical_path(
         plan(
             ("role/watch", action, ()),
@@ -60,7 +60,7 @@ def test_a_new_role_is_waited_for_by_who_grants_it(action: Action) -> None:
     assert path.seconds == waited + REAL.seconds("tpu.nodes.create")
 
 
-def test_what_the_cloud_took_longer_for_counts() -> None:
+def test_measured_durations_replace_estimates() -> None:
     steps = plan(("tpu/n", Action.CREATE, ()))
     assert critical_path(steps, REAL, {"tpu/n": 1000.0}).seconds == 1000.0
     assert critical_path(steps, REAL, {"tpu/n": 1.0}).seconds == REAL.seconds("tpu.v1.create")

@@ -1,4 +1,4 @@
-"""Every benchmark runs, as small as it can be; one that fails takes nothing of the others away."""
+"""Every benchmark runs in its smallest form; a failed one does not affect the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEASURED = (pytest.mark.soak, pytest.mark.release("a measurement, which `make be
 SLOW = {"gcloud", "scripts", "fanout", "gs", "logs", "tokens", "up", *LONG}
 GCLOUD = {"gcloud", "scripts", "fanout"}
 TENSORFLOW = {"gs", "tokens", "preparation", "pretraining"}
-# What is downloaded by the gigabyte is not made for a test.
+# Environments that download gigabytes are not created for a test.
 LOCKED = {"preparation": ("datasets",), "pretraining": ("keras-hub", "tf-models")}
 
 
@@ -43,7 +43,7 @@ def test_section_has_figures_in_its_smallest_form(name: str) -> None:
         compilers = (LOWERING, COMPILER)
         absent += [kind.name for kind in compilers if not Environments().is_installed(kind)]
     if absent:
-        pytest.skip(f"needs environments that are not made: make bench ONLY={name} makes them")
+        pytest.skip(f"needs missing environments; create them with: make bench ONLY={name}")
     done = subprocess.run(
         [sys.executable, str(RUN), name],
         env={**os.environ, "TPUCTL_BENCH_SMALLEST": "1"},
@@ -69,7 +69,7 @@ def admits_failure() -> Iterator[Figure]:
     yield Figure("throughput of that", "exit code 3", has_failed=True)
 
 
-def test_section_that_fails_takes_no_figures_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_section_keeps_figures_of_others(capsys: pytest.CaptureFixture[str]) -> None:
     sections = {"first": raises, "second": admits_failure, "third": fine}
     assert main([], sections) == 1
     output = capsys.readouterr()

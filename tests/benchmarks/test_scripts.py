@@ -1,4 +1,4 @@
-"""The shell scripts that `up` is compared with make the same stack, in an order that is legal."""
+"""The shell scripts that `up` is compared with create the same stack in a legal order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.projects import serving
 KIND = "TPU VM, disk, controller"  # it has both custom roles, and its account acts as itself
 
 
-def test_script_makes_what_it_grants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_creates_granted_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
@@ -26,17 +26,17 @@ def test_script_makes_what_it_grants(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await stack.provision(await stack.plan())
 
         asyncio.run(provision())
-        made = ExistingStack(cloud, stack)
-        steps, rights = script_of(KIND, made), made.rights()
+        existing = ExistingStack(cloud, stack)
+        steps, rights = script_of(KIND, existing), existing.rights()
 
     creators = {
-        f"projects/{made.project}/roles/{step.command[4]}": step.name
+        f"projects/{existing.project}/roles/{step.command[4]}": step.name
         for step in steps
         if step.command[1:4] == ["iam", "roles", "create"]
     }
     names = stack.stack.names
     assert set(creators) == {names.watch_role, names.recovery_role}
-    over: dict[str, set[str]] = {}  # by step, all that is over before it begins
+    over: dict[str, set[str]] = {}  # by step, the steps that finish before it starts
     granted = []
     for step in steps:
         assert over.keys() >= {*step.after}, f"{step.name} comes before what it follows"

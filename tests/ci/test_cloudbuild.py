@@ -42,7 +42,7 @@ def end(desk: Desk, build: Build, *codes: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_succeeds_and_nothing_is_left(build: Make, desk: Desk) -> None:
+def test_job_succeeds_and_nothing_is_left(build: Make, desk: Desk) -> None:
     result = build("3", "0", "0").run()
     assert result.exit_code == 0, result.output
     assert [*result.results] == ["install", "check", "train", "down", "report", "result"]
@@ -52,7 +52,7 @@ def test_a_job_succeeds_and_nothing_is_left(build: Make, desk: Desk) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_that_fails_fails_the_build_with_its_code(build: Make, desk: Desk) -> None:
+def test_failed_job_fails_build_with_its_exit_code(build: Make, desk: Desk) -> None:
     result = build("2", "0", "7").run()
     assert result.exit_code == 7, result.output
     assert result.results["down"] == "success"

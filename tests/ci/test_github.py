@@ -62,7 +62,7 @@ def bench(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Callable[..., 
 
 
 @pytest.mark.soak
-def test_a_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
+def test_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
     pipeline = bench("3", "0", "0")
     run = pipeline.run()
     assert run.result == "success", {name: job.output for name, job in run.jobs.items()}
@@ -177,7 +177,7 @@ def test_run_canceled_during_up_leaves_nothing(
 
 
 @pytest.mark.soak
-def test_a_pull_request_is_only_checked(bench: Callable[..., Bench]) -> None:
+def test_pull_request_is_only_checked(bench: Callable[..., Bench]) -> None:
     pipeline = bench("3", "0", "0")
     (pipeline.repository / "train.py").write_text(
         "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"

@@ -45,7 +45,7 @@ def end(desk: Desk, repository: Path, *codes: int | None) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_that_fails_fails_the_pipeline_and_goes_down(pipeline: Make, desk: Desk) -> None:
+def test_failed_job_fails_pipeline_and_takes_stack_down(pipeline: Make, desk: Desk) -> None:
     bench, repository = pipeline("2", "0", "7")
     jobs = bench.run()
     assert (jobs["tpu-train"].result, jobs["tpu-down"].result) == ("failed", "success")
@@ -54,7 +54,7 @@ def test_a_job_that_fails_fails_the_pipeline_and_goes_down(pipeline: Make, desk:
 
 
 @pytest.mark.soak
-def test_canceled_pipeline_goes_down_immediately(pipeline: Make, desk: Desk) -> None:
+def test_canceled_pipeline_takes_stack_down_immediately(pipeline: Make, desk: Desk) -> None:
     bench, repository = pipeline("600", "0.2", "0")
     bench.host.watch = lambda line: '"step": 2,' in line
     jobs = bench.run()
@@ -100,7 +100,7 @@ def test_jobs_continue_after_token_expiry(pipeline: Make, desk: Desk, tmp_path: 
 
 
 @pytest.mark.soak
-def test_a_merge_request_is_only_checked(pipeline: Make) -> None:
+def test_merge_request_is_only_checked(pipeline: Make) -> None:
     bench, repository = pipeline("1", "0", "0", source="merge_request_event")
     (repository / "train.py").write_text(
         "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"

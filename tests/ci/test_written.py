@@ -208,7 +208,7 @@ def test_each_following_step_signs_in_again(samples: dict[str, dict[str, Path]])
             assert may_sign_in == (name != "check")
 
 
-def test_actions_are_pinned_and_say_their_version(samples: dict[str, dict[str, Path]]) -> None:
+def test_actions_are_pinned_with_version_comment(samples: dict[str, dict[str, Path]]) -> None:
     text = samples["github"]["plain, all"].read_text("utf-8")
     uses = re.findall(r"uses: (.*)", text)
     assert len({action.partition("@")[0] for action in uses}) == 4
@@ -226,7 +226,7 @@ def test_this_version_is_installed_with_hashes(system: str, repository: Any) -> 
     assert "--no-deps --require-hashes -r /tmp/tpuctl.txt" in commands_text
 
 
-def test_the_records_are_read_before_a_bucket_goes(samples: dict[str, dict[str, Path]]) -> None:
+def test_records_are_read_before_bucket_is_deleted(samples: dict[str, dict[str, Path]]) -> None:
     for system in SYSTEMS:
         with_bucket = samples[system]["plain, nothing"].read_text("utf-8")
         without_bucket = samples[system]["no bucket left, nothing"].read_text("utf-8")
@@ -236,7 +236,7 @@ def test_the_records_are_read_before_a_bucket_goes(samples: dict[str, dict[str, 
         )
 
 
-def test_a_long_wait_for_capacity_leaves_the_log_to_the_next_job(repository: Any) -> None:
+def test_long_capacity_wait_leaves_log_to_next_job(repository: Any) -> None:
     folder = repository()
     file = folder / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8").replace("tpu: {", "tpu: {queue: true, "))
@@ -301,7 +301,7 @@ def test_nothing_is_overwritten(repository: Any) -> None:
     assert output_path(SYSTEMS["gitlab"], checkout, Path("other.yml")) == Path("other.yml")
 
 
-def test_a_file_to_include_leaves_the_stages_to_the_other(repository: Any) -> None:
+def test_included_file_does_not_define_stages(repository: Any) -> None:
     repository()
     apart = document(rendered("gitlab", is_apart=True).text)
     stages = [job["stage"] for job in apart.values() if "stage" in job]
@@ -318,7 +318,7 @@ def test_a_file_to_include_leaves_the_stages_to_the_other(repository: Any) -> No
         ("../elsewhere", "", ""),
     ],
 )
-def test_where_it_is_hosted_is_read_from_git(
+def test_hosting_service_is_read_from_git_remote(
     tmp_path: Path, url: str, host: str, name: str
 ) -> None:
     (tmp_path / ".git").mkdir()
@@ -345,7 +345,7 @@ def test_unsafe_branch_name_is_ignored(tmp_path: Path, branch: str) -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_setup_is_shell_of_80_columns(
+def test_setup_is_shell_within_80_columns(
     system: str, options: str, repository: Any, tmp_path: Path
 ) -> None:
     repository()
@@ -400,7 +400,7 @@ def written_by_command(folder: Path, *options: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
 
 
-def test_both_files_are_added_where_one_includes_the_other(repository: Any) -> None:
+def test_included_file_is_committed_with_main_file(repository: Any) -> None:
     folder = repository(inside="models/bert")
     assert written_by_command(folder).stdout.endswith("\n    git add ../../.gitlab-ci.yml\n")
     out = written_by_command(folder).stdout
@@ -427,7 +427,7 @@ def test_missing_repository_is_reported(repository: Any) -> None:
     assert "../.gitlab-ci.yml" in written_by_command(folder).stdout
 
 
-def test_the_setup_is_part_of_the_answer(repository: Any) -> None:
+def test_setup_is_in_json_answer(repository: Any) -> None:
     folder = repository()
     command = [sys.executable, "-m", "tpuctl", "ci", "gitlab", "--json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -1,10 +1,10 @@
-"""Asks the real compiler about the corpus's programs and keeps what it said.
+"""Compiles the corpus's programs with the real compiler and stores its verdicts.
 
     python tests/corpus/judge.py [--write] [PROGRAM…]
 
 XLA compiles each program on this machine's CPU, and what compiles is lowered against the
 operations of a TPU, both as `observer.py` does it. Prints where that differs from
-`verdicts.toml`, and ends with 1 if it does anywhere; `--write` writes the file anew.
+`verdicts.toml`, and exits with 1 on any difference; `--write` updates the file.
 
 A verdict is `error` where a program is refused, `cost` where shapes are known only while it runs
 or it is compiled more often than once, `risk` where checks of its own are lost, else `good`.
@@ -110,7 +110,7 @@ def _observed(mode: str, python: Path, selected: list[Path]) -> Iterator[dict[st
                 yield result
         if asked.returncode:
             complaints.seek(0)
-            raise RuntimeError(f"nobody observed: {complaints.read()[-2000:]}")
+            raise RuntimeError(f"the observer failed: {complaints.read()[-2000:]}")
 
 
 def _verdict(file: str, on_cpu: dict[str, Any], on_tpu: dict[str, Any]) -> Verdict:
@@ -194,8 +194,8 @@ def _write(verdicts: Iterable[Verdict]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", nargs="*", help="names of files; all where none is given")
-    parser.add_argument("--write", action="store_true", help="write verdicts.toml anew")
+    parser.add_argument("program", nargs="*", help="file names (default: all)")
+    parser.add_argument("--write", action="store_true", help="update verdicts.toml")
     options = parser.parse_args()
     names = {Path(program).name for program in options.program}
     selected = [path for path in programs() if not names or path.name in names]

@@ -1,4 +1,4 @@
-"""What XLA says of the corpus's programs; runs inside an environment that has TensorFlow.
+"""Compiles the corpus's programs with XLA; runs inside an environment that has TensorFlow.
 
     observer.py cpu|tpu PROGRAM… > LINES
 
@@ -42,7 +42,7 @@ MODE = sys.argv[1]
 LIMIT = 150  # seconds for one program
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
 DUMPED = re.compile(r"module_\d+\.(.+?)\.\d*\.?before_optimizations\.txt$")
-# What names a traced function: its own, and a number that each trace has anew.
+# The name of a traced function: its own, and a number that differs for each trace.
 TRACED = re.compile(r"^a_inference_(.+?)_\d+(?:__.*)?$")
 UNKNOWN = 8  # examples, where a pipeline says none
 KEPT: list[Any] = []  # owners of methods, which are lowered when the program has let go of them
@@ -107,7 +107,7 @@ class Strategy(tf.distribute.OneDeviceStrategy):
 
 
 class Resolver:
-    """A resolver that finds no TPU and says so to nobody."""
+    """A resolver that silently finds no TPU."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

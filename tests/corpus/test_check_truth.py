@@ -1,4 +1,4 @@
-"""How right the check is, counted over programs that the compiler has judged."""
+"""The precision and recall of the check over programs with compiler verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verdicts.toml says must be what the compiler says today."""
+"""verdicts.toml matches the verdicts of the current compiler."""
 
 from __future__ import annotations
 

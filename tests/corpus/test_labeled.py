@@ -1,4 +1,4 @@
-"""The check against programs whose faults no compiler tells: machines, files, versions, secrets."""
+"""The check on programs with faults unknown to the compiler: machines, files, versions, secrets."""
 
 from __future__ import annotations
 

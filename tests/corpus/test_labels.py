@@ -1,4 +1,4 @@
-"""The labels, written by hand, and the compiler's verdicts must tell one story."""
+"""The handwritten labels agree with the compiler's verdicts."""
 
 from __future__ import annotations
 

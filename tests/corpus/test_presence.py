@@ -1,4 +1,4 @@
-"""The table of TensorFlow's names against what was read in the wheels, and against the real one."""
+"""The table of TensorFlow's names matches the wheels and the installed TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole scripts as people write them are right, and the check raises no false alarm on them."""
+"""The check has no false positives on whole scripts as people write them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`tpuctl` as a shell finds it, in processes forked from one that has loaded what commands need.
 
-What a process of its own would take to load is left out, and nothing else. `serve` is the process
-that forks; what it writes for the shell hands it its files, folder and environment.
+Only the time to load modules is saved. `serve` is the process that forks; the script that it
+writes for the shell passes it files, folder and environment.
 """
 
 from __future__ import annotations

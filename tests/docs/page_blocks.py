@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDS = {
     "google": "a project at Google",
     "network": "a package registry",
-    "person": "somebody at the keys",
+    "person": "a person at the terminal",
     "gcloud": "Google's own command line",
     "repository": "a checkout of this repository",
     "pipeline": "a service that runs pipelines",

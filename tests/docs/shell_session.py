@@ -64,7 +64,7 @@ class Session:
         """Run a command to its end, without answers to prompts."""
         self._count += 1
         typed, out, err, code = (
-            self._files / f"{self._count}.{name}" for name in ("typed", "out", "told", "code")
+            self._files / f"{self._count}.{name}" for name in ("typed", "out", "err", "code")
         )
         typed.write_text(f"{command}\n", "utf-8")
         assert self._shell.stdin is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_architecture_shows_the_layers_that_are_enforced() -> None:
+def test_page_shows_enforced_layers() -> None:
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
     [layers] = [

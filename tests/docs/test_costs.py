@@ -25,7 +25,7 @@ def json_data(*arguments: str) -> dict[str, object]:
     return data
 
 
-def test_the_page_has_figures() -> None:
+def test_page_has_figures() -> None:
     assert len(ROWS) > 5
 
 

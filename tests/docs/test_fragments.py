@@ -1,4 +1,4 @@
-"""What pages show of files holds: stack files load, Python compiles, the rest is what it says."""
+"""File contents on pages are valid: stack files load, Python compiles, JSON parses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.docs.page_blocks import ROOT, Block, blocks, pages
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack import load_stack
 
-RULES = ROOT / "docs" / "reference" / "rules.md"  # bad examples, too: they have tests of their own
+RULES = ROOT / "docs" / "reference" / "rules.md"  # includes bad examples, which have separate tests
 SHOWN = [block for page in pages() if page != RULES for block in blocks(page)]
 LEAST: dict[str, Any] = {"stack": "shown", "project": {"id": "my-project"}, "tpu": {"type": "v2-8"}}
 
@@ -23,7 +23,7 @@ def of(language: str) -> list[Any]:
 
 
 def completed(fragment: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
-    """A part of a stack file, with the least that the rest has to be."""
+    """A part of a stack file, with the minimum of the rest."""
     return {
         **least,
         **{
@@ -40,7 +40,7 @@ def is_stack(value: object) -> bool:
 
 
 @pytest.mark.parametrize("block", of("yaml"))
-def test_yaml_is_what_it_is_shown_as(block: Block, tmp_path: Path) -> None:
+def test_yaml_blocks_are_valid(block: Block, tmp_path: Path) -> None:
     value = yaml.safe_load(block.text)
     assert value is not None
     if not is_stack(value):
@@ -58,7 +58,7 @@ def files_of(block: Block) -> list[tuple[str, str]]:
     return [(other.file, other.text) for other in blocks(block.page) if other.file]
 
 
-def test_stack_files_are_told_from_other_yaml() -> None:
+def test_stack_files_are_recognized() -> None:
     kinds = [is_stack(yaml.safe_load(block.text)) for block in SHOWN if block.language == "yaml"]
     assert kinds.count(True) > 5
     assert not is_stack([{"run": "tpuctl check train.py"}])

@@ -148,7 +148,7 @@ def make_copy(pristine: Path, tmp_path: Path) -> Iterator[MakeCopy]:
 
 
 @pytest.mark.parametrize("title", recipes())
-def test_a_recipe_is_short(title: str) -> None:
+def test_recipe_is_short(title: str) -> None:
     text = recipes()[title]
     for part in parts(title):
         if part.language != "diff":
@@ -158,7 +158,7 @@ def test_a_recipe_is_short(title: str) -> None:
 
 
 def test_a_rule(make_copy: MakeCopy) -> None:
-    """By one file it is found, selected, explained and silenced; and what is asked of it passes."""
+    """One file makes it found, selected, explained and suppressed, and its checks pass."""
     copy = make_copy("A rule of the check")
     (rule, _) = parts("A rule of the check")
     space: dict[str, Any] = {}
@@ -290,7 +290,7 @@ LEFT_OUT_OF_LONGER_ONES = [
 
 
 @pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT)
-def test_what_is_left_out_is_named(
+def test_omitted_part_is_reported(
     make_copy: MakeCopy, title: str, without: int | None, test: str, expected: str
 ) -> None:
     run = make_copy(title, without).type(f"make unit T={test}")
@@ -300,7 +300,7 @@ def test_what_is_left_out_is_named(
 
 @slow
 @pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT_OF_LONGER_ONES)
-def test_what_is_left_out_of_a_longer_one_is_named(
+def test_omitted_part_of_longer_resource_is_reported(
     make_copy: MakeCopy, title: str, without: int, test: str, expected: str
 ) -> None:
-    test_what_is_left_out_is_named(make_copy, title, without, test, expected)
+    test_omitted_part_is_reported(make_copy, title, without, test, expected)

@@ -1,4 +1,4 @@
-"""Every block of commands on every page is typed into a shell, or says what it needs instead."""
+"""Every block of commands on every page is run in a shell, or says what it requires."""
 
 from __future__ import annotations
 
@@ -115,16 +115,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", sorted(QUICK & set(map(name_of, RUN))))
-def test_quick_pages_do_what_they_say(
-    name: str, programs: Path, home: Path, tmp_path: Path
-) -> None:
+def test_commands_of_fast_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
     follow(ROOT / name, programs, home, tmp_path, is_soak=False)
 
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", sorted(set(map(name_of, RUN)) - QUICK | set(map(name_of, LONG))))
-def test_pages_do_what_they_say(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
+def test_commands_of_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
     if name in REAL:
         with real_programs(tmp_path / "bin") as real:
             follow(ROOT / name, real, home, tmp_path, is_soak=True)

@@ -42,7 +42,7 @@ def test_page_has_help_of_every_command_and_option() -> None:
     assert len(missing) < 0.1 * len(helps), missing
 
 
-def test_page_has_description_of_every_key_of_the_stack_file() -> None:
+def test_page_has_description_of_every_stack_file_key() -> None:
     schema = StackFile.model_json_schema()
     descriptions = [
         field["description"]

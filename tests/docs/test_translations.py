@@ -26,7 +26,7 @@ def links(page: Path) -> list[str]:
     return sorted({link for link in links if not re.search(r"(README|tutorial)(\.ko)?\.md$", link)})
 
 
-def test_there_are_translations() -> None:
+def test_translations_exist() -> None:
     assert {page.name for _, page in PAIRS} == {"README.ko.md", "tutorial.ko.md"}
 
 
@@ -44,7 +44,7 @@ def test_blocks_are_the_same(pair: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
-def test_sections_are_as_many(pair: tuple[Path, Path]) -> None:
+def test_translation_has_same_number_of_sections(pair: tuple[Path, Path]) -> None:
     def levels(page: Path) -> list[int]:
         outside = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
         return [len(marks) for marks in re.findall(r"^(#+) ", outside, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""What users get: the built wheel has everything, and it is what the suite runs."""
+"""The built wheel is complete, and it is what the suite runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.jobs.launch import SHIPPED
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_suite_runs_the_installed_package() -> None:
+def test_suite_runs_installed_package() -> None:
     if "PYTHONPATH" in os.environ:
         pytest.skip("PYTHONPATH chooses another tpuctl")
     assert not Path(tpuctl.__file__).is_relative_to(ROOT / "tpuctl")

@@ -1,4 +1,4 @@
-"""API v2alpha1: the official client over gRPC, and JSON for what that client cannot say."""
+"""API v2alpha1: the official client over gRPC, and JSON for fields that the client lacks."""
 
 from __future__ import annotations
 

@@ -192,12 +192,12 @@ def test_json_of_commands_without_stack(
         ("up", 2),  # not confirmed: named below
         ("run absent.py", 2),
         ("run --timeout x train.py", 2),
-        ("logs 20200101-000000-nobody", 1),
-        ("wait 20200101-000000-nobody", 1),
-        ("stop 20200101-000000-nobody", 1),
-        ("explain 20200101-000000-nobody", 1),
-        ("report 20200101-000000-nobody", 1),
-        ("jobs show 20200101-000000-nobody", 1),
+        ("logs 20200101-000000-absent", 1),
+        ("wait 20200101-000000-absent", 1),
+        ("stop 20200101-000000-absent", 1),
+        ("explain 20200101-000000-absent", 1),
+        ("report 20200101-000000-absent", 1),
+        ("jobs show 20200101-000000-absent", 1),
         ("check absent.py", 2),
         ("check --explain TPU999", 2),
         ("rehearse absent.py", 2),
@@ -263,10 +263,10 @@ def test_quiet_prints_errors(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bench.folder)
-    assert run(["logs", "20200101-000000-nobody", "--quiet"]) == 1
+    assert run(["logs", "20200101-000000-absent", "--quiet"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "20200101-000000-nobody" in captured.err
+    assert "20200101-000000-absent" in captured.err
 
 
 @pytest.mark.parametrize(("fault", "code"), [("stockout", 75), ("quota", 76)])

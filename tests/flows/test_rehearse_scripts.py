@@ -104,7 +104,7 @@ while int(checkpoint.step) < 100_000:
 ABSENT = (
     BEGINNING
     + """
-for record in tf.data.TFRecordDataset("gs://records-of-nobody/train/one.tfrecord"):
+for record in tf.data.TFRecordDataset("gs://missing-records/train/one.tfrecord"):
     print(record)
 """
 )

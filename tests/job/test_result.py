@@ -1,4 +1,4 @@
-"""What a run leaves, loaded as anybody would, and the one line that each error is."""
+"""The result of a run, loaded as users load it, and its one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Cloud Storage's refusals mean, from answers that people have really got."""
+"""The meaning of Cloud Storage's denials, from real responses seen in public."""
 
 from __future__ import annotations
 

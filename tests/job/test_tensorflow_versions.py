@@ -1,4 +1,4 @@
-"""The job's choice of devices asks nothing of TensorFlow 2.1, 2.2 and 2.3 that they do not have.
+"""The job's choice of devices uses only what TensorFlow 2.1, 2.2 and 2.3 have.
 
 They do not run here: what they have was read out of their wheels, by `tensorflow_names.py`.
 """

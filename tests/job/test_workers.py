@@ -1,4 +1,4 @@
-"""Work shared out to processes: order, bounds, failures, Ctrl-C."""
+"""Work distributed to processes: order, bounds, failures, Ctrl-C."""
 
 from __future__ import annotations
 

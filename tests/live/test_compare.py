@@ -56,7 +56,7 @@ def google(record: Record, change: Change = lambda record: None) -> Record:
     return other
 
 
-def test_alike_but_for_their_times_differ_in_nothing(record: Record) -> None:
+def test_records_with_other_durations_do_not_differ(record: Record) -> None:
     def later(other: Record) -> None:
         other["steps"][1]["seconds"] = 400.0
         other["substeps"]["up"]["node/STACK"]["seconds"] = 300.0
@@ -130,7 +130,7 @@ SEEN = "states/up: the node/observed"
         ),
     ],
 )
-def test_a_made_difference_is_found(
+def test_each_difference_is_reported(
     record: Record, change: Change, expected: tuple[str, str, str, str]
 ) -> None:
     other = google(record, change)
@@ -143,7 +143,7 @@ def test_a_made_difference_is_found(
     )
 
 
-def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) -> None:
+def test_short_state_that_only_one_run_observed_may_be_chance(record: Record) -> None:
     def seldom(other: Record) -> None:
         watched = other["states"]["up: the node"]
         watched["observed"] = [watched["observed"][0], watched["observed"][2]]
@@ -154,7 +154,7 @@ def test_a_state_too_short_for_the_other_to_see_may_be_chance(record: Record) ->
     assert [difference.topic for difference in comparison.by_chance] == ["states"]
 
 
-def test_states_in_another_order_are_no_chance(record: Record) -> None:
+def test_states_in_other_order_are_a_difference(record: Record) -> None:
     def turned(other: Record) -> None:
         other["states"]["up: the node"]["observed"].reverse()
         other["states"]["up: the node"]["longest_gap"] = 60.0
@@ -164,7 +164,7 @@ def test_states_in_another_order_are_no_chance(record: Record) -> None:
     ] == ["states"]
 
 
-def test_what_was_asked_once_is_told_apart(record: Record) -> None:
+def test_calls_and_errors_of_only_one_run_may_be_chance(record: Record) -> None:
     def less(other: Record) -> None:
         del other["answers"]["tpu_v2.list_nodes"]
         del other["errors"]["tpu_v2.get_node"]
@@ -177,7 +177,7 @@ def test_what_was_asked_once_is_told_apart(record: Record) -> None:
     ]
 
 
-def test_the_page_says_what_to_run_until_there_are_two(record: Record, tmp_path: Path) -> None:
+def test_page_names_missing_run_until_both_exist(record: Record, tmp_path: Path) -> None:
     (tmp_path / "local.json").write_text(json.dumps(record), "utf-8")
     assert "TPUCTL_LIVE_PROJECT=my-project make live" in write_differences(tmp_path).read_text(
         "utf-8"

@@ -1,4 +1,4 @@
-"""Whole runs on local clouds: what they find, what they write, and that nothing is ever left."""
+"""Whole runs on local clouds: their results, their records, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = 150.0
 
 @dataclass
 class Run:
-    """`make live` on a local cloud that was there before and is there afterwards."""
+    """`make live` on a local cloud that is started and stopped by the test."""
 
     cloud: server_process.LocalCloud
     folder: Path
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What it has written until now."""
+        """What the run has recorded so far."""
         path = self.folder / "local.json"
         found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
         return found
@@ -78,7 +78,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # a Ctrl-C pressed there is not pressed here
+            start_new_session=True,  # SIGINT must not reach pytest
         )
         runs.append(Run(cloud, folder, process))
         return runs[-1]
@@ -92,7 +92,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
 
 
 def counts(cloud: server_process.LocalCloud) -> dict[str, int]:
-    """What would cost money."""
+    """The number of billable resources."""
     report = server_process.report(cloud)
     return {name: report[name] for name in ("nodes", "buckets")}
 
@@ -101,7 +101,7 @@ NOTHING = {"nodes": 0, "buckets": 0}
 
 
 @pytest.mark.soak
-def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
+def test_two_runs_pass_without_differences(make_run: MakeRun) -> None:
     runs = make_run(), make_run()
     for run in runs:
         code, out = run.end()
@@ -126,7 +126,7 @@ def test_two_runs_pass_and_differ_in_nothing(make_run: MakeRun) -> None:
 
 
 @pytest.mark.soak
-def test_a_run_that_is_ended_early_leaves_nothing(make_run: MakeRun) -> None:
+def test_interrupted_run_leaves_nothing(make_run: MakeRun) -> None:
     """By Ctrl-C, by a kill of the tests' process, and by its own limit."""
     pressed, killed, late = make_run(), make_run(), make_run(TPUCTL_LIVE_MINUTES="0.12")
     for run in (pressed, killed):
@@ -156,7 +156,7 @@ def child_of(run: Run) -> int:
 
 
 @pytest.mark.soak
-async def test_what_cannot_be_taken_away_is_told_with_the_command(
+async def test_failed_cleanup_reports_resources_and_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "local"

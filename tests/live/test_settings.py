@@ -19,7 +19,7 @@ MINE = {"TPUCTL_LIVE_PROJECT": "my-project"}
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
-    """The program without anybody at a terminal."""
+    """The program without a terminal."""
     variables = {name: value for name, value in os.environ.items() if "TPUCTL_LIVE" not in name}
     return subprocess.run(
         [sys.executable, RUN],
@@ -32,7 +32,7 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_project_it_says_what_is_needed() -> None:
+def test_missing_project_prints_usage() -> None:
     done = run()
     assert done.returncode == 2
     assert done.stdout == ""
@@ -40,14 +40,14 @@ def test_without_a_project_it_says_what_is_needed() -> None:
     assert len(done.stderr.splitlines()) <= 12
 
 
-def test_where_nobody_can_be_asked_nothing_begins(tmp_path: Path) -> None:
+def test_run_without_terminal_requires_yes(tmp_path: Path) -> None:
     done = run(**MINE, TPUCTL_LIVE_FOLDER=str(tmp_path))
     assert done.returncode == 2
     assert "TPUCTL_LIVE_YES=1" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_is_not_signed_in_is_told_so(tmp_path: Path) -> None:
+def test_missing_credentials_name_gcloud_command(tmp_path: Path) -> None:
     done = run(
         **MINE,
         TPUCTL_LIVE_FOLDER=str(tmp_path),
@@ -61,7 +61,7 @@ def test_whoever_is_not_signed_in_is_told_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_cost_is_told_first_with_its_date() -> None:
+def test_announcement_has_cost_and_price_date() -> None:
     expected = MINE | {
         "TPUCTL_LIVE_TYPE": "v2-8",
         "TPUCTL_LIVE_ZONES": "europe-west4-a",
@@ -80,7 +80,7 @@ def test_the_cost_is_told_first_with_its_date() -> None:
     assert f"down --stack {settings.stack} --project my-project" in announcement
 
 
-def test_the_dearest_of_the_zones_counts() -> None:
+def test_cost_uses_most_expensive_zone() -> None:
     zones = ("us-central1-a", "europe-west4-b")
     expected = MINE | {"TPUCTL_LIVE_TYPE": "v5litepod-1", "TPUCTL_LIVE_ZONES": ", ".join(zones)}
     accelerator = accelerator_type("v5litepod-1")
@@ -90,7 +90,7 @@ def test_the_dearest_of_the_zones_counts() -> None:
     assert Settings.from_environment(expected).cost().lines[0].per_hour == dearest
 
 
-def test_the_cheapest_type_is_taken_unless_one_is_named() -> None:
+def test_default_type_is_the_cheapest() -> None:
     settings = Settings.from_environment(MINE)
     assert settings.type_name == default_type()
     price = node_price(settings.accelerator, settings.zones[0], spot=True)
@@ -102,7 +102,7 @@ def test_the_cheapest_type_is_taken_unless_one_is_named() -> None:
                 assert other_price is None or other_price.per_hour >= price.per_hour
 
 
-def test_every_run_has_a_name_of_its_own() -> None:
+def test_stack_names_are_unique() -> None:
     names = {Settings.from_environment(MINE).stack for _ in range(20)}
     assert len(names) == 20
 
@@ -119,13 +119,13 @@ def test_every_run_has_a_name_of_its_own() -> None:
         ({"TPUCTL_LIVE_MINUTES": "100000"}, "MINUTES"),
     ],
 )
-def test_what_cannot_be_is_refused(changed: dict[str, str], message: str) -> None:
+def test_invalid_settings_are_rejected(changed: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
         Settings.from_environment(MINE | changed)
 
 
 @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
-def test_the_stack_deletes_itself_after_the_limit(tmp_path: Path, capacity: str) -> None:
+def test_stack_file_limits_lifetime(tmp_path: Path, capacity: str) -> None:
     variables = {"TPUCTL_LIVE_MINUTES": "30", "TPUCTL_LIVE_CAPACITY": capacity}
     settings = Settings.from_environment(MINE | variables)
     path = tmp_path / "tpuctl.yaml"
@@ -138,7 +138,7 @@ def test_the_stack_deletes_itself_after_the_limit(tmp_path: Path, capacity: str)
     assert stack.zones == settings.zones
 
 
-def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
+def test_saved_settings_load_unchanged(tmp_path: Path) -> None:
     settings = Settings.from_environment(MINE)
     settings.save(tmp_path / "run.json")
     assert Settings.load(tmp_path / "run.json") == settings

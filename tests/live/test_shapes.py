@@ -1,4 +1,4 @@
-"""What is kept of the official clients' answers: their shape, never what is somebody's own."""
+"""Records of the official clients' responses: fields and constants, no private values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODE = Node(
 )
 
 
-def test_a_message_is_seen_as_it_travels() -> None:
+def test_message_fields_have_json_names() -> None:
     fields_of_node = as_json(NODE)
     assert fields(fields_of_node) == {
         "name",
@@ -36,7 +36,7 @@ def test_a_message_is_seen_as_it_travels() -> None:
     assert dict(constants(fields_of_node)) == {"state": "READY"}
 
 
-def test_an_operation_shows_what_is_in_it() -> None:
+def test_operation_includes_metadata_fields() -> None:
     metadata = OperationMetadata(verb="create", target="nodes/mine", api_version="v2")
     operation = Operation(name="projects/p/locations/l/operations/1", done=True)
     operation.metadata.Pack(OperationMetadata.pb(metadata))
@@ -45,9 +45,9 @@ def test_an_operation_shows_what_is_in_it() -> None:
     assert ("done", "true") in constants(fields_of_operation)
 
 
-def test_other_kinds_of_answers() -> None:
+def test_policies_and_other_responses_as_json() -> None:
     policy = Policy(version=3)
-    policy.bindings = [{"role": "roles/viewer", "members": {"user:somebody@example.com"}}]
+    policy.bindings = [{"role": "roles/viewer", "members": {"user:ann@example.com"}}]
     assert fields(as_json(policy)) >= {"bindings[].role", "bindings[].members[]"}
     rule = Firewall(name="mine", allowed=[{"I_p_protocol": "tcp"}], direction="INGRESS")
     assert ("direction", "INGRESS") in constants(as_json(rule))
@@ -55,7 +55,7 @@ def test_other_kinds_of_answers() -> None:
     assert as_json(None) is None
 
 
-def test_methods_are_told_apart_by_version() -> None:
+def test_method_name_includes_api_version() -> None:
     from google.cloud.storage import Bucket
     from google.cloud.tpu_v1 import TpuClient as One
     from google.cloud.tpu_v2 import TpuClient as Two
@@ -70,7 +70,7 @@ def test_methods_are_told_apart_by_version() -> None:
     [
         ("nodes/live-1a2b-v1-tpu and live-1a2b-tpu", "nodes/STACK-V1-tpu and STACK-tpu"),
         ("in my-project (123456789012)", "in PROJECT (ID)"),
-        ("user:somebody@example.com", "user:ACCOUNT"),
+        ("user:ann@example.com", "user:ACCOUNT"),
         ("from 203.0.113.7/32 at 2026-11-21T00:15:00.123Z", "from ADDRESS at TIME"),
         ("http://127.0.0.1:4321/compute/v1", "https://www.googleapis.com/compute/v1"),
         ("Stockout. [EID: 0x1a2b3c4d5e6f7a8b]", "Stockout. [EID]"),
@@ -78,7 +78,7 @@ def test_methods_are_told_apart_by_version() -> None:
         ("TensorFlow 2.18.0 on v2-8, port 8470", "TensorFlow 2.18.0 on v2-8, port 8470"),
     ],
 )
-def test_names_and_ids_are_left_out(text: str, expected: str) -> None:
+def test_names_and_ids_are_redacted(text: str, expected: str) -> None:
     names = {"live-1a2b": "STACK", "live-1a2b-v1": "STACK-V1", "my-project": "PROJECT"}
     assert redacted(text, names) == expected
 
@@ -88,7 +88,7 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path / "record.json", {"my-project": "PROJECT"}, {"cloud": "local"})
 
 
-def test_a_step_that_fails_is_written_down_before_it_is_raised(recorder: Recorder) -> None:
+def test_failed_step_is_recorded_before_error_is_raised(recorder: Recorder) -> None:
     with pytest.raises(NotFound), recorder.step("up"):
         raise NotFound("No network", "my-project has none")
     (step,) = recorder.record["steps"]
@@ -96,7 +96,7 @@ def test_a_step_that_fails_is_written_down_before_it_is_raised(recorder: Recorde
     assert "PROJECT has none" in recorder.path.read_text("utf-8")
 
 
-def test_what_should_have_been_refused_and_was_not_fails(recorder: Recorder) -> None:
+def test_missing_refusal_fails(recorder: Recorder) -> None:
     with (
         pytest.raises(AssertionError, match="was not refused"),
         recorder.expect_refusal("it", NotFound),
@@ -107,7 +107,7 @@ def test_what_should_have_been_refused_and_was_not_fails(recorder: Recorder) -> 
     assert recorder.record["refusals"]["it"]["text"] == "No node: there is none"
 
 
-async def test_states_are_kept_in_the_order_in_which_they_were_seen(recorder: Recorder) -> None:
+async def test_states_are_recorded_in_observed_order(recorder: Recorder) -> None:
     states: list[Any] = [None, "CREATING", "CREATING", "READY"]
     is_over = asyncio.Event()
 

@@ -1,8 +1,7 @@
 """The whole life of a stack, on the cloud that `make live` was configured for.
 
 One stack for all of it, since on Google each takes minutes and money: the tests run in this
-order, and those after `up` need it. What is true of one cloud alone is written down by the
-recorder, never asserted.
+order, and those after `up` need it. What is true of only one cloud is recorded, not asserted.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ print(metadata("email").decode().strip())
 DENIAL = "    tpu: {kind: vm, runtime: "
 
 
-def test_the_plan_creates_everything_and_has_a_price(live: Live) -> None:
+def test_plan_creates_everything_and_has_price(live: Live) -> None:
     prepared = live.run_step("plan", live.stack.plan())
     actions = {change.address.partition("/")[0]: change.action for change in prepared.plan}
     for kind in ("bucket", "account", "node", "firewall"):
@@ -76,11 +75,11 @@ def test_the_plan_creates_everything_and_has_a_price(live: Live) -> None:
     live.recorder.fact("plan", {kind: action.value for kind, action in sorted(actions.items())})
 
 
-def test_nothing_is_made_by_planning(live: Live) -> None:
+def test_plan_creates_nothing(live: Live) -> None:
     assert asyncio.run(remaining_items(live.settings)) == []
 
 
-def test_permissions_are_told_as_one_list(live: Live) -> None:
+def test_caller_has_all_required_permissions(live: Live) -> None:
     work = missing_permissions(live.stack.stack, live.stack.cloud)
     missing = live.run_step("permissions", work)
     assert [permission.permission.name for permission in missing] == [], (
@@ -88,7 +87,7 @@ def test_permissions_are_told_as_one_list(live: Live) -> None:
     )
 
 
-def test_up_makes_what_the_stack_file_says(stack: Live) -> None:
+def test_up_creates_node_of_stack_file(stack: Live) -> None:
     work = check_made(
         stack.stack,
         type_name=stack.settings.type_name,
@@ -120,7 +119,7 @@ def test_up_again_does_nothing(stack: Live) -> None:
     stack.run_step("up again", check_second_up(stack.stack, stack.events))
 
 
-def test_status_shows_the_node_and_the_bucket(stack: Live) -> None:
+def test_status_shows_node_and_bucket(stack: Live) -> None:
     status = stack.run_step("status", stack.stack.status())
     (node,) = status.nodes
     assert (node.state, node.accelerator_type) == ("READY", stack.settings.type_name)
@@ -131,7 +130,7 @@ def test_status_shows_the_node_and_the_bucket(stack: Live) -> None:
 
 
 @pytest.mark.parametrize("expected_code", [0, 3])
-def test_a_job_ends_with_its_code_and_its_log_comes_once(stack: Live, expected_code: int) -> None:
+def test_job_returns_exit_code_and_log_without_duplicates(stack: Live, expected_code: int) -> None:
     code, log = stack.run_script(f"counting-{expected_code}", COUNTING, str(expected_code))
     assert (code, log) == (expected_code, LINES)
 
@@ -143,7 +142,7 @@ def test_a_job_ends_with_its_code_and_its_log_comes_once(stack: Live, expected_c
     assert asyncio.run(stored()) == (LINES, "failed" if expected_code else "succeeded")
 
 
-def test_the_machines_account_may_use_the_bucket(stack: Live) -> None:
+def test_machine_account_can_use_bucket(stack: Live) -> None:
     code, log = stack.run_script("storing", STORING)
     assert code == 0, log.decode()
     account = f"{stack.settings.stack}-tpu@{stack.settings.project}.iam.gserviceaccount.com"
@@ -158,8 +157,8 @@ def test_the_machines_account_may_use_the_bucket(stack: Live) -> None:
     assert asyncio.run(read()) == b"written there"
 
 
-def test_refusals_are_told_apart(stack: Live) -> None:
-    """Their texts are what the classification lives on."""
+def test_missing_resources_raise_not_found(stack: Live) -> None:
+    """Their texts are the input of the classification."""
     project, zone = stack.settings.project, stack.settings.zones[0]
     absent = f"{stack.settings.stack}-absent"
     node = {"name": f"projects/{project}/locations/{zone}/nodes/{absent}"}
@@ -181,7 +180,7 @@ def test_refusals_are_told_apart(stack: Live) -> None:
             asyncio.run(call(stack.stack, client, method, *arguments, **fields))
 
 
-def test_a_type_that_is_not_in_the_zone_is_refused(stack: Live) -> None:
+def test_unknown_type_is_rejected(stack: Live) -> None:
     zone = stack.settings.zones[0]
     request = {
         "parent": f"projects/{stack.settings.project}/locations/{zone}",
@@ -196,8 +195,8 @@ def test_a_type_that_is_not_in_the_zone_is_refused(stack: Live) -> None:
         asyncio.run(call(stack.stack, "tpu", "create_node", request))
 
 
-def test_a_tpu_node_is_refused_with_the_change_to_make(stack: Live) -> None:
-    """Or made, in one of the few projects that still may: then it is taken away at once."""
+def test_tpu_node_is_rejected_with_hint(stack: Live) -> None:
+    """Or created, in one of the few projects that still may; then it is deleted immediately."""
 
     async def try_it() -> TpuctlError | None:
         network = await Network(stack.stack.stack, stack.stack.cloud).usable_name()
@@ -230,12 +229,12 @@ def test_a_tpu_node_is_refused_with_the_change_to_make(stack: Live) -> None:
         assert DENIAL in error.diagnostics[0].hint
 
 
-def test_down_leaves_nothing_and_proves_it(stack: Live) -> None:
+def test_down_leaves_nothing_and_verifies_it(stack: Live) -> None:
     down = stack.down()
     proof = {item.address.partition("/")[0]: item.state for item in down.remaining}
     stack.recorder.fact("proof of down", proof)
     asyncio.run(check_nothing_left(stack.stack, down))
 
 
-def test_nothing_of_the_run_is_among_the_orphans(live: Live) -> None:
+def test_run_leaves_no_orphans(live: Live) -> None:
     assert asyncio.run(remaining_items(live.settings)) == []

@@ -36,7 +36,7 @@ def require_gcloud() -> str:
 
 
 def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> dict[str, str]:
-    """What `tpuctl local env` prints, for somebody in this folder whom nobody can ask anything."""
+    """What `tpuctl local env` prints, for a user in this folder, with prompts disabled."""
     variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     around = {name: value for name, value in variables.items() if not name.startswith("CLOUDSDK_")}
     for name, value in environment_for(cloud, around).items():
@@ -54,7 +54,7 @@ def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> 
 
 
 class Gcloud:
-    """gcloud as somebody uses it who knows nothing but one local cloud.
+    """gcloud, configured for one local cloud only.
 
     gcloud = Gcloud(cloud, tmp_path, project="local-project")
     gcloud.run("compute", "tpus", "tpu-vm", "delete", "bert")

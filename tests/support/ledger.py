@@ -108,7 +108,7 @@ class Ledger:
             return name in self._members(kind)
         path, look = _READERS[kind]
         answer = self.server.request("GET", path.format(name))
-        # Whether a project is there is not told to who might not see it: 403.
+        # A missing project looks like a denied one: 403.
         if answer.status_code == (403 if kind == "project" else 404):
             return None
         assert answer.ok, (key, answer.status_code, answer.text)

@@ -10,8 +10,8 @@ from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSp
 
 
 class NullHost:
-    """Keeps what it was told. `broken` makes boots fail; `gate` holds them and discards back while
-    cleared; `called` tells what has begun, `events` what machines were told."""
+    """Records its calls. `broken` makes boots fail; `gate` blocks boots and discards while cleared;
+    `called` lists calls that have begun, `events` the events sent to machines."""
 
     def __init__(self, home: Path, api_address: tuple[str, int]) -> None:
         self.api_address = api_address

@@ -1,4 +1,4 @@
-"""What tests need of the computer: skipped with the reason where it is absent, failed under CI."""
+"""What tests need of the computer: a test is skipped if it is missing, and fails under CI."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def skip_or_fail(reason: str) -> NoReturn:
 
 
 def hide_interpreters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave no interpreter but our own, and no uv, for whoever looks where users have them."""
+    """Hide all interpreters but the current one, and uv, from the usual locations."""
     for name in ("PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):
         place = folder / name
         place.mkdir(parents=True)

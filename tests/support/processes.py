@@ -11,10 +11,10 @@ __all__ = ["await_end"]
 
 
 def await_end(pid: int) -> None:
-    """Fails unless it ends within a time that only a process that was not killed exceeds.
+    """Wait for its end; fail after a timeout that only a process that was not killed exceeds.
 
-    The kernel may take a moment to end what it was told to; and where nobody collects orphans, as
-    in some containers, they stay as zombies, which have ended.
+    The kernel may take a moment to kill a process; and where no init reaps orphans, as in some
+    containers, they stay as zombies, which count as ended.
     """
     until(lambda: _has_ended(pid), f"the end of process {pid}")
 

@@ -28,7 +28,7 @@ class Screen:
         return "\n".join(line.rstrip() for line in self._lines).rstrip("\n").split("\n")
 
     def resize(self, columns: int) -> None:
-        """Break lines anew where they are wider, as terminals do; the cursor stays in its line."""
+        """Rewrap lines that are wider, as terminals do; the cursor stays in its line."""
         lines: list[str] = []
         for number, line in enumerate(self._lines):
             if number == self._row:

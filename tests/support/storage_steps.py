@@ -1,4 +1,4 @@
-"""What the steps of storage's cases do: through the official client, or over HTTP as they stand."""
+"""The steps of storage's cases: through the official client, or as plain HTTP requests."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Step:
         elif expected != "+":
             assert actual == expected, f"{where}: {actual!r} is not {expected!r}"
 
-    # What steps do. Each answers with what it was told.
+    # What steps do. Each returns the response.
 
     def blob(self, name: str, at: Any = None) -> Any:
         return self.bucket.blob(name, generation=int(at) if at else None)
@@ -119,7 +119,7 @@ class Step:
     ) -> Result:
         content = _bytes(size) if size else data.encode()
         if not cut_after:
-            more.setdefault("retry", None)  # what fails is told at once
+            more.setdefault("retry", None)  # fail immediately
             blob = _prepared(self.blob(name), set)
             blob.chunk_size = chunk or None
             blob.upload_from_string(content, **more)

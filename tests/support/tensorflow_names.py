@@ -1,6 +1,6 @@
-"""What old TensorFlows call things, and what those take: read out of their wheels, never run.
+"""Names and parameters of old TensorFlows, read from their wheels without running them.
 
-python tests/support/tensorflow_names.py    # writes tests/job/tensorflow_names.json anew
+python tests/support/tensorflow_names.py    # updates tests/job/tensorflow_names.json
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which names each TensorFlow 2 has: read out of the wheels, never run.
+"""Which names each TensorFlow 2 has, read from the wheels without running them.
 
 python tests/support/tensorflow_presence.py FOLDER   # downloads some 5 GB, keeps 1 GB in FOLDER
 """

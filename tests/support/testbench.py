@@ -1,7 +1,7 @@
-"""storage-testbench, a public emulator of Cloud Storage, in an environment of its own.
+"""storage-testbench, a public emulator of Cloud Storage, in a separate environment.
 
-It is no package, so somebody has to clone googleapis/storage-testbench and name the checkout in
-TPUCTL_STORAGE_TESTBENCH. Only what it depends on is got here, and kept.
+It is not a package: clone googleapis/storage-testbench and set TPUCTL_STORAGE_TESTBENCH to the
+checkout. Only its dependencies are installed here, and cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCK = Path(__file__).parents[1] / "oracle" / "requirements.lock"
 
 
 def checkout() -> str:
-    """Where it was cloned; "" when nobody says so."""
+    """Where it was cloned; "" if not configured."""
     return os.environ.get("TPUCTL_STORAGE_TESTBENCH", "")
 
 
@@ -50,7 +50,7 @@ def running() -> Iterator[tuple[str, int]]:
     folder = checkout()
     command = [str(_python()), "-m", "gunicorn", "--bind=127.0.0.1:0", "--threads=4"]
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    with tempfile.TemporaryFile("a+") as errors:  # a pipe that nobody empties would hold it up
+    with tempfile.TemporaryFile("a+") as errors:  # a pipe that is not read would block it
         server = subprocess.Popen(
             [*command, "testbench:run()"],
             cwd=folder,

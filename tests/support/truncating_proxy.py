@@ -1,4 +1,4 @@
-"""A way to a server that ends one connection in the middle of what is sent."""
+"""A proxy to a server that cuts one connection in the middle of a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TruncatingProxy"]
 
 
 class TruncatingProxy:
-    """Passes connections on to a server; the first that sends more than so many bytes is cut.
+    """Forwards connections to a server; the first that sends more than N bytes is cut.
 
     with TruncatingProxy("http://127.0.0.1:8080", 300_000) as cutter:
         upload_to(cutter.url)

@@ -1,4 +1,4 @@
-"""The address that SSH is opened to, as public services tell it."""
+"""The caller's public address, for which SSH is allowed, from public services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the image of a controller's boot disk is looked for."""
+"""The image of a controller's boot disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody is ready to pay, and which nodes that pays for."""
+"""Budgets, and which nodes they pay for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_parse_budget(text: str, amount: float, hours: float | None, formatted: 
     assert str(budget) == formatted.replace("a hour", "an hour")
     again = parse_budget(budget.expression)
     assert again is not None
-    assert (again.sum, again.hours) == (amount, hours), "what is told can be typed"
+    assert (again.sum, again.hours) == (amount, hours), "the formatted budget can be parsed"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunRe
     return RunReport(why, "v3-8", "tf", (attempt,), (loss,), BEGIN)
 
 
-def test_a_summary_has_result_duration_cost_and_curves() -> None:
+def test_summary_has_result_duration_cost_and_curves() -> None:
     text = markdown(report(), link="https://x.example/a(1)", command_prefix="tpuctl")
     assert text.startswith("## TPU job 20261121-060000-hazel: succeeded\n")
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", text, re.MULTILINE))

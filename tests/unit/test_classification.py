@@ -1,4 +1,4 @@
-"""Google's wordings, quoted as they were seen in public, and how far each refusal reaches.
+"""Google's error texts, quoted as seen in public, and the scope of each.
 
 What is expected was decided by reading them: where would the same request have succeeded?
 """
@@ -232,7 +232,7 @@ def test_publicly_seen_texts_are_classified(
         ("UNSUPPORTED_OPERATION", NoCapacity, Scope.ZONE),  # preempted while creating
         ("LOCATION_POLICY_VIOLATED", Denied, Scope.ZONE),
         ("UREQ_PROJECT_BILLING_NOT_FOUND", Denied, Scope.PROJECT),
-        ("QUOTA_EXCEEDED", QuotaExceeded, Scope.PROJECT),  # of which place, nobody says
+        ("QUOTA_EXCEEDED", QuotaExceeded, Scope.PROJECT),  # without a location
     ],
 )
 def test_reasons_are_classified(reason: str, error: type[TpuctlError], scope: Scope) -> None:
@@ -245,7 +245,7 @@ def test_reasons_are_classified(reason: str, error: type[TpuctlError], scope: Sc
     ["INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "INTERNAL", "UNAVAILABLE", "ODD"],
 )
 def test_unknown_text_is_fatal(status: str) -> None:
-    """No other zone is tried for what nobody understands: it would hide the reason."""
+    """No other zone is tried after an unknown error: that would hide the reason."""
     error = classify(status, "Frobnication declined.", subject="x", has_ended=True)
     assert error.scope is Scope.FATAL
     assert not isinstance(error, Transient)  # the operation is over: repeating it cannot help

@@ -1,4 +1,4 @@
-"""What the commands of the catalog show, against the figures of its own data file."""
+"""The output of the catalog's commands, against its data file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpuctl check`, typed in every way."""
+"""`tpuctl check` with all kinds of arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `tpuctl check` tells what it found, what `--fix` and `run` make of it."""
+"""The output of `tpuctl check`, and what `--fix` and `run` do with findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `logs` is asked for: parts that there are, and what is refused by name."""
+"""The options of `logs`: valid ranges, and errors that name the invalid option."""
 
 from __future__ import annotations
 

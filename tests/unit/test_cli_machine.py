@@ -1,4 +1,4 @@
-"""Commands for machines that are wrong as they are typed: no cloud is asked."""
+"""Invalid commands for machines are rejected without a query to the cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the commands about stacks: what is named twice, half or wrongly is refused by name."""
+"""Options of stack commands: contradicting, incomplete and invalid ones are rejected by name."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_invalid_orphans_projects_are_rejected(
     assert expected in captured.err
 
 
-def test_a_stack_file_of_the_environment_does_not_contradict(
+def test_stack_option_overrides_stack_file_variable(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there for every command; names typed for one go before it."""
+    """The variable is set for all commands; options of one command take precedence."""
     monkeypatch.setenv("TPUCTL_STACK_FILE", "somewhere.yaml")
     assert run(["status", "--stack", "Bert", "--project", "my-project"]) == 2
     assert "--stack cannot be" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The official clients of the local cloud speak to its endpoint alone, and tell no token."""
+"""The official clients connect only to the local cloud's endpoint, and leak no token."""
 
 from __future__ import annotations
 

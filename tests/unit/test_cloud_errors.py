@@ -1,4 +1,4 @@
-"""Google's real error texts, as seen in public, end in the branch that a caller can act on."""
+"""Google's error texts, as seen in public, are raised as the error that callers can handle."""
 
 from __future__ import annotations
 

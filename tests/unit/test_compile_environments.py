@@ -1,4 +1,4 @@
-"""The environments of a compilation: made once, whole or not at all."""
+"""The environments of a compilation: installed once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_locks_contain_main_package() -> None:
 async def test_concurrent_processes_install_once(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
     assert not store.is_installed(kind)
-    told: list[str] = []
+    messages: list[str] = []
     both = await asyncio.gather(
-        store.ensure(kind, told.append), Environments(store.cache).ensure(kind, told.append)
+        store.ensure(kind, messages.append), Environments(store.cache).ensure(kind, messages.append)
     )
     assert both[0] == both[1] and store.is_installed(kind)
-    assert sum("on disk" in line for line in told) == 1
-    assert any("waiting" in line for line in told)
+    assert sum("on disk" in line for line in messages) == 1
+    assert any("waiting" in line for line in messages)
     subprocess.run([both[0], "-c", "pass"], check=True)
 
 

@@ -1,4 +1,4 @@
-"""How a compilation is told, and with what exit code."""
+"""The report of a compilation, and its exit code."""
 
 from __future__ import annotations
 

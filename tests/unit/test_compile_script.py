@@ -1,4 +1,4 @@
-"""A script up to its first step: what it says, how it ends, and that nothing of it stays."""
+"""A script up to its first step: its messages, its end, and that no process of it remains."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ import json, os, socket
 folder = json.load(open(os.environ["TPUCTL_REHEARSAL"]))["compile"]["folder"]
 host = socket.socket(socket.AF_UNIX)
 host.connect(folder + "/conversation")
-told = {"kind": "nothing", "looked_for": ["strategy.run", "fit"]}
-host.sendall(json.dumps(told).encode() + b"\\n")
+message = {"kind": "nothing", "looked_for": ["strategy.run", "fit"]}
+host.sendall(json.dumps(message).encode() + b"\\n")
 """
 
 
@@ -53,7 +53,7 @@ async def compiled(folder: Path, text: str) -> CompileReport:
     settings.write_text(json.dumps(settings_of(WANTED, folder, script, folder, "vm")), "utf-8")
     environment = {"PATH": os.environ["PATH"], "TPUCTL_REHEARSAL": str(settings)}
     command = Command((sys.executable, str(script)), folder, environment)
-    no_compiler = (sys.executable, "-c", "raise SystemExit('nobody asks')")
+    no_compiler = (sys.executable, "-c", "raise SystemExit('not called')")
     return await compile_step(WANTED, command, no_compiler, folder, unheard)
 
 

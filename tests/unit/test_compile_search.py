@@ -1,4 +1,4 @@
-"""Which batch fits, asked as seldom as can be, and what a compiler's words say."""
+"""The largest batch that fits, in few compilations, and the compiler's messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is lowered for the TPU computes what the script's step does."""
+"""The program lowered for the TPU computes the same as the script's step."""
 
 from __future__ import annotations
 

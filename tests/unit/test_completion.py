@@ -1,4 +1,4 @@
-"""What Tab offers, and that real shells show it."""
+"""Completions, as offered and as shown by real shells."""
 
 from __future__ import annotations
 

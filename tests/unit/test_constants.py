@@ -1,4 +1,4 @@
-"""What an expression is known to be, read out of sources that are never run."""
+"""Constant values of expressions, read from sources that are never run."""
 
 from __future__ import annotations
 

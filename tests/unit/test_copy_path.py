@@ -1,4 +1,4 @@
-"""The sides of a copy as they are typed."""
+"""Source and target paths of `cp`, as typed."""
 
 from __future__ import annotations
 

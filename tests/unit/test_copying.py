@@ -1,4 +1,4 @@
-"""Files copied over real SFTP on loopback: trees, odd names, drops, what is never left behind."""
+"""Files copied over real SFTP on loopback: trees, odd names, drops, no partial files."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_tree_round_trip(bench: Bench) -> None:
     await bench.copy("0:tree", "back", recursive=True)
     assert picture(bench.here / "back") == picture(tree)
     (bench.here / "tree" / "script.sh").write_text("changed")
-    (bench.home / "tree" / "closed").chmod(0o755)  # a file is written anew in it
+    (bench.home / "tree" / "closed").chmod(0o755)  # a file in it is overwritten
     await bench.copy("tree", "0:", recursive=True)  # over what is there, links too
     assert picture(bench.home / "tree") == picture(tree)
     finished = bench.of_kind(StepFinished)

@@ -164,7 +164,7 @@ def test_cost_over_time() -> None:
     assert spent([], 2) == 0
 
 
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_cost(Cost((NODE, BOOT_DISK, NOBODY_KNOWS)))
     output = capsys.readouterr().out
     rows = [" ".join(line.split()) for line in output.splitlines()]
@@ -174,14 +174,14 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(len(line.rstrip()) for line in output.splitlines()) <= 80
 
 
-def test_the_table_where_the_cloud_is_free(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_of_free_cloud_names_google(capsys: pytest.CaptureFixture[str]) -> None:
     print_cost(Cost((NODE,)), is_free=True)
     assert capsys.readouterr().out.startswith("charged on Google ")
     print_cost(Cost((NODE,)))
     assert "Google" not in capsys.readouterr().out
 
 
-def test_the_sentence_says_who_charges() -> None:
+def test_sentence_names_who_charges() -> None:
     cost, unknown = Cost((NODE,)), Cost((NOBODY_KNOWS,))
     assert cost_sentence(cost, is_free=False) == "This stack costs $8.80/h, prices of mid-2026."
     assert cost_sentence(cost, is_free=True) == (
@@ -193,7 +193,7 @@ def test_the_sentence_says_who_charges() -> None:
     )
 
 
-def test_the_data() -> None:
+def test_cost_data() -> None:
     data = cost_data(Cost((NODE, NOBODY_KNOWS)))
     assert data == {
         "currency": "USD",

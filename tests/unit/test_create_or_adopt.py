@@ -1,4 +1,4 @@
-"""What another program creates at the same time is waited for, adopted, or created after all."""
+"""A resource that another program is creating is waited for and adopted, or created after all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves: what a log tells over its steps, kept small, and drawn with characters."""
+"""Curves: metrics of a log by step, downsampled, and drawn with characters."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_long_lines_use_bounded_memory() -> None:
 
 @pytest.mark.parametrize("width", [20, 80, 200])
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_falling_curve_falls(width: int, plain: bool) -> None:
+def test_falling_curve_falls(width: int, plain: bool) -> None:
     drawn = draw([(step, 100 - step) for step in range(101)], width=width, height=5, plain=plain)
     assert max(map(len, drawn)) <= width
     assert drawn[0].startswith("100 ") and drawn[4].lstrip().startswith("0 ")
@@ -104,7 +104,7 @@ def test_a_falling_curve_falls(width: int, plain: bool) -> None:
 
 
 @pytest.mark.parametrize("points", [[(5, 1.5)], [(1, 2.0), (9, 2.0)]])
-def test_a_level_curve_is_in_the_middle(points: list[tuple[float, float]]) -> None:
+def test_constant_curve_is_in_the_middle(points: list[tuple[float, float]]) -> None:
     drawn = draw(points, height=3, plain=True)
     assert "*" not in drawn[0] and "*" in drawn[1] and "*" not in drawn[2].partition("|")[2]
 

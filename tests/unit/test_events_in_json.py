@@ -1,4 +1,4 @@
-"""Events as programs read them: names, keys, and bytes that are text or not."""
+"""Events in JSON: names, keys, and bytes that are text or not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_event_names_and_keys_are_stable() -> None:
         assert keys <= fields_by_event[name]
 
 
-def test_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonLines(events=True)
     view.on(Note("a\nb\u2028c\u0085d"))
     view.on(StepFinished("node/x", Outcome.DONE, 1.5, "why"))

@@ -1,4 +1,4 @@
-"""Rewrites of findings: put together, judged and written."""
+"""Fixes of findings: combined, verified and written."""
 
 from __future__ import annotations
 

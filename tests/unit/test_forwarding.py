@@ -28,8 +28,8 @@ class Bench:
     events: list[Event]
 
     def port(self) -> int:
-        """The local one of the only port forwarded."""
-        (event,) = (one for one in self.events if isinstance(one, PortForwarded))
+        """The local port of the only forwarded port."""
+        (event,) = (event for event in self.events if isinstance(event, PortForwarded))
         return event.local_port
 
     def warnings(self) -> list[str]:
@@ -46,7 +46,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def shouting() -> AsyncIterator[int]:
-    """A program that greets, and answers in capitals once it has heard all; its port."""
+    """A program that greets, and replies in capitals after the end of its input; its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HELLO)

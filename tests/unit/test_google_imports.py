@@ -1,4 +1,4 @@
-"""What is loaded of Google's libraries: no more than was asked for, and just as it is in them.
+"""Google's libraries are loaded partially and lazily, with unchanged behavior.
 
 Each program has an interpreter of its own: what is imported stays.
 """

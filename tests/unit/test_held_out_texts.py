@@ -1,4 +1,4 @@
-"""Texts that were set aside, in lots, each found, judged and explained once, in this order.
+"""Held-out error texts, in batches, each collected, labeled and explained once, in this order.
 
 How many of those whose condition is in the table were explained rightly at that first time, and how
 many of all wrongly:

@@ -1,4 +1,4 @@
-"""Help: one screen each, with an example that is right; and what is said to mistyped commands."""
+"""Help: one screen each, with a valid example; and the errors for mistyped commands."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def everything() -> Iterator[tuple[str, Any]]:
 ALL = dict(everything())
 
 
-def test_the_table_has_every_command() -> None:
+def test_command_table_is_complete() -> None:
     for module in pkgutil.iter_modules(tpuctl.cli.__path__):
         register = getattr(importlib.import_module(f"tpuctl.cli.{module.name}"), "register", None)
         if register is None:
@@ -146,7 +146,7 @@ def test_fast_help_equals_parsed_help(capsys: pytest.CaptureFixture[str]) -> Non
         assert "typer" not in done.stderr
 
 
-def test_a_page_in_an_envelope(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_page_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
     for arguments in (["run", "--help"], ["help", "run"], ["--version"]):

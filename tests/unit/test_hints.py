@@ -1,4 +1,4 @@
-"""Every error says what to do, and every command that it names can be typed."""
+"""Every error has a hint, and every command in it is valid."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_tpuctl_commands_in_texts_parse() -> None:
         except typer.TyperException as error:
             wrong.append(f"{where}: {command}: {error.format_message()}")
     assert not wrong
-    assert {*PUT_IN} <= {command for command, _ in commands()}, "one is not told any more"
+    assert {*PUT_IN} <= {command for command, _ in commands()}, "a hint is unused"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How far one has to read on from import to import: what was reached is held."""
+"""The longest chains of imports do not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an expression is while a program is traced."""
+"""The inferred kinds of expressions while a program is traced."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def step(x, y, training=False, size: int = 3, mask=None):
 
 
 def value_of(folder: Path, expression: str) -> Value:
-    """What is noted of the expression in a step with tensors x and y."""
+    """The inferred value of the expression in a step with tensors x and y."""
     script = folder / "train.py"
     source = HEAD.format(expression=expression)
     script.write_text(source, "utf-8")
@@ -94,7 +94,7 @@ def value_of(folder: Path, expression: str) -> Value:
         ("x if training else y", Kind.TENSOR),
         ("np.sqrt(size)", Kind.STATIC),
         ("np.unknown", Kind.OBJECT),
-        ("whoever(size)", Kind.UNKNOWN),
+        ("undefined(size)", Kind.UNKNOWN),
     ],
 )
 def test_inferred_kinds(expression: str, kind: Kind, tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ def test_booleans(expression: str, is_boolean: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("expression", ["x", "y", "mask"])
-def test_an_argument_may_be_a_structure(expression: str, tmp_path: Path) -> None:
+def test_argument_may_be_structure(expression: str, tmp_path: Path) -> None:
     value = value_of(tmp_path, expression)
     assert value.is_symbolic
     assert not value.is_tensor
 
 
-def test_what_calls_a_function_says_what_its_arguments_are(tmp_path: Path) -> None:
+def test_argument_kinds_come_from_calls(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import tensorflow as tf\n\n\n@tf.function\ndef step(x, depth):\n"

@@ -1,4 +1,4 @@
-"""Interpreters where users have them: on PATH, in pyenv, in uv's folder, or downloaded by uv."""
+"""Interpreters on PATH, in pyenv, in uv's folder, or downloaded by uv."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.prerequisites import hide_interpreters, other_interpreter, sk
 from tpuctl import interpreters
 from tpuctl.interpreters import Interpreter, current, find, or_list
 
-PLACES = {
+FOLDERS = {
     "PATH": "",
     "PYENV_ROOT": "versions/{version}/bin",
     "UV_PYTHON_INSTALL_DIR": "cpython-{version}-linux-x86_64-gnu/bin",
@@ -29,35 +29,35 @@ PLACES = {
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders named after the variables that lead to them, in which there is nothing yet."""
+    """Empty folders named after the variables that contain their paths."""
     other_interpreter()  # looked for where it really is
     hide_interpreters(tmp_path, monkeypatch)
     return tmp_path
 
 
-def test_our_own_is_preferred(empty: Path) -> None:
+def test_current_interpreter_is_preferred(empty: Path) -> None:
     other = other_interpreter()
     assert find([other.minor, current().minor]) == current()
 
 
-def test_nothing_is_found_where_nothing_is(empty: Path) -> None:
+def test_missing_interpreter_is_not_found(empty: Path) -> None:
     assert find([other_interpreter().minor]) is None
 
 
-@pytest.mark.parametrize("variable", PLACES)
-def test_another_is_found_wherever_it_is(empty: Path, variable: str) -> None:
+@pytest.mark.parametrize("variable", FOLDERS)
+def test_other_interpreter_is_found_in_each_location(empty: Path, variable: str) -> None:
     other = other_interpreter()
-    folder = empty / variable / PLACES[variable].format(version=other.version)
+    folder = empty / variable / FOLDERS[variable].format(version=other.version)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"python{other.minor}").symlink_to(other.path)
-    found = find([other.minor])
-    assert found is not None and found.version == other.version
-    said = subprocess.run([found.path, "-V"], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["Python", other.version]
+    interpreter = find([other.minor])
+    assert interpreter is not None and interpreter.version == other.version
+    result = subprocess.run([interpreter.path, "-V"], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["Python", other.version]
 
 
-# As of a shim of pyenv's for a version that is not selected, and of Debian's Python before its
-# package python3.X-venv is installed.
+# As printed by pyenv's shim of a version that is not selected, and by Debian's Python without the
+# package python3.X-venv.
 @pytest.mark.parametrize(
     "script",
     [
@@ -66,7 +66,7 @@ def test_another_is_found_wherever_it_is(empty: Path, variable: str) -> None:
         "exit 0",
     ],
 )
-def test_one_that_does_not_fit_is_passed_over(empty: Path, script: str) -> None:
+def test_unusable_interpreter_is_skipped(empty: Path, script: str) -> None:
     other = other_interpreter()
     program = f"python{other.minor}"
     stub = empty / "PATH" / program
@@ -76,11 +76,11 @@ def test_one_that_does_not_fit_is_passed_over(empty: Path, script: str) -> None:
     folder = empty / "PYENV_ROOT" / "versions" / other.version / "bin"
     folder.mkdir(parents=True)
     (folder / program).symlink_to(other.path)
-    found = find([other.minor])
-    assert found is not None and found.version == other.version
+    interpreter = find([other.minor])
+    assert interpreter is not None and interpreter.version == other.version
 
 
-def test_one_that_is_called_otherwise_than_it_is(empty: Path) -> None:
+def test_interpreter_with_wrong_version_is_skipped(empty: Path) -> None:
     other = other_interpreter()
     (empty / "PATH" / "python3.99").symlink_to(other.path)
     assert find(["3.99"]) is None
@@ -89,11 +89,11 @@ def test_one_that_is_called_otherwise_than_it_is(empty: Path) -> None:
 @pytest.mark.parametrize(
     ("minors", "text"), [(["3.11"], "3.11"), (["3.11", "3.12", "3.13"], "3.11, 3.12 or 3.13")]
 )
-def test_lists_are_read_as_sentences(minors: list[str], text: str) -> None:
+def test_list_is_joined_with_or(minors: list[str], text: str) -> None:
     assert or_list(minors) == text
 
 
-async def test_without_uv_nothing_is_installed(empty: Path) -> None:
+async def test_install_requires_uv(empty: Path) -> None:
     assert await interpreters.install("3.11", lambda _: None) == "uv is not installed"
 
 
@@ -114,7 +114,7 @@ def mirror(tmp_path: Path) -> Iterator[str]:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Do not log."""
 
 
 def offer(other: Interpreter, folder: Path, url: str) -> Path:
@@ -123,14 +123,14 @@ def offer(other: Interpreter, folder: Path, url: str) -> Path:
     archive = folder / "python.tar.gz"
     left_out = ("site-packages", "test", "idlelib", "__pycache__")
 
-    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def without_extras(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         parts = entry.name.split("/")
         is_out = entry.name.endswith(".a") or not {*left_out}.isdisjoint(parts)
         return None if is_out else entry
 
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
         for name in ("bin", "lib"):
-            packed.add(prefix / name, f"python/{name}", filter=kept)
+            packed.add(prefix / name, f"python/{name}", filter=without_extras)
     major, minor, patch = map(int, other.version.split("."))
     machine = platform.machine()
     row = {
@@ -153,12 +153,12 @@ def offer(other: Interpreter, folder: Path, url: str) -> Path:
 
 
 def uv_program() -> Path:
-    """uv itself, which the development packages install beside the interpreter of the tests."""
+    """uv itself, which the development packages install next to the interpreter of the tests."""
     return (Path(sys.executable).parent / "uv").resolve(strict=True)
 
 
 @pytest.mark.soak
-async def test_uv_downloads_one_and_it_is_found(
+async def test_uv_downloads_interpreter(
     tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = uv_program()
@@ -175,9 +175,9 @@ async def test_uv_downloads_one_and_it_is_found(
     reported: list[str] = []
     assert await interpreters.install(other.minor, reported.append) is None
     assert any(line.startswith("Downloading cpython") for line in reported)
-    found = find([other.minor])
-    assert found is not None and found.version == other.version
-    assert Path(found.path).resolve().is_relative_to(tmp_path / "UV_PYTHON_INSTALL_DIR")
+    interpreter = find([other.minor])
+    assert interpreter is not None and interpreter.version == other.version
+    assert Path(interpreter.path).resolve().is_relative_to(tmp_path / "UV_PYTHON_INSTALL_DIR")
 
     downloads.write_text("{}")
     reason = await interpreters.install("3.99", reported.append)

@@ -120,7 +120,7 @@ def test_records_of_a_newer_supervisor_are_read() -> None:
     assert WorkerRecord.model_validate_json(record.model_dump_json()) == record
 
 
-def test_a_secret_cannot_hide_in_a_record() -> None:
+def test_job_record_has_only_names_of_variables() -> None:
     text = job(0).model_copy(update={"env": ("TOKEN",)}).model_dump_json()
     assert '"env":["TOKEN"]' in text
 

@@ -1,4 +1,4 @@
-"""The controller's machine type: what `auto` stands for, and what is refused before any call."""
+"""The controller's machine type: the meaning of `auto`, and types rejected before any call."""
 
 from __future__ import annotations
 

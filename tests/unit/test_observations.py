@@ -1,4 +1,4 @@
-"""What the shim wrote, read as values."""
+"""The shim's observations, read from its file."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def written(tmp_path: Path, *lines: dict[str, Any] | str, tail: str = "") -> Pat
     return path
 
 
-def test_nothing_was_observed_where_there_is_no_file(tmp_path: Path) -> None:
+def test_missing_file_has_no_observations(tmp_path: Path) -> None:
     assert read(tmp_path / "none.jsonl") == []
     assert read(written(tmp_path)) == []
 
 
-def test_each_kind_is_a_value_of_its_own(tmp_path: Path) -> None:
+def test_each_kind_of_observation_is_read(tmp_path: Path) -> None:
     where = {"file": "/job/train.py", "line": 7, "text": "x = f(x)"}
     path = written(
         tmp_path,
@@ -91,7 +91,7 @@ def test_each_kind_is_a_value_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
+def test_loss_may_be_nan(tmp_path: Path) -> None:
     path = written(tmp_path, '{"kind": "step", "number": 1, "seconds": 0.5, "loss": NaN}')
     [step] = read(path)
     assert isinstance(step, Step)
@@ -99,7 +99,7 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     assert step.waited is None
 
 
-def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     step = {"kind": "step", "number": 1, "seconds": 0.5}
     path = written(tmp_path, step, tail='{"kind": "step", "num')
     assert read(path) == [Step(number=1, seconds=0.5)]
@@ -107,7 +107,7 @@ def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     assert read(path) == [Step(number=1, seconds=0.5)]
 
 
-def test_what_cannot_be_understood_is_told_and_hides_nothing(tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     step = {"kind": "step", "number": 1, "seconds": 0.5}
     bad = ["not JSON", "[1]", '{"kind": "unheard-of"}', '{"kind": "step"}', "{}"]
     bad.append('{"kind": "resolver", "where": {"line": 3}}')
@@ -116,6 +116,6 @@ def test_what_cannot_be_understood_is_told_and_hides_nothing(tmp_path: Path) -> 
     assert [type(record) for record in records] == [ShimFailed] * len(bad) + [Step]
 
 
-def test_fields_of_a_newer_shim_are_left_out(tmp_path: Path) -> None:
+def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, {"kind": "step", "number": 1, "seconds": 0.5, "color": "blue"})
     assert read(path) == [Step(number=1, seconds=0.5)]

@@ -1,4 +1,4 @@
-"""What Google's SKUs mean, by rows as public tests and programs quote them."""
+"""The meaning of Google's SKUs, by rows quoted from public tests and programs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_ambiguous_sku_has_no_price(doubtful: Sku) -> None:
 def test_conflicting_skus_have_no_price() -> None:
     again = sku("TpuV6e running in Ohio", "OnDemand", 2.71)
     assert price([*COLUMBUS, again], "v6e-8", "us-east5-a") is None
-    assert price([*COLUMBUS, COLUMBUS[0]], "v6e-8", "us-east5-a") == 8 * 2.70, "told twice"
+    assert price([*COLUMBUS, COLUMBUS[0]], "v6e-8", "us-east5-a") == 8 * 2.70, "listed twice"
 
 
 def test_service_of_type() -> None:

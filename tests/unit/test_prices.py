@@ -1,4 +1,4 @@
-"""Prices of the catalog against rows quoted from the lists they were taken from."""
+"""Prices of the catalog against rows quoted from their sources."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)["data"]
 
 
-def test_the_command_shows_machines_of_a_region(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_machines_in_region(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--machines", "--zone", "europe-west4-a")
     row = next(row for row in data["machines"] if row["machine_type"] == "n1-standard-1")
     assert (row["vcpus"], row["memory_gb"], row["region"]) == (1, 3.75, "europe-west4")
@@ -283,7 +283,7 @@ def test_the_command_shows_machines_of_a_region(capsys: pytest.CaptureFixture[st
     assert "n1-" not in capsys.readouterr().out
 
 
-def test_the_command_shows_each_machine_where_it_is_cheapest(
+def test_prices_of_machines_show_cheapest_region(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = answer(capsys, "prices", "--machines")
@@ -293,7 +293,7 @@ def test_the_command_shows_each_machine_where_it_is_cheapest(
     assert rows["n2d-highmem-16"]["region"] == "asia-south1"
 
 
-def test_the_command_shows_disks_and_storage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_disks_and_storage(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--disks")
     rows = {row["region"]: row for row in data["disks"]}
     assert rows["us-south1"]["pd-ssd"] == 0.2006
@@ -306,7 +306,7 @@ def test_the_command_shows_disks_and_storage(capsys: pytest.CaptureFixture[str])
     assert "per GB read from europe-west4" in capsys.readouterr().out
 
 
-def test_the_command_shows_flex_start_where_it_has_a_price(
+def test_flex_start_column_only_if_published(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = answer(capsys, "prices", "v6e-8", "--zone", "europe-west4-a")

@@ -1,4 +1,4 @@
-"""What tpuctl keeps for a user is that user's alone, whatever the umask lets others do."""
+"""Files of tpuctl are private to the user, whatever the umask."""
 
 from __future__ import annotations
 

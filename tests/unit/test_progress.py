@@ -82,7 +82,7 @@ def job(**changes: Any) -> JobSnapshot:
     return JobSnapshot(record, workers=workers, **{**extra, **changes})
 
 
-def test_a_running_job_in_words() -> None:
+def test_text_of_running_job() -> None:
     assert job_facts(job(attempt=2), NOW) == [
         ("job", "20260102-030405-quartz: running, attempt 2"),
         ("", "step 1,200, loss 2.3131, 45,210 tokens/s"),

@@ -1,4 +1,4 @@
-"""What is done as a tree: what is waited for, what is folded away, what fits where."""
+"""The progress tree: waiting rows, collapsed rows, and how rows fit the terminal."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_rate_uses_last_seconds_and_resets_on_restart() -> None:
 
 
 @pytest.mark.parametrize("fraction", [-1.0, 0.0, 0.5, 1.0, 7.0])
-def test_a_bar_has_its_width(fraction: float) -> None:
+def test_bar_has_its_width(fraction: float) -> None:
     full, empty = bar(fraction, 10, plain=True)
     assert len(full + empty) == 10
     assert len(full) == min(10, max(0, round(fraction * 10)))

@@ -1,4 +1,4 @@
-"""What a queued resource is asked to be, and what is told while it waits."""
+"""The specification of a queued resource, and the messages while it waits."""
 
 from __future__ import annotations
 

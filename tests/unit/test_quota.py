@@ -1,4 +1,4 @@
-"""What a plan counts against: used, added and left of each limit, without asking anybody."""
+"""The quota of a plan: used, added and left of each limit, without a query."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_usage_counts_against_limit(tmp_path: Path, kinds: dict[str, object], us
 
 
 def test_deleted_node_frees_quota(tmp_path: Path) -> None:
-    """A preempted node is made anew in its place; a zone that was given up is cleared."""
+    """A preempted node is recreated in its zone; an abandoned zone is cleared."""
     stack = load(tmp_path)
     preempted = node("bert", state="PREEMPTED")
     (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [preempted], zone=8)

@@ -1,4 +1,4 @@
-"""An error needs a path from a step that runs: what is only imported, or only piped, is none."""
+"""A finding is an error only in code that is reachable from a step that runs."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ PACKAGE = {
 
 
 @pytest.mark.parametrize("has_init", [True, False])
-def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path: Path) -> None:
+def test_module_is_checked_with_relative_imports(has_init: bool, tmp_path: Path) -> None:
     """As `python -m` finds them, above and below; also without `__init__.py`."""
     files = PACKAGE | ({"pkg/__init__": "", "pkg/sub/__init__": ""} if has_init else {})
     write(tmp_path, files)
@@ -230,7 +230,7 @@ def test_a_module_is_checked_with_its_relative_imports(has_init: bool, tmp_path:
     }
 
 
-def test_a_package_is_checked_with_its_relative_imports(tmp_path: Path) -> None:
+def test_package_is_checked_with_relative_imports(tmp_path: Path) -> None:
     write(tmp_path, PACKAGE | {"src/own/__main__": "from .mod import step\n\nstep(8)\n"})
     write(tmp_path, {f"src/own/{name[4:]}": text for name, text in PACKAGE.items()})
     report = check_program(runnable("own", "module", tmp_path), VM)

@@ -1,4 +1,4 @@
-"""What keeps `tpuctl wait` running on a controller: killed, restarted, and done when the job is."""
+"""The recoverer keeps `tpuctl wait` running on a controller until the job has ended."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
 WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watchdog.py"
-# In tpuctl's place: it counts its starts, says what it was given, waits to be told, and does it.
+# Stands in for tpuctl: counts its starts, writes its arguments, waits for orders, obeys them.
 PLAYER = """
 import json, os, pathlib, sys, time
 here = pathlib.Path.cwd()
 begun = len(list(here.glob("begun.*"))) + 1
-known = [sys.argv[1:], os.environ.get("TOKEN"), os.getpid()]
-(here / f"begun.{begun}").write_text(json.dumps(known))
-told = here / f"told.{begun}"
-while not told.exists():
+started = [sys.argv[1:], os.environ.get("TOKEN"), os.getpid()]
+(here / f"begun.{begun}").write_text(json.dumps(started))
+orders = here / f"orders.{begun}"
+while not orders.exists():
     time.sleep(0.02)
-order = json.loads(told.read_text())
+order = json.loads(orders.read_text())
 for line in order["lines"]:
     print(json.dumps(line), flush=True)
 sys.exit(order["code"])
@@ -72,14 +72,14 @@ class Controller:
             return self.read(name)
 
     def begun(self, number: int) -> Any:
-        """What tpuctl was started with at that time."""
+        """The arguments of tpuctl's start with this number."""
         until((self.folder / f"begun.{number}").exists, f"start {number}")
-        return until(lambda: self.read_if_whole(f"begun.{number}"), "its words")
+        return until(lambda: self.read_if_whole(f"begun.{number}"), "its arguments")
 
-    def tell(self, number: int, code: int, *lines: Any) -> None:
-        part = self.folder / "told.part"
+    def order(self, number: int, code: int, *lines: Any) -> None:
+        part = self.folder / "orders.part"
         part.write_text(json.dumps({"code": code, "lines": lines}), "utf-8")
-        part.rename(self.folder / f"told.{number}")
+        part.rename(self.folder / f"orders.{number}")
 
     def kill(self) -> None:
         for each in self.folder.glob("state.json"):
@@ -102,23 +102,23 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[Controller]:
-    found = Controller(tmp_path)
-    yield found
-    found.kill()
+    created = Controller(tmp_path)
+    yield created
+    created.kill()
 
 
-def test_it_is_started_again_until_the_job_has_ended(controller: Controller) -> None:
+def test_tpuctl_is_restarted_until_job_ends(controller: Controller) -> None:
     controller.run("start")
     assert controller.begun(1)[:2] == [["wait", "j"], "secret-value"]
-    controller.tell(1, 77, {"version": 1, "exit_code": 77})
+    controller.order(1, 77, {"version": 1, "exit_code": 77})
     controller.begun(2)
-    # Of the job's end before something else failed: that is not the end of `wait`.
-    controller.tell(2, 70, ENDED, {"version": 1, "exit_code": 70})
+    # The job's end, followed by another failure: `wait` has not ended.
+    controller.order(2, 70, ENDED, {"version": 1, "exit_code": 70})
     controller.begun(3)
-    controller.tell(3, 3, {"event": "Note"}, ENDED, {"version": 1, "exit_code": 3})
+    controller.order(3, 3, {"event": "Note"}, ENDED, {"version": 1, "exit_code": 3})
     until((controller.folder / "ended.json").exists, "the end")
     assert controller.read("ended.json") == ENDED
-    until(lambda: not (controller.folder / "tpuctl.yaml").exists(), "secrets being gone")
+    until(lambda: not (controller.folder / "tpuctl.yaml").exists(), "secrets being deleted")
     assert not (controller.folder / "order.json").exists()
     assert controller.run("start") == {"ended": ENDED}
     log = (controller.folder / "log").read_text("utf-8")
@@ -128,25 +128,25 @@ def test_it_is_started_again_until_the_job_has_ended(controller: Controller) -> 
     assert "secret-value" not in log
 
 
-def test_two_never_run_at_the_same_time(controller: Controller) -> None:
+def test_only_one_tpuctl_runs_at_a_time(controller: Controller) -> None:
     state = controller.run("start")
     (_, _, child) = controller.begun(1)
     assert controller.run("start")["pid"] == state["pid"]
     os.kill(state["pid"], signal.SIGKILL)
     until(lambda: not is_alive(state["pid"]), "the recoverer being dead")
-    assert is_alive(child), "what it started goes on"
+    assert is_alive(child), "its child keeps running"
     controller.run("start")
     assert not (controller.folder / "begun.2").exists()
-    controller.tell(1, 3, ENDED)
+    controller.order(1, 3, ENDED)
     until(lambda: not is_alive(child), "its end")
     assert controller.run("start")["pid"] != state["pid"]
-    controller.begun(2)  # asks once more how the job ended, since nobody heard it
-    controller.tell(2, 3, ENDED)
+    controller.begun(2)  # queries the job's end again, since nothing recorded it
+    controller.order(2, 3, ENDED)
     until((controller.folder / "ended.json").exists, "the end")
 
 
-def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> None:
-    """Its own function, as the watch of a controller calls it at each look."""
+def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
+    """Its function, as a controller's watchdog calls it at each check."""
     look = (
         # Isolated, as machines run it: it finds only what is named.
         f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "
@@ -166,13 +166,13 @@ def test_the_watch_starts_again_what_does_not_run(controller: Controller) -> Non
     until(lambda: not is_alive(first[2]), "both being dead")
     revive()
     controller.begun(2)
-    controller.tell(2, 3, ENDED)
+    controller.order(2, 3, ENDED)
     until((controller.folder / "ended.json").exists, "the end")
     revive()
     assert not (controller.folder / "begun.3").exists()
 
 
-def test_what_it_knows_is_its_users_alone(controller: Controller) -> None:
+def test_files_and_secrets_are_private(controller: Controller) -> None:
     controller.run("start")
     controller.begun(1)
     for name in ("state.json", "log", "lock"):
@@ -182,11 +182,11 @@ def test_what_it_knows_is_its_users_alone(controller: Controller) -> None:
         assert b"secret-value" not in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_the_key_is_made_once_and_is_one_of_ours(controller: Controller) -> None:
+def test_ssh_key_is_created_once(controller: Controller) -> None:
     folder = controller.home / "config"
     line = controller.run("key", folder)["key"]
     assert controller.run("key", folder)["key"] == line
     key = load_key(folder / "ssh" / "id_ed25519")
     assert line.split()[:2] == key.public_line.split()[:2]
     assert key.path.stat().st_mode & 0o077 == 0
-    assert [one.name for one in key.path.parent.iterdir()] == ["id_ed25519"]
+    assert [path.name for path in key.path.parent.iterdir()] == ["id_ed25519"]

@@ -1,4 +1,4 @@
-"""SSH against a real server on loopback: commands, files, keys, drops, refusals."""
+"""SSH to a real server on loopback: commands, files, keys, drops, denied logins."""
 
 from __future__ import annotations
 
@@ -185,12 +185,12 @@ async def test_put_writes_bytes_and_files_with_their_mode(
     assert written.stat().st_mode & 0o777 == 0o600
     big = tmp_path / "big"
     big.write_bytes(os.urandom(3_000_000))
-    told: list[tuple[int, int]] = []
-    await transport.put(big, "big", mode=0o755, progress=lambda *done: told.append(done))
+    reported: list[tuple[int, int]] = []
+    await transport.put(big, "big", mode=0o755, progress=lambda *done: reported.append(done))
     assert (server.home / "big").read_bytes() == big.read_bytes()
     assert (server.home / "big").stat().st_mode & 0o777 == 0o755
-    assert told[-1] == (3_000_000, 3_000_000)
-    assert told == sorted(told)
+    assert reported[-1] == (3_000_000, 3_000_000)
+    assert reported == sorted(reported)
 
 
 async def test_failed_put_is_reported(server: Server, transport: SshTransport) -> None:
@@ -344,7 +344,7 @@ def test_default_key_is_generated_once_and_private(tmp_path: Path) -> None:
     assert [path.name for path in first.path.parent.iterdir()] == ["id_ed25519"]
 
 
-def test_the_configuration_folder_can_be_moved(tmp_path: Path) -> None:
+def test_config_home_variable_moves_configuration(tmp_path: Path) -> None:
     assert config_home({"TPUCTL_CONFIG_HOME": str(tmp_path)}) == tmp_path
     assert config_home({}).name == "tpuctl"
 

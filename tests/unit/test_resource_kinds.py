@@ -1,6 +1,6 @@
-"""Whatever has to be said of a kind of resource is said, of every kind there is.
+"""Every kind of resource declares what it must.
 
-Kinds are found by being there: each class in `tpuctl.resources` with a `kind` of its own.
+Kinds are discovered: each class in `tpuctl.resources` that defines `kind`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_permissions_match_actions() -> None:
 
 
 class Toy(StackResource):
-    """As somebody new would begin it."""
+    """A new kind, before it is complete."""
 
     kind = "toy"
     is_billable = True
@@ -120,7 +120,7 @@ def test_missing_parts_of_kind_are_named() -> None:
 
 def test_listed_kind_must_not_have_unlisted_reason() -> None:
     class Listed(Toy):
-        unlisted_reason = "nobody asks"
+        unlisted_reason = "not listed"
 
         @classmethod
         def list_all(cls, query: Query) -> Iterator[InventoryItem]:

@@ -29,7 +29,7 @@ class Hasty:
 
 
 class Api:
-    """Answers what it was told to, the last answer again and again; keeps what it was asked."""
+    """Returns the configured responses, repeating the last one, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []

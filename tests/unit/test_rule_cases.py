@@ -1,4 +1,4 @@
-"""Each rule's cases of its own: `tests/cases/check/`, a file for each rule, named as the rule's."""
+"""The cases of each rule: `tests/cases/check/`, one file per rule, with the rule's name."""
 
 from __future__ import annotations
 

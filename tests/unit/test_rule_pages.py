@@ -1,4 +1,4 @@
-"""Every rule has a page, and its examples are what the page says."""
+"""Every rule has a page, and its examples behave as the page says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
 
 
 def codes_of(folder: Path, rule: Rule, text: str) -> list[str]:
-    """The codes that are told of an example."""
+    """The codes reported for an example."""
     script = folder / "train.py"
     script.write_text(text, "utf-8")
     return [finding.code for finding in check_project(script, rule.target).findings]

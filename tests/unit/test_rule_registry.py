@@ -1,4 +1,4 @@
-"""A rule is there when its file is, and all that must be said of one is asked of every file."""
+"""A rule is registered by its file, and every file declares all that a rule needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes that differ from batch to batch, and numbers that are traced anew."""
+"""Shapes that differ between batches, and numbers that are retraced."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_no_findings_without_tensorflow(tmp_path: Path) -> None:
         "rows = data.unbatch().batch(9)\n    for row in rows:\n        np.save('rows', row)",
     ],
 )
-def test_batches_that_stay_on_the_host_are_no_cost(lines: str, tmp_path: Path) -> None:
+def test_batches_used_on_host_are_not_reported(lines: str, tmp_path: Path) -> None:
     head = (
         "import numpy as np\nimport tensorflow as tf\n\n\ndef train(paths, model, parse, read):\n"
     )
@@ -162,7 +162,7 @@ def test_batches_that_stay_on_the_host_are_no_cost(lines: str, tmp_path: Path) -
     RuleChecker(tmp_path, *CODES).assert_marked(source, Target("vm", "2.18.0", 8))
 
 
-def test_batches_that_a_step_takes_are_a_cost(tmp_path: Path) -> None:
+def test_uneven_batches_of_step_are_a_cost(tmp_path: Path) -> None:
     source = """import tensorflow as tf
 
 

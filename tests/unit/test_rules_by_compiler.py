@@ -1,4 +1,4 @@
-"""The rules about traced code against what XLA said of some hundred bodies of functions."""
+"""The rules about traced code against XLA's verdicts on some hundred function bodies."""
 
 from __future__ import annotations
 

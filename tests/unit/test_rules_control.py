@@ -1,4 +1,4 @@
-"""Conditionals and loops on tensors, where autograph saves them and where not."""
+"""Conditionals and loops on tensors, with and without autograph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a TPU node cannot read, and that all of it is well on a TPU VM."""
+"""Data that a TPU node cannot read, and that all of it is fine on a TPU VM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disks that go away, and secrets in sources."""
+"""Checkpoints on temporary disks, and secrets in sources."""
 
 from __future__ import annotations
 

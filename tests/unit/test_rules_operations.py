@@ -1,4 +1,4 @@
-"""Operations that XLA has not, values taken in Python and checks that are lost."""
+"""Operations that XLA lacks, tensor values read in Python, and checks that are dropped."""
 
 from __future__ import annotations
 

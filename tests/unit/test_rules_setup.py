@@ -1,4 +1,4 @@
-"""Strategies, what is made in their scopes, and the shares of a batch."""
+"""Strategies, objects created in their scopes, and per-replica batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes that depend on values, and the rewrite that is proposed for them."""
+"""Shapes that depend on values, and the suggested rewrite."""
 
 from __future__ import annotations
 

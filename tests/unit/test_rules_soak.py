@@ -1,4 +1,4 @@
-"""The rules about traced code say something of any Python file, whatever stands in it."""
+"""The rules about traced code handle any Python file."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def look_through(files: list[Path], folder: Path) -> None:
         look(script, Target("vm", "2.18.0"))
 
 
-def test_some_files_of_the_standard_library(tmp_path: Path) -> None:
+def test_sample_of_standard_library(tmp_path: Path) -> None:
     files = sorted(LIBRARY.glob("*.py"))
     look_through(random.sample(files, 8), tmp_path)
 
@@ -102,5 +102,5 @@ def test_some_files_of_the_standard_library(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.release("more files of the kind that `make test` draws")
 @pytest.mark.timeout(1800)
-def test_many_files_of_the_library_and_what_is_installed(tmp_path: Path) -> None:
+def test_large_sample_of_library_and_installed_packages(tmp_path: Path) -> None:
     look_through(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)

@@ -1,4 +1,4 @@
-"""Names of other versions of TensorFlow, and TensorFlow among what is installed."""
+"""Names of other TensorFlow versions, and TensorFlow among the dependencies."""
 
 from __future__ import annotations
 

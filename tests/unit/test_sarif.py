@@ -104,7 +104,7 @@ def test_fingerprint_survives_moved_line(report: Report, tmp_path: Path) -> None
         return [each["partialFingerprints"]["lineHash/v1"] for each in results]
 
     before = prints(report)
-    assert len(set(before)) == len(before), "two alike in one file are told apart"
+    assert len(set(before)) == len(before), "equal findings in one file differ"
     cost = report.findings[1]
     cost.path.write_text(f"# new\n{SOURCE}", "utf-8")
     moved = Finding(cost.code, cost.severity, cost.path, cost.line + 1, 0, "other words")

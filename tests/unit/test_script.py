@@ -1,4 +1,4 @@
-"""What must be true of a script before it is sent, as any Python that runs tpuctl sees it."""
+"""The checks of a script before it is submitted, in any Python that runs tpuctl."""
 
 from __future__ import annotations
 

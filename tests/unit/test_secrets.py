@@ -1,4 +1,4 @@
-"""Where secrets come from, and that their values stand nowhere else."""
+"""The sources of secrets, and that their values are stored nowhere else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_unset_variables_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize("value", [TOKEN, "", "secret:", "projects/p", "env:no-name", "a\nb"])
-def test_a_value_on_the_command_line_is_refused_and_not_repeated(value: str) -> None:
+def test_secret_value_on_command_line_is_rejected_and_not_echoed(value: str) -> None:
     with pytest.raises(Usage) as caught:
         parse_option(f"HF_TOKEN={value}")
     assert "HF_TOKEN" in str(caught.value)
@@ -93,7 +93,7 @@ def test_a_value_on_the_command_line_is_refused_and_not_repeated(value: str) -> 
         TOKEN,
     ],
 )
-def test_a_value_in_the_stack_file_is_refused_and_not_repeated(
+def test_secret_value_in_stack_file_is_rejected_and_not_echoed(
     tmp_path: Path, secrets: str
 ) -> None:
     path = tmp_path / "tpuctl.yaml"

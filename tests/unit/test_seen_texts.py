@@ -1,7 +1,7 @@
-"""Texts of errors as people met them are explained rightly, whole; cut, never wrongly.
+"""Error texts seen in public are explained correctly, and never wrongly when truncated.
 
-`seen_texts.toml` has them with their sources and what they mean. Texts of other programs, and of
-conditions that are not in the table (`foreign_texts.toml`), are explained by nothing.
+`seen_texts.toml` has them with their sources and meanings. Texts of other programs, and of
+conditions that are not in the table (`foreign_texts.toml`), have no explanation.
 """
 
 from __future__ import annotations

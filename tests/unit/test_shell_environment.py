@@ -1,4 +1,4 @@
-"""The variables of every shell on a controller, read by real shells."""
+"""The environment variables of a controller's shells, read by real shells."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_ssh_commands_see_variables(home: Path) -> None:
 @pytest.mark.skipif(
     not Path("/etc/debian_version").exists(), reason="bash is built so by Debian and Ubuntu"
 )
-def test_bash_reads_bashrc_for_a_command_over_ssh(home: Path) -> None:
+def test_bash_reads_bashrc_for_ssh_commands(home: Path) -> None:
     environment = {"SSH_CLIENT": "192.0.2.1 50000 22"}
     assert run_shell(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
 
 
-def test_shells_start_without_the_file(home: Path) -> None:
+def test_shells_start_without_environment_file(home: Path) -> None:
     (home / ".tpuctl" / "environment").unlink()
     assert run_shell(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
 

@@ -1,4 +1,4 @@
-"""The soak: the same part of it at every commit, all of it by hand before a release."""
+"""The soak tests: a fixed part at every commit, all of them before a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where parts of a source stand, and what is put in their place."""
+"""Locations of parts of a source, and edits of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_segment_matches_parsed_source() -> None:
     assert module.segment(module.tree) == ""
 
 
-def test_an_edit_counts_characters() -> None:
+def test_edit_columns_count_characters() -> None:
     module = parsed("x = 'é' + 'ü'\n")
     statement = module.tree.body[0]
     assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)
@@ -53,7 +53,7 @@ def test_an_edit_counts_characters() -> None:
         ("f('é', b=1)", "f('é')"),
     ],
 )
-def test_a_keyword_goes_with_its_comma(before: str, after: str) -> None:
+def test_keyword_is_removed_with_its_comma(before: str, after: str) -> None:
     module = parsed(before)
     (call,) = module.calls
     keyword = next(candidate for candidate in call.keywords if candidate.arg == "b")

@@ -1,4 +1,4 @@
-"""Stack files: defaults resolved, and every mistake told once, by place."""
+"""Stack files: defaults are resolved, and every error is reported once, with its line."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         (MINIMAL + "labels: {a: B}\n", ("Invalid value", "3")),
         (MINIMAL + "labels: {tpuctl-stack: b}\n", ("Reserved label", "3")),
         (MINIMAL + "controller: {disk_gb: 5}\n", ("Invalid value", "3")),
-        (MINIMAL + "controller: {scopes: x}\n", ("Invalid value", "3")),  # told once
+        (MINIMAL + "controller: {scopes: x}\n", ("Invalid value", "3")),  # reported once
         ("project: [\n", ("Invalid YAML in stack file", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
         (MINIMAL + "tpu: {type: v2-8}\n", ("Duplicate key", "3")),  # YAML would take the last
         (MINIMAL + "bucket: {keep: true, keep: false}\n", ("Duplicate key", "3")),
-        (MINIMAL + "job: {workers: many}\n", ("Invalid value", "3")),  # neither kind, told once
+        (MINIMAL + "job: {workers: many}\n", ("Invalid value", "3")),  # neither type, reported once
         (MINIMAL + "job:\n  env:\n    A B: x\n", ("Invalid value", "5")),
         (MINIMAL + "limits: {max_hours: .inf}\n", ("Invalid value", "3")),
         (MINIMAL + "bucket: &b {x: *b}\n", ("YAML alias in stack file", "3")),  # would never end
@@ -295,7 +295,7 @@ def test_metadata_key_format(tmp_path: Path) -> None:
 
 
 def test_special_file_is_rejected_without_blocking(tmp_path: Path) -> None:
-    """A pipe that nobody writes into, a device without an end, a link to itself, a huge file."""
+    """A pipe without a writer, an endless device, a link to itself, a huge file."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "large").write_bytes(b"#" * (1 << 20) + b"\n")

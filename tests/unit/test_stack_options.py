@@ -1,4 +1,4 @@
-"""Options of a stack file that do not go together, and what they resolve to when they do."""
+"""Contradicting options of a stack file, and the resolved values of valid ones."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_node_has_controller_and_version(tmp_path: Path) -> None:
     assert load(tmp_path, "tpu: {type: v3-8}\ncontroller: {}").controller is not None
 
 
-def test_several_nodes_of_a_queue_are_numbered(tmp_path: Path) -> None:
+def test_nodes_of_queue_are_numbered(tmp_path: Path) -> None:
     assert load(tmp_path, "tpu: {type: v3-8, queue: true}").nodes == ("bert-tpu",)
     several = load(tmp_path, "tpu: {type: v3-8, queue: {nodes: 3}}")
     assert several.nodes == ("bert-tpu-0", "bert-tpu-1", "bert-tpu-2")
@@ -172,7 +172,7 @@ def test_unquoted_time_is_accepted(tmp_path: Path) -> None:
     assert queue.valid_until == "2026-01-31T18:00:00+00:00"
 
 
-def test_own_labels_come_with_the_stacks(tmp_path: Path) -> None:
+def test_user_labels_are_added_to_stack_label(tmp_path: Path) -> None:
     stack = load(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
     assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
 

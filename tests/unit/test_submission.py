@@ -1,4 +1,4 @@
-"""What a script is told about where it runs, for each kind of node."""
+"""The environment variables of a script, for each kind of node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def record_of(submission: Submission) -> JobRecord:
         ("type: v3-8, zones: [europe-west4-a]", (0,), "local", None),
         # TensorFlow drives a slice from worker 0, through its node's name.
         ("type: v3-32, zones: [europe-west4-a]", (0,), "bert-tpu", "0"),
-        # Whatever else is started on every worker.
+        # Other runtimes start on every worker.
         (
             "type: v3-32, zones: [europe-west4-a], runtime: tpu-ubuntu2204-base",
             (0, 1, 2, 3),
@@ -45,7 +45,7 @@ def record_of(submission: Submission) -> JobRecord:
         ),
     ],
 )
-def test_the_environment_follows_the_runtime(
+def test_worker_environment_of_runtime(
     tmp_path: Path, tpu: str, workers: tuple[int, ...], node: str, load: str | None
 ) -> None:
     path = tmp_path / "tpuctl.yaml"
@@ -53,11 +53,11 @@ def test_the_environment_follows_the_runtime(
     submission = Submission.of(load_stack(path), tmp_path / "job.py")
     assert submission.workers == workers
     record = record_of(submission)
-    found = worker_environment(submission, record, workers[-1])
-    assert found["TPU_NAME"] == node
-    assert found.get("TPU_LOAD_LIBRARY") == load
-    assert found["TPUCTL_WORKER"] == str(workers[-1])
-    assert found["TPUCTL_WORKERS"] == ("1" if node == "local" else "4")
+    variables = worker_environment(submission, record, workers[-1])
+    assert variables["TPU_NAME"] == node
+    assert variables.get("TPU_LOAD_LIBRARY") == load
+    assert variables["TPUCTL_WORKER"] == str(workers[-1])
+    assert variables["TPUCTL_WORKERS"] == ("1" if node == "local" else "4")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_environment_follows_the_runtime(
         ),
     ],
 )
-def test_a_tpu_nodes_job_runs_on_the_controller_and_knows_the_node(
+def test_tpu_node_job_runs_on_controller_with_node_address(
     tmp_path: Path, runtime: str, endpoints: tuple[str, ...], expected: dict[str, str]
 ) -> None:
     path = tmp_path / "tpuctl.yaml"
@@ -91,8 +91,8 @@ def test_a_tpu_nodes_job_runs_on_the_controller_and_knows_the_node(
     )
     submission = replace(Submission.of(load_stack(path), tmp_path / "job.py"), endpoints=endpoints)
     assert submission.workers == (0,)
-    found = worker_environment(submission, record_of(submission), 0)
-    assert found["TPU_NAME"] == "bert-tpu"
-    assert found["TPUCTL_WORKERS"] == "1"
+    variables = worker_environment(submission, record_of(submission), 0)
+    assert variables["TPU_NAME"] == "bert-tpu"
+    assert variables["TPUCTL_WORKERS"] == "1"
     about_the_node = {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_IP_ADDRESS", "XRT_TPU_CONFIG"}
-    assert {name: found[name] for name in about_the_node & found.keys()} == expected
+    assert {name: variables[name] for name in about_the_node & variables.keys()} == expected

@@ -1,4 +1,4 @@
-"""The tests' own house: helpers in one package, one loop that waits, one place for projects."""
+"""The layout of the tests: helpers in one package, one polling loop, one project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 # Programs under test, never imported.
 DATA = [TESTS / "corpus" / name for name in ("labeled", "programs", "scripts")]
 EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = | \+?= )")
-# Files that may edit sys.path, and how often: other Pythons and isolated ones have no other way.
+# Files that may edit sys.path, and how often: other and isolated Pythons need it.
 EDITS = {
     "corpus/observer.py": 2,
     "job/conftest.py": 2,
@@ -32,12 +32,12 @@ def texts() -> Iterator[tuple[str, str]]:
             yield path.relative_to(TESTS).as_posix(), path.read_text("utf-8")
 
 
-def test_no_test_edits_the_import_path() -> None:
+def test_tests_do_not_edit_import_path() -> None:
     counts = {name: len(EDIT.findall(text)) for name, text in texts()}
     assert {name: count for name, count in counts.items() if count} == EDITS
 
 
-def test_one_until() -> None:
+def test_only_one_polling_loop() -> None:
     violations = [
         f"{name}:{node.lineno}"
         for name, text in texts()
@@ -45,10 +45,10 @@ def test_one_until() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITING
     ]
-    assert violations == [], "tests.support.polling has it"
+    assert violations == [], "use tests.support.polling"
 
 
-def test_one_place_for_the_project_and_its_zones() -> None:
+def test_project_and_zones_are_defined_once() -> None:
     violations = [
         f"{name}:{node.lineno}"
         for name, text in texts()
@@ -59,11 +59,11 @@ def test_one_place_for_the_project_and_its_zones() -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACES
     ]
     assert violations == [], (
-        "tests.support.locations has it; another value has a name that says why"
+        "use tests.support.locations, or a more specific name for another value"
     )
 
 
-def test_no_helper_is_named_as_a_library() -> None:
+def test_no_helper_has_name_of_a_library() -> None:
     helpers = {path.stem for path in (TESTS / "support").glob("*.py")} - {"__init__"}
     assert helpers
     assert helpers.isdisjoint({*sys.stdlib_module_names, *packages_distributions()})

@@ -1,4 +1,4 @@
-"""Comments that silence the check."""
+"""Comments that suppress findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is asked of a template holds, of every template there is."""
+"""Requirements of every template."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ JOBS = sorted(path.name for path in (assets.templates() / "jobs").iterdir())
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_has_a_stack_file_and_a_script(name: str) -> None:
+def test_template_job_has_stack_file_and_script(name: str) -> None:
     assert name in list_templates(), f"write templates/stacks/{name}.yaml"
     folder = assets.templates() / "jobs" / name
     assert any((folder / script).is_file() for script in SCRIPTS), f"{folder} has none of {SCRIPTS}"
 
 
 @pytest.mark.parametrize("name", list_templates())
-def test_it_says_what_it_is_for_and_its_stack_file_loads(name: str, tmp_path: Path) -> None:
+def test_template_is_described_and_its_stack_file_loads(name: str, tmp_path: Path) -> None:
     assert describe_templates()[name].endswith("."), f"templates/stacks/{name}.yaml: its first line"
     written = write(name, tmp_path, name="", project="my-project", local=False)
     assert load_stack(written.stack_file).project == "my-project"
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_nothing_is_found_in_its_script(name: str) -> None:
+def test_template_script_has_no_findings(name: str) -> None:
     folder = assets.templates() / "jobs" / name
     script = next(folder / name for name in SCRIPTS if (folder / name).is_file())
     assert check_project(script, Target(tensorflow="2.18.0", replicas=8)).findings == ()

@@ -1,4 +1,4 @@
-"""One story as each kind of terminal, file and pipe shows it, in a process of its own."""
+"""The same events in each kind of terminal, file and pipe, in a separate process."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def traced_functions(folder: Path, source: str, target: Target, **files: str) ->
         pytest.param(REGULARIZER, False, id="regularizer"),
     ],
 )
-def test_keras_2_converts_some_methods_and_keras_3_none(
+def test_autograph_converts_only_methods_of_keras_2(
     source: str, converted_by_old: bool, tmp_path: Path
 ) -> None:
     (new,) = traced_functions(tmp_path, HEAD + source, NEW).values()

@@ -15,12 +15,12 @@ from tpuctl.remote.keys import default_key
 from tpuctl.remote.ssh import Address, SshTransport
 
 
-async def test_workers_that_never_answer_end_in_one_error_that_names_one(tmp_path: Path) -> None:
+async def test_unreachable_workers_raise_one_error(tmp_path: Path) -> None:
     key = default_key(tmp_path)
     host_key = " ".join(key.public_line.split()[:2])
-    nobody = Address("127.0.0.1", 9, "someone", (host_key,))
+    unreachable = Address("127.0.0.1", 9, "someone", (host_key,))
     clock = FakeClock()
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
     with pytest.raises(Unreachable, match=r"worker 1 at 127\.0\.0\.1:9"):
-        await connect_workers(cloud, [SshTransport(n, nobody, key.path) for n in (1, 3)])
+        await connect_workers(cloud, [SshTransport(n, unreachable, key.path) for n in (1, 3)])
     assert clock.time > 60, "a machine that boots is given time"

@@ -1,4 +1,4 @@
-"""Which zone a stack is in, which one comes next, and what is told when none is left."""
+"""The zone of a stack, the next one to try, and the error when none is left."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
     [
         ([], A),
         ([node(B)], B),
-        ([node(B, "PREEMPTED")], B),  # made anew where it was
+        ([node(B, "PREEMPTED")], B),  # recreated where it was
         ([node(C, "PREEMPTED"), node(B, "REPAIRING")], B),
         ([node(A, "PREEMPTED"), node(B, "STOPPED")], B),
         ([node(A, "CREATING"), node(B, "REPAIRING")], B),
-        ([node(A, "PREEMPTED"), node(B, "CREATING")], B),  # somebody brings it up there
+        ([node(A, "PREEMPTED"), node(B, "CREATING")], B),  # another `up` is creating it there
         ([node(A, "CREATING"), node(B)], B),
         ([node(C), node(B)], B),
         ([request(B, "WAITING_FOR_RESOURCES")], B),
@@ -85,7 +85,7 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
         ([request("us-east5-b", "WAITING_FOR_RESOURCES")], A),
     ],
 )
-def test_the_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> None:
+def test_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> None:
     assert home_zone(stack, items) == expected
     assert home_zone(stack, items[::-1]) == expected
 

@@ -1,4 +1,4 @@
-"""How a training program is driven: it takes the steps it is told to, in rounds of a benchmark.
+"""How a benchmark drives a training program: in rounds of a requested number of steps.
 
 The program is started with the file of the batches, the size of the model as JSON and its own
 choices. It prints one line of JSON when it is ready, then answers each number on its input, the

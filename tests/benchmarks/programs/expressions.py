@@ -2,8 +2,8 @@
 
     expressions.py tests/corpus/expressions/bodies.toml [--write]
 
-Prints each body of which the file says something else, and ends with 1 if there are any;
-`--write` writes the verdicts anew. Needs tensorflow-tpu, no TPU.
+Prints each body of which the file says something else, and exits with 1 if there are any;
+`--write` updates the verdicts. Needs tensorflow-tpu, no TPU.
 """
 
 from __future__ import annotations

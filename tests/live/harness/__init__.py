@@ -1,3 +1,3 @@
-"""What `make live` is made of: settings, cost, a recorder, a comparison, the way back to zero."""
+"""The parts of `make live`: settings, cost, recorder, comparison and cleanup."""
 
 __all__: list[str] = []

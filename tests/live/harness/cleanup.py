@@ -1,6 +1,6 @@
-"""Takes a live run's stacks away, whatever is left of them, and proves that nothing is.
+"""Deletes whatever is left of a live run's stacks, and verifies that nothing is.
 
-As a program, `python -m tests.live.harness.cleanup SETTINGS`, it ends with 0 when nothing is left.
+As a program, `python -m tests.live.harness.cleanup SETTINGS`, it exits with 0 when nothing is left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def clean(settings: Settings, log: list[str]) -> list[InventoryItem]:
         if not remaining:
             return []
         names = ", ".join(item.address for item in remaining)
-        log.append(f"Taking away {names} (try {attempt}) …")
+        log.append(f"Deleting {names} (attempt {attempt}) …")
         print(log[-1], flush=True)
         for name in sorted({item.stack for item in remaining}):
             stack = Tpuctl(
@@ -59,14 +59,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         remaining = asyncio.run(clean(settings, []))
     except TpuctlError as error:
-        print(f"The project could not be looked through: {error}")
+        print(f"Cannot list the project's resources: {error}")
         remaining = None
     if remaining == []:
         print(f"Nothing is left of {' and '.join(settings.stacks)} in {settings.project}.")
         return 0
     for item in remaining or ():
         print(f"STILL THERE{', CHARGED' if item.is_billable else ''}: {item.address} {item.detail}")
-    print("Take it away with")
+    print("Delete it with")
     for stack in settings.stacks:
         print(f"    {settings.down_command(stack)}")
     return 1

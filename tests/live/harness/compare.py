@@ -1,4 +1,4 @@
-"""Lays the records of two live runs side by side: what they met, and how long it took."""
+"""Compares the records of two live runs: what they observed, and how long it took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One live run: its stack, and ways to do things with it that are written down."""
+"""One live run: its stack, and recorded operations on it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Live:
             return asyncio.run(work)
 
     def run_watched(self, name: str, work: Coroutine[Any, Any, T]) -> T:
-        """The same, with somebody looking at the node all the while."""
+        """The same, while the node's states are recorded."""
 
         async def both() -> T:
             every = POLL_SECONDS[self.settings.cloud]

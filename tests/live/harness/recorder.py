@@ -1,4 +1,4 @@
-"""Writes down what a run met, so that the local cloud and Google's can be laid side by side."""
+"""Records what a run observed, to compare the local cloud with Google's."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Recorder:
             raise AssertionError(f"{name}: was not refused")
 
     def record_refusal(self, name: str, error: TpuctlError) -> None:
-        """A refusal that was asked for, as it was told."""
+        """Record the error of an expected refusal."""
         self.record["refusals"][name] = self._describe(error)
         self.save()
 
@@ -195,8 +195,6 @@ class RecordingCloud(Cloud):
         except TpuctlError as error:
             self.recorder.record_error(method_name(method), error)
             raise
-        if not method_name(method).startswith(
-            "tpuctl."
-        ):  # whoever asks such has a better name for it
+        if not method_name(method).startswith("tpuctl."):  # recorded by the caller by a better name
             self.recorder.record_answer(method_name(method), answer)
         return answer

@@ -25,28 +25,28 @@ from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
 __all__ = ["NODE_TYPE", "ROOT", "InvalidSettings", "Settings", "default_type", "node_zone"]
 
 ROOT = Path(__file__).resolve().parents[3]
-# TPU VMs were reported to take 3 to 10 minutes until they are there, and some more to go.
+# TPU VMs were reported to take 3 to 10 minutes to create, and some more to delete.
 EXPECTED_MINUTES = 20
 LIMIT_MINUTES = 45
 MAX_MINUTES = 240
 NODE_TYPE = "v2-8"
-ZONES = 4  # so many of the cheapest are tried in turn
+ZONES = 4  # how many of the cheapest are tried in turn
 STORED_BYTES = 1 << 20
 USAGE = """\
 `make live` runs the flow tests against a project of yours on Google Cloud. It costs a little
 money. Configure it with environment variables:
     TPUCTL_LIVE_PROJECT   the project's id; billing must be enabled
-    TPUCTL_LIVE_TYPE      the TPU type; without it the cheapest, {type}
-    TPUCTL_LIVE_ZONES     its zones, in order; without it the cheapest, {zones}
-    TPUCTL_LIVE_CAPACITY  spot (without it) or on-demand
-    TPUCTL_LIVE_MINUTES   the most that a run may take; {minutes} without it
-    TPUCTL_LIVE_YES=1     do not ask before it begins
-    TPUCTL_LIVE_CLOUD     google (without it), or local: the same tests on this machine, for nothing
+    TPUCTL_LIVE_TYPE      the TPU type (default: the cheapest, {type})
+    TPUCTL_LIVE_ZONES     its zones, in order (default: the cheapest, {zones})
+    TPUCTL_LIVE_CAPACITY  spot (default) or on-demand
+    TPUCTL_LIVE_MINUTES   the maximum duration of a run (default: {minutes})
+    TPUCTL_LIVE_YES=1     do not ask for confirmation
+    TPUCTL_LIVE_CLOUD     google (default), or local: the same tests on this machine, for free
 Sign in first: gcloud auth application-default login"""
 
 
 class InvalidSettings(Exception):
-    """The environment says too little, or something that cannot be."""
+    """Missing or invalid settings in the environment."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class Settings:
     capacity: str
     minutes: float
     stack: str
-    folder: Path  # what is written lies here
-    local_home: str = ""  # of a local cloud that runs already; empty: one of its own
+    folder: Path  # of the output
+    local_home: str = ""  # of a running local cloud; empty: start a separate one
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises WrongSettings with what is needed."""
+        """Raises InvalidSettings with what is needed."""
 
         def get(name: str, default: str = "") -> str:
             return environment.get(f"TPUCTL_LIVE_{name}", "").strip() or default
@@ -129,7 +129,7 @@ class Settings:
 
     @property
     def node_stack(self) -> str:
-        """The stack of the TPU node (API v1) that most projects are refused."""
+        """The stack of the TPU node (API v1), which most projects are denied."""
         return f"{self.stack}-v1"
 
     @property
@@ -138,14 +138,13 @@ class Settings:
 
     @property
     def record(self) -> Path:
-        """Where what happened is written."""
+        """The file of the run's record."""
         return self.folder / f"{self.cloud}.json"
 
     def stack_file(self) -> str:
-        """The stack. Its watch deletes it though this computer, and all that runs on it, dies.
+        """The stack. Its watchdog deletes it even if this computer fails.
 
-        Zones may lie in several regions: what the tests read from the bucket is a few thousand
-        bytes.
+        Zones may be in several regions: the tests read only a few thousand bytes from the bucket.
         """
         return (
             f"stack: {self.stack}\n"
@@ -157,12 +156,12 @@ class Settings:
         )
 
     def down_command(self, stack: str) -> str:
-        """What takes everything of a stack away, from any folder."""
+        """The command that deletes everything of a stack, from any folder."""
         cloud = "" if self.cloud == "google" else f"--cloud {self.cloud} "
         return f"tpuctl {cloud}down --stack {stack} --project {self.project} --delete-bucket"
 
     def cost(self) -> Cost:
-        """Of an hour, in the dearest of the zones."""
+        """Per hour, in the most expensive of the zones."""
         zone = max(self.zones, key=lambda zone: self._per_hour(zone) or 0.0)
         return Cost(
             (
@@ -177,7 +176,7 @@ class Settings:
         return price.per_hour if price else None
 
     def announcement(self) -> str:
-        """What will be made, what it costs, and what happens should this end early."""
+        """What will be created, what it costs, and how to delete it if this program is killed."""
         lines = [
             f"Stack {self.stack} on {self.cloud}, project {self.project}: {self.type_name} "
             f"({self.capacity}) in {' or '.join(self.zones)}."
@@ -192,14 +191,14 @@ class Settings:
         else:
             shortest = min(EXPECTED_MINUTES, self.minutes)
             lines.append(
-                f"About {shortest:g} minutes cost {dollars(hour * shortest / 60)}; it is ended "
-                f"after {self.minutes:g}, which cost {dollars(hour * self.minutes / 60)}."
+                f"About {shortest:g} minutes cost {dollars(hour * shortest / 60)}. A run stops "
+                f"after {self.minutes:g} minutes, at most {dollars(hour * self.minutes / 60)}."
             )
         lines += [
-            "A TPU node (API v1) is asked for too, which most projects are refused. One that is",
-            f"made nevertheless is deleted at once: a few minutes of {dollars(node_rate())}/h.",
-            "Everything is taken away at the end. Should this program be killed, the node deletes",
-            f"itself when it is {self.minutes:g} minutes old, and the rest goes with",
+            "A TPU node (API v1) is requested too, which most projects are denied. If it is",
+            f"created, it is deleted immediately: a few minutes of {dollars(node_rate())}/h.",
+            "Everything is deleted at the end. If this program is killed, the node deletes itself",
+            f"after {self.minutes:g} minutes; delete the rest with",
             *(f"    {self.down_command(stack)}" for stack in self.stacks),
         ]
         return "\n".join(lines)
@@ -214,13 +213,13 @@ def usage() -> str:
 
 
 def node_zone() -> str:
-    """Where the TPU node is asked for: where it would cost least."""
+    """The cheapest zone of the TPU node."""
     zones = _node_prices()
     return min(zones, key=lambda zone: (zones[zone], zone))
 
 
 def node_rate() -> float:
-    """What that one would cost an hour."""
+    """The price of the TPU node per hour."""
     return _node_prices()[node_zone()]
 
 
@@ -232,7 +231,7 @@ def _node_prices() -> dict[str, float]:
 
 
 def default_type() -> str:
-    """The TPU VM of one worker that costs least as spot, anywhere."""
+    """The TPU VM type of one worker with the lowest spot price in any zone."""
     prices = [
         (price.per_hour, accelerator.name)
         for accelerator in accelerator_types().values()
@@ -244,7 +243,7 @@ def default_type() -> str:
 
 
 def default_zones(accelerator: AcceleratorType, capacity: str) -> tuple[str, ...]:
-    """The cheapest ones; those without a price last."""
+    """The cheapest zones; those without a price last."""
     far = float("inf")
 
     def order(zone: str) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""What an answer of an API looks like, without what is in it: fit to be shown to others."""
+"""The fields of an API's response without its private values, so that it can be published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["as_json", "constants", "fields", "method_name", "redacted"]
 
-# Enumerations, kinds and types are what APIs say; everything else may be about somebody.
+# Enumerations, kinds and types come from the APIs; everything else may be personal data.
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]{2,}|[a-z]+#[A-Za-z]+|type\.googleapis\.com/\S+")
 FREE_TEXT = ("name", "displayName", "title", "description", "etag", "fingerprint", "message")
 FREE_KEYS = ("labels", "metadata.items", "annotations")

@@ -181,5 +181,5 @@ try:
 except NotOfValues as error:
     assert error.operation.type == "ResourceApplyFtrl"
 else:
-    raise AssertionError("an optimizer that nobody wrote down")
+    raise AssertionError("an unsupported optimizer was accepted")
 print("checked", len(STEPS))

@@ -241,7 +241,7 @@ def _check_resource(name: str) -> None:
     """iam.proto: a full resource name, for example
     `//cloudresourcemanager.googleapis.com/projects/P`.
 
-    gcloud uses the host of its endpoint, with the port.
+    For gcloud, the host is that of its endpoint, with the port.
     """
     if not re.fullmatch(r"//[\w.-]+(?::\d+)?/.+", name):
         raise invalid(f"Invalid full resource name: '{name}'.")
