@@ -152,7 +152,7 @@ async def test_queue_fail_fault_fails_request(cloud: Any) -> None:
     client = cloud.tpu()
     text = "Quota 'TPUV3s' exhausted."
     cloud.server.world.faults.add(
-        {"kind": "queue-fail", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
+        {"kind": "queue-failure", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
     )
     await asyncio.to_thread(create, client)
     resource = await reached(client, QueuedState.FAILED, QueuedState.ACTIVE)

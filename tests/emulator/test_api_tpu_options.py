@@ -300,7 +300,7 @@ async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
 
 async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 8}})
-    cloud.server.world.faults.add({"kind": "queue-fail", "zone": ZONE})
+    cloud.server.world.faults.add({"kind": "queue-failure", "zone": ZONE})
     client = cloud.tpu()
     name = f"{PARENT}/queuedResources/q"
 

@@ -105,7 +105,7 @@ def test_every_option_is_passed(
     assert later["node"] == "x"
     cut = answer(capsys, "fault", "add", "truncate", "--body", "response", "--after-bytes", "7")
     assert (cut["body"], cut["after_bytes"]) == ("response", 7)
-    command = "host-gone --node x --worker 2 --mode refused --seconds 9999"
+    command = "host-unreachable --node x --worker 2 --mode refused --seconds 9999"
     fault = answer(capsys, "fault", "add", *command.split())
     assert (fault["node"], fault["worker"], fault["mode"]) == ("x", 2, "refused")
     full = "disk-full --node x --worker 0 --after-bytes 9 --seconds 9999"
@@ -125,7 +125,7 @@ def test_every_option_is_passed(
         (["add", "preempt", "--node", "absent"], 1, "absent"),
         (["add", "disk-full", "--node", "absent"], 1, "Node absent not found."),
         (
-            ["add", "host-gone", "--node", "n", "--mode", "dead"],
+            ["add", "host-unreachable", "--node", "n", "--mode", "dead"],
             2,
             "mode must be silent or refused",
         ),

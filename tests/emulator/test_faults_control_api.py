@@ -60,8 +60,11 @@ def names(client: Any) -> list[str]:
             {"kind": "drop-response", "method": "Networks/AggregatedList"},
             "Unknown method 'Networks/Aggregated",
         ),
-        ({"kind": "host-gone"}, "requires 'node'"),
-        ({"kind": "host-gone", "node": "n", "worker": -1}, "worker must be an integer from 0"),
+        ({"kind": "host-unreachable"}, "requires 'node'"),
+        (
+            {"kind": "host-unreachable", "node": "n", "worker": -1},
+            "worker must be an integer from 0",
+        ),
         ({"kind": "disk-full", "node": "n", "at": 2}, "happens once"),
         ({"kind": "truncate", "body": "both"}, "body must be request or response, not 'both'"),
         ({"kind": "truncate", "after_bytes": -1}, "after_bytes must be an integer from 0"),
@@ -154,7 +157,7 @@ async def test_take_returns_matching_stockout(cloud: Any) -> None:
     )
     assert faults.take("stockout", zone="us-central1-b", type="v3-8") is None
     assert faults.take("stockout", zone=ZONE, type="v2-8") is None
-    assert faults.take("queue-fail", zone=ZONE, type="v3-8") is None
+    assert faults.take("queue-failure", zone=ZONE, type="v3-8") is None
     for _ in range(2):
         used_fault = faults.take("stockout", zone=ZONE, type="v3-8")
         assert used_fault["kind"] == "stockout"

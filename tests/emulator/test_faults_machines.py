@@ -70,11 +70,11 @@ async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
 
 async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
     await asyncio.to_thread(make_slice, cloud)
-    fault = await happened(cloud, await add(cloud, "host-gone", node="slice", worker=2))
+    fault = await happened(cloud, await add(cloud, "host-unreachable", node="slice", worker=2))
     assert (fault["applied"], fault["error"]) == (1, "")
     assert cloud.host.lost == {SLICE[2]: True}
     full_name = f"{PARENT}/nodes/slice"
-    await happened(cloud, await add(cloud, "host-gone", node=full_name, mode="refused"))
+    await happened(cloud, await add(cloud, "host-unreachable", node=full_name, mode="refused"))
     assert cloud.host.lost == dict.fromkeys(SLICE, False)
     node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=10)
     assert node.state is tpu_v2.Node.State.READY
@@ -106,11 +106,11 @@ async def test_disk_full_survives_restart(make_cloud: Any) -> None:
     assert again.host.disk_limit(SLICE[3]) == 7
 
 
-@pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
+@pytest.mark.parametrize("kind", ["host-unreachable", "disk-full"])
 async def test_faults_apply_to_instances(cloud: Any, kind: str) -> None:
     await asyncio.to_thread(make_instance, cloud)
     await happened(cloud, await add(cloud, kind, node="controller"))
-    events = cloud.host.lost if kind == "host-gone" else cloud.host.limits
+    events = cloud.host.lost if kind == "host-unreachable" else cloud.host.limits
     assert list(events) == [INSTANCE]
 
 
@@ -133,7 +133,7 @@ async def test_instance_is_maintained(cloud: Any, policy: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["host-gone", "disk-full"])
+@pytest.mark.parametrize("kind", ["host-unreachable", "disk-full"])
 async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
     with pytest.raises(NotFound, match="Node slice not found"):
         await add(cloud, kind, node="slice")
@@ -148,7 +148,7 @@ async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
 
 
 async def test_one_worker_refuses_key(cloud: Any) -> None:
-    fault = await add(cloud, "key-refused", node="slice", worker=1, times="unlimited")
+    fault = await add(cloud, "ssh-key-refused", node="slice", worker=1, times="unlimited")
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)

@@ -75,7 +75,7 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
 async def test_queued_resource_fails(cloud: Any) -> None:
     client, handle = cloud.tpu(), steered(cloud)
     fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "queue-fail", text="not today"
+        remote_control.add_fault, handle, "queue-failure", text="not today"
     )
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=PARENT, node_id="one", node=SPOT)
     wanted = tpu_v2.QueuedResource(

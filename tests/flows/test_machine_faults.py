@@ -99,7 +99,9 @@ async def test_job_on_unreachable_machine_is_lost(
         while "began" not in log_of(events):
             await asyncio.sleep(0.05)
     node = await stack.node()
-    assert await used(local_cloud, await add(local_cloud, "host-gone", node=node.name, mode=how))
+    assert await used(
+        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode=how)
+    )
     assert (await stack.node()).state == "READY"
     if how == "silent":  # keepalive would take a minute to notice
         await worker.close()
@@ -200,7 +202,7 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
     node = await stack.node()
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert await used(
-        local_cloud, await add(local_cloud, "host-gone", node=node.name, mode="refused")
+        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode="refused")
     )
     cut = await add(
         local_cloud,

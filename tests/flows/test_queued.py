@@ -221,7 +221,7 @@ async def test_job_starts_on_all_single_worker_nodes(
 async def test_failed_request_is_deleted_before_next_zone(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
-    faults("queue-fail", zone=US_ZONE)
+    faults("queue-failure", zone=US_ZONE)
     stack = make_queued(zone=f"{US_ZONE}, {OTHER}")
     prepared = await stack.up()
     assert prepared.stack.zone == OTHER
@@ -249,7 +249,7 @@ async def test_failed_request_is_reported_and_deleted(
     expected: type[TpuctlError],
     words: str,
 ) -> None:
-    faults("queue-fail", zone=US_ZONE, **fields)
+    faults("queue-failure", zone=US_ZONE, **fields)
     stack = make_queued()
     with pytest.raises(expected, match=words):
         await stack.up()

@@ -118,7 +118,7 @@ async def test_unreachable_machines_are_recreated(
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")
-    await inject_fault(faults, "host-gone", node=(await stack.node()).name, mode="refused")
+    await inject_fault(faults, "host-unreachable", node=(await stack.node()).name, mode="refused")
     assert await asyncio.wait_for(following, 120) == 0
     assert (await stack.node()).id != before
     (attempt,) = await read_attempts(stack.store, record)
@@ -140,7 +140,7 @@ async def test_unreachable_but_running_job_is_not_restarted(
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["60", "0.05"])
     node = (await stack.node()).name
-    refused = await inject_fault(faults, "key-refused", node=node, times="unlimited")
+    refused = await inject_fault(faults, "ssh-key-refused", node=node, times="unlimited")
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(
         lambda: "reconnecting to the workers" in notes(events),

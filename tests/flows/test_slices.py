@@ -161,7 +161,7 @@ async def test_dead_worker_ends_job_and_is_named(
         node = (await workers.stack.node()).name
         fields = {"node": node, "worker": 3, "mode": "refused"}
         fault = await asyncio.to_thread(
-            remote_control.add_fault, local_cloud, "host-gone", **fields
+            remote_control.add_fault, local_cloud, "host-unreachable", **fields
         )
         assert await asyncio.wait_for(following, 90) == 69
         assert "worker 3 is gone" in workers.verdict()

@@ -160,7 +160,7 @@ async def test_failed_request_holds_quota(project: Project, null_cloud: LocalClo
     bench = project.stack("queue: true")
     await bench.provision()
     await bench.stack.down()
-    fault = remote_control.add_fault(null_cloud, "queue-fail", project=project.id)
+    fault = remote_control.add_fault(null_cloud, "queue-failure", project=project.id)
     node = {
         "accelerator_type": "v3-8",
         "runtime_version": "tpu-ubuntu2204-base",

@@ -21,10 +21,9 @@ fault_app = typer.Typer(
     invoke_without_command=True,
 )
 _KINDS = (
-    "Kind of fault: stockout, queue-fail, quota, deny, unavailable, error, drop-request (close the "
-    "connection before the request is handled), drop-response (close it after that), truncate (a "
-    "body), hold, slow, preempt, maintenance, key-refused, host-gone (unreachable machine) or "
-    "disk-full."
+    "Kind of fault: stockout, queue-failure, quota, deny, unavailable, error, drop-request (close "
+    "the connection before the request is handled), drop-response (close it after that), truncate "
+    "(a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or disk-full."
 )
 _METHOD = (
     "Match these calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that "
@@ -98,18 +97,20 @@ def add(
         str | None,
         Option(
             "--node",
-            help="For preempt, maintenance, key-refused, host-gone, disk-full: node or instance.",
+            help="Node or instance, for preempt, maintenance, ssh-key-refused, host-unreachable "
+            "and disk-full.",
         ),
     ] = None,
     worker: Annotated[
         int | None,
-        Option("--worker", help="For key-refused, host-gone, disk-full: worker index."),
+        Option("--worker", help="Worker index, for ssh-key-refused, host-unreachable, disk-full."),
     ] = None,
     mode: Annotated[
         str | None,
         Option(
             "--mode",
-            help="For host-gone: silent (no reply) or refused (connection refused). [silent]",
+            help="For host-unreachable: silent (no reply) or refused (connection refused). "
+            "[silent]",
         ),
     ] = None,
     seconds: Annotated[

@@ -101,7 +101,7 @@ class Server:
         self.world.projects.ensure_default()
         faults = self.world.faults
         self.host.refuses_key = lambda name: (
-            faults.take("key-refused", node=name, worker=name.rpartition("/workers/")[2])
+            faults.take("ssh-key-refused", node=name, worker=name.rpartition("/workers/")[2])
             is not None
         )
         scheduled = ScheduledFaults(

@@ -1,4 +1,4 @@
-"""key-refused faults of a real machine's SSH server."""
+"""ssh-key-refused faults of a real machine's SSH server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tpuctl.emulator.state.store import Store
 async def test_key_is_refused_given_number_of_times(lab: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "faults.sqlite")
     faults = Faults(store)
-    lab.host.refuses_key = lambda name: faults.take("key-refused", node=name) is not None
+    lab.host.refuses_key = lambda name: faults.take("ssh-key-refused", node=name) is not None
     await lab.boot()
-    other = faults.add({"kind": "key-refused", "node": "another-node"})
-    fault = faults.add({"kind": "key-refused", "node": "bert", "times": 2})
+    other = faults.add({"kind": "ssh-key-refused", "node": "another-node"})
+    fault = faults.add({"kind": "ssh-key-refused", "node": "bert", "times": 2})
     stranger = asyncssh.generate_private_key("ssh-ed25519")
     with pytest.raises(asyncssh.PermissionDenied):
         async with lab.connect(key=stranger):

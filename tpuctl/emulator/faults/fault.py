@@ -27,7 +27,7 @@ _COUNTS = ("times", "at")
 # The fields of each kind besides the counts. `*` marks required ones.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "stockout": ("project", "zone", "type", "text"),
-    "queue-fail": ("project", "zone", "type", "name", "text", "code"),
+    "queue-failure": ("project", "zone", "type", "name", "text", "code"),
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),
     "unavailable": (*MATCHES, "text"),
@@ -48,12 +48,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "slow": (*MATCHES, "seconds*"),
     "preempt": ("node*", "seconds"),
     "maintenance": ("node*", "seconds"),
-    "key-refused": ("node", "worker"),
-    "host-gone": ("node*", "worker", "seconds", "mode"),
+    "ssh-key-refused": ("node", "worker"),
+    "host-unreachable": ("node*", "worker", "seconds", "mode"),
     "disk-full": ("node*", "worker", "seconds", "after_bytes"),
 }
 # Kinds that happen once to nodes and machines, independent of any call.
-SCHEDULED = ("preempt", "maintenance", "host-gone", "disk-full")
+SCHEDULED = ("preempt", "maintenance", "host-unreachable", "disk-full")
 # Methods that a quota fault applies to by default.
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"

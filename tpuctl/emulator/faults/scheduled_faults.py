@@ -46,7 +46,7 @@ class ScheduledFaults:
         self._handlers: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
             "preempt": self._preempt,
             "maintenance": self._maintain,
-            "host-gone": self._fail_host,
+            "host-unreachable": self._fail_host,
             "disk-full": self._fill_disk,
         }
 
@@ -62,7 +62,7 @@ class ScheduledFaults:
             return
         if not fault.get("seconds"):
             name = self._full_name(fault.fields["node"])
-            if fault.kind in ("host-gone", "disk-full"):
+            if fault.kind in ("host-unreachable", "disk-full"):
                 self._machines(fault, name)
         self._faults.update(fault, due=time.time() + fault.get("seconds", 0))
         self._in_background(self._trigger(fault))

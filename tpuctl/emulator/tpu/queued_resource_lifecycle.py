@@ -182,7 +182,7 @@ class QueuedResourceEngine:
         while True:
             if valid_until is not None and time.time() >= valid_until:
                 return self._fail(document, ApiError("DEADLINE_EXCEEDED", _EXPIRED))
-            fault = self._world.faults.take("queue-fail", **attributes[0], name=document["name"])
+            fault = self._world.faults.take("queue-failure", **attributes[0], name=document["name"])
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
