@@ -28,8 +28,8 @@ class _PlannedCut:
 class Exchange:
     """Planned by the call that a request belongs to, and consulted while bodies are streamed.
 
-    A body is cut after a number of bytes, or in its middle. A shorter body passes whole, and the
-    fault is not used.
+    A body is truncated after a number of bytes, or in its middle. A shorter body passes whole, and
+    the fault is not used.
     """
 
     received: int = 0  # bytes of the request body read before its call was known
@@ -38,8 +38,8 @@ class Exchange:
     def plan_cut(
         self, part: Part, after: int | None, strike: Callable[[], bool], code: str = ""
     ) -> None:
-        """Plan a cut. `strike` is called when it is reached: it counts the use, or returns False
-        if the fault no longer applies."""
+        """Plan a truncation. `strike` is called when it is reached: it counts the use, or returns
+        False if the fault no longer applies."""
         self._plans.setdefault(part, _PlannedCut(after, strike, code))
 
     def code(self, part: Part) -> str:

@@ -55,7 +55,7 @@ async def exchange(cloud: Any, request: bytes) -> bytes:
     return answer
 
 
-async def test_download_is_cut_after_n_bytes(cloud: Any, bucket: Any) -> None:
+async def test_download_is_truncated_after_n_bytes(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
     for path in ("/storage/v1/b/a-bucket/o/b?alt=media", "/a-bucket/b"):
         for after, arrived in ((0, 0), (1, 1), (300_000, 300_000), (None, 2 * MIB)):
@@ -68,7 +68,7 @@ async def test_download_is_cut_after_n_bytes(cloud: Any, bucket: Any) -> None:
     assert ("get", "DISCONNECTED") in await statuses(cloud)
 
 
-async def test_range_is_cut_in_its_middle(cloud: Any, bucket: Any) -> None:
+async def test_range_is_truncated_in_its_middle(cloud: Any, bucket: Any) -> None:
     await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
     fault = await add(cloud, method="storage.objects.get")
     request = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
@@ -76,7 +76,7 @@ async def test_range_is_cut_in_its_middle(cloud: Any, bucket: Any) -> None:
     assert await used(cloud, fault) == 1
 
 
-async def test_official_client_resumes_cut_download(cloud: Any, bucket: Any) -> None:
+async def test_official_client_resumes_truncated_download(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
     await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
     fault = await add(cloud, method="storage.objects.get", times=2, after_bytes=MIB)
@@ -84,7 +84,7 @@ async def test_official_client_resumes_cut_download(cloud: Any, bucket: Any) -> 
     assert await used(cloud, fault) == 2
 
 
-async def test_shorter_body_is_not_cut(cloud: Any, bucket: Any) -> None:
+async def test_shorter_body_is_not_truncated(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
     fault = await add(cloud, after_bytes=4 * MIB + 1000, times="unlimited")
     await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
@@ -94,7 +94,7 @@ async def test_shorter_body_is_not_cut(cloud: Any, bucket: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["media", "multipart"])
-async def test_cut_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -> None:
+async def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -> None:
     fault = await add(cloud, method="storage.objects.insert", after_bytes=2 * MIB)
     blob = bucket.blob("b")
 
@@ -115,7 +115,7 @@ async def test_cut_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -
     assert ("insert", "DISCONNECTED") in await statuses(cloud)
 
 
-async def test_official_client_retries_cut_upload(cloud: Any, bucket: Any) -> None:
+async def test_official_client_retries_truncated_upload(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", times=2)
     blob = bucket.blob("b")
     await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
@@ -123,8 +123,8 @@ async def test_official_client_retries_cut_upload(cloud: Any, bucket: Any) -> No
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
 
 
-async def test_cut_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
-    """The request that starts the session has no data and is not cut."""
+async def test_truncated_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
+    """The request that starts the session has no data and is not truncated."""
     fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
     blob = bucket.blob("b", chunk_size=2 * MIB)
     await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
@@ -132,7 +132,7 @@ async def test_cut_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
 
 
-async def test_upload_session_keeps_data_before_cut(cloud: Any, bucket: Any) -> None:
+async def test_upload_session_keeps_data_before_truncation(cloud: Any, bucket: Any) -> None:
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=resumable&name=b"
     begun = await asyncio.to_thread(cloud.request, "POST", path, json={})
     place = begun.headers["Location"].removeprefix(cloud.url)
@@ -144,7 +144,7 @@ async def test_upload_session_keeps_data_before_cut(cloud: Any, bucket: Any) -> 
     assert (response.status_code, response.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
 
 
-async def test_upload_response_can_be_cut(cloud: Any, bucket: Any) -> None:
+async def test_upload_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", body="response")
     blob = bucket.blob("b")
 
@@ -157,7 +157,7 @@ async def test_upload_response_can_be_cut(cloud: Any, bucket: Any) -> None:
     assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"data"
 
 
-async def test_json_response_is_cut_after_the_action(cloud: Any) -> None:
+async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
     client = cloud.tpu("rest")
     fault = await add(cloud, method="CreateNode", after_bytes=20)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -172,7 +172,7 @@ async def test_json_response_is_cut_after_the_action(cloud: Any) -> None:
     assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault])
 
 
-async def test_cut_json_request_has_no_effect(cloud: Any) -> None:
+async def test_truncated_json_request_has_no_effect(cloud: Any) -> None:
     client = cloud.tpu("rest")
     fault = await add(cloud, method="CreateNode", body="request")
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -185,7 +185,7 @@ async def test_cut_json_request_has_no_effect(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize(("body", "is_done"), [("request", False), ("response", True)])
-async def test_cut_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bool) -> None:
+async def test_truncated_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bool) -> None:
     client = cloud.tpu("grpc")
     fault = await add(cloud, method="CreateNode", body=body)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
@@ -197,7 +197,7 @@ async def test_cut_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bo
     assert bool(list(cloud.server.store.items("tpu.node"))) == is_done
 
 
-async def test_error_response_can_be_cut(cloud: Any, bucket: Any) -> None:
+async def test_error_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.get", after_bytes=5)
     answer = await exchange(cloud, b"GET /storage/v1/b/a-bucket/o/none HTTP/1.1\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
