@@ -30,7 +30,7 @@ ROUND_TRIP = sized(0.2, 0.01)
 GOAL = 2.0
 # A server whose machines are none: three hundred real ones would be measured instead of it.
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
-WATCH = "tpuctl.watch"
+WATCHDOG_ROLE = "tpuctl.watchdog"
 
 
 @contextmanager
@@ -127,7 +127,7 @@ class Seed:
         """Every account may delete its machines, as the watch of each needs it."""
         resource = {"resource": f"projects/{PROJECT}"}
         policy = await self.call("projects", "get_iam_policy", resource)
-        policy.bindings.add(role=f"projects/{PROJECT}/roles/{WATCH}", members=self.members)
+        policy.bindings.add(role=f"projects/{PROJECT}/roles/{WATCHDOG_ROLE}", members=self.members)
         await self.call("projects", "set_iam_policy", {**resource, "policy": policy})
 
 

@@ -35,7 +35,7 @@ def test_script_creates_granted_accounts(tmp_path: Path, monkeypatch: pytest.Mon
         if step.command[1:4] == ["iam", "roles", "create"]
     }
     names = stack.stack.names
-    assert set(creators) == {names.watch_role, names.recovery_role}
+    assert set(creators) == {names.watchdog_role, names.recovery_role}
     over: dict[str, set[str]] = {}  # by step, the steps that finish before it starts
     granted = []
     for step in steps:

@@ -14,7 +14,7 @@ from google.iam.v1 import iam_policy_pb2, policy_pb2
 from tests.support.locations import PROJECT
 
 NAME = f"projects/{PROJECT}"
-ROLE = f"{NAME}/roles/tpuctl.watch"
+ROLE = f"{NAME}/roles/tpuctl.watchdog"
 
 
 def iam(cloud: Any) -> Any:
@@ -28,7 +28,7 @@ def projects(cloud: Any) -> Any:
 def make_role(cloud: Any) -> Any:
     request = {
         "parent": NAME,
-        "role_id": "tpuctl.watch",
+        "role_id": "tpuctl.watchdog",
         "role": {"title": "Watch", "included_permissions": ["tpu.nodes.delete"]},
     }
     return iam(cloud).create_role(request=request, timeout=10)

@@ -14,7 +14,7 @@ from google.cloud.resourcemanager_v3.services.projects.transports import Project
 from tests.support.locations import PROJECT
 
 NAME = f"projects/{PROJECT}"
-ROLE = f"{NAME}/roles/tpuctl.watch"
+ROLE = f"{NAME}/roles/tpuctl.watchdog"
 WATCH = ["tpu.nodes.delete", "tpu.nodes.get"]  # queued resources have the same permissions
 FULL = iam_admin_v1.RoleView.FULL
 
@@ -33,7 +33,7 @@ def projects(cloud: Any, transport: str = "rest") -> Any:
     return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
 
 
-def make_role(cloud: Any, permissions: list[str], role_id: str = "tpuctl.watch") -> Any:
+def make_role(cloud: Any, permissions: list[str], role_id: str = "tpuctl.watchdog") -> Any:
     request = {
         "parent": NAME,
         "role_id": role_id,
@@ -61,7 +61,7 @@ async def test_custom_role_lifecycle(cloud: Any) -> None:
         assert client.get_role(request=request, timeout=10) == role
         with pytest.raises(exceptions.AlreadyExists) as caught:
             make_role(cloud, WATCH)
-        assert f"A role named tpuctl.watch in {NAME} already exists." in caught.value.message
+        assert f"A role named tpuctl.watchdog in {NAME} already exists." in caught.value.message
         changes = {"included_permissions": [*WATCH, "tpu.nodes.create"], "title": "not this"}
         changed = client.update_role(
             request={
@@ -83,7 +83,7 @@ async def test_custom_role_lifecycle(cloud: Any) -> None:
         with pytest.raises(exceptions.FailedPrecondition) as caught:
             make_role(cloud, WATCH)
         assert (
-            "You can't create a role_id (tpuctl.watch) which has been marked for deletion."
+            "You can't create a role_id (tpuctl.watchdog) which has been marked for deletion."
             in caught.value.message
         )
         for refused in (client.delete_role, client.update_role):

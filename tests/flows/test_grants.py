@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.projects import Bench, Project
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.resources.custom_roles import watch_permissions
+from tpuctl.resources.custom_roles import watchdog_permissions
 from tpuctl.resources.iam_grants import ROLES, WRITERS
 
 OBJECTS, BUCKET = ROLES
@@ -42,8 +42,8 @@ class Machine:
         return f"buckets/{self.bucket}"
 
     @property
-    def watch_role(self) -> str:
-        return self.bench.stack.stack.names.watch_role
+    def watchdog_role(self) -> str:
+        return self.bench.stack.stack.names.watchdog_role
 
     def objects(self) -> Doings:
         """The requests to the bucket of a job, its record, and TensorFlow's gs://."""
@@ -129,13 +129,15 @@ async def test_machine_grants_are_necessary_and_sufficient(
 
     watched = {"look": ("GET", node, "tpu.nodes.get"), "end": ("DELETE", node, "tpu.nodes.delete")}
     outcomes = {name: permission for name, (_, _, permission) in watched.items()}
-    assert machine.without(machine.project, machine.watch_role, watched) == outcomes
+    assert machine.without(machine.project, machine.watchdog_role, watched) == outcomes
     for name, (_, _, permission) in watched.items():
-        rest = [name for name in watch_permissions(bench.stack.stack) if name != permission]
-        make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
+        rest = [name for name in watchdog_permissions(bench.stack.stack) if name != permission]
+        make_role(null_cloud, "tpuctl.watchdog", rest, project=project.id)
         expected = {name: watched[name]}
         assert machine.outcome(expected) == {name: permission}
-    make_role(null_cloud, "tpuctl.watch", watch_permissions(bench.stack.stack), project=project.id)
+    make_role(
+        null_cloud, "tpuctl.watchdog", watchdog_permissions(bench.stack.stack), project=project.id
+    )
 
     wrote = {LOGS: "logging.logEntries.create", METRICS: "monitoring.timeSeries.create"}
     assert machine.permitted(*wrote.values()) == [*wrote.values()]
@@ -252,13 +254,13 @@ async def test_node_service_agent_and_controller(project: Project, null_cloud: L
     }
     # The controller's other role is tested elsewhere.
     revoke(null_cloud, machine.project, names.recovery_role, machine.member.name)
-    permissions = watch_permissions(bench.stack.stack)
+    permissions = watchdog_permissions(bench.stack.stack)
     assert {*permissions} == {permission for _, _, permission in ends.values()}
     for name, (_, _, permission) in ends.items():
         rest = [name for name in permissions if name != permission]
-        make_role(null_cloud, "tpuctl.watch", rest, project=project.id)
+        make_role(null_cloud, "tpuctl.watchdog", rest, project=project.id)
         assert machine.outcome({name: ends[name]}) == {name: permission}
-    make_role(null_cloud, "tpuctl.watch", permissions, project=project.id)
+    make_role(null_cloud, "tpuctl.watchdog", permissions, project=project.id)
     assert not any(machine.outcome(ends).values())
 
 
@@ -274,5 +276,5 @@ async def test_queued_resource_is_deleted_with_node_permissions(
         "end": ("DELETE", f"{place}?force=true", "tpu.nodes.delete"),
     }
     expected = {name: permission for name, (_, _, permission) in ends.items()}
-    assert machine.without(machine.project, machine.watch_role, ends) == expected
+    assert machine.without(machine.project, machine.watchdog_role, ends) == expected
     assert not any(machine.outcome(ends).values())

@@ -54,7 +54,7 @@ class Controller:
     async def begin(self) -> Controller:
         await self.bench.provision()
         # That role is for limits, and overlaps with the tested one.
-        revoke(self.cloud, self.project, self.stack.names.watch_role, self.member)
+        revoke(self.cloud, self.project, self.stack.names.watchdog_role, self.member)
         if self.stack.is_node:
             name = f"{self.project}/locations/{self.stack.zone}/nodes/{self.stack.names.node}"
             self.node_range = (
@@ -194,7 +194,7 @@ async def test_grants_are_removed_with_stack(project: Project, null_cloud: Local
 
     names = bench.stack.stack.names
     assert on_account() == {USER}
-    assert on_project() == {names.watch_role, names.recovery_role}
+    assert on_project() == {names.watchdog_role, names.recovery_role}
     assert (await bench.reopen().plan()).plan.is_empty
     assert (await bench.reopen().down(delete_bucket=True)).leaks == ()
     assert on_account() == on_project() == set()

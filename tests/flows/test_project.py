@@ -184,7 +184,7 @@ async def test_grants_are_recorded_and_revoked_by_down(make_stack: MakeStack) ->
     stack = make_stack()
     await stack.up()
     member = f"serviceAccount:{stack.stack.service_account}"
-    role = stack.stack.names.watch_role
+    role = stack.stack.names.watchdog_role
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
     on_project = {role for role, who in await project_pairs(stack) if who == member}
     assert on_project == {*WRITERS, role}
@@ -231,7 +231,7 @@ async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -
 
     await stack.up()
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
-    assert (stack.stack.names.watch_role, member) in await project_pairs(stack)
+    assert (stack.stack.names.watchdog_role, member) in await project_pairs(stack)
     assert not {(role, member) for role in WRITERS} & await project_pairs(stack)
     # As without local state: only the record has the account.
     await stack.down()
@@ -297,7 +297,7 @@ async def test_down_removes_grants_of_deleted_account(make_stack: MakeStack) -> 
 async def test_custom_role_is_shared_extended_and_undeleted(make_stack: MakeStack) -> None:
     stack = make_stack()
     await stack.up()
-    name = stack.stack.names.watch_role
+    name = stack.stack.names.watchdog_role
     role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.get", "tpu.nodes.delete"} <= {*role.included_permissions}
     other = make_stack(extra="controller: {}\n")

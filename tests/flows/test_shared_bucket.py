@@ -154,7 +154,8 @@ async def may_watch(bench: Bench, account: str) -> bool:
     )
     who = f"serviceAccount:{account}"
     return any(
-        binding.role == names.watch_role and who in binding.members for binding in policy.bindings
+        binding.role == names.watchdog_role and who in binding.members
+        for binding in policy.bindings
     )
 
 

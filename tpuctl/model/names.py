@@ -14,7 +14,7 @@ __all__ = [
     "STACK_LABEL",
     "STACK_NAME",
     "USER_NAME",
-    "WATCH_ROLE",
+    "WATCHDOG_ROLE",
     "Names",
     "bucket_name_problem",
     "ownership",
@@ -33,7 +33,7 @@ JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
-WATCH_ROLE = "tpuctl.watch"
+WATCHDOG_ROLE = "tpuctl.watchdog"
 # Separate, so that machines that may only delete machines cannot create any.
 RECOVERY_ROLE = "tpuctl.recovery"
 
@@ -111,8 +111,8 @@ class Names:
         return record_name(self.stack)
 
     @property
-    def watch_role(self) -> str:
-        return f"projects/{self.project}/roles/{WATCH_ROLE}"
+    def watchdog_role(self) -> str:
+        return f"projects/{self.project}/roles/{WATCHDOG_ROLE}"
 
     @property
     def recovery_role(self) -> str:

@@ -15,7 +15,7 @@ from tpuctl.resources.address import Address
 from tpuctl.resources.base import CloudKind
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.controller import Controller
-from tpuctl.resources.custom_roles import ProjectRole, RecoveryRole, WatchRole
+from tpuctl.resources.custom_roles import ProjectRole, RecoveryRole, WatchdogRole
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.enabled_apis import Services
 from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
@@ -93,7 +93,7 @@ def resources_of(
     if stack.creates_service_account:
         resources.append(ServiceAccount(stack, cloud))
     if stack.has_limits:
-        resources.append(WatchRole(stack, cloud))
+        resources.append(WatchdogRole(stack, cloud))
     if stack.file.network.ssh != "external":
         resources.append(PrivateAccess(network))
     if stack.has_recovery:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
+from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
@@ -18,9 +18,9 @@ from tpuctl.resources.base import StackResource
 
 __all__ = [
     "RecoveryRole",
-    "WatchRole",
+    "WatchdogRole",
     "recovery_permissions",
-    "watch_permissions",
+    "watchdog_permissions",
 ]
 
 SECONDS = 60.0
@@ -45,7 +45,7 @@ RECOVERY = (
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
 
-def watch_permissions(stack: Stack) -> tuple[str, ...]:
+def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the watchdog on the stack's machines needs."""
     return WATCH_TPU if stack.controller is None else WATCH_TPU + WATCH_CONTROLLER
 
@@ -180,17 +180,17 @@ class ProjectRole(StackResource):
         return tuple(permission for permission in self.included if permission not in existing)
 
 
-class WatchRole(ProjectRole):
+class WatchdogRole(ProjectRole):
     """For machines of stacks with limits."""
 
-    role = WATCH_ROLE
-    title = "tpuctl watch"
+    role = WATCHDOG_ROLE
+    title = "tpuctl watchdog"
     lets = "machines to delete themselves at their limits"
     needs_more = "the watchdog"
 
     @property
     def included(self) -> tuple[str, ...]:
-        return watch_permissions(self.stack)
+        return watchdog_permissions(self.stack)
 
 
 class RecoveryRole(ProjectRole):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Group, InventoryItem
-from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE, stack_of_account
+from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
 from tpuctl.resources.base import Query
 from tpuctl.resources.policy_grants import PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
@@ -159,7 +159,7 @@ class ProjectGrants(PolicyGrants):
             request={"resource": f"projects/{project}"}, **query.options
         )
         account = re.compile(rf"(?:deleted:)?serviceAccount:([^@]+)@{re.escape(project)}\.iam\.g")
-        role_names = {f"projects/{project}/roles/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
+        role_names = {f"projects/{project}/roles/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
         members = (
             member for each in policy.bindings if each.role in role_names for member in each.members
         )
@@ -179,20 +179,20 @@ class ProjectGrants(PolicyGrants):
     def roles(self) -> tuple[str, ...]:
         """A user-provided account gets only what limits and recovery need."""
         writers = WRITERS if self.stack.creates_service_account else ()
-        watch = (self.stack.names.watch_role,) if self.stack.has_limits else ()
+        watch = (self.stack.names.watchdog_role,) if self.stack.has_limits else ()
         recovery = (self.stack.names.recovery_role,) if self.stack.has_recovery else ()
         return (*writers, *watch, *recovery)
 
     @property
     def own_roles(self) -> tuple[str, ...]:
         names = self.stack.names
-        return (*WRITERS, names.watch_role, names.recovery_role)
+        return (*WRITERS, names.watchdog_role, names.recovery_role)
 
     @property
     def after(self) -> frozenset[str]:
         """After the bucket, which holds the record."""
         needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
-        needed |= {f"role/{name}" for name in (WATCH_ROLE, RECOVERY_ROLE)}
+        needed |= {f"role/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
         if self.stack.creates_service_account:
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)

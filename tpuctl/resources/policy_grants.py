@@ -12,7 +12,7 @@ from typing import Any
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.names import RECOVERY_ROLE, WATCH_ROLE
+from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.model.plan import Action, Change
 from tpuctl.resources.base import StackResource, retry_until_visible
 from tpuctl.resources.iam_policy import Pair, edit, granted_pairs, with_pairs, without_pairs
@@ -178,7 +178,7 @@ class PolicyGrants(StackResource):
                 f"{self.address}: the node has not reported its service agent",
                 hint="Google assigns it a while after creating the node. Repeat\n    tpuctl up",
             )
-        new = (account, WATCH_ROLE, RECOVERY_ROLE)
+        new = (account, WATCHDOG_ROLE, RECOVERY_ROLE)
 
         async def grant() -> None:
             await self._grant(f"serviceAccount:{account}")
