@@ -346,7 +346,7 @@ def rules_page() -> str:
     from tpuctl.preflight.rules import RULES
     from tpuctl.view.rules import rule_markdown, sentence
 
-    lines = [GENERATED, "# The rules of the check\n"]
+    lines = [GENERATED, "# Rules of tpuctl check\n"]
     lines += [
         "The rules of [`tpuctl check`](../guides/before-you-pay.md#check-the-script). An *error*",
         "does not compile or run on a TPU; a *cost* runs, but takes more time or memory than",
@@ -354,8 +354,8 @@ def rules_page() -> str:
         "severity of a finding may differ from its rule's, depending on the script.\n",
         "A comment at the end of a line suppresses rules there: `# tpuctl: ignore[TPU101,TPU103]`.",
         "For a multi-line statement, put it on the first or the last line. To suppress a rule in a",
-        "whole file, write `# tpuctl: ignore-file[TPU501]` above all code.\n",
-        "| code | name | usually | |",
+        "whole file, put `# tpuctl: ignore-file[TPU501]` before any code.\n",
+        "| code | name | severity | |",
         "|---|---|---|---|",
     ]
     for rule in RULES.values():

@@ -147,5 +147,5 @@ async def test_setup_commands_are_rejected_without_isolation(
     endpoint = replace(stack.cloud.endpoint, runs_startup_scripts=False)
     monkeypatch.setattr(stack.cloud, "endpoint", endpoint)
     (tmp_path / "job.py").write_text("")
-    with pytest.raises(Refused, match="Setup commands are refused"):
+    with pytest.raises(Refused, match="Setup commands are disabled"):
         await stack.submit(tmp_path / "job.py")

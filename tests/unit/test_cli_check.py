@@ -219,7 +219,7 @@ def test_paths_are_relative_to_current_folder(
         (["train.py", "--select", "TPU100,XYZ"], "Unknown rule"),
         (["train.py", "--ignore", ","], "--ignore"),
         (["train.py", "--format", "xml"], "xml"),
-        (["-m", "train.py"], "Not a module's name"),
+        (["-m", "train.py"], "Invalid module name"),
     ],
 )
 def test_mistyped_arguments_are_explained(

@@ -125,7 +125,7 @@ def test_stdout_has_only_the_selected_format(
 def test_unused_suppression_is_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train="x = 1  # tpuctl: ignore[TPU999]\n")
     assert run(["check", "train.py"]) == 0
-    assert "train.py:1 note  no such rule as TPU999" in capsys.readouterr().out
+    assert "train.py:1 note  unknown rule TPU999" in capsys.readouterr().out
 
 
 def test_explain_prints_rule(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ async def test_interrupted_install_is_removed(tmp_path: Path) -> None:
 async def test_full_disk_is_reported_before_download(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     kind = Kind("test", "nothing", 0, free, empty(tmp_path).lock)
-    with pytest.raises(Refused, match="No room on the disk"):
+    with pytest.raises(Refused, match="Not enough disk space"):
         await Environments(tmp_path / "cache").ensure(kind, unheard)
 
 

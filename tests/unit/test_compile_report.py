@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from tpuctl.preflight.compile.compile_report import (
-    Answer,
+    BatchResult,
     CompileReport,
     Obstacle,
     Refusal,
@@ -16,8 +16,8 @@ from tpuctl.preflight.compile.compile_report import (
 from tpuctl.view.compilation import report_lines
 
 LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')
-FITS = Answer(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)
-TOO_MUCH = Answer(64, None, "18.24G of 15.48G", "RESOURCE_EXHAUSTED: …", 20.0)
+FITS = BatchResult(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)
+TOO_MUCH = BatchResult(64, None, "18.24G of 15.48G", "RESOURCE_EXHAUSTED: …", 20.0)
 REPORT = CompileReport("train.py", "v3-8", "v3", 8, "2.18.0", "2.18.0", function="step")
 
 
@@ -36,8 +36,8 @@ def test_fitting_batch_is_reported_per_core_and_in_total() -> None:
     )
     text = rendered(report)
     assert report.exit_code == 0
-    assert "32 a core, 256 in all: 2.60 GB of 17.2 GB" in text
-    assert "twice as many: 18.24G of 15.48G" in text
+    assert "32 per core, 256 in total: 2.60 GB of 17.2 GB" in text
+    assert "twice as many do not fit: 18.24G of 15.48G" in text
     assert "at least" not in text
     assert "sum of gradients over 8 replicas" in text
 
@@ -48,13 +48,13 @@ def test_oversized_batch_is_reported_with_largest() -> None:
     )
     text = rendered(report)
     assert report.exit_code == 1
-    assert "64 a core, 512 in all: refused, 18.24G of 15.48G" in text
-    assert "32 a core, 256 in all" in text
+    assert "64 per core, 512 in total: does not fit, 18.24G of 15.48G" in text
+    assert "32 per core, 256 in total" in text
 
 
 def test_untested_larger_batch_may_fit() -> None:
     report = replace(REPORT, requested=FITS, largest_batch=1 << 16)
-    assert "65,536 a core, 524,288 in all, at least" in rendered(report)
+    assert "65,536 per core, 524,288 in total, at least" in rendered(report)
 
 
 def test_single_core_has_no_gradient_sum_or_total_batch() -> None:

@@ -63,7 +63,7 @@ async def test_script_failure_before_step_shows_log_tail(
     with pytest.raises(OperationFailed, match="Script ended before its first step") as caught:
         await compiled(folder, "print('reading'); raise SystemExit('no data there')")
     assert "no data there" in caught.value.diagnostics[0].detail
-    assert "it ended with 1" in caught.value.diagnostics[0].detail
+    assert "it exited with code 1" in caught.value.diagnostics[0].detail
 
 
 async def test_script_without_step_gets_hint(folder: Path) -> None:

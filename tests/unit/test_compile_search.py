@@ -8,11 +8,11 @@ from tpuctl.preflight.compile.batch_search import (
     MAX_BATCH,
     excess_text,
     first_batch,
-    largest,
+    largest_fitting,
     memory_limit,
     power_of_two,
 )
-from tpuctl.preflight.compile.compile_report import Answer, Sizes
+from tpuctl.preflight.compile.compile_report import BatchResult, Sizes
 
 OLD = "RESOURCE_EXHAUSTED: 8.29G > 7.48G"
 NEW = (
@@ -34,7 +34,7 @@ async def test_largest_fitting_power_and_next_are_tested(most: int, first: int) 
         asked.append(batch)
         return batch <= most
 
-    result = await largest(fits, first)
+    result = await largest_fitting(fits, first)
     powers = [1 << number for number in range(14)]
     assert result == max((power for power in powers if power <= most), default=0)
     assert max(1, 2 * result) in asked and (result in asked or not result)
@@ -48,7 +48,7 @@ async def test_search_stops_at_max_batch() -> None:
         asked.append(batch)
         return True
 
-    assert await largest(fits, 1 << 14) == MAX_BATCH
+    assert await largest_fitting(fits, 1 << 14) == MAX_BATCH
     assert max(asked) == MAX_BATCH
 
 
@@ -59,14 +59,16 @@ def test_power_of_two_rounds_down() -> None:
 def test_first_batch_fills_available_memory() -> None:
     # 8 examples take 80 beside 20 that are there whatever the batch: 98 more than fit into 1,000.
     sizes = Sizes(arguments=15, results=15, shared=12, temporary=80, code=2)
-    assert first_batch(Answer(8, sizes, "", "", 1.0), 1000) == 64
-    assert first_batch(Answer(8, sizes, "", "", 1.0), 19) == 1
-    assert first_batch(Answer(8, sizes, "", "", 1.0), None) == 8
+    assert first_batch(BatchResult(8, sizes, "", "", 1.0), 1000) == 64
+    assert first_batch(BatchResult(8, sizes, "", "", 1.0), 19) == 1
+    assert first_batch(BatchResult(8, sizes, "", "", 1.0), None) == 8
 
 
 def test_first_batch_scales_down_from_refusal() -> None:
     words = "Used 40.00G of 10.00G hbm"
-    assert first_batch(Answer(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128  # below 250
+    assert (
+        first_batch(BatchResult(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128
+    )  # below 250
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         ("", 2, "tpuctl run -m package.train"),
         ("--", 2, "Nothing to run"),
@@ -99,10 +99,10 @@ def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -
         ("notes.txt", 65, "tpuctl run -- ./notes.txt"),
         ("locked.sh", 65, "chmod +x ./locked.sh"),
         ("-m bert/train.py", 2, "tpuctl run bert/train.py"),
-        ("-m train.py", 2, "Not a module's name"),
+        ("-m train.py", 2, "Invalid module name"),
         ("-m bert.trian", 2, "Did you mean bert.train?"),
         ("-m bert.deep", 2, "bert/deep/__main__.py is missing"),
-        ("-m gpt.absent.train", 2, "there is no src/gpt/absent/train.py"),
+        ("-m gpt.absent.train", 2, "src/gpt/absent/train.py does not exist"),
         ("-m train.loop", 2, "train.py is a file, not a package"),
         ("-m nowhere.train", 2, "nowhere is neither in the current folder"),
         ("-m bert.broken", 65, "bert/broken.py:1"),
@@ -116,15 +116,15 @@ def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -
         ("-- ./windows.sh", 65, "sed -i"),
     ],
 )
-def test_what_cannot_run_is_told_before_anything_is_sent(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, told: str
+def test_invalid_programs_are_rejected_before_submission(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
 ) -> None:
     (folder / "tpuctl.yaml").write_text(
         "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8, zones: [us-central1-b]}\n"
     )
     assert run(["run", *arguments.split()]) == code
     captured = capsys.readouterr()
-    assert told in captured.err
+    assert message in captured.err
     assert captured.out == ""
 
 

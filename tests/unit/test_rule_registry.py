@@ -29,8 +29,8 @@ def rule_of(file: str) -> Rule:
 def test_rule_file_is_named_after_rule(file: str) -> None:
     rule = rule_of(file)
     name = f"{rule.code} {rule.name}".lower().replace(" ", "_").replace("-", "_")
-    assert file == name, f"{PLACE}/{file}.py is of {rule.code}: name it {name}.py"
-    assert RULES.get(rule.code) is rule, f"{PLACE}/{file}.py: another file has {rule.code} too"
+    assert file == name, f"{PLACE}/{file}.py defines {rule.code}: rename it to {name}.py"
+    assert RULES.get(rule.code) is rule, f"{PLACE}/{file}.py: another file also defines {rule.code}"
     assert rule.code in FINDERS
 
 
@@ -38,7 +38,7 @@ def test_rule_file_is_named_after_rule(file: str) -> None:
 def test_rule_has_texts_and_page(file: str) -> None:
     rule = rule_of(file)
     for part in ("summary", "rationale", "bad", "good"):
-        assert getattr(rule, part).strip(), f"{PLACE}/{file}.py: RULE says nothing as {part}"
+        assert getattr(rule, part).strip(), f"{PLACE}/{file}.py: RULE.{part} is empty"
     section = rf"^## {rule.code} {rule.name}$"
     page = (ROOT / PAGE).read_text("utf-8")
     assert re.search(section, page, re.MULTILINE), f"{PAGE} lacks {rule.code}: make docs"

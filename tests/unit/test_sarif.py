@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
+from tpuctl.preflight.findings import CheckNote, Edit, Finding, Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.file_locations import base_folder
 from tpuctl.view.github_annotations import annotation_lines
@@ -34,8 +34,8 @@ def report(tmp_path: Path) -> Report:
             Finding("TPU501", Severity.risk, script, 3, 0, "a risk"),
         ),
         (script, outside),
-        silenced=1,
-        remarks=(Remark(script, 1, "no such rule as TPU999"),),
+        suppressed=1,
+        notes=(CheckNote(script, 1, "unknown rule TPU999"),),
     )
 
 
@@ -122,7 +122,7 @@ def test_annotations_are_escaped(report: Report, tmp_path: Path) -> None:
     assert lines[1].startswith("::warning file=sub folder/훈련.py,line=2,col=5,title=TPU201")
     assert lines[1].endswith("::a cost%0Awrite f(1, 2)")
     assert lines[3].startswith("::notice ")
-    assert lines[4] == "::notice file=sub folder/훈련.py,line=1::no such rule as TPU999"
+    assert lines[4] == "::notice file=sub folder/훈련.py,line=1::unknown rule TPU999"
 
 
 def test_commas_in_file_names_are_escaped(tmp_path: Path) -> None:

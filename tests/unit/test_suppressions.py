@@ -12,7 +12,7 @@ from tpuctl.preflight.findings import Finding, Severity, Target
 from tpuctl.preflight.suppressions import Suppressions
 
 
-def silence_of(folder: Path, text: str) -> Suppressions:
+def suppressions_in(folder: Path, text: str) -> Suppressions:
     (folder / "train.py").write_text(text, "utf-8")
     return Suppressions.from_module(load(folder / "train.py").script)
 
@@ -25,7 +25,7 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "silenced"),
+    ("text", "line", "suppressed"),
     [
         ("x = 1  # tpuctl: ignore[TPU000]\n", 1, True),
         ("x = 1  # tpuctl:ignore[ TPU101 , TPU000 ]\n", 1, True),
@@ -66,13 +66,13 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
         ("x = 1\n\x0c\ny = 2  # tpuctl: ignore[TPU000]\n", 3, True),
     ],
 )
-def test_suppression_scope(tmp_path: Path, text: str, line: int, silenced: bool) -> None:
-    assert silence_of(tmp_path, text).covers(finding(line)) is silenced
+def test_suppression_scope(tmp_path: Path, text: str, line: int, suppressed: bool) -> None:
+    assert suppressions_in(tmp_path, text).covers(finding(line)) is suppressed
 
 
 def test_other_rules_are_still_reported(tmp_path: Path) -> None:
-    silence = silence_of(tmp_path, "x = 1  # tpuctl: ignore[TPU000]\n")
-    assert not silence.covers(finding(1, "TPU101"))
+    suppressions = suppressions_in(tmp_path, "x = 1  # tpuctl: ignore[TPU000]\n")
+    assert not suppressions.covers(finding(1, "TPU101"))
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_other_rules_are_still_reported(tmp_path: Path) -> None:
         ("x = 1  # tpuctl: ignore[TPU000", "]"),
         ("x = 1  # tpuctl: ignore[]", "names no rule"),
         ("x = 1  # tpuctl: ignroe[TPU000]", "ignroe"),
-        ("x = 1  # tpuctl: [TPU000]", "no such word"),
-        ("# tpuctl: ignore[TPU000]\nx = 1", "end of the line"),
-        ("x = 1\n# tpuctl: ignore-file[TPU000]", "above all code"),
+        ("x = 1  # tpuctl: [TPU000]", "unknown comment"),
+        ("# tpuctl: ignore[TPU000]\nx = 1", "end of a line"),
+        ("x = 1\n# tpuctl: ignore-file[TPU000]", "before any code"),
     ],
 )
 def test_ineffective_comments_are_reported(tmp_path: Path, comment: str, words: str) -> None:
-    (remark,) = silence_of(tmp_path, f"{comment}\n").remarks
-    assert words in remark.text
+    (note,) = suppressions_in(tmp_path, f"{comment}\n").notes
+    assert words in note.message
     has_effect = "TPU000, " in comment
-    assert ("nothing is silenced" in remark.text) is not has_effect
+    assert ("no rule is suppressed" in note.message) is not has_effect
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_ineffective_comments_are_reported(tmp_path: Path, comment: str, words: 
     ],
 )
 def test_other_comments_are_ignored(tmp_path: Path, comment: str) -> None:
-    assert silence_of(tmp_path, f"{comment}\n").remarks == []
+    assert suppressions_in(tmp_path, f"{comment}\n").notes == []
 
 
 def test_imported_file_has_its_suppressions(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import parts\n", "utf-8")
     (tmp_path / "parts.py").write_text("x = 1  # tpuctl: ignore[TPU999]\n", "utf-8")
     report = check_project(tmp_path / "train.py", Target())
-    assert [(remark.path.name, remark.line) for remark in report.remarks] == [("parts.py", 1)]
+    assert [(note.path.name, note.line) for note in report.notes] == [("parts.py", 1)]

@@ -142,7 +142,7 @@ def test_outer_loop_and_pipeline_run_on_host(tmp_path: Path) -> None:
     files = {"steps": "import tensorflow as tf\n\ndef loss_of(x):\n    return x\n"}
     functions = traced_functions(tmp_path, HEAD + REPLICATED, NEW, **files)
     assert set(functions) == {"replica_step", "loss_of"}
-    assert functions["replica_step"].because == "`replica_step` is given to strategy.run"
+    assert functions["replica_step"].because == "`replica_step` is passed to strategy.run"
 
 
 def test_code_under_tape_is_differentiated(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The static check: rules about XLA and TPUs, held against a script that is never run."""
+"""The static check: applies rules about XLA and TPUs to a script without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuctl.preflight.analysis.reachability import reachability_of
 from tpuctl.preflight.analysis.source import Module, Project, load
 from tpuctl.preflight.analysis.syntax import Function, title
 from tpuctl.preflight.analysis.traced import find_traced
-from tpuctl.preflight.findings import Finding, Remark, Report, Severity, Target
+from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
@@ -32,12 +32,12 @@ __all__ = [
     "target_of",
 ]
 
-CALLED = ("TPU3", "TPU4")  # rules about what plain Python does
-GUARD = b"__main__"  # what a file that is started usually has in it
+HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
+MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 
 def target_of(stack: Stack) -> Target:
-    """What a stack's jobs run on."""
+    """The target that a stack's jobs run on."""
     return Target(stack.file.tpu.kind, stack.runtime.tensorflow, stack.accelerator.devices)
 
 
@@ -57,17 +57,17 @@ def describe_target(target: Target, name: str = "") -> str:
 
 
 def check_path(path: Path, target: Target) -> Report:
-    """Check a script with what it imports of its folder, or all files of Python below a folder."""
+    """Check a script and its imports from its folder, or all Python files below a folder."""
     if path.is_dir():
         return check_folder(path, target)
     if other_interpreter(path):
         text = "not checked: its first line names an interpreter other than Python"
-        return Report((), (path.absolute(),), remarks=(Remark(path.absolute(), 1, text),))
+        return Report((), (path.absolute(),), notes=(CheckNote(path.absolute(), 1, text),))
     return check_project(path, target)
 
 
 def check_program(runnable: Runnable, target: Target) -> Report:
-    """Check what a job is to run, as far as it is Python of the folder that is shipped."""
+    """Check the program of a job, if it is a Python file in the folder to ship."""
     if runnable.file is None or runnable.form == "shell":
         return Report((), ())
     module = runnable.program if runnable.form == "module" else ""
@@ -77,37 +77,37 @@ def check_program(runnable: Runnable, target: Target) -> Report:
 def check_project(
     script: Path, target: Target, root: Path | None = None, module: str = ""
 ) -> Report:
-    """Check a script and what it imports of its own; `root` is the folder that is shipped, and
-    `module` the name by which `python -m` starts it.
+    """Check a script and the project files that it imports; `root` is the folder to ship,
+    `module` the module name if the script is started with `python -m`.
 
-    Raises nothing for what stands in the files.
+    Never raises for invalid files.
     """
     project = load(script, root, module)
     findings: list[Finding] = []
-    remarks = []
+    notes = []
     is_readable = "__main__" in project.modules
     for find in FINDERS.values() if is_readable else [FINDERS[NOT_PYTHON]]:
         try:
             findings += find(project, target)
         except RecursionError:
             text = "nested too deeply for some rules, which were skipped"
-            remarks.append(Remark(project.script.path, 1, text))
+            notes.append(CheckNote(project.script.path, 1, text))
     remaining, suppressions = _apply_suppressions(
         project, _adjust_severities(project, target, findings)
     )
-    remarks += [remark for suppression in suppressions for remark in suppression.remarks]
+    notes += [note for suppression in suppressions for note in suppression.notes]
     files = (
         *(module.path for module in project),
         *(unreadable.path for unreadable in project.unreadable),
     )
-    report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(remarks))
+    report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
     return Report.merge([report])
 
 
 def check_folder(folder: Path, target: Target) -> Report:
-    """Check every file of Python below a folder, those first that look as if they are started.
+    """Check every Python file below a folder, those with a `__main__` guard first.
 
-    What one of them imports is not checked again by itself.
+    Imported files are not checked again on their own.
     """
     reports: list[Report] = []
     seen: set[Path] = set()
@@ -121,27 +121,29 @@ def check_folder(folder: Path, target: Target) -> Report:
 def _adjust_severities(
     project: Project, target: Target, findings: Iterable[Finding]
 ) -> list[Finding]:
-    """Errors in functions that nothing is seen to call as risks. The rules about what is compiled
-    know that already, and better: from steps on."""
+    """Report errors in functions without known callers as risks.
+
+    Rules about compiled code already do that, more precisely, starting from the steps.
+    """
     modules = {module.path: module for module in project}
 
-    def weighed(finding: Finding) -> Finding:
+    def adjusted(finding: Finding) -> Finding:
         module = modules.get(finding.path)
-        is_error = finding.severity is Severity.error and finding.code.startswith(CALLED)
+        is_error = finding.severity is Severity.error and finding.code.startswith(HOST_RULES)
         if not is_error or module is None:
             return finding
-        find_traced(project, target)  # begins with what a library of steps offers
+        find_traced(project, target)  # may treat the script as a library
         function = _function_at(module, finding.line)
         if function is None or reachability_of(project).of(module, function):
             return finding
         text = f"{finding.message}; no call of {title(function)} was found"
         return replace(finding, severity=Severity.risk, message=text)
 
-    return [weighed(finding) for finding in findings]
+    return [adjusted(finding) for finding in findings]
 
 
 def _function_at(module: Module, line: int) -> Function | None:
-    """The innermost function with a name that a line is of."""
+    """The innermost named function whose body contains a line."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     around = [
         function
@@ -155,7 +157,7 @@ def _function_at(module: Module, line: int) -> Function | None:
 def _apply_suppressions(
     project: Project, findings: Iterable[Finding]
 ) -> tuple[list[Finding], list[Suppressions]]:
-    """What no comment silences, and the comments of all files."""
+    """The findings that are not suppressed, and the suppressions of all files."""
     suppressions = {module.path: Suppressions.from_module(module) for module in project}
     broken = {unreadable.path for unreadable in project.unreadable}
     remaining = []
@@ -169,23 +171,23 @@ def _apply_suppressions(
 
 
 def _scripts(folder: Path) -> Iterator[Path]:
-    """Files of Python, always in the same order; none of environments, none that are hidden."""
-    for place, folders, files in os.walk(folder):
-        here = Path(place)
+    """Python files in a stable order, without hidden folders and virtual environments."""
+    for folder_path, folders, files in os.walk(folder):
+        here = Path(folder_path)
         folders[:] = sorted(name for name in folders if not _is_foreign(here / name))
         scripts = [here / name for name in sorted(files) if name.endswith(".py")]
-        # Broken links are reported; pipes and the like are no programs.
+        # Broken links are reported; pipes and other special files are skipped.
         yield from (path for path in scripts if path.is_file() or not path.exists())
 
 
 def _is_foreign(folder: Path) -> bool:
     name = folder.name
-    is_made = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
-    return is_made or (folder / "pyvenv.cfg").exists()
+    is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
+    return is_generated or (folder / "pyvenv.cfg").exists()
 
 
 def _is_started(script: Path) -> bool:
     try:
-        return GUARD in script.read_bytes()
+        return MAIN_GUARD in script.read_bytes()
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""What the static check finds, and in what it is written down."""
+"""Findings of the static check and their parts: rules, edits, targets and reports."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Edit", "Finding", "Remark", "Report", "Rule", "Severity", "Target"]
+__all__ = ["CheckNote", "Edit", "Finding", "Report", "Rule", "Severity", "Target"]
 
 
 class Severity(StrEnum):
-    """How bad it is on a TPU; what is worse comes first."""
+    """The consequence on a TPU, most severe first."""
 
-    error = "error"  # will not compile, or not run
-    cost = "cost"  # runs, and takes more time or memory than it needs to
-    risk = "risk"  # may go wrong, or was not meant for a TPU
+    error = "error"  # does not compile or run
+    cost = "cost"  # runs, but uses more time or memory than necessary
+    risk = "risk"  # may fail, or was not written for a TPU
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the script is checked for."""
+    """The machine and software that the script is checked for."""
 
     kind: Literal["vm", "node"] = "vm"
     tensorflow: str | None = None  # the runtime's version; None if it has none or it is unknown
@@ -37,10 +37,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Edit:
-    """A piece of a file and what comes into its place.
+    """A range of a file and its replacement.
 
-    Lines count from 1, columns from 0 in characters, as an editor and Python's `str` have them;
-    `ast` counts bytes: `Module.column` converts.
+    Lines count from 1, columns from 0 in characters; `ast` counts bytes, which `Module.column`
+    converts.
     """
 
     path: Path
@@ -53,67 +53,67 @@ class Edit:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, at its place."""
+    """A violation of a rule at a location."""
 
     code: str
     severity: Severity
     path: Path
     line: int
     column: int  # from 0, in characters
-    message: str  # one line: what is wrong here, with the names of the things
+    message: str  # one line that names the code concerned
     hint: str = ""  # what to write instead
-    edits: tuple[Edit, ...] = ()  # the safe rewrite, if there is one: all of them or none
+    edits: tuple[Edit, ...] = ()  # the safe fix, if any; applied together or not at all
 
     def with_severity(self, severity: Severity) -> Finding:
-        """The same with another severity."""
+        """A copy with another severity."""
         return replace(self, severity=severity)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What the pages say of a code. `bad` and `good` are whole programs where they can be."""
+    """The documentation of a rule. `bad` and `good` are complete programs if possible."""
 
     code: str
-    name: str  # some words with hyphens, as linters name rules
+    name: str  # words with hyphens
     severity: Severity
     summary: str  # one line
     rationale: str  # sentences
     bad: str  # Python
     good: str  # Python
-    target: Target = field(default_factory=Target)  # for which `bad` is bad
+    target: Target = field(default_factory=Target)  # to which `bad` applies
 
 
 @dataclass(frozen=True)
-class Remark:
-    """Something about the checking itself that is to be said, and is no finding."""
+class CheckNote:
+    """A note about the check itself that is not a finding."""
 
     path: Path
     line: int
-    text: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found, by file and line, without what the source silences."""
+    """The findings by file and line, without suppressed ones."""
 
     findings: tuple[Finding, ...]
-    files: tuple[Path, ...]  # that were looked at
-    silenced: int = 0
-    remarks: tuple[Remark, ...] = ()
+    files: tuple[Path, ...]  # the checked files
+    suppressed: int = 0
+    notes: tuple[CheckNote, ...] = ()
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:
-        """Of several scripts, each finding once."""
+        """Merge the reports of several scripts, without duplicate findings."""
         merged = list(reports)
         return cls(
             tuple(sorted({finding for each in merged for finding in each.findings}, key=_place)),
             tuple(dict.fromkeys(path for each in merged for path in each.files)),
-            sum(each.silenced for each in merged),
-            tuple(dict.fromkeys(remark for each in merged for remark in each.remarks)),
+            sum(each.suppressed for each in merged),
+            tuple(dict.fromkeys(note for each in merged for note in each.notes)),
         )
 
     def only(self, codes: Collection[str]) -> Report:
-        """With the findings of these codes alone."""
+        """A copy with only the findings of these codes."""
         return replace(
             self, findings=tuple(finding for finding in self.findings if finding.code in codes)
         )
@@ -126,7 +126,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.severity is Severity.error)
 
     def as_dict(self) -> dict[str, Any]:
-        """As the envelope of `--json` has it."""
+        """The data for `--json`."""
         return {
             "files": [str(path) for path in self.files],
             "findings": [
@@ -142,10 +142,10 @@ class Report:
                 }
                 for finding in self.findings
             ],
-            "suppressed": self.silenced,
-            "remarks": [
-                {"file": str(remark.path), "line": remark.line, "text": remark.text}
-                for remark in self.remarks
+            "suppressed": self.suppressed,
+            "notes": [
+                {"file": str(note.path), "line": note.line, "message": note.message}
+                for note in self.notes
             ],
         }
 

@@ -1,4 +1,4 @@
-"""The rewrites that findings bring along: put together, judged by the parser, written."""
+"""Fixes for findings: combines their edits, verifies that the result parses, and writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BREAK_AT_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 @dataclass(frozen=True)
 class SkippedFix:
-    """A finding whose rewrite is not made, and why not."""
+    """A finding whose fix is not applied, and the reason."""
 
     finding: Finding
     reason: str
@@ -34,7 +34,7 @@ class SkippedFix:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One file as it is and as it would be."""
+    """A file before and after its fixes."""
 
     path: Path
     before: bytes
@@ -44,7 +44,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Fixes:
-    """What would be written, for which findings, and what is left alone."""
+    """The rewritten files, the findings that they fix, and the skipped fixes."""
 
     rewrites: tuple[Rewrite, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -53,7 +53,7 @@ class Fixes:
 
 @dataclass
 class _File:
-    """A file, and what is to be done to it."""
+    """A file and its pending edits."""
 
     path: Path
     before: bytes
@@ -68,9 +68,9 @@ class _File:
         return cls(path, data, encoding)
 
     def after(self, more: Iterable[Edit] = ()) -> bytes:
-        """With the edits, in the file's own encoding and with its line ends.
+        """The file's content after the edits, in its encoding and with its line endings.
 
-        Raises ValueError where that cannot be.
+        Raises ValueError for edits that overlap or do not fit the file.
         """
         text = self.before.decode(self.encoding)
         lines = LINES.findall(text)
@@ -84,17 +84,17 @@ class _File:
             begin = _offset(lines, starts, edit.line, edit.column)
             end = _offset(lines, starts, edit.end_line, edit.end_column)
             if not done <= begin <= end:
-                raise ValueError("its pieces overlap")
+                raise ValueError("its edits overlap")
             pieces += [text[done:begin], BREAK.sub(newline, edit.text)]
             done = end
         return "".join([*pieces, text[done:]]).encode(self.encoding)
 
 
 def propose(findings: Iterable[Finding]) -> Fixes:
-    """What the findings' edits make of their files; nothing is written.
+    """Apply the findings' edits in memory; nothing is written.
 
-    The edits of one finding are made together or not at all: not where they meet those of an
-    earlier one, and not where Python could not parse what comes of it.
+    The edits of one finding are applied together or not at all: not if they overlap those of an
+    earlier finding, and not if Python could not parse the result.
     """
     files: dict[Path, _File] = {}
     applied: list[Finding] = []
@@ -119,23 +119,23 @@ def propose(findings: Iterable[Finding]) -> Fixes:
 
 
 def write(rewrite: Rewrite) -> str:
-    """Put the new text into its file's place, in one step; why not, where it cannot be.
+    """Replace the file atomically; return why that failed, empty on success.
 
-    The mode stays, and so does a symbolic link. A file that was changed meanwhile is left alone.
+    Keeps the mode and symbolic links. A file that has changed since it was read is not written.
     """
     path = rewrite.path.resolve()
     try:
         status = path.stat()
         if path.read_bytes() != rewrite.before:
-            return "it was changed meanwhile"
+            return "the file has changed since the check"
         if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
-            return "it may not be written"
+            return "the file is read-only"
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as target:
                 target.write(rewrite.after)
             Path(draft).chmod(status.st_mode & 0o7777)
-            with suppress(OSError):  # another's file: it becomes that of who asked for the change
+            with suppress(OSError):  # without the privilege, the current user owns the file
                 os.chown(draft, status.st_uid, status.st_gid)
             Path(draft).replace(path)
         except BaseException:
@@ -147,7 +147,7 @@ def write(rewrite: Rewrite) -> str:
 
 
 def diff(rewrite: Rewrite, name: str) -> list[str]:
-    """As `diff -u` shows it, a line each, without line ends."""
+    """The lines of a unified diff, without line endings."""
     before, after = (
         BREAK.split(BREAK_AT_END.sub("", data.decode(rewrite.encoding)))
         for data in (rewrite.before, rewrite.after)
@@ -157,37 +157,39 @@ def diff(rewrite: Rewrite, name: str) -> list[str]:
 
 
 def _refusal(finding: Finding, files: dict[Path, _File]) -> str:
-    """Why the edits of a finding cannot be made; empty where they can."""
+    """Why the edits of a finding cannot be applied; empty if they can."""
     try:
         for path in {edit.path for edit in finding.edits}:
             if path not in files:
                 files[path] = _File.read(path)
             file = files[path]
-            fresh = [edit for edit in finding.edits if edit.path == path and edit not in file.edits]
-            if any(_meet(edit, other) for edit in fresh for other in file.edits):
-                return "another one changes the same place"
-            after = file.after(fresh)
+            new_edits = [
+                edit for edit in finding.edits if edit.path == path and edit not in file.edits
+            ]
+            if any(_overlap(edit, other) for edit in new_edits for other in file.edits):
+                return "it overlaps another fix"
+            after = file.after(new_edits)
             if path.suffix != ".txt":
                 _require_python(after, file.before)
     except SyntaxError:
-        return "what comes of it is not Python"
+        return "the result would not be valid Python"
     except (OSError, ValueError, RecursionError) as error:
         return str(error)
     return ""
 
 
 def _require_python(after: bytes, before: bytes) -> None:
-    """Raise SyntaxError unless it parses, or for a change that loses the file's encoding."""
+    """Raise SyntaxError if it does not parse, or if the declared encoding changes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ast.parse(after)
     encodings = {tokenize.detect_encoding(io.BytesIO(data).readline)[0] for data in (after, before)}
     if len(encodings) > 1:
-        raise SyntaxError("another encoding")
+        raise SyntaxError("the encoding changes")
 
 
-def _meet(edit: Edit, other: Edit) -> bool:
-    """Whether two edits touch the same characters, or put something at the same place."""
+def _overlap(edit: Edit, other: Edit) -> bool:
+    """Whether two edits change the same characters or insert at the same position."""
     (begin, end), (first, last) = _span(edit), _span(other)
     if begin == first:
         return True
@@ -200,7 +202,7 @@ def _span(edit: Edit) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def _offset(lines: Sequence[str], starts: Sequence[int], line: int, column: int) -> int:
     if not 1 <= line <= len(lines):
-        raise ValueError(f"there is no line {line}")
+        raise ValueError(f"the file has no line {line}")
     if not 0 <= column <= len(lines[line - 1].rstrip("\r\n")):
         raise ValueError(f"line {line} has no column {column}")
     return starts[line - 1] + column

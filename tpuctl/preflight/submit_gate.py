@@ -1,4 +1,4 @@
-"""What a job is to run: found on this machine, and refused where it cannot or ought not be sent."""
+"""Resolves the program of a job and refuses to submit it if it cannot or should not run."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ __all__ = [
     "warning_for",
 ]
 
-SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
+SOURCES = ("", "src")  # folders of packages, as on workers
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 SUMMARY = "Finding of the check"
 
 
 @dataclass(frozen=True)
 class Runnable:
-    """A script, a module or a command, and the folder that is shipped for it."""
+    """A script, module or command, and the folder to ship with it."""
 
     form: JobKind
-    program: str  # the module's name, or the command's first word; empty for a script
+    program: str  # the module name or the command's first word; empty for a script
     folder: Path
-    file: Path | None = None  # the file of the folder that is started, where it is one
+    file: Path | None = None  # the file to start, if it is in the folder
 
 
 def runnable(program: str, form: JobKind = "script", folder: Path | None = None) -> Runnable:
-    """What is meant, without a judgement on it.
+    """Resolve a program without validating it.
 
-    A script lies in the folder that is shipped; one that is not Python's, as its first line says,
-    is a command. Modules and commands are those of `folder`, the current one by default.
+    A script's folder is shipped; a script for another interpreter is run as a command. Modules and
+    commands are looked up in `folder`, by default the current folder.
     """
     if form == "script":
         script = Path(program)
@@ -71,7 +71,7 @@ def runnable(program: str, form: JobKind = "script", folder: Path | None = None)
 
 
 def check_runnable(runnable: Runnable, installation: Installation) -> None:
-    """Raise Usage where there is no such thing, Refused where it cannot run or ought not be sent.
+    """Raise Usage if the program is not found, Refused if it cannot or should not be submitted.
 
     Packages installed for the job may provide a module; the image's packages are unknown here.
     """
@@ -89,13 +89,13 @@ def check_runnable(runnable: Runnable, installation: Installation) -> None:
 
 
 def check_setup(installation: Installation, *, are_isolated: bool) -> None:
-    """Raise Refused for a setup command where machines are not kept apart from this computer."""
+    """Raise Refused for a setup command if machines are not isolated from this computer."""
     if installation.setup is not None and not are_isolated:
         raise Refused(
-            "Setup commands are refused here",
-            "this computer has no user namespaces: the local cloud's machines could not be kept "
-            "from your files",
-            hint="Take job.setup out for the rehearsal. Google's machines run it.",
+            "Setup commands are disabled",
+            "this computer has no user namespaces, so machines of the local cloud are not "
+            "isolated from your files",
+            hint="Remove job.setup for the rehearsal. On Google Cloud it runs.",
             where="job.setup",
         )
 
@@ -104,9 +104,10 @@ def check_setup(installation: Installation, *, are_isolated: bool) -> None:
 
 
 def check_script(script: Path) -> None:
-    """Raise Usage when there is no such file, Refused when it should not be sent: it is not valid
-    Python though no first line says that another program runs it, or its folder, which is shipped
-    with it, is the user's home.
+    """Raise Usage if the file does not exist, Refused if it should not be submitted.
+
+    That is: it is not valid Python and does not name another interpreter, or its folder, which is
+    shipped with it, is the user's home.
     """
     if not script.is_file():
         kind = "does not exist"
@@ -119,8 +120,8 @@ def check_script(script: Path) -> None:
 
 
 def other_interpreter(script: Path) -> bool:
-    """Whether the script's first line says that something else than Python runs it."""
-    if not script.is_file():  # a pipe would wait for who writes into it
+    """Whether the script's first line names an interpreter other than Python."""
+    if not script.is_file():  # opening a pipe would block
         return False
     try:
         with script.open("rb") as source:
@@ -131,15 +132,15 @@ def other_interpreter(script: Path) -> bool:
 
 
 def require_python(script: Path) -> None:
-    """Raise Refused where it is not valid Python, as the Python running here knows it."""
-    hint = "Mend it, then run it again. --no-check sends it as it is."
+    """Raise Refused if it is not valid for the Python version that runs tpuctl."""
+    hint = "Fix it and run again, or submit it unchecked with --no-check."
     try:
-        with warnings.catch_warnings():  # of what is parsed: shown from Python 3.12 on
+        with warnings.catch_warnings():  # about the user's code; shown since Python 3.12
             warnings.simplefilter("ignore")
             ast.parse(script.read_bytes(), filename=str(script))
     except SyntaxError as error:
         if script.suffix != ".py":
-            hint = f"Is it a program? Then run it as a command:\n    tpuctl run -- ./{script.name}"
+            hint = f"If it is a program, run it as a command:\n    tpuctl run -- ./{script.name}"
         raise Refused(
             "Script is not valid Python",
             f"{error.msg}" + (f": {error.text.strip()}" if error.text else ""),
@@ -150,13 +151,13 @@ def require_python(script: Path) -> None:
         raise Refused(
             "Script is not valid Python",
             f"{script}: {error}",
-            hint="The file is cut or no text: restore it from where it came, then\n"
+            hint="The file is corrupt or not a text file. Restore it, then run\n"
             "    tpuctl check SCRIPT",
         ) from None
 
 
 def refuse_home(folder: Path, where: str) -> None:
-    """Raise Refused where the folder to ship is the user's home, or around it."""
+    """Raise Refused if the folder to ship is or contains the user's home."""
     folder = folder.resolve()
     try:
         home = Path.home().resolve()
@@ -164,9 +165,9 @@ def refuse_home(folder: Path, where: str) -> None:
         return
     if home.is_relative_to(folder):
         raise Refused(
-            "Script lies in your home folder",
-            f"all of {folder} would be shipped with it",
-            hint="Give the script a folder of its own. --no-check ships it nevertheless.",
+            "Script is in your home folder",
+            f"all of {folder} would be uploaded with it",
+            hint="Move the script to a separate folder, or use --no-check to upload it anyway.",
             where=where,
         )
 
@@ -175,36 +176,38 @@ def refuse_home(folder: Path, where: str) -> None:
 
 
 def _module_file(name: str, folder: Path) -> Path | None:
-    """The file that `python -m` would run, where it is in the folder."""
+    """The file that `python -m` would run, if it is in the folder."""
     parts = name.split(".")
     for sources in SOURCES:
-        place = folder.joinpath(sources, *parts)
-        for file in (place / "__main__.py", place.with_name(f"{place.name}.py")):
+        module_path = folder.joinpath(sources, *parts)
+        for file in (module_path / "__main__.py", module_path.with_name(f"{module_path.name}.py")):
             if all(parts) and file.is_file():
                 return file
     return None
 
 
 def _find_module(name: str, folder: Path, installation: Installation) -> None:
-    """Raise Usage that tells what is wrong with a name that is not in the folder."""
+    """Raise Usage if a module is neither in the folder nor installed for the job."""
     parts = name.split(".")
     if name.endswith(".py") or not all(part.isidentifier() for part in parts):
-        hint = "A module's name has dots and no ending:\n    tpuctl run -m package.train"
+        hint = "Write a module name with dots and without .py:\n    tpuctl run -m package.train"
         if name.endswith(".py"):
             hint = f"Run the file itself:\n    tpuctl run {name}\n{hint}"
-        raise Usage("Not a module's name", name or "it is empty", hint=hint, where="-m")
+        raise Usage("Invalid module name", name or "it is empty", hint=hint, where="-m")
     for sources in SOURCES:
         root = folder / sources
         if (root / parts[0]).is_dir():
             raise _no_module(root, parts)
         if len(parts) > 1 and (root / f"{parts[0]}.py").is_file():
-            detail = f"{parts[0]}.py is a file, not a package with {name.partition('.')[2]} in it"
+            detail = (
+                f"{parts[0]}.py is a file, not a package that contains {name.partition('.')[2]}"
+            )
             raise Usage(
                 "No such module",
                 detail,
                 where="-m",
                 hint=(
-                    "Make it a package (a folder with __init__.py), or name the module as it is:\n"
+                    "Make it a package (a folder with __init__.py), or run the module itself:\n"
                     f"    tpuctl run -m {parts[0]}"
                 ),
             )
@@ -212,31 +215,31 @@ def _find_module(name: str, folder: Path, installation: Installation) -> None:
         return
     raise Usage(
         "No such module",
-        f"{parts[0]} is neither in {_folder_text(folder)} nor among what is installed for the job",
-        hint="Go to the folder that it is in. --no-check is for what the image brings.",
+        f"{parts[0]} is neither in {_folder_text(folder)} nor installed for the job",
+        hint="Change to its folder. If it is a module of the image, use --no-check.",
         where="-m",
     )
 
 
 def _no_module(root: Path, parts: list[str]) -> Usage:
-    place = root.joinpath(*parts)
-    if place.is_dir():
-        detail = f"{place / '__main__.py'} is missing, which is what would run"
-        return Usage("Package cannot be run", detail, hint="Name a module in it.", where="-m")
-    package = place.parent
+    module_path = root.joinpath(*parts)
+    if module_path.is_dir():
+        detail = f"{module_path / '__main__.py'} is missing"
+        return Usage("Package cannot be run", detail, hint="Run one of its modules.", where="-m")
+    package = module_path.parent
     hint = ""
     if package.is_dir():
         names = sorted(file.stem for file in package.glob("*.py") if file.stem != "__init__")
         like = nearest(parts[-1], names)
         before = ".".join(parts[:-1])
         hint = f"Did you mean {', '.join(f'{before}.{name}' for name in like)}?" if like else ""
-    return Usage("No such module", f"there is no {place}.py", hint=hint, where="-m")
+    return Usage("No such module", f"{module_path}.py does not exist", hint=hint, where="-m")
 
 
 def _is_installed(top: str, folder: Path, installation: Installation) -> bool:
-    """Whether what is installed may bring a package of that name."""
+    """Whether the packages installed for the job may provide a module of that name."""
     names = set(_names(folder, installation))
-    # What only a build backend knows may have any name.
+    # A project's modules are known only to its build backend.
     return installation.project is not None or "" in names or _normal(top) in names
 
 
@@ -263,7 +266,7 @@ def _normal(name: str) -> str:
 
 
 def _is_path(program: str) -> bool:
-    """Whether it names a file of the folder, not one that is looked for or is the worker's."""
+    """Whether it is a relative path, not a program on the worker's PATH or file system."""
     return "/" in program and not Path(program).is_absolute()
 
 
@@ -276,10 +279,10 @@ def _check_command(runnable: Runnable) -> None:
             raise Usage(
                 "No such program",
                 f"{program} is in {_folder_text(folder)}, which is not on PATH",
-                hint=f"Give its path:\n    tpuctl run -- ./{program}",
+                hint=f"Pass its path:\n    tpuctl run -- ./{program}",
             )
         if " " in program:
-            detail = f"{program!r} is one word, and no program has such a name"
+            detail = f"{program!r} is a single argument, not a program with arguments"
             raise Usage("No such program", detail, hint=_COMMANDS)
         return
     _check_program(runnable.file, program, folder)
@@ -294,31 +297,31 @@ def _check_program(file: Path, program: str, folder: Path) -> None:
         raise Usage("No such program", f"{program} {kind} (in {_folder_text(folder)})", hint=hint)
     if not file.resolve().is_relative_to(folder.resolve()) and not file.is_symlink():
         detail = f"{program} is not below {folder.resolve()}"
-        raise Usage("Program is outside of the folder to ship", detail, hint="Go to its folder.")
+        raise Usage("Program is outside the uploaded folder", detail, hint="Change to its folder.")
     if not file.stat().st_mode & 0o100:
         raise Refused(
-            "Program may not be executed",
-            f"{program} has no permission for it",
-            hint=f"Give it:\n    chmod +x {program}",
+            "Program is not executable",
+            f"{program} has no execute permission",
+            hint=f"Make it executable:\n    chmod +x {program}",
         )
     with file.open("rb") as source:
         first = source.readline(256)
     if first.startswith(b"#!") and first.rstrip(b"\n").endswith(b"\r"):
         raise Refused(
-            "Script has the line ends of Windows",
-            f"{program}: no worker has a program of the name in its first line",
-            hint=f"Take them out:\n    sed -i 's/\\r$//' {program}",
+            "Script has Windows line endings",
+            f"{program}: the interpreter name in its first line ends with a carriage return",
+            hint=f"Convert them:\n    sed -i 's/\\r$//' {program}",
         )
     if not first.startswith((b"#!", b"\x7fELF")):
         raise Refused(
-            "Script does not say what runs it",
-            f"{program} begins without #!",
-            hint="Begin it with a line like\n    #!/bin/bash",
+            "Script has no interpreter line",
+            f"{program} does not start with #!",
+            hint="Start it with a line such as\n    #!/bin/bash",
         )
 
 
 _COMMANDS = (
-    "Every word of a command is one argument, or a shell takes all:\n"
+    "Pass each argument as a separate word, or the whole command to a shell:\n"
     "    tpuctl run -- ./train.sh --steps 100\n"
     "    tpuctl run -- bash -c './prepare.sh && ./train.sh'"
 )
@@ -328,31 +331,31 @@ def _folder_text(folder: Path) -> str:
     return "the current folder" if folder == Path() else str(folder)
 
 
-# What the check found -----------------------------------------------------------------------------
+# Findings -----------------------------------------------------------------------------------------
 
 
 def require_no_errors(report: Report) -> None:
-    """Raise Refused with every error of a report; nothing where there is none."""
+    """Raise Refused with every error of a report, if there are any."""
     if not report.errors:
         return
     refused = Refused("Script will not run on a TPU")
     code = report.errors[0].code
     last = Diagnostic(
-        "Not sent",
+        "Script was not submitted",
         f"{count_text(report)} in {len(report.files)} file{'s' * (len(report.files) != 1)}",
-        f"Mend it, or end a line that is right with\n    # tpuctl: ignore[{code}]\n"
-        "--no-check sends it as it is.",
+        f"Fix it, or end a line that is correct with\n    # tpuctl: ignore[{code}]\n"
+        "To skip the check, use --no-check.",
     )
     refused.diagnostics = (*map(diagnostic_of, report.errors), last)
     raise refused
 
 
 def warning_for(report: Report, command: str) -> Diagnostic | None:
-    """In short what is no error; `command` shows it at length. None where there is nothing."""
+    """A summary of costs and risks, with the command that shows them; None without findings."""
     if not report.findings:
         return None
-    hint = f"See where, and what to write instead:\n    {command}"
-    return Diagnostic("Costs and risks on a TPU", count_text(report), hint)
+    hint = f"To see them and how to fix them, run\n    {command}"
+    return Diagnostic("Costs or risks on a TPU", count_text(report), hint)
 
 
 def diagnostic_of(finding: Finding) -> Diagnostic:
@@ -366,13 +369,13 @@ def diagnostic_of(finding: Finding) -> Diagnostic:
 
 
 def count_text(report: Report) -> str:
-    """`2 errors, 1 cost`, without what there is none of."""
+    """The number of findings by severity, such as `2 errors, 1 cost`, without zeros."""
     numbers = [(report.count(severity), severity.value) for severity in Severity]
     return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in numbers if count)
 
 
 def display_path(path: Path) -> str:
-    """Relative to the current folder, where that is shorter; without what is no text."""
-    whole = os.path.abspath(path)  # noqa: PTH100 - links are not followed
-    display = min((os.path.relpath(whole), whole), key=len)
+    """A path relative to the current folder if that is shorter, with invalid bytes escaped."""
+    absolute = os.path.abspath(path)  # noqa: PTH100 - does not follow links
+    display = min((os.path.relpath(absolute), absolute), key=len)
     return display.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""Comments that silence rules: `# tpuctl: ignore[TPU101]`, `# tpuctl: ignore-file[TPU501]`.
+"""Comments that suppress rules: `# tpuctl: ignore[TPU101]`, `# tpuctl: ignore-file[TPU501]`.
 
-The first holds for the statement that it ends, on the statement's first, last or the finding's own
-line; the second for the whole file, before its first statement. Without codes they hold for all.
+The first applies to a statement, at the end of its first or last line or of the finding's line;
+the second to the whole file, before the first statement. Without codes they apply to all rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpuctl.preflight.analysis.source import Module
-from tpuctl.preflight.findings import Finding, Remark
+from tpuctl.preflight.findings import CheckNote, Finding
 from tpuctl.preflight.rules import RULES, matching_codes
 from tpuctl.spelling import nearest
 
@@ -28,16 +28,16 @@ WORDS = ("ignore", "ignore-file")
 
 @dataclass
 class Suppressions:
-    """What the comments of one file silence, and what is wrong with them."""
+    """The suppressed rules of one file, and notes about invalid comments."""
 
     whole_file: set[str] = field(default_factory=set)
     by_line: dict[int, set[str]] = field(default_factory=dict)
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[CheckNote] = field(default_factory=list)
     module: Module | None = None
 
     @classmethod
     def from_module(cls, module: Module) -> Suppressions:
-        """Of a file of Python, where text in strings is no comment."""
+        """Read the comments of a Python file, ignoring strings."""
         suppressions = cls(module=module)
         if MARK in module.text:
             suppressions._read(module.path, _comments(module.text), _first_statement(module.tree))
@@ -45,7 +45,7 @@ class Suppressions:
 
     @classmethod
     def from_file(cls, path: Path) -> Suppressions:
-        """Of another file whose comments begin with `#`, such as requirements."""
+        """Read another file with `#` comments, such as requirements.txt."""
         suppressions = cls()
         try:
             text = path.read_text("utf-8", "replace")
@@ -65,26 +65,26 @@ class Suppressions:
         return any(finding.code in self.by_line.get(line, ()) for line in lines)
 
     def _read(self, path: Path, comments: Iterator[tuple[int, str, bool]], first: int) -> None:
-        """`first` is the line of the first statement, 0 where there is none."""
+        """`first` is the line of the first statement; 0 if there is none."""
         for line, comment, is_alone in comments:
             for match in COMMENT.finditer(comment):
                 word, rest = match["word"] or "", match["rest"]
                 codes, problem = _parse(word, rest)
                 if word == "ignore-file" and line > first > 0:
-                    codes, problem = set(), problem or f"{MARK} {word} belongs above all code"
+                    codes, problem = set(), problem or f"{MARK} {word} must come before any code"
                 elif word == "ignore" and is_alone:
-                    problem = problem or f"{MARK} {word} belongs at the end of the line it is for"
+                    problem = problem or f"{MARK} {word} must be at the end of a line of code"
                     codes = set()
                 if problem:
-                    ending = "" if codes else ": nothing is silenced"
-                    self.remarks.append(Remark(path, line, problem + ending))
+                    ending = "" if codes else "; no rule is suppressed"
+                    self.notes.append(CheckNote(path, line, problem + ending))
                 if word == "ignore-file":
                     self.whole_file |= codes
                 elif codes:
                     self.by_line.setdefault(line, set()).update(codes)
 
     def _ends_around(self, line: int) -> tuple[int, ...]:
-        """The first and the last line of the innermost statement on a line."""
+        """The first and last lines of the innermost statement around a line."""
         if self.module is None:
             return ()
         spans = _spans(self.module)
@@ -92,14 +92,14 @@ class Suppressions:
 
 
 def _parse(word: str, rest: str | None) -> tuple[set[str], str]:
-    """The codes that are silenced, and what is wrong with the comment, if something is."""
+    """The suppressed codes, and the problem with the comment, if any."""
     if word not in WORDS:
         is_meant = rest is not None or bool(nearest(word, WORDS, 1))
-        return set(), f"no such word as {MARK} {word}".rstrip() if is_meant else ""
+        return set(), f"unknown comment {MARK} {word}".rstrip() if is_meant else ""
     if rest is None:
         return set(RULES), ""
     if not rest.endswith("]"):
-        return set(), f"a ] is missing in {MARK} {word}"
+        return set(), f"missing ] in {MARK} {word}"
     words = [selector for selector in re.split(r"[\s,]+", rest[1:-1]) if selector]
     if not words:
         return set(), f"{MARK} {word}[] names no rule"
@@ -111,27 +111,27 @@ def _parse(word: str, rest: str | None) -> tuple[set[str], str]:
         if not matched:
             like = nearest(selector, (rule.name for rule in RULES.values()), 1)
             unknown.append(f"{selector} (did you mean {like[0]}?)" if like else selector)
-    return codes, f"no such rule as {' and '.join(unknown)}" if unknown else ""
+    return codes, f"unknown rule {', '.join(unknown)}" if unknown else ""
 
 
 def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Lines, comments, and whether nothing else is on the line."""
+    """Line, text, and whether the comment is alone on its line, for each comment."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT and MARK in token.string:
                 yield token.start[0], token.string, not token.line[: token.start[1]].strip()
-    except (tokenize.TokenError, SyntaxError):  # the parser takes more than the tokenizer does
+    except (tokenize.TokenError, SyntaxError):  # the parser accepts more than the tokenizer
         return
 
 
 def _first_statement(tree: ast.Module) -> int:
-    """The line of the first statement that is no docstring; 0 where there is none."""
+    """The line of the first statement after the docstring; 0 if there is none."""
     body = tree.body[1:] if ast.get_docstring(tree, clean=False) is not None else tree.body
     return min((_first_line(statement) for statement in body), default=0)
 
 
 def _spans(module: Module) -> Iterator[tuple[int, int]]:
-    """First and last lines of all statements; of one with statements in it, of what is before."""
+    """First and last lines of all statements; for compound statements, of the header."""
     for statement in ast.walk(module.tree):
         if isinstance(statement, ast.stmt):
             inner = getattr(statement, "body", None) or getattr(statement, "cases", None)

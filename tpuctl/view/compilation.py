@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tpuctl.preflight.compile.compile_report import Answer, CompileReport, Refusal
+    from tpuctl.preflight.compile.compile_report import BatchResult, CompileReport, Refusal
 
 __all__ = ["report_lines"]
 
@@ -71,25 +71,27 @@ def _refusal_lines(refusal: Refusal) -> Iterator[str]:
     if not refusal.obstacles and refusal.where is not None:
         yield f"  where     {refusal.where}"
         yield f"            {refusal.where.text}"
-    places: dict[tuple[str, str], list[str]] = {}
+    operations_by_line: dict[tuple[str, str], list[str]] = {}
     for obstacle in refusal.obstacles:
         text = f"\n            {obstacle.where.text}" if obstacle.where is not None else ""
         key = f"  {obstacle.where or 'in a library'}: ", text
-        places.setdefault(key, []).append(obstacle.operation)
-    for (before, text), operations in places.items():
+        operations_by_line.setdefault(key, []).append(obstacle.operation)
+    for (before, text), operations in operations_by_line.items():
         yield from f"{before}{', '.join(operations)}{text}".split("\n")
 
 
-def _size_lines(report: CompileReport, answer: Answer) -> Iterator[str]:
-    batch = "as it is" if answer.batch is None else _batch(report, answer.batch)
-    if answer.sizes is None:
-        yield f"  batch     {batch}: refused, {answer.shortfall}"
+def _size_lines(report: CompileReport, result: BatchResult) -> Iterator[str]:
+    batch = "as it is" if result.batch is None else _batch(report, result.batch)
+    if result.sizes is None:
+        yield f"  batch     {batch}: does not fit, {result.shortfall}"
         return
-    room = "" if report.available_bytes is None else f" of {report.available_bytes / 1e9:.1f} GB"
-    yield f"  batch     {batch}: {_size(answer.sizes.peak)}{room} of a core"
+    available = (
+        "" if report.available_bytes is None else f" of {report.available_bytes / 1e9:.1f} GB"
+    )
+    yield f"  batch     {batch}: {_size(result.sizes.peak)}{available} per core"
     yield (
-        f"            variables {_size(report.variable_bytes)}, what lies between "
-        f"{_size(answer.sizes.temporary)}, program {_size(answer.sizes.code)}"
+        f"            variables {_size(report.variable_bytes)}, temporary "
+        f"{_size(result.sizes.temporary)}, program {_size(result.sizes.code)}"
     )
 
 
@@ -101,16 +103,16 @@ def _largest(report: CompileReport) -> str:
     assert report.largest_batch is not None
     if not report.largest_batch:
         return "not one example fits"
-    least = "" if report.largest_is_exact else ", at least"
-    answers = [answer for answer in (report.requested, *report.alternatives) if answer is not None]
+    at_least = "" if report.largest_is_exact else ", at least"
+    results = [result for result in (report.requested, *report.alternatives) if result is not None]
     refused = next(
-        (answer.shortfall for answer in answers if answer.batch == 2 * report.largest_batch), ""
+        (result.shortfall for result in results if result.batch == 2 * report.largest_batch), ""
     )
-    after = f"; twice as many: {refused}" if refused else ""
-    return f"{_batch(report, report.largest_batch)}{least} (powers of two){after}"
+    after = f"; twice as many do not fit: {refused}" if refused else ""
+    return f"{_batch(report, report.largest_batch)}{at_least} (powers of two){after}"
 
 
 def _batch(report: CompileReport, batch: int) -> str:
     if report.replicas == 1:
         return f"{batch:,}"
-    return f"{batch:,} a core, {report.total_batch(batch):,} in all"
+    return f"{batch:,} per core, {report.total_batch(batch):,} in total"

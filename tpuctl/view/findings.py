@@ -49,16 +49,16 @@ def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") 
         yield from _finding_lines(finding, sources, paper)
         if paper.is_terminal:
             yield ""
-    for remark in report.remarks:
-        head = f"{plain(display_path(remark.path))}:{remark.line} note  "
-        yield head + _wrap(remark.text, paper, columns(head))
+    for note in report.notes:
+        head = f"{plain(display_path(note.path))}:{note.line} note  "
+        yield head + _wrap(note.message, paper, columns(head))
     yield from _summary(report, target, paper, fix)
 
 
 def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterator[str]:
     files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
-    silenced = f", {report.silenced} suppressed" if report.silenced else ""
-    text = f"{count_text(report) or 'Nothing found'} in {files}{silenced}, checked for {target}."
+    suppressed = f", {report.suppressed} suppressed" if report.suppressed else ""
+    text = f"{count_text(report) or 'Nothing found'} in {files}{suppressed}, checked for {target}."
     yield _wrap(text, paper, 0, indent="")
     fixable = sum(bool(finding.edits) for finding in report.findings)
     if fixable and fix:

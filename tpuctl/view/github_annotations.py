@@ -29,8 +29,8 @@ def annotation_lines(report: Report, base: Path) -> Iterator[str]:
         text = f"{finding.message}\n{finding.hint}".strip()
         where = {"line": finding.line, "col": finding.column + 1, "title": title}
         yield _command(LEVELS[finding.severity], relative_to(base, finding.path), where, text)
-    for remark in report.remarks:
-        yield _command("notice", relative_to(base, remark.path), {"line": remark.line}, remark.text)
+    for note in report.notes:
+        yield _command("notice", relative_to(base, note.path), {"line": note.line}, note.message)
 
 
 def run_annotation(report: RunReport) -> str:

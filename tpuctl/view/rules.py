@@ -1,4 +1,4 @@
-"""The page of a rule of the check: for a terminal, and in Markdown."""
+"""The documentation of a rule, for a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rule_data(rule: Rule) -> dict[str, str]:
 
 
 def rule_text(rule: Rule, width: int) -> str:
-    """At most so many columns wide, but for the code."""
+    """Wrapped to `width` columns, except for code."""
     parts = [
         f"{rule.code} {rule.name} ({_severity(rule)})",
         wrap(sentence(rule.summary), width),
@@ -45,7 +45,7 @@ def rule_text(rule: Rule, width: int) -> str:
 
 
 def rule_markdown(rule: Rule) -> str:
-    """Without a heading."""
+    """The documentation without a heading."""
     severity = rule.severity.value
     return "\n\n".join(
         [
@@ -60,7 +60,7 @@ def rule_markdown(rule: Rule) -> str:
 
 
 def sentence(text: str) -> str:
-    """With its full stop."""
+    """The text with a period at the end."""
     return f"{text.rstrip('.')}."
 
 
@@ -69,7 +69,7 @@ def _severity(rule: Rule) -> str:
 
 
 def _about(target: Target) -> str:
-    """For what the bad example is bad, where that is not everything."""
+    """The target to which the bad example applies, unless that is any target."""
     parts = []
     if target.kind == "node":
         parts.append("for TPU nodes (`tpu.kind: node`)")

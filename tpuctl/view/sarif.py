@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tpuctl.preflight.findings import Edit, Finding, Remark, Report, Severity
+from tpuctl.preflight.findings import CheckNote, Edit, Finding, Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.version import __version__
 from tpuctl.view.file_locations import uri
@@ -35,12 +35,12 @@ def sarif(report: Report, base: Path) -> dict[str, Any]:
         _result(finding, codes, base, _print(finding, base, sources, seen))
         for finding in report.findings
     ]
-    remarks = [_notification(remark, base) for remark in report.remarks]
+    notes = [_notification(note, base) for note in report.notes]
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": _folder_uri(base)}},
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": remarks}],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
         "artifacts": [{"location": _artifact(path, base)} for path in report.files],
         "results": results,
     }
@@ -126,9 +126,9 @@ def _replacement(edit: Edit) -> dict[str, Any]:
     return {"deletedRegion": region, "insertedContent": {"text": edit.text}}
 
 
-def _notification(remark: Remark, base: Path) -> dict[str, Any]:
-    location = _location(remark.path, base, line=remark.line)
-    return {"level": "note", "message": {"text": remark.text}, "locations": [location]}
+def _notification(note: CheckNote, base: Path) -> dict[str, Any]:
+    location = _location(note.path, base, line=note.line)
+    return {"level": "note", "message": {"text": note.message}, "locations": [location]}
 
 
 def _print(finding: Finding, base: Path, sources: Sources, occurrences: Counter[str]) -> str:

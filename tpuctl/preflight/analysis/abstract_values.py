@@ -1,4 +1,4 @@
-"""What an expression is while XLA's program is traced: Python's own, or a tensor of some kind."""
+"""Abstract values of expressions during tracing: Python values, objects and kinds of tensors."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Owner = tuple[Module, ast.ClassDef]
 
 
 class Kind(IntEnum):
-    """What is further down wins where two ways meet."""
+    """Kinds of values; joining two branches keeps the larger."""
 
     STATIC = 0  # a Python value
-    OBJECT = 1  # a layer, a data set, an optimizer: not a tensor
+    OBJECT = 1  # a layer, dataset or optimizer: not a tensor
     UNKNOWN = 2
-    KNOWN = 3  # a tensor whose value the compiler may know, as `tf.shape(x)[0]`
+    KNOWN = 3  # a tensor whose value the compiler may know, such as `tf.shape(x)[0]`
     TENSOR = 4
     SPARSE = 5
     RAGGED = 6
@@ -42,35 +42,35 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of the values that an expression may have."""
+    """An abstraction of the possible values of an expression."""
 
     kind: Kind
     is_boolean: bool = False
-    # A tensor, or a structure of them: a parameter, or what a layer returns.
+    # A tensor or a structure of tensors, such as a parameter or the result of a layer.
     is_structure: bool = False
-    items: tuple[Value, ...] | None = None  # of a tuple or list of a length that is known
-    element: Value | None = None  # what is in a list or dictionary
-    name: str = ""  # of a library's class that an object is of, or of a function of it
-    closure: Closure | None = None  # a function of the project's own
+    items: tuple[Value, ...] | None = None  # of a tuple or list of known length
+    element: Value | None = None  # of a list or dictionary of unknown length
+    name: str = ""  # the class or function of a library
+    closure: Closure | None = None  # a function of the project
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it surely is one tensor while the program is traced."""
+        """Whether it is certainly a single tensor during tracing."""
         return self.kind >= Kind.KNOWN and not self.is_structure
 
     @property
     def is_computed(self) -> bool:
-        """Whether it surely is a tensor whose value comes only when the program runs."""
+        """Whether it is certainly a tensor whose value is known only at run time."""
         return self.kind >= Kind.TENSOR and not self.is_structure
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether it is a tensor, or a structure with tensors."""
+        """Whether it is a tensor or a structure of tensors."""
         return self.kind >= Kind.KNOWN
 
     @property
     def is_constant(self) -> bool:
-        """Whether the compiler knows it, and all that is in it."""
+        """Whether its value and those of its elements are known at compile time."""
         items = (self.items or (self.inner,)) if self.is_container else (self,)
         return all(item.kind in (Kind.STATIC, Kind.KNOWN) for item in items)
 
@@ -80,7 +80,7 @@ class Value:
 
     @property
     def inner(self) -> Value:
-        """What iterating over it gives."""
+        """The value of its elements when iterated."""
         if self.items:
             return join(*self.items)
         if self.element is not None:
@@ -93,7 +93,7 @@ class Value:
 
     @property
     def single(self) -> Value:
-        """The same, known to be one tensor: operations on structures fail."""
+        """The value as a single tensor, since operations on structures fail."""
         return replace(self, is_structure=False) if self.is_structure else self
 
 
@@ -106,13 +106,13 @@ TENSOR = Value(Kind.TENSOR)
 
 @dataclass(eq=False)
 class Scope:
-    """The names of a function while it is looked through."""
+    """The names of a function while it is analyzed."""
 
     module: Module
     node: ast.AST
     names: dict[str, Value] = field(default_factory=dict)
     enclosing: Scope | None = None
-    owner: Owner | None = None  # the class whose method it is
+    owner: Owner | None = None  # the class of a method
 
     def find(self, name: str) -> Value | None:
         if name in self.names:
@@ -122,17 +122,17 @@ class Scope:
 
 @dataclass(frozen=True)
 class Closure:
-    """A function of the project's own, and the names that it sees."""
+    """A function of the project and its enclosing scope."""
 
     module: Module
     node: Function
     scope: Scope | None = None
     owner: Owner | None = None
-    bound: tuple[Value, ...] = ()  # the first arguments, where they are given already
+    bound: tuple[Value, ...] = ()  # leading arguments that are already bound
 
 
 def join(*values: Value) -> Value:
-    """What holds for a value that is one of several."""
+    """The value of an expression that has one of several values."""
     if not values:
         return UNKNOWN
     first = values[0]
@@ -142,15 +142,15 @@ def join(*values: Value) -> Value:
     return first
 
 
-def _join_two(left: Value, other: Value) -> Value:
-    strong, weak = (left, other) if left.kind >= other.kind else (other, left)
-    if strong.kind == weak.kind == Kind.STATIC and left.is_container and other.is_container:
-        return container([join(left.inner, other.inner)])
+def _join_two(left: Value, right: Value) -> Value:
+    strong, weak = (left, right) if left.kind >= right.kind else (right, left)
+    if strong.kind == weak.kind == Kind.STATIC and left.is_container and right.is_container:
+        return container([join(left.inner, right.inner)])
     if strong.kind is Kind.UNKNOWN and weak.kind is Kind.OBJECT:
-        strong = weak  # most is made under a condition, or is None before
+        strong = weak  # most objects are created conditionally, or None at first
     return replace(
         strong,
-        is_boolean=left.is_boolean or other.is_boolean,
+        is_boolean=left.is_boolean or right.is_boolean,
         is_structure=strong.is_structure,
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
         closure=strong.closure or weak.closure,
@@ -158,5 +158,5 @@ def _join_two(left: Value, other: Value) -> Value:
 
 
 def container(values: list[Value]) -> Value:
-    """A list or dictionary of some of these."""
+    """A list or dictionary with such elements."""
     return Value(Kind.STATIC, element=join(*values) if values else STATIC)

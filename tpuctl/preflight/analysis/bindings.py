@@ -1,4 +1,4 @@
-"""What names are given in a file, and what functions take and return."""
+"""Bindings of names and attributes in a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[ast.AST, str]
 
 @dataclass(frozen=True)
 class Binding:
-    """One thing that a name stands for: an expression, or what it has as an element."""
+    """One binding of a name: to an expression, or to its elements."""
 
     value: ast.expr | None  # None if unknown
     parameter: ast.arg | None = None
@@ -25,9 +25,9 @@ class Binding:
 
 
 def bindings_of(module: Module) -> dict[Key, list[Binding]]:
-    """All of a file by scope and name, in the order of the source.
+    """All bindings of a file by scope and name, in source order.
 
-    Attributes that a class gives itself stand under the class, as `self.name`.
+    Attributes of `self` are listed under their class, as `self.name`.
     """
     bindings: dict[Key, list[Binding]] = defaultdict(list)
     shared: set[Key] = set()
@@ -46,7 +46,7 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
 
 
 def _scope_of(module: Module, node: ast.AST) -> ast.AST:
-    """The function, class or file that a part stands in."""
+    """The innermost function, class or module around a node."""
     return next(ancestor for ancestor in module.ancestors(node) if isinstance(ancestor, SCOPES))
 
 
@@ -92,12 +92,12 @@ def _unpacked(
 
 
 def assignments_of(scope: ast.AST) -> dict[str, list[ast.AST]]:
-    """What a scope's names are assigned, without those of functions in it."""
+    """The values assigned to the names of a scope, without nested functions."""
     assignments: dict[str, list[ast.AST]] = defaultdict(list)
     body = getattr(scope, "body", [])
-    waiting: list[ast.AST] = list(body) if isinstance(body, list) else []
-    while waiting:
-        node = waiting.pop(0)
+    pending: list[ast.AST] = list(body) if isinstance(body, list) else []
+    while pending:
+        node = pending.pop(0)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             assignments[node.name].append(node)
             continue
@@ -114,8 +114,8 @@ def assignments_of(scope: ast.AST) -> dict[str, list[ast.AST]]:
             for item in node.items:
                 if isinstance(item.optional_vars, ast.Name):
                     assignments[item.optional_vars.id].append(item.context_expr)
-        waiting.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt))
-        waiting.extend(part for part in getattr(node, "handlers", []))
+        pending.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt))
+        pending.extend(part for part in getattr(node, "handlers", []))
     return assignments
 
 
@@ -124,14 +124,14 @@ def _record(assignments: dict[str, list[ast.AST]], target: ast.expr, value: ast.
         assignments[target.id].append(value)
     elif isinstance(target, (ast.Tuple, ast.List)):
         parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-        for place, element in enumerate(target.elts):
+        for index, element in enumerate(target.elts):
             if isinstance(element, ast.Name):
-                same = len(parts) == len(target.elts)
-                assignments[element.id].append(parts[place] if same else ast.Pass())
+                is_same_length = len(parts) == len(target.elts)
+                assignments[element.id].append(parts[index] if is_same_length else ast.Pass())
 
 
 def members_of(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
-    """What the methods of a class assign to `self`, and in which one."""
+    """The values assigned to attributes of a class, and the methods that assign them."""
     members: dict[str, list[tuple[ast.expr, ast.AST]]] = defaultdict(list)
     for method in owner.body:
         if isinstance(method, ast.Assign):
@@ -140,9 +140,9 @@ def members_of(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, ast.AST]]]
                     members[target.id].append((method.value, owner))
         if not isinstance(method, ast.FunctionDef):
             continue
-        waiting: list[ast.AST] = [method]
-        for node in waiting:  # it grows
-            waiting += parts_of(node)
+        pending: list[ast.AST] = [method]
+        for node in pending:  # grows during iteration
+            pending += parts_of(node)
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Attribute) and dotted(target.value) == "self":

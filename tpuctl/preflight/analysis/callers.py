@@ -1,4 +1,4 @@
-"""Where the functions of a project are called."""
+"""Finds the calls of a project's functions."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class Callers:
     def calls_of(
         self, module: Module, function: Function
     ) -> tuple[list[tuple[Module, ast.Call]], bool]:
-        """Where a function of the project's own is called, and whether that is all."""
+        """The calls of a project's function, and whether the list is complete."""
         if isinstance(function, ast.Lambda):
             return [], False
         around = module.parents.get(function)
         name = function.name
         if name == "__init__" and isinstance(around, ast.ClassDef):
             name = around.name
-        calls, is_all = [], True
+        calls, is_complete_list = [], True
         for where, node in self.mentions.get(name, ()):
             parent = where.parents.get(node)
             if isinstance(parent, ast.Call) and parent.func is node:
                 if isinstance(around, ast.ClassDef) or self._is(where, node, function):
                     calls.append((where, parent))
             elif self._is(where, node, function):
-                is_all = False
-        return calls, is_all
+                is_complete_list = False
+        return calls, is_complete_list
 
     def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
         definition = function_of(self.project, where, node)
@@ -45,7 +45,7 @@ class Callers:
 
     @cached_property
     def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
-        """Where each name is read, as a name or as an attribute."""
+        """The reads of each name, as a name or an attribute."""
         mentions: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
         for module in self.project:
             for node in module.nodes:

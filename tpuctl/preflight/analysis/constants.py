@@ -1,8 +1,7 @@
-"""What texts, numbers and paths an expression stands for, as far as the source tells.
+"""Evaluates expressions to constant texts, numbers and paths, as far as the source allows.
 
-Followed are names with one meaning, constants of other files of the project, options with their
-defaults (argparse, absl, click, Typer, environment variables), arguments at the places that call,
-attributes, and what joins paths and texts.
+Follows variables, constants of other modules, defaults of options (argparse, absl, click, Typer,
+environment variables), arguments of calls, attributes, and operations on paths and texts.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from tpuctl.preflight.analysis.syntax import SCOPES, argument_of, default_of, do
 
 __all__ = ["ConstantValue", "Constants", "is_bucket", "is_local"]
 
-MAX_DEPTH = 24  # of what is followed
-# Variables that the machine sets, and how their values begin.
+MAX_DEPTH = 24  # of nested evaluations
+# Environment variables set on the machine, and the prefixes of their values.
 ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
-# Functions that return a path like one of theirs: the first argument, or the object itself.
+# Functions whose result is derived from the first argument, or methods from the object.
 RETURNS_ARGUMENT = {
     *("str", "os.fspath", "os.fsencode", "list", "sorted", "tuple", "set", "iter", "next", "repr"),
     *("os.path.expanduser", "os.path.expandvars", "os.path.normpath", "reversed", "random.choice"),
@@ -47,8 +46,8 @@ RETURNS_ARGUMENT = {
     *("tensorflow.compat.as_str", "tensorflow.io.matching_files", "tensorflow.strings.join"),
     *("tensorflow.train.latest_checkpoint", "tensorflow.compat.v1.gfile.Glob"),
 }
-BELOW = {"glob", "rglob", "iterdir"}
-WHOLE = {
+LISTS_FOLDER = {"glob", "rglob", "iterdir"}
+VALUE_PRESERVING = {
     "str",
     "os.fspath",
     "tensorflow.constant",
@@ -61,7 +60,7 @@ RETURNS_OBJECT = {
     *("as_posix", "resolve", "absolute", "expanduser", "with_suffix", "with_name", "rstrip"),
     *("strip", "lstrip", "format", "glob", "rglob", "iterdir", "encode", "as_uri", "with_stem"),
 }
-# What only ever names files of this machine.
+# Functions that always return local paths.
 LOCAL_PATHS = {
     **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd", "pathlib.Path.home"), "/"),
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "glob.glob", "glob.iglob"), "/"),
@@ -75,11 +74,11 @@ JOINS |= {"pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath"}
 
 
 class Constants:
-    """Looks values up in one project."""
+    """Evaluates expressions of one project."""
 
     @classmethod
     def of(cls, project: Project) -> Constants:
-        """The one of a project, for all rules that ask."""
+        """The instance of a project, shared by all rules."""
         constants = project.cache.get(cls)
         if not isinstance(constants, Constants):
             constants = project.cache[cls] = cls(project)
@@ -89,21 +88,21 @@ class Constants:
         self.project = project
         self.callers = Callers(project)
         self._bound: dict[Module, dict[tuple[ast.AST, str], list[Binding]]] = {}
-        self._busy: set[tuple[ast.AST, ast.AST | None]] = set()
+        self._active: set[tuple[ast.AST, ast.AST | None]] = set()
 
     def values(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
         """All possible values of an expression; empty if unknown."""
-        if node is None or len(self._busy) > MAX_DEPTH or (node, None) in self._busy:
+        if node is None or len(self._active) > MAX_DEPTH or (node, None) in self._active:
             return ()
-        self._busy.add((node, None))
+        self._active.add((node, None))
         try:
             values = dict.fromkeys(self._values(module, node))
         finally:
-            self._busy.discard((node, None))
+            self._active.discard((node, None))
         return tuple(values) if len(values) <= 16 else ()
 
     def numbers(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
-        """Those of its values that are whole numbers; empty where another is possible."""
+        """All possible values if all are integers; empty otherwise."""
         values = self.values(module, node)
         if all(
             isinstance(value.value, int) and not isinstance(value.value, bool) for value in values
@@ -112,7 +111,7 @@ class Constants:
         return ()
 
     def bindings(self, module: Module, node: ast.Name) -> list[Binding]:
-        """What a name was given, in the nearest scope that gives it something."""
+        """The bindings of a name in the innermost scope that binds it."""
         bound = self._bindings(module)
         for scope in self._scopes(module, node):
             bindings = bound.get((scope, node.id))
@@ -121,7 +120,7 @@ class Constants:
         return []
 
     def assigned_values(self, module: Module, node: ast.AST) -> list[ast.expr | None]:
-        """The expressions that a name or an attribute of `self` was given."""
+        """The expressions assigned to a name or an attribute of `self`; None if unknown."""
         bindings: list[Binding] = []
         if isinstance(node, ast.Name):
             bindings = self.bindings(module, node)
@@ -131,10 +130,10 @@ class Constants:
                 bindings = self._bindings(module).get((around, f"self.{node.attr}"), [])
         return [None if binding.is_element else binding.value for binding in bindings]
 
-    # How values come about ---------------------------------------------------------------------
+    # Expressions -------------------------------------------------------------------------------
 
     def _values(self, module: Module, node: ast.AST) -> Iterable[ConstantValue]:
-        """Of a literal; of others by their own method."""
+        """Evaluate literals here and other expressions by their `EVALUATORS`."""
         match node:
             case ast.Constant(value=bytes(raw)):
                 return (ConstantValue(raw.decode("utf-8", "replace")),)
@@ -146,7 +145,7 @@ class Constants:
                 return self.values(module, value)
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
                 return self.values(module, element)
-        kind = KINDS.get(type(node))
+        kind = EVALUATORS.get(type(node))
         return () if kind is None else kind(self, module, node)
 
     def _formatted(self, module: Module, node: ast.FormattedValue) -> list[ConstantValue]:
@@ -189,18 +188,18 @@ class Constants:
 
     def _pairs(
         self,
-        some: list[ConstantValue],
-        others: list[ConstantValue],
+        lefts: list[ConstantValue],
+        rights: list[ConstantValue],
         join: Callable[[ConstantValue, ConstantValue], ConstantValue | None],
     ) -> list[ConstantValue]:
-        """Each with each; where the second is unknown, how the first begins."""
-        if not some:
+        """Join all pairs; if the right value is unknown, the left one is a prefix."""
+        if not lefts:
             return []
-        if not others:
-            others = [UNKNOWN]
-        if len(some) * len(others) > 16:
+        if not rights:
+            rights = [UNKNOWN]
+        if len(lefts) * len(rights) > 16:
             return []
-        pairs = [join(first, other) for first in some for other in others]
+        pairs = [join(first, other) for first in lefts for other in rights]
         return [value for value in pairs if value is not None]
 
     def _operation(self, module: Module, node: ast.BinOp) -> list[ConstantValue]:
@@ -245,9 +244,9 @@ class Constants:
         return list(self.values(module, binding.value)) if binding.value is not None else []
 
     def _constant(self, name: str) -> list[ConstantValue]:
-        """A constant of another file of the project."""
-        place, _, last = name.rpartition(".")
-        module = self.project.modules.get(place)
+        """A constant of another module."""
+        module_name, _, last = name.rpartition(".")
+        module = self.project.modules.get(module_name)
         if module is None:
             return []
         bindings = self._bindings(module).get((module.tree, last))
@@ -265,7 +264,7 @@ class Constants:
             return self._option(option)
         default = default_of(function, node.arg)
         results: list[ConstantValue] = []
-        calls, is_all = self.callers.calls_of(module, function)
+        calls, is_complete_list = self.callers.calls_of(module, function)
         is_method = isinstance(module.parents.get(function), ast.ClassDef)
         for where, call in calls:
             value = argument_of(function, call, node.arg, is_method)
@@ -274,11 +273,13 @@ class Constants:
             else:
                 values = list(self.values(module, default))
             if not values:
-                is_all = False
+                is_complete_list = False
             results += values
         if not calls:
-            is_all, results = False, list(self.values(module, default))
-        return results if is_all else [replace(value, is_certain=False) for value in results]
+            is_complete_list, results = False, list(self.values(module, default))
+        return (
+            results if is_complete_list else [replace(value, is_certain=False) for value in results]
+        )
 
     # Attributes, items, options ---------------------------------------------------------------
 
@@ -314,7 +315,7 @@ class Constants:
         return []
 
     def _of_object(self, module: Module, owner: ast.Name, name: str) -> list[ConstantValue]:
-        """An attribute of a class of the project's own, or of a plain namespace."""
+        """An attribute of an instance of the project's class, or of a namespace object."""
         bindings = self.bindings(module, owner)
         if len(bindings) == 1 and isinstance(bindings[0].value, ast.Call):
             call = bindings[0].value
@@ -372,7 +373,7 @@ class Constants:
             return self._path(module, node.args)
         if name in RETURNS_ARGUMENT and first is not None:
             values = self.values(module, first)
-            return values if name in WHOLE else _incomplete(values)
+            return values if name in VALUE_PRESERVING else _incomplete(values)
         if name in ("int", "float") and first is not None:
             kind = int if name == "int" else float
             return [
@@ -390,9 +391,9 @@ class Constants:
                 return self._item(module, item)
             if node.func.attr in RETURNS_OBJECT:
                 values = self.values(module, node.func.value)
-                if node.func.attr in WHOLE:
+                if node.func.attr in VALUE_PRESERVING:
                     return values
-                is_below = node.func.attr in BELOW
+                is_below = node.func.attr in LISTS_FOLDER
                 return [
                     path_below(value) if is_below else truncated_at(value, "{") for value in values
                 ]
@@ -405,7 +406,7 @@ class Constants:
         return values
 
     def _returned(self, module: Module, node: ast.Call) -> list[ConstantValue]:
-        """What a function of the project's own returns."""
+        """The return values of a project's function."""
         definition = function_of(self.project, module, node.func)
         if definition is None or isinstance(definition[1], ast.Lambda):
             return []
@@ -416,7 +417,7 @@ class Constants:
         ]
         return self._any_of(definition[0], returned)
 
-    # What names are given ---------------------------------------------------------------------
+    # Bindings ---------------------------------------------------------------------------------
 
     def _bindings(self, module: Module) -> dict[tuple[ast.AST, str], list[Binding]]:
         if module not in self._bound:
@@ -428,7 +429,7 @@ def _incomplete(values: Iterable[ConstantValue]) -> list[ConstantValue]:
     return [replace(value, is_complete=False) for value in values]
 
 
-KINDS: dict[type[ast.AST], Callable[[Constants, Module, Any], Iterable[ConstantValue]]] = {
+EVALUATORS: dict[type[ast.AST], Callable[[Constants, Module, Any], Iterable[ConstantValue]]] = {
     ast.JoinedStr: Constants._joined,
     ast.FormattedValue: Constants._formatted,
     ast.Name: Constants._named_value,

@@ -1,4 +1,4 @@
-"""Data sets: how many examples they have, and what becomes of their batches."""
+"""Datasets: the number of their examples, and where their batches are used."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from tpuctl.preflight.analysis.syntax import Function, argument
 
 __all__ = ["assigned_values", "divides_evenly", "stays_on_host"]
 
-# What keeps the number of examples.
-KEEPS = {"shuffle", "map", "cache", "prefetch", "with_options", "enumerate", "filter_by_shard"}
-# What takes a batch and leaves it on the host.
-LIBRARIES = ("numpy.", "tensorflow.io.", "tensorflow.train.", "tensorflow.summary.")
-BUILTINS = {"print", "len", "enumerate", "str", "repr", "list", "tuple", "zip"}
+# Methods that keep the number of examples.
+KEEPS_LENGTH = {
+    "shuffle",
+    "map",
+    "cache",
+    "prefetch",
+    "with_options",
+    "enumerate",
+    "filter_by_shard",
+}
+# Functions that use a batch on the host.
+HOST_LIBRARIES = ("numpy.", "tensorflow.io.", "tensorflow.train.", "tensorflow.summary.")
+HOST_BUILTINS = {"print", "len", "enumerate", "str", "repr", "list", "tuple", "zip"}
 ON_HOST = {"as_numpy_iterator", "unbatch", "save", "cardinality"}
 
 
-def divides_evenly(module: Module, node: ast.Call, before: list[ast.Call]) -> bool:
-    """Whether the number of examples is known, and divides evenly."""
+def divides_evenly(module: Module, node: ast.Call, calls_before: list[ast.Call]) -> bool:
+    """Whether the number of examples is known and a multiple of the batch size."""
     size = _number(module, argument(node, 0, "batch_size"))
     if not size:
         return False
     factor = 1
-    for call in before:
+    for call in calls_before:
         last = getattr(call.func, "attr", "")
         if last == "repeat":
             factor *= _number(module, argument(call, 0, "count")) or 1
@@ -39,7 +47,7 @@ def divides_evenly(module: Module, node: ast.Call, before: list[ast.Call]) -> bo
         elif last in ("from_tensor_slices", "from_tensors"):
             count = _length(module, call.args[0]) if call.args else None
             return count is not None and count * factor % size == 0
-        elif last not in KEEPS:
+        elif last not in KEEPS_LENGTH:
             return False
     return False
 
@@ -55,7 +63,7 @@ def _number(module: Module, node: ast.expr | None, depth: int = 0) -> int | None
 
 
 def _only_value(module: Module, node: ast.expr | None) -> ast.expr | None:
-    """What a name is given, where that is one thing only."""
+    """The value of a name that is assigned only once."""
     if not isinstance(node, ast.Name):
         return None
     for around in (module.enclosing_function(node), module.tree):
@@ -68,7 +76,7 @@ def _only_value(module: Module, node: ast.expr | None) -> ast.expr | None:
 
 
 def _length(module: Module, node: ast.expr, depth: int = 0) -> int | None:
-    """The first dimension of an array or a structure of them."""
+    """The first dimension of an array or of a structure of arrays."""
     if isinstance(node, (ast.Tuple, ast.Dict)) and depth < 5:
         parts = node.elts if isinstance(node, ast.Tuple) else node.values
         lengths = (_length(module, part, depth + 1) for part in parts)
@@ -92,19 +100,19 @@ def _array_length(module: Module, node: ast.Call, depth: int) -> int | None:
         return _number(module, node.args[0]) if node.args else None
     if last in ("arange", "range"):
         return _number(module, node.args[0]) if len(node.args) == 1 else None
-    places = {"randint": 2, "standard_normal": 0, "random": 0, "zeros": 0, "ones": 0}
-    places |= {"normal": 0 if name.startswith("tensorflow") else 2, "full": 0, "fill": 0}
-    places |= {"uniform": 0 if name.startswith("tensorflow") else 2}
-    if last not in places:
+    positions = {"randint": 2, "standard_normal": 0, "random": 0, "zeros": 0, "ones": 0}
+    positions |= {"normal": 0 if name.startswith("tensorflow") else 2, "full": 0, "fill": 0}
+    positions |= {"uniform": 0 if name.startswith("tensorflow") else 2}
+    if last not in positions:
         return None
-    shape = argument(node, places[last], "size") or argument(node, places[last], "shape")
+    shape = argument(node, positions[last], "size") or argument(node, positions[last], "shape")
     if isinstance(shape, (ast.Tuple, ast.List)):
         return _number(module, shape.elts[0]) if shape.elts else None
     return _number(module, shape)
 
 
 def assigned_values(module: Module, around: ast.AST, name: str, line: int) -> Iterator[ast.expr]:
-    """What a name is given in a function before a line."""
+    """The values assigned to a name in a scope, up to a line."""
     for node in ast.walk(around):
         if isinstance(node, ast.Assign) and node.lineno <= line:
             for target in node.targets:
@@ -116,8 +124,8 @@ def assigned_values(module: Module, around: ast.AST, name: str, line: int) -> It
 
 
 def stays_on_host(project: Project, module: Module, node: ast.Call) -> bool:
-    """Whether batches are taken apart again, or only read by Python."""
-    return _is_unbatched(project, module, node) or _is_read(module, node)
+    """Whether batches are unbatched again or read only by Python on the host."""
+    return _is_unbatched(project, module, node) or _is_read_on_host(module, node)
 
 
 def _is_unbatched(project: Project, module: Module, node: ast.Call) -> bool:
@@ -125,14 +133,14 @@ def _is_unbatched(project: Project, module: Module, node: ast.Call) -> bool:
     outer = None if around is None else module.enclosing_function(around)
     names = _names_of(module, node)
     for where, call in _unbatches(project):
-        if where is module and _place(call) > _place(node):
+        if where is module and _position(call) > _position(node):
             if outer is not None and outer in where.ancestors(call):
-                return True  # what a function within makes, the one around takes apart
-            root = _root(call)
+                return True  # the enclosing function unbatches the result
+            root = _chain_root(call)
             if isinstance(root, ast.Name) and root.id in names:
                 return where.enclosing_function(call) is around
         if around is not None and _returns(module, around, node):
-            root = _root(call)
+            root = _chain_root(call)
             definition = (
                 function_of(project, where, root.func) if isinstance(root, ast.Call) else None
             )
@@ -153,16 +161,16 @@ def _unbatches(project: Project) -> list[tuple[Module, ast.Call]]:
     return calls
 
 
-def _is_read(module: Module, node: ast.Call) -> bool:
-    """Whether all who take the batches are loops of Python's that hand them to no step."""
+def _is_read_on_host(module: Module, node: ast.Call) -> bool:
+    """Whether only Python loops that do not pass the batches to a step read them."""
     names = _names_of(module, node)
-    ends = [_end(module, node)]
+    ends = [_chain_end(module, node)]
     around = module.enclosing_function(node) or module.tree
     if isinstance(module.parents.get(ends[0]), ast.Assign):
         if len(names) != 1:
             return False
         ends = [
-            _end(module, part)
+            _chain_end(module, part)
             for part in ast.walk(around)
             if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load)
         ]
@@ -173,7 +181,7 @@ def _is_host_end(module: Module, node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ON_HOST:
         return True
     parent = module.parents.get(node)
-    while isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in BUILTINS:
+    while isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in HOST_BUILTINS:
         node, parent = parent, module.parents.get(parent)
     if not isinstance(parent, ast.For) or parent.iter is not node:
         return False
@@ -186,7 +194,7 @@ def _is_host_end(module: Module, node: ast.AST) -> bool:
 
 
 def _passes_to_step(module: Module, call: ast.Call, names: set[str]) -> bool:
-    """Whether a call takes one of the names to where a TPU may be."""
+    """Whether a call passes one of the names to code that may run on a TPU."""
     arguments = [*call.args, *(key.value for key in call.keywords)]
     if not any(
         isinstance(part, ast.Name) and part.id in names
@@ -196,16 +204,16 @@ def _passes_to_step(module: Module, call: ast.Call, names: set[str]) -> bool:
         return False
     name = module.names.of(call.func)
     if name is None:
-        return getattr(call.func, "id", "") not in BUILTINS
-    return not name.startswith(LIBRARIES)
+        return getattr(call.func, "id", "") not in HOST_BUILTINS
+    return not name.startswith(HOST_LIBRARIES)
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
     return (part for part in ast.walk(node) if isinstance(part, ast.Call))
 
 
-def _end(module: Module, node: ast.AST) -> ast.AST:
-    """The last call of the chain of methods that one begins."""
+def _chain_end(module: Module, node: ast.AST) -> ast.AST:
+    """The last call of the method chain that starts with a node."""
     while True:
         parent = module.parents.get(node)
         call = module.parents.get(parent) if isinstance(parent, ast.Attribute) else None
@@ -216,8 +224,8 @@ def _end(module: Module, node: ast.AST) -> ast.AST:
             return node
 
 
-def _root(call: ast.Call) -> ast.AST:
-    """What the chain of methods begins with that ends in a call."""
+def _chain_root(call: ast.Call) -> ast.AST:
+    """The start of the method chain that ends with a call."""
     node: ast.AST = call
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
@@ -225,16 +233,16 @@ def _root(call: ast.Call) -> ast.AST:
 
 
 def _names_of(module: Module, node: ast.Call) -> set[str]:
-    parent = module.parents.get(_end(module, node))
+    parent = module.parents.get(_chain_end(module, node))
     targets = parent.targets if isinstance(parent, ast.Assign) else []
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _returns(module: Module, function: Function, node: ast.Call) -> bool:
-    parent = module.parents.get(_end(module, node))
+    parent = module.parents.get(_chain_end(module, node))
     return isinstance(parent, ast.Return) and module.enclosing_function(parent) is function
 
 
-def _place(call: ast.Call) -> tuple[int, int]:
+def _position(call: ast.Call) -> tuple[int, int]:
     part = method_node(call)
     return getattr(part, "lineno", 0), getattr(part, "col_offset", 0)

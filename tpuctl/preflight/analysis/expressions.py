@@ -1,4 +1,4 @@
-"""What an expression is, from what its parts are, in traced code and in plain Python around it."""
+"""Abstract evaluation of expressions, in traced code and in the host code around it."""
 
 from __future__ import annotations
 
@@ -38,40 +38,51 @@ from tpuctl.preflight.analysis.traced import Traced, root_of
 
 __all__ = ["Expressions", "loop_carried"]
 
-# Python's own: those whose result on a tensor is a tensor under autograph, or is none.
-PLAIN = {"len", "isinstance", "hasattr", "str", "repr", "print", "type", "id", "callable",
-         "bool", "getattr_static", "issubclass", "format", "any", "all", "super"}  # fmt: skip
-PASSES = {"int", "float", "abs", "sum", "max", "min", "round", "pow", "divmod", "iter", "next",
-          "reversed", "sorted", "list", "tuple", "set"}  # fmt: skip
-TYPE = "type "  # begins the name of a class itself, not of an object of it
+# Builtins that return Python values, and those that AutoGraph converts to return tensors.
+STATIC_BUILTINS = {
+    "len", "isinstance", "hasattr", "str", "repr", "print", "type", "id", "callable", "bool",
+    "getattr_static", "issubclass", "format", "any", "all", "super",
+}  # fmt: skip
+TENSOR_BUILTINS = {
+    "int", "float", "abs", "sum", "max", "min", "round", "pow", "divmod", "iter", "next",
+    "reversed", "sorted", "list", "tuple", "set",
+}  # fmt: skip
+CLASS_PREFIX = "type "  # prefix of names that mean a class, not an instance
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
-NUMBERS = {"int", "float", "len", "round"}  # Python's own, unless autograph converts them
+NUMBER_BUILTINS = {
+    "int",
+    "float",
+    "len",
+    "round",
+}  # return Python numbers unless AutoGraph converts them
 
 
 class Expressions:
-    """Evaluates expressions to kinds: in traced code as it is looked through, in plain Python only
-    where it is asked for. What is noted of one is what holds in all its contexts."""
+    """Evaluates expressions to abstract values: traced code completely, host code on demand.
 
-    is_converted = True  # whether autograph converts what is looked at
+    The recorded value of an expression covers all contexts in which it was evaluated.
+    """
+
+    is_converted = True  # whether AutoGraph converts the current function
 
     def __init__(self, project: Project) -> None:
         self.project = project
         self.values: dict[ast.AST, Value] = {}
         self.attributes: dict[tuple[ast.AST, str], Value] = {}
-        self.hosts: dict[tuple[ast.AST, str], Value] = {}
+        self.host_values: dict[tuple[ast.AST, str], Value] = {}
         self.assigned: dict[ast.AST, dict[str, list[ast.AST]]] = {}
-        self.called: dict[str, list[tuple[Module, ast.Call]]] | None = None
+        self.calls_by_name: dict[str, list[tuple[Module, ast.Call]]] | None = None
         self.subclasses: dict[ast.AST, list[tuple[Module, ast.ClassDef]]] | None = None
-        self.calling: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
-        self.hosting = 0  # how deep in what plain Python runs
+        self.calls_by_function: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+        self.host_depth = 0  # nesting depth of host code under evaluation
         self.members: dict[ast.AST, dict[str, list[tuple[ast.expr, ast.AST]]]] = {}
 
     @abstractmethod
     def call(self, closure: Closure, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        """What a function of the project's own returns."""
+        """The result of calling a project's function."""
 
     def callee(self, caller: Traced, traced: Traced) -> Traced:
-        """How a function is traced that another one defines or reaches."""
+        """How a function is traced that a traced function defines or reaches."""
         program = root_of(traced.module, traced.node)
         return (
             traced
@@ -82,7 +93,7 @@ class Expressions:
     # Expressions ------------------------------------------------------------------------------
 
     def value(self, node: ast.expr, scope: Scope) -> Value:
-        """What an expression is; noted for those who ask later."""
+        """Evaluate an expression and record its value."""
         value = self._value(node, scope)
         previous = self.values.get(node)
         self.values[node] = value if previous is None else join(previous, value)
@@ -117,9 +128,9 @@ class Expressions:
         value = self.value(node.value, scope)
         if value.closure is not None and isinstance(value.closure.node, ast.Lambda):
             return UNKNOWN
-        owned = self._class_of_value(value)
-        if owned is not None:
-            return self.member(*owned, node.attr)
+        owner_class = self._class_of_value(value)
+        if owner_class is not None:
+            return self.member(*owner_class, node.attr)
         return attribute_of(value, node.attr)
 
     def _of_call(self, node: ast.Call, scope: Scope) -> Value:
@@ -178,7 +189,7 @@ class Expressions:
     def _traced_call(
         self, name: str, closure: Closure, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """A function that is handed to `tf.cond`, `tf.map_fn` and the like."""
+        """Call a function passed to `tf.cond`, `tf.map_fn` or a similar function."""
         if name in ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case"):
             return self.call(closure, [], {})
         if name == "tensorflow.nest.map_structure":
@@ -202,14 +213,14 @@ class Expressions:
         scope: Scope,
     ) -> Value:
         value = scope.find(func.id)
-        if value is None and func.id in PLAIN | PASSES | {
+        if value is None and func.id in STATIC_BUILTINS | TENSOR_BUILTINS | {
             "range",
             "enumerate",
             "zip",
             "map",
             "dict",
         }:
-            if func.id in NUMBERS and not self.is_converted:
+            if func.id in NUMBER_BUILTINS and not self.is_converted:
                 return STATIC
             return _builtin(func.id, arguments)
         if value is None:
@@ -234,9 +245,9 @@ class Expressions:
                 return self._object_call(value, arguments, keywords)
             return _unknown_result([*arguments, *keywords.values()])
         owner = self.value(func.value, scope)
-        owned = self._class_of_value(owner)
-        if owned is not None:
-            return self._object_call(self.member(*owned, func.attr), arguments, keywords)
+        owner_class = self._class_of_value(owner)
+        if owner_class is not None:
+            return self._object_call(self.member(*owner_class, func.attr), arguments, keywords)
         if isinstance(func.value, ast.Call) and getattr(func.value.func, "id", "") == "super":
             return _unknown_result(arguments)
         if isinstance(func.value, ast.Name) and func.attr in ("append", "extend", "add"):
@@ -248,16 +259,16 @@ class Expressions:
     def _object_call(
         self, value: Value, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """Calling what a name or an attribute is."""
+        """The result of calling a value."""
         if value.closure is not None:
             return self.call(value.closure, arguments, keywords)
-        if value.name.startswith(TYPE):
-            return Value(Kind.OBJECT, name=value.name.removeprefix(TYPE))
-        owned = self._class_of_value(value)
-        if owned is not None:
-            method = self.member(*owned, "call")
+        if value.name.startswith(CLASS_PREFIX):
+            return Value(Kind.OBJECT, name=value.name.removeprefix(CLASS_PREFIX))
+        owner_class = self._class_of_value(value)
+        if owner_class is not None:
+            method = self.member(*owner_class, "call")
             if method.closure is None:
-                method = self.member(*owned, "__call__")
+                method = self.member(*owner_class, "__call__")
             if method.closure is not None:
                 return _symbolic(self.call(method.closure, arguments, keywords))
         if keras_name(value.name) is not None and ".losses." in value.name:
@@ -277,11 +288,11 @@ class Expressions:
     def _of_subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         value = self.value(node.value, scope)
         self.value(node.slice, scope)
-        place = node.slice
-        if isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub):
-            place = place.operand
-        if value.items and isinstance(place, ast.Constant) and isinstance(place.value, int):
-            number = place.value if place is node.slice else -place.value
+        index = node.slice
+        if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
+            index = index.operand
+        if value.items and isinstance(index, ast.Constant) and isinstance(index.value, int):
+            number = index.value if index is node.slice else -index.value
             if -len(value.items) <= number < len(value.items):
                 return value.items[number]
         if value.is_container:
@@ -304,7 +315,7 @@ class Expressions:
         return self.combined(left, right)
 
     def combined(self, left: Value, right: Value) -> Value:
-        """What arithmetic of two gives."""
+        """The result of an arithmetic operation."""
         if left.is_container and right.is_container:
             return container([left.inner, right.inner])
         if left.is_container and not right.is_symbolic:
@@ -392,7 +403,7 @@ class Expressions:
         return inner
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
-        """Give names what they are assigned."""
+        """Bind the names of an assignment target."""
         if isinstance(target, ast.Name):
             scope.names[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -407,29 +418,31 @@ class Expressions:
             self.value(target.value, scope)
             self.value(target.slice, scope)
 
-    # What plain Python makes ------------------------------------------------------------------
+    # Host code --------------------------------------------------------------------------------
 
     def _imported(self, module: Module, node: ast.expr, name: str) -> Value:
-        """A name of a library, or of another file of the project."""
+        """A name of a library or of another module."""
         definition = self.project.find(name)
         if definition is not None:
             if isinstance(definition[1], FUNCTIONS):
                 return Value(Kind.OBJECT, closure=Closure(definition[0], definition[1]))
             assert isinstance(definition[1], ast.ClassDef)
-            return Value(Kind.OBJECT, name=TYPE + self._class_key(definition[0], definition[1]))
+            return Value(
+                Kind.OBJECT, name=CLASS_PREFIX + self._class_key(definition[0], definition[1])
+            )
         where, _, last = name.rpartition(".")
-        there = self.project.modules.get(where)
-        if there is not None:
-            return self.global_value(there, ast.Name(last))
+        other_module = self.project.modules.get(where)
+        if other_module is not None:
+            return self.global_value(other_module, ast.Name(last))
         return STATIC if last.isupper() else Value(Kind.OBJECT, name=name)
 
     def global_value(self, module: Module, node: ast.Name) -> Value:
-        """What a name is that a traced function takes from its file."""
+        """The value of a module's global name."""
         key = (module.tree, node.id)
-        if key not in self.hosts:
-            self.hosts[key] = UNKNOWN
-            self.hosts[key] = self._global_value(module, node)
-        return self.hosts[key]
+        if key not in self.host_values:
+            self.host_values[key] = UNKNOWN
+            self.host_values[key] = self._global_value(module, node)
+        return self.host_values[key]
 
     def _global_value(self, module: Module, node: ast.Name) -> Value:
         value = self._assigned(module, module.tree, node.id)
@@ -439,7 +452,7 @@ class Expressions:
         return UNKNOWN if name is None else self._imported(module, node, name)
 
     def _assigned(self, module: Module, scope: ast.AST, name: str) -> Value | None:
-        """What plain Python gives a name in a function or a file."""
+        """The value that host code assigns to a name of a function or module."""
         if scope not in self.assigned:
             self.assigned[scope] = assignments_of(scope)
         nodes = self.assigned[scope].get(name)
@@ -453,7 +466,7 @@ class Expressions:
                 closure = Closure(module, node, around, (module, owner) if owner else None)
                 values.append(Value(Kind.OBJECT, closure=closure))
             elif isinstance(node, ast.ClassDef):
-                values.append(Value(Kind.OBJECT, name=TYPE + self._class_key(module, node)))
+                values.append(Value(Kind.OBJECT, name=CLASS_PREFIX + self._class_key(module, node)))
             elif isinstance(node, ast.For):
                 values.append(_captured(self.host_value(module, node.iter).inner))
             elif isinstance(node, ast.With):
@@ -465,29 +478,29 @@ class Expressions:
         return join(*values)
 
     def host_scope(self, module: Module, node: ast.AST) -> Scope | None:
-        """The names of the functions around one, as plain Python leaves them."""
+        """The scope of the enclosing function, evaluated as host code."""
         around = module.enclosing_function(node)
-        return None if around is None else Host(self, module, around)
+        return None if around is None else HostScope(self, module, around)
 
     def host_value(self, module: Module, node: ast.expr) -> Value:
-        """What an expression outside of traced functions is."""
+        """The value of an expression outside traced functions."""
         around = module.enclosing_function(node)
-        scope = Scope(module, module.tree) if around is None else Host(self, module, around)
+        scope = Scope(module, module.tree) if around is None else HostScope(self, module, around)
         return self.host(node, scope)
 
     def host(self, node: ast.expr, scope: Scope) -> Value:
-        self.hosting += 1
+        self.host_depth += 1
         try:
             return self.value(node, scope)
         finally:
-            self.hosting -= 1
+            self.host_depth -= 1
 
     def host_result(self, closure: Closure) -> Value:
-        """What a function that plain Python calls returns."""
+        """The result of a function called by host code."""
         node = closure.node
         key = (node, "return")
-        if key not in self.hosts:
-            self.hosts[key] = UNKNOWN
+        if key not in self.host_values:
+            self.host_values[key] = UNKNOWN
             if isinstance(node, ast.Lambda):
                 expressions: list[ast.expr] = [node.body]
             else:
@@ -497,11 +510,11 @@ class Expressions:
                 expressions = [
                     statement.value for statement in returns if statement.value is not None
                 ]
-            scope = Host(self, closure.module, node, closure.owner)
-            self.hosts[key] = join(
+            scope = HostScope(self, closure.module, node, closure.owner)
+            self.host_values[key] = join(
                 *(self.host(expression, scope) for expression in expressions[:4])
             )
-        return self.hosts[key]
+        return self.host_values[key]
 
     # Classes ----------------------------------------------------------------------------------
 
@@ -513,12 +526,12 @@ class Expressions:
     def _class_of_value(self, value: Value) -> tuple[Module, ast.ClassDef] | None:
         if value.kind is not Kind.OBJECT or not value.name:
             return None
-        key = ("class", value.name.removeprefix(TYPE))
+        key = ("class", value.name.removeprefix(CLASS_PREFIX))
         definition: tuple[Module, ast.ClassDef] | None = self.project.cache.get(key)
         return definition
 
     def member(self, module: Module, owner: ast.ClassDef, name: str) -> Value:
-        """What `self.name` is in the methods of a class."""
+        """The value of `self.name` in the methods of a class."""
         key = (owner, name)
         if key not in self.attributes:
             self.attributes[key] = UNKNOWN
@@ -533,17 +546,17 @@ class Expressions:
                 dotted(decorator) == "property" for decorator in getattr(node, "decorator_list", [])
             ):
                 return UNKNOWN
-            is_bare = any(
+            is_static = any(
                 dotted(decorator) == "staticmethod"
                 for decorator in getattr(node, "decorator_list", [])
             )
-            bound = () if is_bare else (OBJECT,)
+            bound = () if is_static else (OBJECT,)
             return Value(Kind.OBJECT, closure=Closure(where, node, None, (module, owner), bound))
         if owner not in self.members:
             self.members[owner] = members_of(owner)
         values = []
         for value, function in self.members[owner].get(name, [])[:4]:
-            scope = Host(self, module, function, (module, owner))
+            scope = HostScope(self, module, function, (module, owner))
             values.append(_captured(self.host(value, scope)))
         if values:
             return join(*values)
@@ -554,7 +567,7 @@ class Expressions:
         return UNKNOWN
 
     def subclasses_of(self, owner: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
-        """The project's classes that derive from one, at once or by others."""
+        """The project's direct and indirect subclasses of a class."""
         if self.subclasses is None:
             self.subclasses = defaultdict(list)
             for module in self.project:
@@ -564,56 +577,56 @@ class Expressions:
                         if definition is not None and definition[1] is not value:
                             self.subclasses[definition[1]].append((module, value))
         subclasses: list[tuple[Module, ast.ClassDef]] = []
-        waiting = list(self.subclasses.get(owner, []))
-        while waiting:
-            subclass = waiting.pop()
+        pending = list(self.subclasses.get(owner, []))
+        while pending:
+            subclass = pending.pop()
             if subclass not in subclasses and subclass[1] is not owner:
                 subclasses.append(subclass)
-                waiting.extend(self.subclasses.get(subclass[1], []))
+                pending.extend(self.subclasses.get(subclass[1], []))
         return subclasses
 
-    # Who calls --------------------------------------------------------------------------------
+    # Callers ----------------------------------------------------------------------------------
 
     def host_parameter(self, node: Function, name: str) -> Value:
-        """What a function of plain Python is given by those who call it."""
+        """The value that callers pass for a parameter of a host function."""
         parameters = parameters_of(node)
-        place = [parameter.arg for parameter in parameters].index(name)
-        annotation = parameters[place].annotation
+        index = [parameter.arg for parameter in parameters].index(name)
+        annotation = parameters[index].annotation
         if annotation is not None and ast.unparse(annotation) in ("int", "bool", "float", "str"):
             return STATIC
         if parameters[0].arg == "self":
-            place -= 1
+            index -= 1
         values = []
         for module, call in self.callers(node)[:4]:
-            value = argument(call, place, name)
+            value = argument(call, index, name)
             if value is not None and not isinstance(value, ast.Starred):
                 values.append(self.host_value(module, value))
         return join(*values)
 
     def callers(self, node: Function) -> list[tuple[Module, ast.Call]]:
-        """Calls of a function by plain Python."""
-        if self.called is None:
-            self.called = defaultdict(list)
+        """The calls of a function in host code."""
+        if self.calls_by_name is None:
+            self.calls_by_name = defaultdict(list)
             for module in self.project:
                 for call in module.calls:
                     path = dotted(call.func)
                     if path is not None:
-                        self.called[path.rpartition(".")[2]].append((module, call))
+                        self.calls_by_name[path.rpartition(".")[2]].append((module, call))
         name = getattr(node, "name", "")
-        if name not in self.called or not name:
+        if name not in self.calls_by_name or not name:
             return []
-        if node not in self.calling:
-            self.calling[node] = [
+        if node not in self.calls_by_function:
+            self.calls_by_function[node] = [
                 (module, call)
-                for module, call in self.called[name]
+                for module, call in self.calls_by_name[name]
                 if self._is_call_of(module, call, node)
             ]
-        return self.calling[node]
+        return self.calls_by_function[node]
 
     def _is_call_of(self, module: Module, call: ast.Call, node: Function) -> bool:
         definition = function_of(self.project, module, call.func)
         if definition is None and isinstance(call.func, ast.Attribute):
-            # A method of an object: its name is all there is to go by.
+            # A method of an object of unknown class: match by name.
             return (
                 module.names.of(call.func) is None
                 and node.args.args[:1] != []
@@ -622,8 +635,8 @@ class Expressions:
         return definition is not None and definition[1] is node
 
 
-class Host(Scope):
-    """The names of a function that plain Python runs."""
+class HostScope(Scope):
+    """The names of a function that runs on the host."""
 
     def __init__(
         self,
@@ -639,17 +652,17 @@ class Host(Scope):
         scope: ast.AST | None = self.node
         while isinstance(scope, FUNCTIONS):
             key = (scope, name)
-            hosts = self.expressions.hosts
-            if key not in hosts:
-                hosts[key] = UNKNOWN
+            host_values = self.expressions.host_values
+            if key not in host_values:
+                host_values[key] = UNKNOWN
                 value = self.expressions._assigned(self.module, scope, name)
                 if value is None and name in {parameter.arg for parameter in parameters_of(scope)}:
                     value = self.expressions.host_parameter(scope, name)
                 if value is None:
-                    del hosts[key]
+                    del host_values[key]
                 else:
-                    hosts[key] = value
-            cached = hosts.get(key)
+                    host_values[key] = value
+            cached = host_values.get(key)
             if cached is not None:
                 return cached
             scope = self.module.enclosing_function(scope)
@@ -686,7 +699,7 @@ def _builtin(name: str, arguments: list[Value]) -> Value:
         return container([Value(Kind.STATIC, items=tuple(value.inner for value in arguments))])
     if name in ("map", "dict", "list", "tuple", "reversed", "sorted", "set"):
         return container([value.inner for value in arguments]) if arguments else container([])
-    if name in PLAIN:
+    if name in STATIC_BUILTINS:
         return STATIC
     if name in ("iter", "next"):
         return first.inner if name == "next" else first
@@ -699,5 +712,5 @@ def _builtin(name: str, arguments: list[Value]) -> Value:
 
 
 def _captured(value: Value) -> Value:
-    """A tensor that plain Python made is an argument of the program; its value is not known."""
+    """A tensor created on the host is an argument of the program, so its value is unknown."""
     return replace(value, kind=Kind.TENSOR) if value.kind is Kind.KNOWN else value

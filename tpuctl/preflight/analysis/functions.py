@@ -1,4 +1,4 @@
-"""Which function or class of a project's own an expression means, and what of Keras it is."""
+"""Resolves expressions to the project's functions and classes, and to their Keras bases."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, Function] | None:
-    """The function of the project's own that an expression names, where it is one.
+    """The project's function that an expression refers to, if any.
 
-    Sees through `tf.function(f)` and `functools.partial(f, …)`, through `self.f` and plain names.
+    Resolves names, `self.f`, `tf.function(f)` and `functools.partial(f, …)`.
     """
     seen: set[ast.AST] = set()
     while node not in seen:
@@ -50,7 +50,7 @@ def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module
 
 
 def class_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, ast.ClassDef] | None:
-    """The class of the project's own that an expression names."""
+    """The project's class that an expression refers to, if any."""
     name = module.names.of(node)
     if name is None:
         local = module.classes.get(node.id) if isinstance(node, ast.Name) else None
@@ -66,7 +66,7 @@ def class_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, a
 def method_of(
     project: Project, module: Module, around: ast.ClassDef, name: str
 ) -> tuple[Module, Function] | None:
-    """A method of a class, its own or one that it has from another of the project."""
+    """A method of a class, possibly inherited from another class of the project."""
     for where, cls in _family(project, module, around):
         for part in cls.body:
             if isinstance(part, ast.FunctionDef) and part.name == name:
@@ -75,10 +75,10 @@ def method_of(
 
 
 def keras_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterator[str]:
-    """The names of Keras' classes, such as "tensorflow.keras.layers.Layer", that it derives from.
+    """The Keras base classes of a class, such as "tensorflow.keras.layers.Layer".
 
-    Classes of the project's own in between are seen through. What Hugging Face's TensorFlow models
-    derive from counts as "tf_keras.Model".
+    Includes bases inherited through the project's classes. Hugging Face's TensorFlow models count
+    as "tf_keras.Model".
     """
     for where, cls in _family(project, module, node):
         for base in cls.bases:
@@ -94,21 +94,21 @@ def keras_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterato
 def _family(
     project: Project, module: Module, node: ast.ClassDef
 ) -> Iterator[tuple[Module, ast.ClassDef]]:
-    """A class and those of the project that it derives from, itself first."""
+    """A class and its base classes in the project, the class first."""
     seen: set[ast.AST] = set()
-    waiting = [(module, node)]
-    while waiting:
-        where, cls = waiting.pop(0)
+    pending = [(module, node)]
+    while pending:
+        where, cls = pending.pop(0)
         if cls in seen:
             continue
         seen.add(cls)
         yield where, cls
         bases = (class_of(project, where, base) for base in cls.bases)
-        waiting.extend(base for base in bases if base is not None)
+        pending.extend(base for base in bases if base is not None)
 
 
 def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
-    """Whether something of that name is Keras 2, whose layers autograph converts."""
+    """Whether a qualified name belongs to Keras 2, whose layers AutoGraph converts."""
     if name.startswith("tf_keras."):
         return True
     if not name.startswith("tensorflow."):
@@ -122,7 +122,7 @@ def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
 
 
 def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:
-    """The last definition of a name in the scopes around it, or assignment of what may be one."""
+    """The last definition of a function, or assignment that may refer to one, in scope."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
     for scope in module.ancestors(node):
         if not isinstance(scope, scopes):
@@ -137,16 +137,16 @@ def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:
 
 
 def _definitions(scope: ast.AST) -> Iterator[tuple[str, Scoped]]:
-    """The functions of a scope and the assignments that could name one, the last first."""
-    waiting = list(getattr(scope, "body", []))
-    while waiting:
-        value = waiting.pop()
+    """The functions of a scope and assignments that may refer to one, last first."""
+    pending = list(getattr(scope, "body", []))
+    while pending:
+        value = pending.pop()
         if isinstance(value, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield value.name, value
         elif isinstance(value, ast.Assign) and isinstance(value.targets[0], ast.Name):
             if isinstance(value.value, (ast.Lambda, ast.Call, ast.Name)):
                 yield value.targets[0].id, value
         elif not isinstance(value, ast.ClassDef):
-            waiting.extend(
+            pending.extend(
                 part for part in ast.iter_child_nodes(value) if isinstance(part, ast.stmt)
             )

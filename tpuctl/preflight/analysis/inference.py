@@ -1,4 +1,4 @@
-"""Looks through every traced function as tracing would, and notes what each expression is."""
+"""Abstract interpretation of every traced function, recording the value of each expression."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tpuctl.preflight.findings import Target
 
 __all__ = ["Inference", "infer"]
 
-MAX_CONTEXTS = 6  # kinds of arguments for which a function is looked through
+MAX_CONTEXTS = 6  # combinations of arguments for which a function is analyzed
 MAX_DEPTH = 25
 PLAIN_TYPES = {"int", "bool", "str", "float", "Callable", "Optional[int]", "list[int]"}
 CONTAINERS = {"list", "tuple", "dict", "Mapping", "Sequence"}
@@ -40,7 +40,7 @@ OBJECTS = {"model", "optimizer", "network", "strategy", "tape", "net", "generato
            "loss_fn", "loss_object", "criterion", "metrics", "metric", "student", "teacher",
            "encoder", "decoder", "args", "params", "hparams", "flags"}  # fmt: skip
 
-# Parameters that may be left out, and are tensors where they are not.
+# Optional parameters that are tensors if passed.
 OPTIONAL = re.compile(r"mask|weight|label|target|ids|inputs?$|lengths|^x$|^y$")
 
 
@@ -54,7 +54,7 @@ def infer(project: Project, target: Target) -> Inference:
 
 
 class Inference(Expressions):
-    """Every traced function, and what the expressions in them are."""
+    """The traced functions of a project and the values of their expressions."""
 
     def __init__(self, project: Project, target: Target) -> None:
         super().__init__(project)
@@ -64,10 +64,10 @@ class Inference(Expressions):
         self.active: list[ast.AST] = []
         self.current: list[Traced] = []
         self.returned: list[list[Value]] = []
-        self.certain: set[ast.AST] = set()  # of which all arguments are known
+        self.certain: set[ast.AST] = set()  # functions whose arguments are all known
         roots = [traced for traced in self.traced.values() if traced.is_root]
-        # What is reached first: so are all that it calls. Of those, steps before layers, and those
-        # before what they are made of: what calls says most.
+        # Reached functions first, then steps before layers and outer layers before inner ones:
+        # callers provide the most precise arguments.
         layers = sorted(filter(_is_layer, roots), key=lambda traced: traced.node.lineno)
         ordered = [traced for traced in roots if not _is_layer(traced)] + layers[::-1]
         for function in sorted(ordered, key=lambda function: not function.is_reached):
@@ -78,20 +78,20 @@ class Inference(Expressions):
                 self._root(function)
 
     def functions(self) -> Iterator[Traced]:
-        """All that is compiled, what is defined within others and called there too."""
+        """All compiled functions, including nested functions that are called."""
         for node, traced in self.traced.items():
             if node in self.contexts:
                 yield traced
 
     @cached_property
     def sites(self) -> list[tuple[Traced, ast.AST]]:
-        """Every part of what is compiled, with the function that it belongs to."""
+        """All nodes of compiled functions, each with its function."""
         return [(traced, node) for traced in self.functions() for node in own_nodes(traced.node)]
 
     @cached_property
     def array_calls(self) -> list[tuple[Traced, ast.Call, str]]:
-        """The calls of TensorFlow's and Keras' operations in what is compiled, with the name of
-        the operation, such as "boolean_mask"."""
+        """Calls of TensorFlow and Keras operations in compiled code, with the operation's name,
+        such as "boolean_mask"."""
         calls = []
         for traced, node in self.sites:
             if isinstance(node, ast.Call):
@@ -101,7 +101,7 @@ class Inference(Expressions):
         return calls
 
     def mask_of(self, node: ast.Subscript) -> ast.expr | None:
-        """The part of an index that is a boolean tensor, where a tensor is indexed by one."""
+        """The boolean tensor in the index of a tensor, if there is one."""
         owner = self.of(node.value)
         if owner.kind < Kind.UNKNOWN or owner.is_container:
             return None
@@ -115,7 +115,7 @@ class Inference(Expressions):
         return None
 
     def of(self, node: ast.AST | None) -> Value:
-        """What an expression of a traced function is."""
+        """The value of an expression in a traced function; UNKNOWN if not evaluated."""
         return UNKNOWN if node is None else self.values.get(node, UNKNOWN)
 
     # Functions --------------------------------------------------------------------------------
@@ -127,21 +127,21 @@ class Inference(Expressions):
         scope = self.host_scope(module, node)
         parameters = _parameters(node)
         arguments: dict[str, Value] = {}
-        for place, parameter in enumerate(parameters):
-            if place == 0 and is_method and parameter.arg in ("self", "cls"):
+        for index, parameter in enumerate(parameters):
+            if index == 0 and is_method and parameter.arg in ("self", "cls"):
                 arguments[parameter.arg] = OBJECT
             else:
                 arguments[parameter.arg] = self._parameter_value(
-                    traced, parameter, place - is_method
+                    traced, parameter, index - is_method
                 )
         owners: list[Owner | None] = []
         if owner is not None:
             owners += [(module, owner), *self.subclasses_of(owner)]
-        for who in owners[:MAX_CONTEXTS] or [None]:
-            self._run(Closure(module, node, scope, who), traced, arguments)
+        for class_owner in owners[:MAX_CONTEXTS] or [None]:
+            self._run(Closure(module, node, scope, class_owner), traced, arguments)
 
-    def _parameter_value(self, traced: Traced, parameter: ast.arg, place: int) -> Value:
-        """What a parameter is of a function with which tracing begins."""
+    def _parameter_value(self, traced: Traced, parameter: ast.arg, index: int) -> Value:
+        """The value of a root function's parameter."""
         default = default_of(traced.node, parameter.arg)
         if default is not None and not (
             isinstance(default, ast.Constant) and default.value is None
@@ -157,28 +157,28 @@ class Inference(Expressions):
             return OBJECT
         if not traced.is_root:
             return UNKNOWN
-        value = self._passed_by_callers(traced, name, place)
+        value = self._passed_by_callers(traced, name, index)
         if value is not None:
             return value
-        is_one = annotation in ("tf.Tensor", "tensorflow.Tensor") or name in ("y_true", "y_pred")
-        return replace(TENSOR, is_structure=not is_one, is_boolean=is_boolean_name(name))
+        is_single = annotation in ("tf.Tensor", "tensorflow.Tensor") or name in ("y_true", "y_pred")
+        return replace(TENSOR, is_structure=not is_single, is_boolean=is_boolean_name(name))
 
-    def _passed_by_callers(self, traced: Traced, name: str, place: int) -> Value | None:
-        """What plain Python hands to a function, where all who call it say so."""
+    def _passed_by_callers(self, traced: Traced, name: str, index: int) -> Value | None:
+        """The value that host code passes for a parameter; None unless all calls are clear."""
         values: list[Value] = []
         for module, call in self.callers(traced.node):
             passed = next((key.value for key in call.keywords if key.arg == name), None)
-            if passed is None and len(call.args) > place >= 0:
-                passed = call.args[place]
+            if passed is None and len(call.args) > index >= 0:
+                passed = call.args[index]
             if passed is None or isinstance(passed, ast.Starred):
                 return None
             values.append(self.host_value(module, passed))
         for module, call in traced.calls:
-            everything = next((key.value for key in call.keywords if key.arg == "args"), None)
-            everything = everything or (call.args[1] if len(call.args) > 1 else None)
-            if not isinstance(everything, ast.Tuple) or len(everything.elts) <= place:
+            argument_tuple = next((key.value for key in call.keywords if key.arg == "args"), None)
+            argument_tuple = argument_tuple or (call.args[1] if len(call.args) > 1 else None)
+            if not isinstance(argument_tuple, ast.Tuple) or len(argument_tuple.elts) <= index:
                 return None
-            values.append(self.host_value(module, everything.elts[place]))
+            values.append(self.host_value(module, argument_tuple.elts[index]))
         if not values or any(value.kind is Kind.UNKNOWN for value in values):
             return None
         merged = join(*values)
@@ -189,9 +189,9 @@ class Inference(Expressions):
         )
 
     def call(self, closure: Closure, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        """What a function of the project's own returns for these arguments."""
+        """The result of calling a project's function with these arguments."""
         node = closure.node
-        if self.hosting or not self.current:
+        if self.host_depth or not self.current:
             return self.host_result(closure)
         if node in self.active or len(self.active) > MAX_DEPTH:
             return UNKNOWN
@@ -205,11 +205,11 @@ class Inference(Expressions):
         )
         arguments = [*closure.bound, *arguments]
         bound: dict[str, Value] = {}
-        for place, parameter in enumerate(_parameters(node)):
+        for index, parameter in enumerate(_parameters(node)):
             if parameter.arg in keywords:
                 bound[parameter.arg] = keywords[parameter.arg]
-            elif place < len(arguments):
-                bound[parameter.arg] = arguments[place]
+            elif index < len(arguments):
+                bound[parameter.arg] = arguments[index]
             else:
                 default = default_of(node, parameter.arg)
                 bound[parameter.arg] = STATIC if default is not None else UNKNOWN
@@ -253,7 +253,7 @@ class Inference(Expressions):
     # Statements -------------------------------------------------------------------------------
 
     def run_body(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Go through statements; whether what follows them is reached."""
+        """Interpret statements; return whether the code after them is reachable."""
         return all(self._statement(statement, scope) for statement in body)
 
     def _statement(self, statement: ast.stmt, scope: Scope) -> bool:
@@ -352,7 +352,7 @@ class Inference(Expressions):
         return is_reached or is_other_reached
 
     def _narrow(self, test: ast.expr, scope: Scope) -> None:
-        """What a name is where `isinstance` says that it is a list or dictionary."""
+        """Narrow the value of a name after an `isinstance` test."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             for part in test.values:
                 self._narrow(part, scope)
@@ -361,11 +361,11 @@ class Inference(Expressions):
         if test.func.id != "isinstance" or len(test.args) != 2:
             return
         name, kinds = test.args
-        plain = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+        type_nodes = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
         if isinstance(name, ast.Name) and name.id in scope.names:
             value = scope.names[name.id]
             words = {
-                getattr(type_name, "id", getattr(type_name, "attr", "")) for type_name in plain
+                getattr(type_name, "id", getattr(type_name, "attr", "")) for type_name in type_nodes
             }
             if words & CONTAINERS and not value.is_container:
                 scope.names[name.id] = container([value])
@@ -374,13 +374,13 @@ class Inference(Expressions):
 
     def _on_for(self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         before = dict(scope.names)
-        for _ in range(2):  # what the first round changes, the second one sees
+        for _ in range(2):  # the second iteration sees the changes of the first
             if isinstance(loop, ast.While):
                 is_symbolic = self.value(loop.test, scope).is_tensor
             else:
-                over = self.value(loop.iter, scope)
-                is_symbolic = over.is_tensor
-                self.assign(loop.target, over.inner, scope)
+                iterable = self.value(loop.iter, scope)
+                is_symbolic = iterable.is_tensor
+                self.assign(loop.target, iterable.inner, scope)
             self.run_body(loop.body, scope)
             for name, value in before.items():
                 after = scope.names.get(name, value)
@@ -396,7 +396,7 @@ class Inference(Expressions):
     _on_while = _on_for
 
     def _carry_counters(self, loop: ast.AST, scope: Scope) -> None:
-        """What a loop of XLA's counts is no Python number any more."""
+        """Counters of a loop in the XLA program are tensors, not Python numbers."""
         for part in ast.walk(loop):
             if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
                 value = scope.names.get(part.target.id)

@@ -1,4 +1,4 @@
-"""What functions of TensorFlow, Keras and NumPy return, as far as rules need to know."""
+"""Abstract results of TensorFlow, Keras and NumPy functions, as far as the rules need them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ __all__ = [
 
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 RAGGED = Value(Kind.RAGGED)
-CONSTANT_ROWS = "rows of constant lengths"  # the name of a ragged tensor that has such
+CONSTANT_ROWS = "rows of constant lengths"  # the `name` of such a ragged tensor
 SPARSE = Value(Kind.SPARSE)
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 
-# Of TensorFlow, without `tensorflow.`: what is Python's own when the program is traced.
-PLAIN = {
+# TensorFlow functions that return Python values during tracing, without `tensorflow.`.
+STATIC_FUNCTIONS = {
     "get_static_value", "is_tensor", "is_symbolic_tensor", "executing_eagerly", "inside_function",
     "as_dtype", "TensorShape", "TensorSpec", "RaggedTensorSpec", "name_scope", "device",
     "control_dependencies", "no_op", "group", "type_spec_from_value", "broadcast_static_shape",
     "init_scope", "print", "random.set_seed", "get_logger", "compat.as_str", "compat.as_bytes",
     "compat.as_text", "nest.assert_same_structure", "nest.is_nested", "Assert",
 }  # fmt: skip
-PLAIN_MODULES = (
+STATIC_MODULES = (
     "debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",
     "autograph.", "dtypes.", "experimental.dtensor.", "sysconfig.", "test.",
 )  # fmt: skip
-LISTS = {
+LIST_FUNCTIONS = {
     "split", "unstack", "meshgrid", "nest.flatten", "dynamic_partition", "gradients",
     "broadcast_dynamic_list", "linalg.svd", "linalg.qr", "linalg.eigh", "nn.moments",
     "nn.weighted_moments", "math.top_k", "nn.top_k", "unique", "unique_with_counts",
@@ -55,24 +55,24 @@ LISTS = {
     "nn.ctc_greedy_decoder", "nn.ctc_beam_search_decoder", "nn.max_pool_with_argmax",
     "setdiff1d", "image.combined_non_max_suppression", "math.approx_max_k",
 }  # fmt: skip
-BOOLEANS = {
+BOOLEAN_FUNCTIONS = {
     "equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and",
     "logical_or", "logical_not", "logical_xor", "is_nan", "is_inf", "is_finite", "isnan", "isinf",
     "isfinite", "reduce_any", "reduce_all", "in_top_k", "is_non_decreasing", "sequence_mask",
     "is_strictly_increasing", "approximate_equal", "regex_full_match", "any", "all", "isclose",
 }  # fmt: skip
-# These keep what they are given of whether it is boolean.
-KEEPS = {
+# Functions whose result is boolean if their argument is.
+KEEPS_BOOLEAN = {
     "reshape", "squeeze", "expand_dims", "transpose", "gather", "gather_nd", "tile", "identity",
     "stop_gradient", "repeat", "reverse", "roll", "pad", "slice", "broadcast_to", "ensure_shape",
     "convert_to_tensor", "boolean_mask", "concat", "stack", "zeros_like", "ones_like", "constant",
     "flatten", "ravel", "strided_slice", "swapaxes", "moveaxis", "vectorized_map", "map_fn",
 }  # fmt: skip
-SHAPES = {"shape", "size", "rank", "shape_n", "zeros_like", "ones_like", "ndims"}
-RAGGEDS = ("ragged.", "RaggedTensor.")
+SHAPE_FUNCTIONS = {"shape", "size", "rank", "shape_n", "zeros_like", "ones_like", "ndims"}
+RAGGED_MODULES = ("ragged.", "RaggedTensor.")
 RAGGED_FUNCTIONS = {"strings.split", "strings.bytes_split", "strings.unicode_split",
                     "strings.unicode_decode", "strings.ngrams"}  # fmt: skip
-SPARSES = {
+SPARSE_FUNCTIONS = {
     "SparseTensor", "IndexedSlices", "sparse.from_dense", "sparse.add", "sparse.concat",
     "sparse.reorder", "sparse.reshape", "sparse.retain", "sparse.slice", "sparse.transpose",
     "sparse.cross", "sparse.cross_hashed", "sparse.fill_empty_rows", "sparse.softmax",
@@ -85,64 +85,64 @@ STATIC_ATTRIBUTES = {
 STATIC_METHODS = {
     "get_shape", "set_shape", "as_list", "is_fully_defined", "keys", "numpy", "item", "tolist",
 }  # fmt: skip
-# What models' results are called where they have names.
-RESULTS = {
+# Attributes of tensors and model outputs that are tensors.
+TENSOR_ATTRIBUTES = {
     "loss", "logits", "last_hidden_state", "pooler_output", "hidden_states", "attentions",
     "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits", "T", "values",
     "indices", "flat_values", "row_splits", "row_lengths", "encoder_last_hidden_state",
 }  # fmt: skip
-MASKS = ("mask", "valid", "is_", "keep", "selected", "positive", "negative", "condition")
-KERAS_PLAIN = {"backend.int_shape", "backend.floatx", "backend.epsilon", "backend.ndim",
+MASK_PREFIXES = ("mask", "valid", "is_", "keep", "selected", "positive", "negative", "condition")
+KERAS_STATIC = {"backend.int_shape", "backend.floatx", "backend.epsilon", "backend.ndim",
                "backend.dtype", "backend.learning_phase", "backend.image_data_format",
                "backend.is_keras_tensor", "backend.backend", "ops.is_tensor", "ops.dtype",
                "ops.ndim", "config.floatx", "config.epsilon", "backend.get_uid",
                "backend.is_sparse", "utils.get_source_inputs"}  # fmt: skip
-PYTHON_TENSORS = ("tensorflow_addons.", "tensorflow_probability.", "einops.")
+TENSOR_LIBRARIES = ("tensorflow_addons.", "tensorflow_probability.", "einops.")
 
 
 def short(name: str) -> str | None:
-    """`math.top_k` of "tensorflow.math.top_k"; None for what is not TensorFlow's own."""
+    """The name without `tensorflow.`, such as `math.top_k`; None outside TensorFlow."""
     if not name.startswith("tensorflow.") or keras_name(name) is not None:
         return None
     name = name.removeprefix("tensorflow.")
     for prefix in ("compat.v1.", "experimental.numpy."):
-        if name.startswith(prefix) and name not in LISTS:
+        if name.startswith(prefix) and name not in LIST_FUNCTIONS:
             name = name.removeprefix(prefix)
     return name
 
 
 @cache
 def array_function(name: str | None) -> str | None:
-    """Like `short`, of a function of Keras' operations too: `where` of "keras.ops.where"."""
-    inside = short(name) if name is not None else None
+    """Like `short`, but also for Keras operations: `where` for "keras.ops.where"."""
+    short_name = short(name) if name is not None else None
     keras = keras_name(name)
-    if inside is None and keras is not None and keras.startswith("ops."):
-        inside = keras.removeprefix("ops.").removeprefix("numpy.")
-    return inside
+    if short_name is None and keras is not None and keras.startswith("ops."):
+        short_name = keras.removeprefix("ops.").removeprefix("numpy.")
+    return short_name
 
 
 def is_boolean_name(name: str) -> bool:
-    """Whether a tensor of that name is most likely one of yes and no."""
+    """Whether a tensor of that name is most likely boolean."""
     name = name.lower()
-    return name.startswith(MASKS) or name.endswith(("mask", "_valid", "masks"))
+    return name.startswith(MASK_PREFIXES) or name.endswith(("mask", "_valid", "masks"))
 
 
 def result_of(
     name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
-    """What a library's function returns for these arguments."""
-    inside = short(name)
-    if inside is not None:
-        return _tensorflow(inside, arguments, keywords, node)
+    """The result of a library function for these arguments."""
+    short_name = short(name)
+    if short_name is not None:
+        return _tensorflow(short_name, arguments, keywords, node)
     keras = keras_name(name)
     if keras is not None:
         return _keras(keras, name, arguments, keywords, node)
-    everything = [*arguments, *keywords.values()]
+    all_arguments = [*arguments, *keywords.values()]
     if name.startswith("numpy."):
         return STATIC
     if name.endswith("shape_list"):
-        return container([STATIC])  # mostly numbers
-    if name.startswith(PYTHON_TENSORS) and any(value.is_symbolic for value in everything):
+        return container([STATIC])  # mostly Python numbers
+    if name.startswith(TENSOR_LIBRARIES) and any(value.is_symbolic for value in all_arguments):
         return STRUCTURE
     last = name.rpartition(".")[2]
     return Value(Kind.OBJECT, name=name) if last[:1].isupper() else UNKNOWN
@@ -153,16 +153,16 @@ def _tensorflow(
 ) -> Value:
     first = arguments[0] if arguments else next(iter(keywords.values()), STATIC)
     last = name.rpartition(".")[2]
-    if name in PLAIN or name.startswith(PLAIN_MODULES):
+    if name in STATIC_FUNCTIONS or name.startswith(STATIC_MODULES):
         return STATIC
-    if name in SPARSES:
+    if name in SPARSE_FUNCTIONS:
         return SPARSE
-    if name in RAGGED_FUNCTIONS or name.startswith(RAGGEDS):
+    if name in RAGGED_FUNCTIONS or name.startswith(RAGGED_MODULES):
         is_known = (
             all(_flat(value).kind is Kind.STATIC for value in arguments[1:]) and len(arguments) > 1
         )
         return replace(RAGGED, name=CONSTANT_ROWS if is_known else "")
-    if name in LISTS:
+    if name in LIST_FUNCTIONS:
         return container([TENSOR])
     if name == "Variable":
         return TENSOR
@@ -170,13 +170,13 @@ def _tensorflow(
         return Value(Kind.OBJECT, name=f"tensorflow.{name}")
     if last[:1].isupper():
         return Value(Kind.OBJECT, name=f"tensorflow.{name}")
-    if first.kind is Kind.RAGGED and last not in SHAPES:
+    if first.kind is Kind.RAGGED and last not in SHAPE_FUNCTIONS:
         return (
             RAGGED
             if not last.startswith("reduce_") or len(arguments) + len(keywords) > 1
             else TENSOR
         )
-    if last in SHAPES:
+    if last in SHAPE_FUNCTIONS:
         return KNOWN
     if name in ("nest.map_structure", "map_fn", "vectorized_map", "scan", "foldl", "foldr"):
         return STRUCTURE
@@ -188,29 +188,29 @@ def _tensorflow(
 def _of_arguments(
     name: str, last: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
-    is_boolean = last in BOOLEANS and not _has_other_type(node)
-    if last in KEEPS:
+    is_boolean = last in BOOLEAN_FUNCTIONS and not _has_other_type(node)
+    if last in KEEPS_BOOLEAN:
         is_boolean = any(value.is_boolean for value in arguments[:1]) or any(
             value.is_boolean for value in (arguments[0].items or () if arguments else ())
         )
     if last == "where" and len(arguments) + len(keywords) >= 3:
         is_boolean = any(value.is_boolean for value in arguments[1:])
     is_boolean = is_boolean or _is_cast(node)
-    everything = [*arguments, *keywords.values()]
+    all_arguments = [*arguments, *keywords.values()]
     is_random = name.startswith("random.") or last.startswith(("random_", "sample_"))
-    symbolic = [_flat(value) for value in everything]
+    symbolic = [_flat(value) for value in all_arguments]
     if not is_random and all(value.kind <= Kind.KNOWN for value in symbolic):
         return replace(KNOWN, is_boolean=is_boolean)
     return replace(TENSOR, is_boolean=is_boolean)
 
 
 def _flat(value: Value) -> Value:
-    """A value, or what is strongest within a list of them."""
+    """A value, or the joined value of a container's elements."""
     return value.inner if value.is_container else value
 
 
 def _is_cast(node: ast.Call) -> bool:
-    """Whether the type asked for is boolean."""
+    """Whether the requested dtype is boolean."""
     dtypes = [keyword.value for keyword in node.keywords if keyword.arg == "dtype"] + node.args[1:2]
     return any(
         (isinstance(dtype, ast.Attribute) and dtype.attr in ("bool", "bool_"))
@@ -227,7 +227,7 @@ def _has_other_type(node: ast.Call) -> bool:
 def _keras(
     keras: str, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
-    if keras in KERAS_PLAIN:
+    if keras in KERAS_STATIC:
         return STATIC
     module, _, last = keras.rpartition(".")
     if keras in ("ops.shape", "backend.shape"):
@@ -245,15 +245,15 @@ def _keras(
 
 
 def attribute_of(value: Value, name: str) -> Value:
-    """What an attribute of a value is."""
+    """The value of an attribute."""
     if name in STATIC_ATTRIBUTES:
         return STATIC
     if value.kind is Kind.RAGGED:
-        return TENSOR if name in RESULTS else UNKNOWN
+        return TENSOR if name in TENSOR_ATTRIBUTES else UNKNOWN
     if value.kind is Kind.SPARSE:
         return TENSOR
     if value.is_symbolic:
-        if name in RESULTS:
+        if name in TENSOR_ATTRIBUTES:
             return value if name in ("T", "values", "indices") else STRUCTURE
         return UNKNOWN
     if value.kind is Kind.OBJECT:
@@ -270,7 +270,7 @@ def attribute_of(value: Value, name: str) -> Value:
 
 
 def method_result(value: Value, name: str, arguments: Sequence[Value]) -> Value:
-    """What a method of a value returns."""
+    """The result of a method call."""
     if name in STATIC_METHODS:
         return STATIC
     if value.kind is Kind.RAGGED:

@@ -1,7 +1,7 @@
-"""The input pipelines of a TPU node, which run on the node's own host.
+"""Input pipelines of a TPU node, which run on the node's host.
 
-That is another machine: it has neither the files nor the Python of the one that the script runs
-on. On a TPU VM both are the same machine.
+That machine has neither the files nor the Python process of the machine that runs the script. On
+a TPU VM they are the same machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,22 @@ from tpuctl.preflight.findings import Target
 
 __all__ = ["calls_for_node", "calls_reached", "is_step", "only_writes"]
 
-STEPS = {"map", "flat_map", "interleave", "filter", "apply", "take_while", "scan", "reduce"}
-STEPS |= {"group_by_window", "rejection_resample"}
+PIPELINE_METHODS = {
+    "map",
+    "flat_map",
+    "interleave",
+    "filter",
+    "apply",
+    "take_while",
+    "scan",
+    "reduce",
+}
+PIPELINE_METHODS |= {"group_by_window", "rejection_resample"}
 
 
 def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.Call]]:
-    """All calls that a TPU node's pipelines may be made of; none where the target is no node, or
-    where the script makes records and trains nothing."""
+    """Calls that may build pipelines on a TPU node; empty for other targets and for scripts that
+    only write records."""
     if target.kind != "node" or only_writes(project):
         return []
     if "calls for a node" not in project.cache:
@@ -32,26 +41,26 @@ def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.C
             (module, call)
             for module in project
             for call in module.calls
-            if not _is_here(constants, module, call)
+            if not _is_on_script_machine(constants, module, call)
         ]
     calls: list[tuple[Module, ast.Call]] = project.cache["calls for a node"]
     return calls
 
 
 def is_step(call: ast.Call) -> bool:
-    """Whether it hands a function to a pipeline."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+    """Whether a call passes a function to a pipeline."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in PIPELINE_METHODS
 
 
 def calls_reached(
     project: Project, module: Module, node: ast.expr
 ) -> Iterator[tuple[Module, ast.Call]]:
-    """The calls in a function, and in those of the project that it calls."""
+    """The calls in a function and in the project's functions that it calls."""
     first = function_of(project, module, node)
-    waiting = [first] if first is not None else []
+    pending = [first] if first is not None else []
     seen: set[Function] = set()
-    while waiting:
-        where, function = waiting.pop()
+    while pending:
+        where, function = pending.pop()
         if function in seen:
             continue
         seen.add(function)
@@ -59,11 +68,11 @@ def calls_reached(
             if isinstance(part, ast.Call):
                 yield where, part
                 definition = function_of(project, where, part.func)
-                waiting += [definition] if definition is not None else []
+                pending += [definition] if definition is not None else []
 
 
-def _is_here(constants: Constants, module: Module, node: ast.AST) -> bool:
-    """Whether it is put on the machine that the script runs on."""
+def _is_on_script_machine(constants: Constants, module: Module, node: ast.AST) -> bool:
+    """Whether `tf.device` places a node on the machine that runs the script."""
     for ancestor in module.ancestors(node):
         for item in ancestor.items if isinstance(ancestor, ast.With) else ():
             device = item.context_expr
@@ -75,7 +84,7 @@ def _is_here(constants: Constants, module: Module, node: ast.AST) -> bool:
 
 
 def only_writes(project: Project) -> bool:
-    """Whether the script makes records and trains nothing: then no TPU takes part in it."""
+    """Whether the script only writes records and trains nothing, so it uses no TPU."""
     texts = [module.text for module in project]
     if not any("TFRecordWriter" in text for text in texts):
         return False

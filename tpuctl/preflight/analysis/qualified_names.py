@@ -1,4 +1,4 @@
-"""What the names in a file stand for: `tf.where` is `tensorflow.where`, whatever it is called."""
+"""Resolves names in a file to qualified names: `tf.where` is `tensorflow.where`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.preflight.analysis.syntax import dotted
 
 __all__ = ["KERAS", "Names", "keras_name"]
 
-# The same things under other names.
+# Prefixes with the same meaning.
 _ALIASES = (
     ("tensorflow.compat.v2.", "tensorflow."),
     ("tensorflow._api.v2.", "tensorflow."),
@@ -22,16 +22,16 @@ KERAS = ("tensorflow.keras.", "keras.", "tf_keras.")
 
 
 class Names:
-    """The imports of a file and its plain aliases (`layers = tf.keras.layers`).
+    """The imports and simple aliases (`layers = tf.keras.layers`) of a file.
 
-    Imports within functions count for the whole file.
+    Imports inside functions apply to the whole file.
     """
 
     def __init__(self, nodes: Iterable[ast.AST], package: str = "") -> None:
         self.imports: dict[str, str] = {}
         self.imported: list[str] = []  # modules, as dotted names
-        self.stars: list[str] = []  # modules from which all names are taken
-        self._cache: dict[ast.AST, str | None] = {}  # what `of` is asked again and again
+        self.stars: list[str] = []  # modules of `import *`
+        self._cache: dict[ast.AST, str | None] = {}  # results of `of`
         aliases: list[ast.Assign] = []
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -50,10 +50,9 @@ class Names:
         self._cache.clear()
 
     def of(self, node: ast.AST) -> str | None:
-        """The dotted name that an expression stands for, from its import on; None for others.
+        """The qualified name of an expression; None if it is not imported.
 
-        `tf.keras.layers.Dense` is "tensorflow.keras.layers.Dense". A local name that was not
-        imported stands for nothing.
+        `tf.keras.layers.Dense` is "tensorflow.keras.layers.Dense".
         """
         if not isinstance(node, ast.Name | ast.Attribute):
             return None
@@ -71,7 +70,7 @@ class Names:
         return _canonical(f"{self.imports[first]}.{rest}" if rest else self.imports[first])
 
     def called(self, node: ast.AST) -> str | None:
-        """Like `of`, of what a call calls; None where it is no call."""
+        """The qualified name of a called function; None for other expressions."""
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
     def _import(self, node: ast.Import) -> None:
@@ -106,7 +105,7 @@ class Names:
 
 
 def keras_name(name: str | None) -> str | None:
-    """What follows `keras.` in the name of something of any Keras: `layers.Dense`."""
+    """The name without the prefix of any Keras package, such as `layers.Dense`, or None."""
     for prefix in KERAS:
         if name is not None and name.startswith(prefix):
             return name.removeprefix(prefix)

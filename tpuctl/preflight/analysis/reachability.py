@@ -1,8 +1,8 @@
-"""Which functions of a project a run of its script reaches, and which only pipelines call.
+"""Finds the functions that a run of the script reaches, and those that only pipelines call.
 
-It begins with what runs when the script and its imports are loaded, and goes on to what that calls.
-Methods are reached by their names once their class is instantiated. Nothing is followed through
-decorators that register: what only a registry knows is not reached.
+Starts with the top-level code of the script and its imports and follows their calls. Methods are
+reached by name once their class is instantiated. Functions that are only registered by a
+decorator are not reached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "en
 
 
 class Caller(Flag):
-    """From where something is called."""
+    """Where a function is called from."""
 
     NONE = 0
     SCRIPT = auto()
@@ -33,7 +33,7 @@ class Caller(Flag):
 
 
 def reachability_of(project: Project) -> Reachability:
-    """What is known of a project; found out once."""
+    """The reachability of a project's functions, cached."""
     if "reachability" not in project.cache:
         project.cache["reachability"] = Reachability(project)
     reachability: Reachability = project.cache["reachability"]
@@ -41,7 +41,7 @@ def reachability_of(project: Project) -> Reachability:
 
 
 class Reachability:
-    """Found out once for a project."""
+    """The callers of all functions of a project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -49,21 +49,21 @@ class Reachability:
         self.flow = ValueFlow(self.definitions)
         self.callers: dict[ast.AST, Caller] = defaultdict(lambda: Caller.NONE)
         self.methods: dict[str, set[Function]] = defaultdict(set)  # methods of instantiated classes
-        self.drivers: dict[ast.ClassDef, tuple[bool, bool]] = {}
+        self.library_bases: dict[ast.ClassDef, tuple[bool, bool]] = {}
         self.instantiated: set[ast.ClassDef] = set()
         self.mentioned: dict[str, Caller] = defaultdict(lambda: Caller.NONE)
-        self.waiting: list[tuple[Module, list[ast.AST], Caller]] = []
-        self._begin()
+        self.pending: list[tuple[Module, list[ast.AST], Caller]] = []
+        self._start()
 
     def of(self, module: Module, node: ast.AST) -> Caller:
-        """From where a function, or the code around another part of a file, is called."""
+        """Where a function, or the function around another node, is called from."""
         if not isinstance(node, FUNCTIONS):
             node = self.definitions.scopes.get(node, module.tree)
         return Caller.SCRIPT if isinstance(node, ast.Module) else self.callers[node]
 
-    # What runs --------------------------------------------------------------------------------
+    # Traversal --------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         script = self.project.modules.get("__main__")
         for module in self.project:
             body = [
@@ -71,9 +71,9 @@ class Reachability:
                 for statement in module.tree.body
                 if module is script or not _is_guard(statement)
             ]
-            self.waiting.append((module, list(body), Caller.SCRIPT))
+            self.pending.append((module, list(body), Caller.SCRIPT))
         if script is not None:
-            for function in self._functions(script):  # commands of typer, click, hydra
+            for function in self._functions(script):  # commands of Typer, click, Hydra
                 if any(
                     _decorated(script, decorator) not in WRAPPERS
                     for decorator in _decorators(function)
@@ -81,8 +81,8 @@ class Reachability:
                     self._call(function, Caller.SCRIPT)
         self._run()
 
-    def enter(self) -> None:
-        """Take the script for a library of steps: what it never calls is called by others."""
+    def treat_as_library(self) -> None:
+        """Treat the script as a library: functions that it never calls are called by others."""
         script = self.project.script
         for key, items in list(self.flow.items.items()):
             if key[0] is script.tree and not self.flow.loads[key]:
@@ -97,13 +97,13 @@ class Reachability:
                 yield definition
 
     def _run(self) -> None:
-        while self.waiting:
-            module, body, caller = self.waiting.pop()
+        while self.pending:
+            module, body, caller = self.pending.pop()
             while body:
                 body += self._visited(module, body.pop(), caller)
 
     def _visited(self, module: Module, node: ast.AST, caller: Caller) -> Iterable[ast.AST]:
-        """Note what a part of running code uses; the parts of it that run as well."""
+        """Record what a reached node uses; return the child nodes that are reached too."""
         for item in self.flow.uses.get(node, ()):
             self._use(item, caller)
         if isinstance(node, ast.Lambda):
@@ -125,7 +125,7 @@ class Reachability:
                 self._mention(node.attr, caller)
         elif isinstance(node, ast.Call) and is_host(module, node):
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            self.waiting.append((module, list(parts), Caller.PIPELINE))
+            self.pending.append((module, list(parts), Caller.PIPELINE))
             return [node.func]
         return parts_of(node)
 
@@ -137,7 +137,7 @@ class Reachability:
         self._instantiate(definition, caller)
         if is_object:
             for method in self.definitions.methods_of(definition):
-                if self._is_driven(definition, method.name):
+                if self._is_called_by_library(definition, method.name):
                     self._call(method, caller)
 
     def _call(self, function: Function, caller: Caller) -> None:
@@ -145,7 +145,7 @@ class Reachability:
         if new:
             self.callers[function] |= new
             body = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
-            self.waiting.append((self.definitions.module_of[function], list(body), new))
+            self.pending.append((self.definitions.module_of[function], list(body), new))
 
     def _instantiate(self, owner: ast.ClassDef, caller: Caller) -> None:
         for method in self.definitions.methods_of(owner):
@@ -155,7 +155,7 @@ class Reachability:
             return
         self.instantiated.add(owner)
         for method in self.definitions.methods_of(owner):
-            if not self._is_driven(owner, method.name):
+            if not self._is_called_by_library(owner, method.name):
                 self.methods[method.name].add(method)
                 self._call(method, self.mentioned[method.name])
 
@@ -173,10 +173,10 @@ class Reachability:
                 if method.name == node.attr:
                     self._call(method, caller)
 
-    def _is_driven(self, owner: ast.ClassDef, name: str) -> bool:
-        """Whether a library that is given an object calls a method of that name: Keras its own,
-        others what the project itself never names."""
-        if owner not in self.drivers:
+    def _is_called_by_library(self, owner: ast.ClassDef, name: str) -> bool:
+        """Whether a library calls this method of an object that it receives: Keras calls its own
+        methods, others may call methods that the project never uses by name."""
+        if owner not in self.library_bases:
             family = [
                 (self.definitions.module_of[cls], cls) for cls in self.definitions.family_of(owner)
             ]
@@ -186,20 +186,20 @@ class Reachability:
                 for base in cls.bases
             )
             is_keras = next(keras_bases(self.project, *family[0]), None) is not None
-            self.drivers[owner] = is_keras, is_foreign
-        is_keras, is_foreign = self.drivers[owner]
+            self.library_bases[owner] = is_keras, is_foreign
+        is_keras, is_foreign = self.library_bases[owner]
         if name.startswith("__") or (is_keras and name in KERAS_METHODS):
             return True
         return is_foreign and name not in self.definitions.attribute_loads
 
 
 def _is_exported(module: Module, node: ast.AST) -> bool:
-    """Whether a program is made of it that is not run here."""
+    """Whether a function is only exported as a concrete function, not run."""
     return getattr(module.parents.get(node), "attr", "") == "get_concrete_function"
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """Whether it runs only in the file that is started."""
+    """Whether a statement is `if __name__ == "__main__"`."""
     return isinstance(node, ast.If) and "__name__" in (
         part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)
     )
@@ -210,7 +210,7 @@ def _decorators(node: Function) -> list[ast.expr]:
 
 
 def _decorated(module: Module, node: ast.expr) -> str | None:
-    """The name of what decorates, that of a partial's function for one."""
+    """The qualified name of a decorator; for a partial, that of its function."""
     if isinstance(node, ast.Call):
         name = module.names.of(node.func)
         if name == "functools.partial" and node.args:

@@ -1,4 +1,4 @@
-"""What packages a job's files and its script ask pip for."""
+"""Packages that a job's requirements and its script install with pip."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ __all__ = ["Installed", "Requirement", "allows", "installed", "required"]
 
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;#)]*)\)?\s*(;[^#]*)?")
 CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?\S*\s*")
-STARTS = {"subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"}
-STARTS |= {"subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen"}
-UPGRADES = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
+PROCESS_STARTERS = {
+    "subprocess.run",
+    "subprocess.call",
+    "subprocess.check_call",
+    "subprocess.Popen",
+}
+PROCESS_STARTERS |= {"subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen"}
+UPGRADE_FLAGS = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A line that asks for a package."""
+    """A requirement and where it is declared."""
 
     path: Path
     line: int
@@ -35,17 +40,20 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Installed:
-    """A package that the script itself has pip install."""
+    """A package that the script installs with pip."""
 
     module: Module
     call: ast.Call
-    word: str  # as pip is given it
+    word: str  # as passed to pip
     package: Requirement
-    is_upgrade: bool  # whether pip replaces what is there
+    is_upgrade: bool  # whether pip replaces an installed version
 
 
 def allows(clauses: str, version: str) -> bool:
-    """Whether a requirement's clauses, such as `>=2.12,<2.16`, are met; unknown ones are."""
+    """Whether a version meets a requirement's clauses, such as `>=2.12,<2.16`.
+
+    Clauses that cannot be parsed count as met.
+    """
     actual = _numbers(version)
     return all(_meets(clause, actual) for clause in clauses.split(",") if clause.strip())
 
@@ -54,14 +62,14 @@ def _meets(clause: str, actual: tuple[int, ...]) -> bool:
     match = CLAUSE.fullmatch(clause)
     if match is None:
         return True
-    sign, expected, is_open = match[1], _numbers(match[2]), match[3] is not None
+    operator, expected, is_open = match[1], _numbers(match[2]), match[3] is not None
     length = max(len(actual), len(expected))
     a, b = _padded(actual, length), _padded(expected, length)
-    begins = actual[: len(expected)] == expected
-    is_equal = begins if is_open else a == b
+    has_prefix = actual[: len(expected)] == expected
+    is_equal = has_prefix if is_open else a == b
     compatible = a >= b and actual[: len(expected) - 1] == expected[:-1]
-    answers = {"==": is_equal, "===": is_equal, "!=": not is_equal, "~=": compatible}
-    return {**answers, ">=": a >= b, "<=": a <= b, ">": a > b, "<": a < b}[sign]
+    results = {"==": is_equal, "===": is_equal, "!=": not is_equal, "~=": compatible}
+    return {**results, ">=": a >= b, "<=": a <= b, ">": a > b, "<": a < b}[operator]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -72,11 +80,11 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-# Where requirements stand -----------------------------------------------------------------------
+# Requirement files ------------------------------------------------------------------------------
 
 
 def required(root: Path) -> list[Requirement]:
-    """What a job installs: of requirements.txt, else what pyproject.toml asks for."""
+    """The requirements of a job: from requirements.txt, or otherwise from pyproject.toml."""
     file = root / "requirements.txt"
     if file.is_file():
         return list(_lines(file, root, set()))
@@ -128,14 +136,14 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# What a script installs by itself ---------------------------------------------------------------
+# Installations by the script --------------------------------------------------------------------
 
 
 def installed(project: Project) -> Iterator[Installed]:
-    """What its calls of pip name."""
+    """The packages in the script's pip commands."""
     for module in project:
         for call in module.calls:
-            if module.names.of(call.func) in STARTS and call.args:
+            if module.names.of(call.func) in PROCESS_STARTERS and call.args:
                 yield from _installed(project, module, call)
 
 
@@ -144,7 +152,7 @@ def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Ins
     if "install" not in words or not any(word.startswith("pip") for word in words):
         return
     arguments = words[words.index("install") + 1 :]
-    is_upgrade = bool(UPGRADES & set(arguments))
+    is_upgrade = bool(UPGRADE_FLAGS & set(arguments))
     for word in arguments:
         for requirement in _parsed(module.path, call.lineno, word):
             yield Installed(module, call, word, requirement, is_upgrade)

@@ -1,4 +1,4 @@
-"""Where the names of a project are bound, and where they are read."""
+"""Scopes in which a project's names are bound, and the nodes that read them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SCOPES = frozenset(FUNCTIONS)
 RARE = frozenset((*DEFINITIONS, ast.Global, ast.Nonlocal))
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
-Key = tuple[ast.AST, str]  # a function or file, and a name in it
+Key = tuple[ast.AST, str]  # a function or module, and a name in it
 
 
 class Definitions:
-    """The functions and classes of a project by the scopes that their names are bound in."""
+    """The functions and classes of a project, by scope and name."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
         self.module_of: dict[Definition, Module] = {}
-        self.scopes: dict[ast.AST, ast.AST] = {}  # the function or file around each part
+        self.scopes: dict[ast.AST, ast.AST] = {}  # the function or module around each node
         self.bound: set[Key] = set()
-        self.defined: dict[Key, Definition] = {}  # the last one of a name
+        self.defined: dict[Key, Definition] = {}  # the last definition of each name
         self.all: list[tuple[Key, Definition]] = []
         self.loads: dict[str, list[tuple[Module, ast.Name]]] = defaultdict(list)
         self.attribute_loads: dict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
-        self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by their attributes' names
-        self.aliases: dict[str, set[str]] = defaultdict(set)  # under which else a name is imported
+        self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # classes by attribute name
+        self.aliases: dict[str, set[str]] = defaultdict(set)  # import aliases of each name
         self._named_keys: dict[str, Key | None] = {}
         self._families: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         for module in project:
@@ -41,7 +41,7 @@ class Definitions:
     def _add(self, module: Module) -> None:
         scopes = self.scopes
         scopes[module.tree] = module.tree
-        elsewhere: list[Key] = []
+        declared_elsewhere: list[Key] = []
         for node, parent in module.parents.items():
             scopes[node] = scope = parent if parent.__class__ in SCOPES else scopes[parent]
             kind = node.__class__
@@ -55,12 +55,12 @@ class Definitions:
             elif kind not in RARE:
                 pass
             elif isinstance(node, (ast.Global, ast.Nonlocal)):
-                elsewhere += [(scope, name) for name in node.names]
+                declared_elsewhere += [(scope, name) for name in node.names]
                 if isinstance(node, ast.Global):
                     self.bound.update((module.tree, name) for name in node.names)
             elif isinstance(node, DEFINITIONS):
                 self._define(module, node, scope)
-        self.bound.difference_update(elsewhere)
+        self.bound.difference_update(declared_elsewhere)
         for alias, name in module.names.imports.items():
             last = name.rpartition(".")[2]
             if alias != last:
@@ -97,9 +97,9 @@ class Definitions:
             self.assigned[name].add(owner)
 
     def loads_of(self, key: Key) -> list[tuple[Module, ast.AST]]:
-        """Where what is bound is read, as a name or as an attribute of a module."""
+        """The nodes that read a binding, as a name or an attribute of a module."""
         names, loads = [key[1]], []
-        for name in names:  # it grows
+        for name in names:  # grows during iteration
             names += [alias for alias in self.aliases.get(name, ()) if alias not in names]
             for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
                 if self.key_of(module, node) == key:
@@ -107,7 +107,7 @@ class Definitions:
         return loads
 
     def key_of(self, module: Module, node: ast.AST) -> Key | None:
-        """Where the name is bound that an expression stands for."""
+        """The binding that an expression refers to."""
         if isinstance(node, ast.Name):
             scope = self.scopes[node]
             while not isinstance(scope, ast.Module):
@@ -131,10 +131,10 @@ class Definitions:
         return key
 
     def _named_key(self, name: str) -> Key | None:
-        """Where a dotted name is bound in the project, seen through modules that import it."""
+        """The binding of a qualified name in the project, followed through re-exports."""
         cache = self._named_keys
         if name not in cache:
-            cache[name] = None  # a circle of imports
+            cache[name] = None  # for circular imports
             where, _, last = name.rpartition(".")
             module = self.project.modules.get(where)
             if module is not None:
@@ -155,10 +155,10 @@ class Definitions:
                     yield part
 
     def family_of(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
-        """A class and those of the project that it derives from."""
+        """A class and its base classes in the project."""
         if owner not in self._families:
             family = [owner]
-            for cls in family:  # it grows
+            for cls in family:  # grows during iteration
                 bases = (self.class_of(self.module_of[cls], base) for base in cls.bases)
                 family += [base for base in bases if base is not None and base not in family]
             self._families[owner] = family

@@ -24,7 +24,7 @@ class Option:
 
 
 def declared(module: Module) -> dict[str, Option]:
-    """Those of argparse and absl, by the attribute that has them."""
+    """Options of argparse and absl, by attribute name."""
     options: dict[str, Option] = {}
     for node in module.calls:
         if not node.args:
@@ -52,7 +52,7 @@ def declared(module: Module) -> dict[str, Option]:
 
 
 def function_options(module: Module, function: Function) -> dict[str, Option]:
-    """Those of click and Typer, by the parameter that gets them."""
+    """Options of click and Typer, by parameter name."""
     options: dict[str, Option] = {}
     for decorator in getattr(function, "decorator_list", []):
         name = module.names.called(decorator)

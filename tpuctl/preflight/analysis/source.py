@@ -1,4 +1,4 @@
-"""A script and the files of its own that it imports, parsed; nothing of it is ever run."""
+"""Parses a script and the project files that it imports, without running them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
 
 __all__ = ["Module", "Project", "UnreadableFile", "load"]
 
-SOURCES = ("", "src")  # where a project keeps its packages; workers look there too
+SOURCES = ("", "src")  # folders of packages, as on workers
 
 
 @dataclass(frozen=True)
 class UnreadableFile:
-    """A file that cannot be read as Python, and why not."""
+    """A file that cannot be read or parsed."""
 
     path: Path
     line: int
@@ -30,27 +30,26 @@ class UnreadableFile:
 
 @dataclass(eq=False)
 class Module:
-    """One file. Two are the same only if they are one object."""
+    """One parsed file, compared by identity."""
 
     path: Path
-    name: str  # as it is imported; "__main__" for the script
+    name: str  # dotted import name; "__main__" for the script
     text: str
     tree: ast.Module
-    package: str = ""  # that relative imports start from; of the script, empty outside of any
+    package: str = ""  # base of relative imports; empty for a script outside a package
 
     @cached_property
     def lines(self) -> list[str]:
-        return self.text.split("\n")  # as the parser counts: a form feed ends no line
+        return self.text.split("\n")  # like the parser: a form feed does not end a line
 
     @cached_property
     def names(self) -> Names:
-        """What its names stand for."""
+        """Resolves names to qualified names."""
         return Names(self.nodes, self.package)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every part of the tree, those around before those within; without operators and the
-        like, which carry nothing of their own."""
+        """All nodes of the tree, parents before children, without operators and contexts."""
         return [self.tree, *self.parents]
 
     @cached_property
@@ -59,46 +58,46 @@ class Module:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """Its classes by their plain names, wherever they stand; the last one of a name."""
+        """Classes by name, nested ones included; the last definition of each name."""
         return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """Around what each part of the tree stands."""
+        """The parent of each node."""
         parents: dict[ast.AST, ast.AST] = {}
-        waiting: list[ast.AST] = [self.tree]
-        for node in waiting:  # it grows
+        pending: list[ast.AST] = [self.tree]
+        for node in pending:  # grows during iteration
             below = parts_of(node)
             parents.update(dict.fromkeys(below, node))
-            waiting += below
+            pending += below
         return parents
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a part stands in, the nearest first."""
+        """The nodes around a node, innermost first."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def enclosing_function(self, node: ast.AST) -> Function | None:
-        """The nearest function or lambda that a part stands in."""
+        """The innermost function or lambda around a node."""
         return next(
             (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, FUNCTIONS)), None
         )
 
     def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class whose method this is, or stands in."""
+        """The innermost class around a node."""
         return next(
             (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)),
             None,
         )
 
     def column(self, line: int, offset: int) -> int:
-        """The column in characters of an offset in bytes, as `ast` has them."""
+        """The column in characters for a byte offset, as in `ast`."""
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
 
     def segment(self, node: ast.AST) -> str:
-        """The source of a part, in one line."""
+        """The source text of a node, on one line."""
         first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
         if first is None or last is None:
             return ""
@@ -110,17 +109,17 @@ class Module:
 
 @dataclass(eq=False)
 class Project:
-    """The script, and what it imports of its own folder."""
+    """The script and the modules that it imports from its folder."""
 
     root: Path
     modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
     unreadable: list[UnreadableFile] = field(default_factory=list)
-    # What was found out about it once, for all families that ask the same.
+    # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def uses_tensorflow(self) -> bool:
-        """Whether any of its files imports TensorFlow or Keras."""
+        """Whether any file imports TensorFlow or Keras."""
         return any(
             name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
             for module in self
@@ -135,7 +134,7 @@ class Project:
         return iter(self.modules.values())
 
     def find(self, name: str) -> tuple[Module, ast.AST] | None:
-        """The function or class of the project's own that a dotted name stands for."""
+        """The project's function or class with a qualified name, followed through imports."""
         module_name, _, rest = name.rpartition(".")
         while module_name:
             module = self.modules.get(module_name)
@@ -143,9 +142,7 @@ class Project:
                 definition = _definition(module.tree, rest.split("."))
                 if definition is not None:
                     return module, definition
-                imported = module.names.imports.get(
-                    rest.split(".")[0]
-                )  # it is imported from elsewhere
+                imported = module.names.imports.get(rest.split(".")[0])  # a re-export
                 if imported is None or imported == f"{module_name}.{rest}":
                     return None
                 return self.find(".".join([imported, *rest.split(".")[1:]]))
@@ -155,11 +152,11 @@ class Project:
 
 
 def load(script: Path, root: Path | None = None, module: str = "") -> Project:
-    """Parse a script, and all of its folder that it imports, wherever the import stands.
+    """Parse a script and everything in its folder that it imports, at module level or not.
 
-    `root` is the folder that is shipped, the script's by default; `module` is the name that
-    `python -m` starts it by, if that is how it is started. Never raises for what stands in a file:
-    `broken` reports that.
+    `root` is the folder to ship, by default the script's; `module` is the module name if the
+    script is started with `python -m`. Never raises for invalid files: they are listed in
+    `unreadable`.
     """
     script = script.absolute()
     project = Project((root or script.parent).absolute())
@@ -169,31 +166,31 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
     else:
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
-    waiting = [("__main__", script)]
+    pending = [("__main__", script)]
     visited = {script}
 
-    def note(name: str) -> None:
+    def enqueue(name: str) -> None:
         for module_name, file in _files(name, roots):
             if file not in visited:
                 visited.add(file)
-                waiting.append((module_name, file))
+                pending.append((module_name, file))
 
     if package:
-        note(package)  # it is imported before its module runs
-    while waiting:
-        name, path = waiting.pop(0)
+        enqueue(package)  # imported before the module runs
+    while pending:
+        name, path = pending.pop(0)
         if name != "__main__":
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         parsed = _parse(path, name, package, project)
         if parsed is not None:
             project.modules[name] = parsed
             for imported in parsed.names.imported:
-                note(imported)
+                enqueue(imported)
     return project
 
 
 def _package(script: Path, root: Path) -> str:
-    """The package below the root that a file lies in, empty where it lies in none."""
+    """The package below the root that contains a file; empty if there is none."""
     parts: list[str] = []
     folder = script.parent
     while folder != root and (folder / "__init__.py").is_file():
@@ -206,7 +203,7 @@ def _parse(path: Path, name: str, package: str, project: Project) -> Module | No
     try:
         with tokenize.open(path) as source:  # as Python decodes it
             text = source.read()
-        with warnings.catch_warnings():  # of what is parsed: its author's affair
+        with warnings.catch_warnings():  # about the user's code
             warnings.simplefilter("ignore")
             tree = ast.parse(text, filename=str(path))
             return Module(path, name, text, tree, package)
@@ -216,19 +213,19 @@ def _parse(path: Path, name: str, package: str, project: Project) -> Module | No
         line = error.object.count(b"\n", 0, error.start) + 1
         byte = error.object[error.start]
         project.unreadable.append(
-            UnreadableFile(path, line, f"byte {byte:#x} is no {error.encoding.upper()}")
+            UnreadableFile(path, line, f"byte {byte:#x} is not valid {error.encoding.upper()}")
         )
     except OSError as error:
         project.unreadable.append(UnreadableFile(path, 1, error.strerror or str(error)))
     except (RecursionError, MemoryError):  # the parser's own limits
-        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to be read"))
+        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to parse"))
     except ValueError as error:
         project.unreadable.append(UnreadableFile(path, 1, str(error)))
     return None
 
 
 def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
-    """The files that importing a dotted name runs, packages on the way to it first."""
+    """The files that importing a module runs, parent packages first."""
     parts = name.split(".")
     for root in roots:
         if not all(parts):
@@ -237,8 +234,8 @@ def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
         if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
             continue
         for count in range(1, len(parts) + 1):
-            place = root.joinpath(*parts[:count])
-            for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            path = root.joinpath(*parts[:count])
+            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                 if file.is_file():
                     yield ".".join(parts[:count]), file.absolute()
                     break
@@ -249,7 +246,7 @@ def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for part in parts:
         bodies = list(_statements(getattr(tree, "body", [])))
-        # The last definition of a name is the one that holds.
+        # The last definition of a name wins.
         definitions = [
             statement
             for statement in bodies
@@ -262,7 +259,7 @@ def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a scope, those in its conditionals too."""
+    """The statements of a scope, including those in `if`, `try` and `with`."""
     for statement in body:
         yield statement
         for name in ("body", "orelse", "finalbody"):

@@ -1,4 +1,4 @@
-"""Findings at a part of the source, and what the source says there and around it."""
+"""Findings and edits for nodes of the source, and source text for their messages."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ def finding_at(
     severity: Severity | None = None,
     edits: Iterable[Edit] = (),
 ) -> Finding:
-    """A finding where a part of a file, or of a traced function, begins; as grave as the rule is,
-    unless `severity` says otherwise.
+    """A finding at the start of a node, with the rule's severity by default.
 
-    An error in a function that no step reaches is a risk: only if a step comes to call it.
+    An error in a traced function that no step reaches becomes a risk.
     """
     severity = severity or rule.severity
     if isinstance(where, Module):
@@ -53,7 +52,7 @@ def finding_at(
 
 
 def quoted(module: Module, node: ast.AST) -> str:
-    """A part's source between backticks, cut where it is long."""
+    """The source of a node in backticks, truncated if long."""
     text = module.segment(node)
     return (
         f"`{text}`"
@@ -63,12 +62,12 @@ def quoted(module: Module, node: ast.AST) -> str:
 
 
 def callee_text(module: Module, call: ast.Call) -> str:
-    """What is called, without the calls before it in its chain."""
+    """The name of the called function, without earlier calls in a method chain."""
     return module.segment(call.func).rpartition("(")[2].rpartition(")")[2][-MAX_QUOTED_CHARS:]
 
 
 def method_node(node: ast.Call) -> ast.AST:
-    """Where the method stands, not where its chain of calls begins."""
+    """A node at the position of the method name, not at the start of the method chain."""
     func = node.func
     assert isinstance(func, ast.Attribute)
     part = ast.copy_location(ast.Attribute(func.value, func.attr, ast.Load()), node)
@@ -79,7 +78,7 @@ def method_node(node: ast.Call) -> ast.AST:
 
 
 def edit_of(module: Module, node: Placed, text: str) -> Edit:
-    """Another text in the place of a part."""
+    """An edit that replaces a node."""
     end_line, end_offset = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
     return Edit(
         module.path,
@@ -92,15 +91,15 @@ def edit_of(module: Module, node: Placed, text: str) -> Edit:
 
 
 def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit | None:
-    """Take a keyword out of a call, with its comma; None where comments stand between."""
+    """An edit that removes a keyword argument and its comma; None if comments are in between."""
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     parts = sorted(arguments, key=lambda part: (part.lineno, part.col_offset))
     number = parts.index(keyword)
-    if number:  # from the end of what is before it, to its own end
+    if number:  # from the end of the previous argument
         before = parts[number - 1]
         line, offset = before.end_lineno or 1, before.end_col_offset or 0
         end_line, end_offset = keyword.end_lineno or 1, keyword.end_col_offset or 0
-    elif len(parts) > 1:  # from its beginning to that of what is behind it
+    elif len(parts) > 1:  # to the start of the next argument
         line, offset = keyword.lineno, keyword.col_offset
         end_line, end_offset = parts[1].lineno, parts[1].col_offset
     else:
@@ -113,10 +112,10 @@ def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit |
 
 
 def is_conditional_on(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
-    """Whether it stands in a conditional whose question has one of the words in it."""
+    """Whether a node is inside a conditional whose condition contains one of the words."""
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, (ast.If, ast.IfExp)):
-            question = module.segment(ancestor.test).lower()
-            if any(word in question for word in words):
+            condition = module.segment(ancestor.test).lower()
+            if any(word in condition for word in words):
                 return True
     return False

@@ -1,4 +1,4 @@
-"""What is made within `strategy.scope()`, and what outside of it."""
+"""Finds which models, optimizers, metrics and variables are created in `strategy.scope()`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["Creation", "Kind", "Scopes", "tpu_strategies"]
 Kind = Literal["model", "optimizer", "metric", "variable"]
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.clone_model")
 LOADED = ("models.load_model", "saving.load_model", "models.model_from_json")
-WORDS = ("scope", "strategy")  # in the name of what may enter a scope
+SCOPE_WORDS = ("scope", "strategy")  # in the text of a `with` item that may enter a scope
 RUNS = ("run", "experimental_run_v2")
 
 
 @dataclass(frozen=True)
 class Creation:
-    """Something that has variables, and where it is made."""
+    """The creation of an object with variables."""
 
     module: Module
-    node: ast.Call  # as the code that needs it made it: `create_model()`
-    name: str  # what makes it, such as "tensorflow.keras.Sequential"
-    is_inside: bool | None  # of a scope; None if unknown
+    node: ast.Call  # the call in the code that uses it, such as `create_model()`
+    name: str  # the constructor, such as "tensorflow.keras.Sequential"
+    is_inside: bool | None  # whether it is in a scope; None if unknown
 
 
 def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
-    """Where strategies for TPUs are made."""
+    """The calls that create TPU strategies."""
     return [
         (module, call)
         for module in project
@@ -44,21 +44,21 @@ def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
 
 
 class Scopes:
-    """Looks through one project."""
+    """Determines which code of a project runs within a strategy's scope."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
         self.constants = Constants.of(project)
         self.callers: Callers = self.constants.callers
-        self._busy: set[ast.AST] = set()
+        self._active: set[ast.AST] = set()
 
     def is_entered_elsewhere(self) -> bool:
-        """Whether a scope is entered in a way that no block shows."""
+        """Whether a scope is entered without a `with` block."""
         for module in self.project:
             for call in module.calls:
                 if (module.names.of(call.func) or "").endswith("set_strategy"):
                     return True
-                if _is_scope(call) and not self._is_of_block(module, call):
+                if _is_scope(call) and not self._is_entered_by_block(module, call):
                     return True
         return False
 
@@ -76,25 +76,25 @@ class Scopes:
         return False
 
     def _is_called_inside(self, module: Module, function: Function) -> bool | None:
-        if function in self._busy or isinstance(function, ast.Lambda):
+        if function in self._active or isinstance(function, ast.Lambda):
             return None
         if self._is_wrapped(module, function):
             return None
-        self._busy.add(function)
+        self._active.add(function)
         try:
-            calls, is_all = self.callers.calls_of(module, function)
+            calls, is_complete_list = self.callers.calls_of(module, function)
             is_started = self._is_started(module, function)
             states = {self.is_inside(*call) for call in calls}
         finally:
-            self._busy.discard(function)
+            self._active.discard(function)
         if True in states:
             return True
-        if None in states or not (is_all or is_started) or not (calls or is_started):
+        if None in states or not (is_complete_list or is_started) or not (calls or is_started):
             return None
         return False
 
     def _is_wrapped(self, module: Module, function: Function) -> bool:
-        """Whether a function of the project's own stands around it, which may enter a scope."""
+        """Whether a decorator of the project wraps the function and might enter a scope."""
         for decorator in getattr(function, "decorator_list", []):
             node = decorator.func if isinstance(decorator, ast.Call) else decorator
             if function_of(self.project, module, node) is not None:
@@ -102,7 +102,7 @@ class Scopes:
         return False
 
     def _is_started(self, module: Module, function: Function) -> bool:
-        """Whether it is what the script starts with: given to `app.run`, or a command."""
+        """Whether the function is an entry point: passed to `app.run`, or a click command."""
         for decorator in getattr(function, "decorator_list", []):
             name = module.names.called(decorator) or ""
             if name.startswith("click.") or module.segment(decorator).endswith(".command()"):
@@ -115,9 +115,9 @@ class Scopes:
         )
 
     def _enters(self, module: Module, item: ast.withitem) -> bool:
-        """Whether a block may be within a scope; what only looks so counts."""
+        """Whether a `with` item enters, or seems to enter, a scope."""
         text = module.segment(item.context_expr).lower()
-        if any(word in text for word in WORDS):
+        if any(word in text for word in SCOPE_WORDS):
             return True
         if isinstance(item.context_expr, ast.Call):
             called = item.context_expr.func
@@ -133,8 +133,8 @@ class Scopes:
             )
         return False
 
-    def _is_of_block(self, module: Module, call: ast.Call) -> bool:
-        """Whether `strategy.scope()` is what a block is entered with, or is given a name first."""
+    def _is_entered_by_block(self, module: Module, call: ast.Call) -> bool:
+        """Whether a `strategy.scope()` call is a `with` item, is assigned or is returned."""
         for ancestor in module.ancestors(call):
             if isinstance(ancestor, (ast.withitem, ast.Assign)):
                 return True
@@ -146,20 +146,20 @@ class Scopes:
                 return False
         return False
 
-    # What is made -----------------------------------------------------------------------------
+    # Creations --------------------------------------------------------------------------------
 
     def creations(self, module: Module, node: ast.AST | None, kind: Kind) -> list[Creation]:
-        """All that an expression may stand for; empty where one of it is not seen."""
-        if node is None or node in self._busy:
+        """All objects that an expression may refer to; empty if any of them is unknown."""
+        if node is None or node in self._active:
             return []
-        self._busy.add(node)
+        self._active.add(node)
         try:
             if isinstance(node, ast.Call):
                 return self._creations_by_call(module, node, kind)
             values = self.constants.assigned_values(module, node)
             creations = [self.creations(module, value, kind) for value in values]
         finally:
-            self._busy.discard(node)
+            self._active.discard(node)
         return [creation for group in creations for creation in group] if all(creations) else []
 
     def _creations_by_call(self, module: Module, call: ast.Call, kind: Kind) -> list[Creation]:
@@ -186,13 +186,13 @@ class Scopes:
                 module,
                 call,
                 creation.name,
-                True if self._is_within(creation, function) else outside,
+                True if self._is_created_in_scope(creation, function) else outside,
             )
             for creation in inner
         ]
 
-    def _is_within(self, creation: Creation, function: Function) -> bool:
-        """Whether the function itself enters a scope for what it makes."""
+    def _is_created_in_scope(self, creation: Creation, function: Function) -> bool:
+        """Whether the function itself enters a scope around the creation."""
         for ancestor in creation.module.ancestors(creation.node):
             if ancestor is function:
                 return False
@@ -202,7 +202,7 @@ class Scopes:
         return bool(creation.is_inside)
 
     def constructor(self, module: Module, call: ast.Call, kind: Kind) -> str | None:
-        """The name of what makes such a thing, if that is what is called."""
+        """The qualified name of the constructor, if the call creates such an object."""
         name = module.names.of(call.func) or ""
         keras = keras_name(name) or ""
         last = keras.rpartition(".")[2]
@@ -211,8 +211,8 @@ class Scopes:
         if kind == "metric":
             return name if keras.startswith("metrics.") and last[:1].isupper() else None
         if kind == "optimizer":
-            is_one = keras.startswith("optimizers.") and ".schedules." not in keras
-            return name if is_one and (last[:1].isupper() or last == "get") else None
+            is_optimizer = keras.startswith("optimizers.") and ".schedules." not in keras
+            return name if is_optimizer and (last[:1].isupper() or last == "get") else None
         if keras in (*MODELS, *LOADED) or (
             keras.startswith("applications.") and last[:1].isupper()
         ):
@@ -227,19 +227,19 @@ class Scopes:
                 return base
         return None
 
-    # What replicas run ------------------------------------------------------------------------
+    # Replicas ---------------------------------------------------------------------------------
 
     def replica_functions(self) -> Iterator[tuple[Module, Function]]:
-        """Functions given to `strategy.run`, and those of the project that they call."""
-        waiting = []
+        """Functions passed to `strategy.run`, and the project's functions that they call."""
+        pending = []
         for module in self.project:
             for call in module.calls:
                 is_run = isinstance(call.func, ast.Attribute) and call.func.attr in RUNS
                 if is_run and call.args and module.names.of(call.func) is None:
-                    waiting.append(function_of(self.project, module, call.args[0]))
+                    pending.append(function_of(self.project, module, call.args[0]))
         seen: set[Function] = set()
-        while waiting:
-            definition = waiting.pop()
+        while pending:
+            definition = pending.pop()
             if definition is None or definition[1] in seen:
                 continue
             seen.add(definition[1])
@@ -247,9 +247,9 @@ class Scopes:
             module = definition[0]
             for part in own_nodes(definition[1]):
                 if isinstance(part, ast.Call):
-                    waiting.append(function_of(self.project, module, part.func))
+                    pending.append(function_of(self.project, module, part.func))
                 elif isinstance(part, FUNCTIONS):
-                    waiting.append((module, part))
+                    pending.append((module, part))
 
 
 def _is_scope(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""Values that are known whole, or by how they begin."""
+"""Constant values, complete or known by prefix, and operations on them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 
 @dataclass(frozen=True)
 class ConstantValue:
-    """One value that an expression may have."""
+    """A possible value of an expression."""
 
     value: Value
-    is_complete: bool = True  # False: only the beginning of a text is known
-    is_certain: bool = True  # False: who starts the script, or code that is not seen, may change it
-    option: str = ""  # what changes it, such as "--data-dir"
+    is_complete: bool = True  # False: `value` is only a prefix of the text
+    is_certain: bool = True  # False: an option, or code that is not analyzed, may change it
+    option: str = ""  # the option that changes it, such as "--data-dir"
 
     @property
     def text(self) -> str:
@@ -49,9 +49,9 @@ def is_bucket(constant: ConstantValue) -> bool:
 
 
 def is_local(constant: ConstantValue) -> bool:
-    """Whether a text, taken as a path, surely names a file of the machine that the script runs on.
+    """Whether a path is certainly on the machine that runs the script.
 
-    A text that is known in part counts by its beginning, if that cannot become `gs://`.
+    A prefix counts unless it could continue as `gs://` or another URL.
     """
     if not isinstance(constant.value, str) or not constant.value:
         return False
@@ -59,12 +59,12 @@ def is_local(constant: ConstantValue) -> bool:
         return True
     if SCHEME.match(constant.value):
         return False
-    # "g" may go on as a bucket's name; "s3" as that of another store.
+    # The prefix "g" could continue as "gs://", "s3" as "s3://".
     return constant.is_complete or "/" in constant.value or not constant.value.isalnum()
 
 
 def as_text(constant: ConstantValue) -> ConstantValue:
-    """As it stands in a text that is put together."""
+    """The value converted to text, as in an f-string."""
     return (
         constant
         if isinstance(constant.value, str)
@@ -73,15 +73,15 @@ def as_text(constant: ConstantValue) -> ConstantValue:
 
 
 def _combined(
-    left: ConstantValue, right: ConstantValue, value: Value, is_whole: bool = True
+    left: ConstantValue, right: ConstantValue, value: Value, is_complete_value: bool = True
 ) -> ConstantValue:
-    """A value that was made from two."""
+    """A value computed from two others."""
     is_sure = left.is_certain and right.is_certain
-    return ConstantValue(value, is_whole, is_sure, left.option or right.option)
+    return ConstantValue(value, is_complete_value, is_sure, left.option or right.option)
 
 
 def join_texts(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
-    """A text, and another behind it."""
+    """Concatenate two texts; None if the first is not a text."""
     if not left.is_complete:
         return left
     if not isinstance(right.value, str) or not isinstance(left.value, str):
@@ -90,7 +90,7 @@ def join_texts(left: ConstantValue, right: ConstantValue) -> ConstantValue | Non
 
 
 def join_paths(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
-    """A path, and another below it; where that is not relative, that one."""
+    """Join two paths; an absolute second path replaces the first."""
     if not isinstance(left.value, str):
         return None
     if right.text.startswith("/") or SCHEME.match(right.text):
@@ -104,24 +104,24 @@ def join_paths(left: ConstantValue, right: ConstantValue) -> ConstantValue | Non
 
 
 def path_below(constant: ConstantValue) -> ConstantValue:
-    """A path below another."""
+    """The prefix of all paths below a folder."""
     if not constant.is_complete or not constant.text or constant.text.endswith("/"):
         return replace(constant, is_complete=False)
     return replace(constant, value=f"{constant.text}/", is_complete=False)
 
 
-def truncated_at(constant: ConstantValue, mark: str) -> ConstantValue:
-    """How a text begins that is filled in where the mark stands."""
-    return replace(constant, value=constant.text.partition(mark)[0], is_complete=False)
+def truncated_at(constant: ConstantValue, marker: str) -> ConstantValue:
+    """The prefix of a format string before its first placeholder."""
+    return replace(constant, value=constant.text.partition(marker)[0], is_complete=False)
 
 
 def arithmetic(
-    sign: ast.operator,
+    operation: ast.operator,
 ) -> Callable[[ConstantValue, ConstantValue], ConstantValue | None]:
-    """What makes a number of two; nothing where they are none."""
+    """A function that applies an operator to two numbers; it returns None for other values."""
 
-    def make(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
-        kind = NUMBERS.get(type(sign))
+    def compute(left: ConstantValue, right: ConstantValue) -> ConstantValue | None:
+        kind = NUMBERS.get(type(operation))
         a, b = left.value, right.value
         if kind is None or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             return None
@@ -130,11 +130,11 @@ def arithmetic(
         except (ArithmeticError, ValueError):
             return None
 
-    return make
+    return compute
 
 
 def _bounded(number: float) -> float:
-    """The same; raises where a power of it would take long."""
+    """Return the exponent; raise OverflowError if the result would be huge."""
     if not 0 <= number < 64:
         raise OverflowError
     return number
@@ -155,7 +155,7 @@ NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
 def cast(
     constant: ConstantValue, kind: Callable[[str | int | float], int | float]
 ) -> ConstantValue | None:
-    """The same as a number; nothing where that fails."""
+    """Convert a value to a number; None if that fails."""
     if constant.value is None or not constant.is_complete:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Parts of Python's syntax tree: what a call gives, what a function takes, returns, and holds."""
+"""Helpers for syntax trees: arguments of calls, parameters and bodies of functions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-INNER = (*FUNCTIONS, ast.ClassDef)
-SCOPES = (ast.Module, *INNER)
-BARE = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+NESTED = (*FUNCTIONS, ast.ClassDef)
+SCOPES = (ast.Module, *NESTED)
+WITHOUT_CHILDREN = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` as it is written; None for anything but names and attributes of them."""
+    """The dotted name `a.b.c` as written; None for other expressions."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -40,43 +40,43 @@ def dotted(node: ast.AST) -> str | None:
 
 
 def parts_of(node: ast.AST) -> list[ast.AST]:
-    """What stands right below a part, without operators and the like.
+    """The child nodes of a node, without operators and contexts.
 
-    Twice as quick as `ast.iter_child_nodes`, which counts where every node is looked at.
+    Twice as fast as `ast.iter_child_nodes`, which matters when every node is visited.
     """
     children: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list) and name != "ops":
             children += [child for child in value if isinstance(child, ast.AST)]
-        elif isinstance(value, ast.AST) and not isinstance(value, BARE):
+        elif isinstance(value, ast.AST) and not isinstance(value, WITHOUT_CHILDREN):
             children.append(value)
     return children
 
 
 def own_nodes(node: Function) -> Iterator[ast.AST]:
-    """The parts of a function's body, without those of functions and classes defined in it."""
+    """The nodes of a function's body, without nested functions and classes."""
     body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
     while body:
         child = body.pop()
-        if not isinstance(child, INNER):
+        if not isinstance(child, NESTED):
             yield child
             body += parts_of(child)
 
 
 def returns_of(function: Function) -> Iterator[ast.Return]:
-    """What it returns, without what functions defined in it return."""
-    waiting: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
-    while waiting:
-        node = waiting.pop(0)
+    """The return statements of a function, without those of nested functions."""
+    pending: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
+    while pending:
+        node = pending.pop(0)
         if isinstance(node, ast.Return):
             yield node
         if not isinstance(node, SCOPES):
-            waiting.extend(ast.iter_child_nodes(node))
+            pending.extend(ast.iter_child_nodes(node))
 
 
 def parameters_of(function: Function) -> list[ast.arg]:
-    """All of its parameters that have a name."""
+    """All parameters of a function, `*args` and `**kwargs` last."""
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return parameters + [
@@ -99,7 +99,7 @@ def default_of(function: Function, name: str) -> ast.expr | None:
 
 
 def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
-    """What a call gives for a parameter, by its place or its name."""
+    """The argument of a call for a parameter, by position or name."""
     if 0 <= number < len(call.args):
         return call.args[number]
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
@@ -108,7 +108,7 @@ def argument(call: ast.Call, number: int, name: str) -> ast.expr | None:
 def argument_of(
     function: Function, call: ast.Call, name: str, is_method: bool = False
 ) -> ast.expr | None:
-    """What a call gives for a parameter; a method's first is not among what is given."""
+    """The argument of a call for a function's parameter; methods are called without `self`."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -125,7 +125,7 @@ def argument_of(
 
 
 def elements_of(node: ast.expr | None) -> list[ast.expr]:
-    """A value, or those of a list or dictionary of them."""
+    """The elements of a list, tuple or dictionary, or the expression itself."""
     if node is None:
         return []
     if isinstance(node, (ast.List, ast.Tuple)):

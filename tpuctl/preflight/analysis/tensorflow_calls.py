@@ -15,7 +15,7 @@ WRAPPERS = (
     "tensorflow.recompute_grad",
     "tensorflow.custom_gradient",
 )
-# Methods that Keras traces, and whether gradients are taken of them.
+# Methods that Keras traces, and whether it differentiates them.
 KERAS_METHODS = {
     "call": True,
     "train_step": False,
@@ -27,7 +27,7 @@ KERAS_METHODS = {
     "update_step": False,
     "__call__": False,
 }
-# What traces a function that it is given: its name, and the numbers of such arguments.
+# Functions that trace their arguments: the positions of those arguments.
 TRACE_ARGUMENTS = {
     "tensorflow.cond": (1, 2),
     "tensorflow.case": (0,),
@@ -42,7 +42,7 @@ TRACE_ARGUMENTS = {
     "tensorflow.switch_case": (1,),
     "tensorflow.nest.map_structure": (0,),
 }
-# Methods of data sets whose functions run on the host.
+# Dataset methods that run functions on the host.
 HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}
 HOST_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while", "apply", "batch"}
 HOST_METHODS |= {
@@ -53,7 +53,7 @@ HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensor
 
 
 def is_host(module: Module, call: ast.Call) -> bool:
-    """Whether a call hands functions to `tf.data` or to Python on the host."""
+    """Whether a call passes functions to `tf.data` or to Python on the host."""
     name = module.names.of(call.func)
     if name in HOST_FUNCTIONS:
         return True

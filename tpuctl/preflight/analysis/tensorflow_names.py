@@ -1,4 +1,4 @@
-"""Public names of TensorFlow that not all versions have, and where a project uses them."""
+"""TensorFlow names that are missing from some versions, and a project's uses of them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,21 @@ STRATEGY = "tensorflow.distribute.Strategy."
 OLD_STRATEGY = "tensorflow.distribute.experimental.TPUStrategy"
 STRATEGIES = {"tensorflow.distribute.TPUStrategy", f"{STRATEGY}run"}
 STRATEGIES |= {f"{STRATEGY}experimental_run_v2"}
-# Methods that nothing else is called; the others may be anybody's.
-PLAIN_METHODS = {
+# Methods identified by name alone; other libraries do not have them.
+UNIQUE_METHODS = {
     *("experimental_run_v2", "experimental_make_numpy_dataset", "fit_generator"),
     *("evaluate_generator", "predict_generator", "predict_classes", "predict_proba", "to_yaml"),
     *("make_one_shot_iterator", "make_initializable_iterator"),
     "distribute_datasets_from_function",
 }
-CATCHES = {"AttributeError", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
-WORDS = ("version", "hasattr", "getattr")
+CAUGHT_ERRORS = {
+    "AttributeError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "Exception",
+    "BaseException",
+}
+VERSION_WORDS = ("version", "hasattr", "getattr")
 
 Naming = ast.Attribute | ast.Import | ast.ImportFrom
 Version = tuple[int, ...]
@@ -48,14 +54,14 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class VersionedName:
-    """Something public of TensorFlow that not all versions have."""
+    """A public TensorFlow name that is missing from some versions."""
 
     name: str
     since: Version | None
-    until: Version | None  # the first without it
+    until: Version | None  # the first version without it
     is_method: bool
     is_legacy: bool
-    instead: str
+    replacement: str
 
     def is_in(self, version: Version) -> bool:
         return (self.since or (0,)) <= version[:2] and (
@@ -65,7 +71,7 @@ class VersionedName:
 
 @cache
 def _table() -> dict[str, VersionedName]:
-    """By name, as `Names.of` has them."""
+    """Entries by qualified name, as returned by `Names.of`."""
     text = Path(__file__).with_name("tensorflow_names.toml").read_text("utf-8")
     return {
         entry["name"]: VersionedName(
@@ -82,16 +88,16 @@ def _table() -> dict[str, VersionedName]:
 
 @dataclass(frozen=True)
 class Use:
-    """Where a name of TensorFlow's is used."""
+    """A use of a TensorFlow name."""
 
     module: Module
     node: Naming
-    name: str  # as the table may have it
-    text: str  # as it is written
+    name: str  # qualified
+    text: str  # as written
 
 
 def find_uses(project: Project) -> list[Use]:
-    """Where names of TensorFlow's are used that the table may have; found out once."""
+    """All uses of TensorFlow names in a project, cached."""
     if "tensorflow names" not in project.cache:
         project.cache["tensorflow names"] = list(_uses(project))
     uses: list[Use] = project.cache["tensorflow names"]
@@ -111,9 +117,9 @@ def _uses(project: Project) -> Iterator[Use]:
 
 
 def table_entry(use: Use, target: Target) -> VersionedName | None:
-    """The table's line of a name, or of what it is a part of: the first that the target lacks.
+    """The entry for a name or its parent, preferring the outermost that the target lacks.
 
-    None if it is reported at its import, or the use is guarded.
+    None if the import is reported instead, or the use is guarded.
     """
     entry = _entry_of(use.name, target.version)
     if entry is None or _is_reported_at_import(use.module, use.node, entry):
@@ -122,19 +128,21 @@ def table_entry(use: Use, target: Target) -> VersionedName | None:
 
 
 def missing_message(project: Project, use: Use, entry: VersionedName, target: Target) -> str:
-    """In words, that the target's TensorFlow has no such name; empty where it has, or Keras 2 does,
-    which the project asks for."""
+    """The message for a name that the target's TensorFlow lacks; empty if it has the name, or the
+    project uses Keras 2, which has it."""
     version = target.version
     if version is None or entry.is_in(version):
         return ""
     if entry.until is not None and version[:2] >= entry.until:
         if entry.is_legacy and is_legacy_keras(project, entry.name, target):
             return ""
-        ended = ".".join(str(part) for part in entry.until)
-        story = "only TensorFlow 1 has it" if entry.until == (2, 0) else f"removed in {ended}"
+        last_version = ".".join(str(part) for part in entry.until)
+        reason = (
+            "only TensorFlow 1 has it" if entry.until == (2, 0) else f"removed in {last_version}"
+        )
     else:
-        story = f"added in {'.'.join(str(part) for part in entry.since or ())}"
-    return f"TensorFlow {target.tensorflow} has no `{use.text}`: {story}"
+        reason = f"added in {'.'.join(str(part) for part in entry.since or ())}"
+    return f"TensorFlow {target.tensorflow} has no `{use.text}`: {reason}"
 
 
 def _is_of_tensorflow(module: Module) -> bool:
@@ -142,7 +150,7 @@ def _is_of_tensorflow(module: Module) -> bool:
 
 
 def _private(module: Module) -> set[str]:
-    """Names for parts of TensorFlow that are not public, of which the table knows nothing."""
+    """Names imported from `tensorflow.python`, which the table does not cover."""
     return {
         alias.asname or alias.name.partition(".")[0]
         for node in module.nodes
@@ -154,7 +162,7 @@ def _private(module: Module) -> set[str]:
 
 
 def _names_at(project: Project, module: Module, node: Naming) -> Iterator[tuple[str, str]]:
-    """Names that the table may have, and how they are written."""
+    """Qualified TensorFlow names at a node, and the names as written."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -169,9 +177,9 @@ def _names_at(project: Project, module: Module, node: Naming) -> Iterator[tuple[
 
 
 def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[tuple[str, str]]:
-    """The table's name of a method, where what it is called on is what the table means."""
+    """The entry of a method, if it is called on an object of the entry's class."""
     is_strategy = node.attr == "run" and _is_strategy(project, module, node.value)
-    is_plain = node.attr in PLAIN_METHODS and not _is_defined(project, node.attr)
+    is_plain = node.attr in UNIQUE_METHODS and not _is_defined(project, node.attr)
     if is_plain or is_strategy:
         for name in _table():
             if name.endswith(f".{node.attr}") and _table()[name].is_method:
@@ -179,7 +187,7 @@ def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[t
 
 
 def _is_defined(project: Project, name: str) -> bool:
-    """Whether the project has a method of that name itself."""
+    """Whether the project defines a method of that name."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return any(
         isinstance(node, kinds) and node.name == name for module in project for node in module.nodes
@@ -195,7 +203,7 @@ def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
 
 
 def _entry_of(name: str, version: Version | None) -> VersionedName | None:
-    """The table's line of a name, or of what it is a part of: the first that a version lacks."""
+    """The entry for a name or its parent, preferring the outermost that a version lacks."""
     parts = name.split(".")
     prefixes = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
     entries = [_table()[prefix] for prefix in prefixes if prefix in _table()]
@@ -204,7 +212,7 @@ def _entry_of(name: str, version: Version | None) -> VersionedName | None:
 
 
 def _is_reported_at_import(module: Module, node: Naming, entry: VersionedName) -> bool:
-    """Whether what is missing is what was imported already."""
+    """Whether the missing name is part of the import, where it is reported."""
     if not isinstance(node, ast.Attribute):
         return False
     first = (dotted(node) or "").partition(".")[0]
@@ -216,18 +224,18 @@ def _version(text: str | None) -> Version | None:
     return None if text is None else tuple(int(part) for part in text.split("."))
 
 
-# Uses that are prepared ---------------------------------------------------------------------
+# Guards -------------------------------------------------------------------------------------
 
 
 def is_guarded(module: Module, node: ast.AST) -> bool:
-    """Whether a use of a name that may be missing is prepared for that.
+    """Whether the code handles the absence of a name.
 
-    It is within `try` that catches what a missing name raises, or in a branch of a question about
-    a version or about whether there is such a name.
+    That is: in a `try` that catches the error, or in a branch that tests a version or the
+    existence of the name.
     """
-    before = node
+    child = node
     for ancestor in module.ancestors(node):
-        if isinstance(ancestor, ast.Try) and before in ancestor.body and _catches(ancestor):
+        if isinstance(ancestor, ast.Try) and child in ancestor.body and _catches(ancestor):
             return True
         if (
             isinstance(ancestor, ast.Call)
@@ -235,58 +243,58 @@ def is_guarded(module: Module, node: ast.AST) -> bool:
             and ancestor.func.id == "getattr"
         ):
             return True
-        if isinstance(ancestor, ast.ExceptHandler) and _names(ancestor) & CATCHES:
+        if isinstance(ancestor, ast.ExceptHandler) and _names(ancestor) & CAUGHT_ERRORS:
             return True
-        if isinstance(ancestor, (ast.If, ast.IfExp)) and _asks(module, ancestor.test):
-            return before is not ancestor.test or "hasattr" in module.segment(ancestor.test)
-        if isinstance(ancestor, ast.BoolOp) and _asks(module, ancestor.values[0]):
-            return before is not ancestor.values[0]
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and _tests_version(module, ancestor.test):
+            return child is not ancestor.test or "hasattr" in module.segment(ancestor.test)
+        if isinstance(ancestor, ast.BoolOp) and _tests_version(module, ancestor.values[0]):
+            return child is not ancestor.values[0]
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)) and _returns_early(
             module, ancestor, node
         ):
             return True
-        before = ancestor
+        child = ancestor
     return False
 
 
 def _catches(node: ast.Try) -> bool:
-    return any(handler.type is None or _names(handler) & CATCHES for handler in node.handlers)
+    return any(handler.type is None or _names(handler) & CAUGHT_ERRORS for handler in node.handlers)
 
 
 def _names(handler: ast.ExceptHandler) -> set[str]:
     if handler.type is None:
-        return CATCHES
+        return CAUGHT_ERRORS
     parts = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
-def _asks(module: Module, question: ast.expr) -> bool:
-    """Whether the answer tells what this TensorFlow has."""
-    text = module.segment(question)
-    if any(word in text.lower() for word in WORDS):
+def _tests_version(module: Module, condition: ast.expr) -> bool:
+    """Whether a condition tests a version or the existence of a name."""
+    text = module.segment(condition)
+    if any(word in text.lower() for word in VERSION_WORDS):
         return True
-    # A name for such an answer: `HAS_RUN = hasattr(strategy, "run")`.
-    for part in ast.walk(question):
+    # A variable with such a result: `HAS_RUN = hasattr(strategy, "run")`.
+    for part in ast.walk(condition):
         if isinstance(part, ast.Name):
             for other in module.nodes:
-                if isinstance(other, ast.Assign) and _gives(other, part.id):
+                if isinstance(other, ast.Assign) and _assigns(other, part.id):
                     source = module.segment(other.value).lower()
-                    if any(word in source for word in WORDS):
+                    if any(word in source for word in VERSION_WORDS):
                         return True
     return False
 
 
-def _gives(node: ast.Assign, name: str) -> bool:
+def _assigns(node: ast.Assign, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
 def _returns_early(module: Module, function: ast.AST, node: ast.AST) -> bool:
-    """Whether a question before has already led away: `if hasattr(…): return …`."""
+    """Whether an earlier test returns first: `if hasattr(…): return …`."""
     line = getattr(node, "lineno", 0)
     return any(
         isinstance(statement, ast.If)
         and statement.lineno < line
         and isinstance(statement.body[-1], (ast.Return, ast.Raise))
-        and _asks(module, statement.test)
+        and _tests_version(module, statement.test)
         for statement in getattr(function, "body", [])
     )

@@ -1,8 +1,8 @@
-"""Which functions of a project XLA compiles on a TPU, and how they are traced.
+"""Finds the functions of a project that XLA compiles on a TPU, and how they are traced.
 
-On a TPU it compiles what a replica runs: functions given to `strategy.run`, Keras' steps, layers
-and losses, functions of `tf.function`, and whatever those call. It does not compile the loop
-around them that takes the data, nor what `tf.data` maps: both run on the host.
+Compiled are functions passed to `strategy.run`, Keras steps, layers and losses, tf.functions, and
+everything that those call. The training loop around them and functions passed to `tf.data` run on
+the host.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Traced", "find_traced", "is_taped", "root_of"]
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 RUNS = {"run", "experimental_run_v2"}  # methods of a strategy
 TAKES_GRADIENTS = ("tensorflow.GradientTape", "tensorflow.gradients")
-# Keras 2 converts these; what else it traces, it takes as it is, like Keras 3 everything.
-CONVERTED = {"call", "update_state"}
-PARENTS: tuple[str, ...] = (
+# AutoGraph converts these methods in Keras 2; it converts no others, and none in Keras 3.
+CONVERTED_METHODS = {"call", "update_state"}
+TRACED_MODULES: tuple[str, ...] = (
     "layers.",
     "models.",
     "losses.",
@@ -34,9 +34,9 @@ PARENTS: tuple[str, ...] = (
     "optimizers.",
     "regularizers.",
 )
-PARENTS += ("constraints.",)
-PARENT_NAMES = ("Model", "Layer", "Loss", "Metric", "Optimizer", "Sequential", "Regularizer")
-# Keywords of layers that take a function of tensors.
+TRACED_MODULES += ("constraints.",)
+TRACED_BASES = ("Model", "Layer", "Loss", "Metric", "Optimizer", "Sequential", "Regularizer")
+# Keyword arguments of layers that take functions on tensors.
 LAYER_FUNCTIONS: tuple[str, ...] = (
     "activation",
     "kernel_regularizer",
@@ -50,22 +50,22 @@ UNCONVERTED = "tensorflow.autograph.experimental.do_not_convert"
 
 @dataclass(frozen=True)
 class Traced:
-    """A function that becomes part of a program of XLA's."""
+    """A function that is traced into an XLA program."""
 
     module: Module
     node: Function
-    because: str  # as in "`step` is given to strategy.run"
-    autograph: bool = True  # whether an `if` or a loop on tensors is converted
-    is_differentiated: bool = False  # whether gradients are taken of all of it
-    no_autograph: str = ""  # why not, where it is not
-    is_root: bool = True  # whether tracing begins with it
-    is_own_program: bool = False  # whether it is one of `tf.function`
-    is_reached: bool = True  # whether something that the script runs leads to it
-    calls: tuple[tuple[Module, ast.Call], ...] = ()  # what hands it to a strategy
+    because: str  # such as "`step` is passed to strategy.run"
+    autograph: bool = True  # whether AutoGraph converts it
+    is_differentiated: bool = False  # whether gradients of the whole function are taken
+    no_autograph: str = ""  # why AutoGraph does not convert it
+    is_root: bool = True  # whether tracing starts with it
+    is_own_program: bool = False  # whether it is a tf.function
+    is_reached: bool = True  # whether the script calls it, directly or not
+    calls: tuple[tuple[Module, ast.Call], ...] = ()  # calls that pass it to a strategy
 
 
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
-    """All of them, by their part of the tree."""
+    """All traced functions, by node."""
     key = ("traced", target)
     if key not in project.cache:
         project.cache[key] = _Search(project, target).traced
@@ -74,7 +74,7 @@ def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
 
 
 def is_taped(module: Module, node: ast.AST) -> bool:
-    """Whether it stands under a gradient tape."""
+    """Whether a node is inside a gradient tape."""
     return any(
         isinstance(ancestor, ast.With)
         and any(
@@ -85,7 +85,7 @@ def is_taped(module: Module, node: ast.AST) -> bool:
 
 
 def root_of(module: Module, node: Function) -> Traced | None:
-    """What a function's own decorators make of it, where one is `tf.function`."""
+    """The traced function, if a decorator is `tf.function`; None otherwise."""
     for decorator in getattr(node, "decorator_list", []):
         call = decorator if isinstance(decorator, ast.Call) else None
         name = module.names.of(call.func if call is not None else decorator)
@@ -97,36 +97,40 @@ def root_of(module: Module, node: Function) -> Traced | None:
 
 
 def _program(module: Module, node: Function, call: ast.Call | None) -> Traced:
-    off = call is not None and any(
+    is_disabled = call is not None and any(
         keyword.arg == "autograph"
         and isinstance(keyword.value, ast.Constant)
         and keyword.value.value is False
         for keyword in call.keywords
     )
-    reason = "autograph=False disables AutoGraph for it" if off else _is_unconverted(module, node)
+    reason = (
+        "autograph=False disables AutoGraph for it"
+        if is_disabled
+        else _unconverted_reason(module, node)
+    )
     text = f"{title(node)} is a tf.function"
     return Traced(module, node, text, not reason, no_autograph=reason, is_own_program=True)
 
 
 class _Search:
-    """Collects the roots, then what they call."""
+    """Collects the roots, then the functions that they call."""
 
     def __init__(self, project: Project, target: Target) -> None:
         self.project, self.target = project, target
         self.traced: dict[ast.AST, Traced] = {}
         self.host: set[ast.AST] = set()
-        # Of JAX and of other libraries nothing is known: their `run` is no strategy's.
+        # In code for JAX and other libraries, `run` is not a strategy's method.
         self.has_tensorflow = any(_keras_of(module) for module in project)
         for module in project:
             self._record_host(module)
         self.reachability = reachability_of(project)
         roots = [root for module in project for root in self._roots(module)]
-        waiting = list(self._with_callers(roots))
-        if not any(traced.is_reached for traced in waiting):
-            self.reachability.enter()
-            waiting = list(self._with_callers(roots))
-        while waiting:
-            current = waiting.pop()
+        pending = list(self._with_callers(roots))
+        if not any(traced.is_reached for traced in pending):
+            self.reachability.treat_as_library()
+            pending = list(self._with_callers(roots))
+        while pending:
+            current = pending.pop()
             if (
                 current.node in self.host
                 and not current.is_own_program
@@ -138,16 +142,15 @@ class _Search:
             if merged == previous:
                 continue
             self.traced[current.node] = merged
-            waiting.extend(self._called(merged))
+            pending.extend(self._called(merged))
 
     def _is_reached(self, traced: Traced) -> bool:
         return Caller.SCRIPT in self.reachability.of(traced.module, traced.node)
 
     def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
-        """The roots with what is known of who calls them; without what only pipelines call.
+        """The roots with their reachability, without those that only pipelines call.
 
-        Where a strategy runs steps, the host runs other functions of `tf.function`, as far as
-        those steps do not call them.
+        If a strategy runs steps, tf.functions that these steps do not call run on the host.
         """
         steps = any(traced.calls and self._is_reached(traced) for traced in roots)
         for root in roots:
@@ -155,10 +158,10 @@ class _Search:
                 is_step = bool(root.calls) or not (steps and root.is_own_program)
                 yield replace(root, is_reached=is_step and self._is_reached(root))
 
-    # Where tracing begins ---------------------------------------------------------------------
+    # Roots ------------------------------------------------------------------------------------
 
     def _record_host(self, module: Module) -> None:
-        """What `tf.data` and Python run, not XLA."""
+        """Record the functions that `tf.data` or Python run on the host."""
         for node in module.calls:
             if is_host(module, node):
                 for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
@@ -205,11 +208,11 @@ class _Search:
         if definition is None:
             return
         program = root_of(*definition)
-        text = f"{title(definition[1])} is given to {module.segment(node.func)}"
+        text = f"{title(definition[1])} is passed to {module.segment(node.func)}"
         if program is None:
             around = module.enclosing_function(node)
             enclosing = None if around is None else root_of(module, around)
-            reason = _is_unconverted(*definition) or (
+            reason = _unconverted_reason(*definition) or (
                 "" if enclosing is None else enclosing.no_autograph
             )
             program = Traced(*definition, text, not reason, no_autograph=reason)
@@ -218,7 +221,7 @@ class _Search:
     def _keras_function(
         self, module: Module, node: ast.expr, role: str, part: str, name: str = ""
     ) -> Iterator[Traced]:
-        """A function that Keras takes, and what it does with it."""
+        """A function passed to Keras: a loss, a metric, or a function of a layer."""
         definition = function_of(self.project, module, node)
         if definition is None:
             return
@@ -242,20 +245,20 @@ class _Search:
             if traced is None:
                 text = f"Keras traces `{node.name}.{method.name}`"
                 traced = Traced(module, method, text, is_differentiated=KERAS_METHODS[method.name])
-                traced = self._keras(traced, bases[0], method.name in CONVERTED)
+                traced = self._keras(traced, bases[0], method.name in CONVERTED_METHODS)
             yield replace(traced, is_differentiated=KERAS_METHODS[method.name])
 
     def _keras(self, traced: Traced, name: str, is_converted: bool) -> Traced:
         if not name:
             return traced
-        reason = _is_unconverted(traced.module, traced.node)
+        reason = _unconverted_reason(traced.module, traced.node)
         if not is_legacy_keras(self.project, name, self.target):
             reason = "Keras 3 traces it without AutoGraph"
         elif not is_converted:
             reason = "Keras traces it without AutoGraph"
         return replace(traced, autograph=not reason, no_autograph=reason)
 
-    # What they call ---------------------------------------------------------------------------
+    # Callees ----------------------------------------------------------------------------------
 
     def _called(self, traced: Traced) -> Iterator[Traced]:
         for node in own_nodes(traced.node):
@@ -293,11 +296,11 @@ def _merged(previous: Traced, traced: Traced) -> Traced:
 
 
 def _callee(caller: Traced, module: Module, function: Function) -> Traced:
-    """A function that a traced one calls: converted with it, unless it is a program of its own."""
+    """A function called by a traced function: converted like it, unless it is a tf.function."""
     program = root_of(module, function)
     if program is not None:
         return replace(program, is_reached=caller.is_reached)
-    reason = caller.no_autograph or _is_unconverted(module, function)
+    reason = caller.no_autograph or _unconverted_reason(module, function)
     text = caller.because
     if " calls " not in text:
         text = f"{title(caller.node)} calls {title(function)}, and {text}"
@@ -313,7 +316,7 @@ def _callee(caller: Traced, module: Module, function: Function) -> Traced:
 
 
 def _is_host_loop(module: Module, node: Function) -> bool:
-    """Whether it hands replicas their work."""
+    """Whether a function calls `strategy.run`."""
     for call in own_nodes(node):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
@@ -323,8 +326,8 @@ def _is_host_loop(module: Module, node: Function) -> bool:
     return False
 
 
-def _is_unconverted(module: Module, node: Function) -> str:
-    """Why autograph leaves a function alone; empty where it does not."""
+def _unconverted_reason(module: Module, node: Function) -> str:
+    """Why AutoGraph does not convert a function; empty if it does."""
     for decorator in getattr(node, "decorator_list", []):
         name = module.names.of(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if name == UNCONVERTED:
@@ -333,7 +336,7 @@ def _is_unconverted(module: Module, node: Function) -> str:
 
 
 def _keras_of(module: Module) -> str:
-    """A name of the Keras that a file imports."""
+    """The name prefix of the Keras package that a file imports."""
     imports = set(module.names.imports.values())
     for name in ("tf_keras", "keras", "tensorflow.keras"):
         if any(imported == name or imported.startswith(f"{name}.") for imported in imports):
@@ -343,4 +346,4 @@ def _keras_of(module: Module) -> str:
 
 def _is_traced_base(name: str) -> bool:
     keras = keras_name(name) or ""
-    return keras in PARENT_NAMES or keras.startswith(PARENTS)
+    return keras in TRACED_BASES or keras.startswith(TRACED_MODULES)

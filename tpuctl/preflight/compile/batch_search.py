@@ -1,27 +1,34 @@
-"""Which batch fits: asked as seldom as can be, for an answer takes half a minute or more."""
+"""Searches the largest batch that fits, with few compilations: each takes 30 s or more."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
 
-from tpuctl.preflight.compile.compile_report import Answer
+from tpuctl.preflight.compile.compile_report import BatchResult
 
-__all__ = ["MAX_BATCH", "excess_text", "first_batch", "largest", "memory_limit", "power_of_two"]
+__all__ = [
+    "MAX_BATCH",
+    "excess_text",
+    "first_batch",
+    "largest_fitting",
+    "memory_limit",
+    "power_of_two",
+]
 
 MAX_BATCH = 1 << 16  # per core; larger batches are not tried
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# The compiler's words for too much: as they are now, of old, and where one part alone is too large.
+# The compiler's messages for lack of memory: current, older, and for a single buffer.
 REFUSED = re.compile(
     r"Used ([\d.]+[KMG]) of ([\d.]+[KMG]) hbm|([\d.]+[KMG]) > ([\d.]+[KMG])|"
     r"\(size=(\d+)\) would exceed memory \(size=(\d+)\)"
 )
 
 
-async def largest(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
-    """Return the largest power of two that fits, 0 for none; begins at `first`, one itself.
+async def largest_fitting(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
+    """Return the largest power of two that fits, or 0; start at `first`, itself a power of two.
 
-    Both it and twice as many have been asked about in the end, but for more than MOST.
+    Both the result and its double have been tried, up to MAX_BATCH.
     """
     batch = first
     if await fits(batch):
@@ -36,48 +43,48 @@ async def largest(fits: Callable[[int], Awaitable[bool]], first: int) -> int:
 
 
 def power_of_two(number: float) -> int:
-    """Return the largest power of two that is not above a number, at least 1."""
+    """Return the largest power of two up to a number, at least 1."""
     return 1 << max(0, int(number).bit_length() - 1)
 
 
-def first_batch(answer: Answer, room: int | None) -> int:
-    """Where to begin, by what was said of one batch, if what lies between grew with it."""
-    batch = answer.batch or 1
-    amounts = _amounts(answer.compiler_message)
-    if answer.sizes is None and amounts is not None:
-        used, there = map(_bytes, amounts)
-        return power_of_two(batch * there / used)
-    if room is None or answer.sizes is None or answer.sizes.temporary <= 0:
+def first_batch(result: BatchResult, available: int | None) -> int:
+    """Estimate the largest batch from one result, if temporary memory grows linearly."""
+    batch = result.batch or 1
+    amounts = _amounts(result.compiler_message)
+    if result.sizes is None and amounts is not None:
+        used, available = map(_bytes, amounts)
+        return power_of_two(batch * available / used)
+    if available is None or result.sizes is None or result.sizes.temporary <= 0:
         return min(power_of_two(batch), MAX_BATCH)
-    left = room - (answer.sizes.peak - answer.sizes.temporary)
-    if left <= 0:
+    remaining = available - (result.sizes.peak - result.sizes.temporary)
+    if remaining <= 0:
         return 1
-    return min(power_of_two(left / (answer.sizes.temporary / batch)), MAX_BATCH)
+    return min(power_of_two(remaining / (result.sizes.temporary / batch)), MAX_BATCH)
 
 
-def excess_text(words: str) -> str:
-    """The compiler's numbers: `16.59G of 15.48G`; without any, its first line."""
-    amounts = _amounts(words)
+def excess_text(message: str) -> str:
+    """The numbers in the compiler's message, such as `16.59G of 15.48G`, or its first line."""
+    amounts = _amounts(message)
     if amounts is None:
-        return words.strip().splitlines()[0][:120]
-    used, room = (
+        return message.strip().splitlines()[0][:120]
+    used, available = (
         amount if amount[-1] in UNITS else f"{int(amount) / UNITS['G']:.2f}G" for amount in amounts
     )
-    return f"{used} of {room}"
+    return f"{used} of {available}"
 
 
-def memory_limit(words: str) -> int | None:
-    """How many bytes a program can have, by the compiler's refusal of one that is too large."""
-    amounts = _amounts(words)
+def memory_limit(message: str) -> int | None:
+    """The memory limit in bytes, from the compiler's message for a program that is too large."""
+    amounts = _amounts(message)
     return None if amounts is None else _bytes(amounts[1])
 
 
-def _amounts(words: str) -> tuple[str, str] | None:
-    match = REFUSED.search(words)
+def _amounts(message: str) -> tuple[str, str] | None:
+    match = REFUSED.search(message)
     if match is None:
         return None
-    used, room = (amount for amount in match.groups() if amount)
-    return used, room
+    used, available = (amount for amount in match.groups() if amount)
+    return used, available
 
 
 def _bytes(text: str) -> int:

@@ -1,4 +1,4 @@
-"""One compilation: the script run up to its step, the step lowered, and the compiler asked."""
+"""One compilation: run the script up to its first step, lower the step, and compile it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tpuctl.preflight.compile.batch_search import (
     MAX_BATCH,
     excess_text,
     first_batch,
-    largest,
+    largest_fitting,
     memory_limit,
 )
 from tpuctl.preflight.compile.compile_report import (
-    Answer,
+    BatchResult,
     CompileReport,
     Obstacle,
     Refusal,
@@ -33,17 +33,21 @@ from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines,
 __all__ = ["LOWERED_WITH", "CompileRequest", "compile_step", "settings_of"]
 
 LOWERED_WITH = "2.18.0"
-BEFORE_STEP_SECONDS = 1800.0  # until the step is there: data may have to be read
+BEFORE_STEP_SECONDS = 1800.0  # until the first step: data may have to be read
 TICK_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 OBSERVATIONS = "observations.jsonl"
-DEFAULT_BATCH = 32  # a core's batch, where the script does not say one
+TRAINING_HINT = (
+    "Train with Keras fit, with strategy.run, or with a tf.function that takes a batch and "
+    "computes the gradients."
+)
+DEFAULT_BATCH = 32  # per core, if the script does not set one
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile, and for what. `batch` is over all replicas; None asks for the script's
-    own and then for the largest."""
+    """What to compile, and the TPU type. `batch` is over all replicas; None means the script's
+    batch size and then the largest."""
 
     script: str  # as given by the user
     type: str
@@ -75,104 +79,102 @@ async def compile_step(
 ) -> CompileReport:
     """Run the script up to its first step, lower that, and compile it for one core.
 
-    `folder` is the one of the settings. Whatever ends this ends both processes. Raises
-    OperationFailed where the script ends before its step, Refused where it has none.
+    `folder` is the one passed to `settings_of`. Both processes are stopped on return. Raises
+    OperationFailed if the script exits before its step, Refused if it has none.
     """
-    door = ScriptSocket(folder)
-    await door.open()
+    socket = ScriptSocket(folder)
+    await socket.open()
     environment = {"PATH": command.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     tpu = Compiler(compiler, environment, folder / "compiler.log")
     running = asyncio.ensure_future(
         run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, look=lambda: None)
     )
     try:
-        with step(emit, f"script/{request.script}", "run", "up to its first step") as taking:
-            captured = await _first(door, running, folder / "script" / "log", taking.report)
+        with step(emit, f"script/{request.script}", "run", "up to its first step") as progress:
+            captured = await _first(socket, running, folder / "script" / "log", progress.report)
             if captured["kind"] == "captured":
-                taking.result = f"{captured['function']} taken"
-        return await _Compilation(request, door, tpu, emit).report(captured)
+                progress.result = f"captured {captured['function']}"
+        return await _Compilation(request, socket, tpu, emit).report(captured)
     except Disconnected as error:
         raise OperationFailed(
-            "Compiling ended early",
-            str(error) or _tail(folder / "script" / "log", "the script's process went away"),
-            hint="It needs up to 8 GB of this machine's memory.",
+            "Compilation ended early",
+            str(error) or _tail(folder / "script" / "log", "the script's process exited"),
+            hint="Compiling needs up to 8 GB of memory on this machine.",
         ) from None
     finally:
-        await door.close()
+        await socket.close()
         await tpu.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
 async def _first(
-    door: ScriptSocket, running: asyncio.Future[Exit], log: Path, report: Any
+    socket: ScriptSocket, running: asyncio.Future[Exit], log: Path, report: Any
 ) -> dict[str, Any]:
-    """What the script's process says at its first step. Raises where it never comes there."""
-    coming = asyncio.ensure_future(door.first_message())
+    """The message of the script's process at its first step. Raises if it never gets there."""
+    connecting = asyncio.ensure_future(socket.first_message())
     try:
-        while not coming.done():
-            both: set[asyncio.Future[Any]] = {coming, running}
-            await asyncio.wait(both, timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if running.done() and not coming.done():
-                await asyncio.wait({coming}, timeout=TICK_SECONDS)
-                if not coming.done():
+        while not connecting.done():
+            tasks: set[asyncio.Future[Any]] = {connecting, running}
+            await asyncio.wait(tasks, timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if running.done() and not connecting.done():
+                await asyncio.wait({connecting}, timeout=TICK_SECONDS)
+                if not connecting.done():
                     raise _early_exit(running.result(), log, log.parents[1] / OBSERVATIONS)
             lines = last_lines(log, 1)
             if lines:
                 report(lines[0][:100])
-        captured = coming.result()
+        captured = connecting.result()
     finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
     if captured["kind"] == "nothing":
         raise Refused(
             "No training step was found",
-            "the script came to its end; looked for: " + "; ".join(captured["looked_for"]),
-            hint="Train with Keras' fit, with strategy.run, or with a tf.function that takes a "
-            "batch and has the gradients in it.",
+            "the script ended; looked for: " + "; ".join(captured["looked_for"]),
+            hint=TRAINING_HINT,
         )
     if captured["kind"] == "failed":
         raise OperationFailed(
-            "Step cannot be taken",
+            "Failed to capture the step",
             captured["traceback"].strip(),
-            hint=(
-                "Mend what the traceback tells, or see what the step does without compiling it:\n"
-                "    tpuctl rehearse SCRIPT"
-            ),
+            hint="Fix the error in the traceback, or run the step without compiling it:\n"
+            "    tpuctl rehearse SCRIPT",
         )
     return captured
 
 
-def _early_exit(ended: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
+def _early_exit(exit: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
     failed = [failure for failure in read(observations) if isinstance(failure, ShimFailed)]
     if failed:
-        words = f"{failed[-1].what}\n{failed[-1].traceback.strip()}"
-        return OperationFailed("Step cannot be taken", words, hint="This is an error of tpuctl.")
-    if ended.code == 0:
+        message = f"{failed[-1].what}\n{failed[-1].traceback.strip()}"
+        return OperationFailed("Failed to capture the step", message, hint="This is a tpuctl bug.")
+    if exit.code == 0:
         return Refused(
             "No training step was found",
-            "the script came to its end without one",
-            hint="Train with Keras' fit, with strategy.run, or with a tf.function that takes a "
-            "batch and has the gradients in it.",
+            "the script ended without one",
+            hint=TRAINING_HINT,
         )
-    code = "" if ended.code is None else f"it ended with {ended.code}"
+    code = "" if exit.code is None else f"it exited with code {exit.code}"
     return OperationFailed(
-        "Script ended before its first step", _tail(log, code), hint="It has to come that far."
+        "Script ended before its first step",
+        _tail(log, code),
+        hint="Fix the error, then run the command again.",
     )
 
 
-def _tail(log: Path, before: str) -> str:
-    return "\n".join([before, *last_lines(log, 12)]).strip()
+def _tail(log: Path, first_line: str) -> str:
+    return "\n".join([first_line, *last_lines(log, 12)]).strip()
 
 
 class _Compilation:
-    """What was taken, and the compiler that is asked about it."""
+    """Lowers and compiles a captured step."""
 
     def __init__(
-        self, request: CompileRequest, door: ScriptSocket, tpu: Compiler, emit: Emit
+        self, request: CompileRequest, socket: ScriptSocket, tpu: Compiler, emit: Emit
     ) -> None:
-        self.request, self.door, self.tpu, self.emit = request, door, tpu, emit
-        self.answers: dict[int | None, Answer] = {}
+        self.request, self.socket, self.tpu, self.emit = request, socket, tpu, emit
+        self.results: dict[int | None, BatchResult] = {}
         self.refusals: dict[int | None, Refusal] = {}
         self.lowered: dict[str, Any] = {}
 
@@ -198,71 +200,71 @@ class _Compilation:
         batch = captured["batch"] if request.batch is None else request.batch // request.replicas
         if captured["has_batch"] and batch is None:
             batch = DEFAULT_BATCH
-            note = f"the script's batches are not all of one size: {batch} a core was asked about"
+            note = f"the script's batches differ in size: compiled for {batch} per core"
             report = replace(report, notes=(*report.notes, note))
         if not captured["has_batch"] and request.batch is not None:
             raise Usage(
                 "The step has no batch",
                 "none of its arguments is a tensor",
                 where="--batch",
-                hint="Leave --batch out, or have the step take its data as arguments.",
+                hint="Omit --batch, or pass the data to the step as arguments.",
             )
-        answer = await self.compile_batch(batch)
-        if answer is None:
+        result = await self.compile_batch(batch)
+        if result is None:
             return replace(report, refusal=self.refusals[batch])
         report = replace(
             report,
-            requested=answer,
-            available_bytes=await self._room(),
+            requested=result,
+            available_bytes=await self._available_bytes(),
             dynamic_dimensions=self.lowered["dynamic"],
             has_bfloat16=self.lowered["has_bfloat16"],
             variable_bytes=self.lowered["held"],
         )
         if request.batch is not None or batch is None:
             return report
-        return await self._search(report, answer)
+        return await self._search(report, result)
 
-    async def _search(self, report: CompileReport, first_answer: Answer) -> CompileReport:
+    async def _search(self, report: CompileReport, first_result: BatchResult) -> CompileReport:
         async def fits(batch: int) -> bool:
-            answer = await self.compile_batch(batch)
-            return answer is not None and answer.sizes is not None
+            result = await self.compile_batch(batch)
+            return result is not None and result.sizes is not None
 
-        most = await largest(fits, first_batch(first_answer, report.available_bytes))
-        following = max(1, 2 * most)
+        largest = await largest_fitting(fits, first_batch(first_result, report.available_bytes))
+        following = max(1, 2 * largest)
         notes = report.notes
         if following in self.refusals:
             reason = self.refusals[following]
-            notes += (f"{following} a core was refused: {reason.message.splitlines()[0][:300]}",)
+            notes += (f"{following} per core was rejected: {reason.message.splitlines()[0][:300]}",)
         return replace(
             report,
-            largest_batch=most,
-            largest_is_exact=following in self.answers and 2 * most <= MAX_BATCH,
+            largest_batch=largest,
+            largest_is_exact=following in self.results and 2 * largest <= MAX_BATCH,
             alternatives=tuple(
-                other for other in self.answers.values() if other is not first_answer
+                other for other in self.results.values() if other is not first_result
             ),
             notes=notes,
         )
 
-    async def _room(self) -> int | None:
-        answer = await self.tpu.query(generation=self.request.generation)
-        return memory_limit(answer.get("refused", ""))
+    async def _available_bytes(self) -> int | None:
+        reply = await self.tpu.query(generation=self.request.generation)
+        return memory_limit(reply.get("refused", ""))
 
-    async def compile_batch(self, batch: int | None) -> Answer | None:
-        """What the compiler says of a batch; None, with a refusal kept, where it is not lowered."""
-        if batch in self.answers or batch in self.refusals:
-            return self.answers.get(batch)
+    async def compile_batch(self, batch: int | None) -> BatchResult | None:
+        """Compile for a batch size; None if that fails, with the reason in `refusals`."""
+        if batch in self.results or batch in self.refusals:
+            return self.results.get(batch)
         label = "as it is" if batch is None else str(batch)
-        with step(self.emit, f"batch/{label}", "compile", self._where()) as asking:
-            lowered = await _timed("lowering", self.door.lower(batch), asking)
+        with step(self.emit, f"batch/{label}", "compile", self._where()) as progress:
+            lowered = await _timed("lowering", self.socket.lower(batch), progress)
             if lowered["kind"] == "refused":
                 self.refusals[batch] = _refusal(lowered)
-                asking.result = "cannot be lowered"
+                progress.result = "not lowered"
                 return None
             if lowered["kind"] != "lowered":
                 raise OperationFailed(
-                    "Step cannot be lowered",
+                    "Failed to lower the step",
                     str(lowered.get("traceback", lowered)),
-                    hint="What XLA cannot compile is mostly found, with what helps, by\n"
+                    hint="Check the script for operations that XLA cannot compile:\n"
                     "    tpuctl check SCRIPT",
                 )
             self.lowered = lowered
@@ -273,51 +275,51 @@ class _Compilation:
                 results=lowered["results"],
                 changed=lowered["changed"],
             )
-            compiled = await _timed("compiling", compiling, asking)
+            compiled = await _timed("compiling", compiling, progress)
             program.unlink(missing_ok=True)
             if "failed" in compiled:
                 self.refusals[batch] = Refusal(compiled["failed"], "compiler")
-                asking.result = "refused"
+                progress.result = "rejected"
                 return None
-            words = compiled.get("refused", "")
+            message = compiled.get("refused", "")
             sizes = None
-            if not words:
+            if not message:
                 sizes = Sizes(*(compiled[name] for name in Sizes.__dataclass_fields__))
-            answer = Answer(
-                batch, sizes, excess_text(words) if words else "", words, compiled["seconds"]
+            result = BatchResult(
+                batch, sizes, excess_text(message) if message else "", message, compiled["seconds"]
             )
-            asking.result = (
-                f"{sizes.peak / 1e9:.1f} GB" if sizes else f"refused: {answer.shortfall}"
+            progress.result = (
+                f"{sizes.peak / 1e9:.1f} GB" if sizes else f"does not fit: {result.shortfall}"
             )
-        self.answers[batch] = answer
-        return answer
+        self.results[batch] = result
+        return result
 
     def _where(self) -> str:
         return f"one core of {self.request.type}"
 
 
 async def _timed(
-    activity: str, answering: Coroutine[Any, Any, dict[str, Any]], asking: Step
+    activity: str, request: Coroutine[Any, Any, dict[str, Any]], progress: Step
 ) -> dict[str, Any]:
-    """Tell now and then how long it has been at it."""
-    answer = asyncio.ensure_future(answering)
+    """Wait for a reply, reporting the elapsed time every few seconds."""
+    reply = asyncio.ensure_future(request)
     try:
-        asking.report(activity)
-        began = asking.seconds
-        while not answer.done():
-            await asyncio.wait({answer}, timeout=REPORT_SECONDS)
-            if not answer.done():
-                asking.report(f"{activity} for {asking.seconds - began:.0f} s")
-        return answer.result()
+        progress.report(activity)
+        began = progress.seconds
+        while not reply.done():
+            await asyncio.wait({reply}, timeout=REPORT_SECONDS)
+            if not reply.done():
+                progress.report(f"{activity} for {progress.seconds - began:.0f} s")
+        return reply.result()
     finally:
-        answer.cancel()
-        await asyncio.gather(answer, return_exceptions=True)
+        reply.cancel()
+        await asyncio.gather(reply, return_exceptions=True)
 
 
-def _refusal(answer: dict[str, Any]) -> Refusal:
+def _refusal(reply: dict[str, Any]) -> Refusal:
     obstacles = [
         Obstacle(operation["operation"], source_line(operation["where"]))
-        for operation in answer["operations"]
+        for operation in reply["operations"]
     ]
     obstacles.sort(
         key=lambda obstacle: (
@@ -326,4 +328,4 @@ def _refusal(answer: dict[str, Any]) -> Refusal:
             obstacle.operation,
         )
     )
-    return Refusal(answer["message"], answer["by"], source_line(answer["where"]), tuple(obstacles))
+    return Refusal(reply["message"], reply["by"], source_line(reply["where"]), tuple(obstacles))

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Answer", "CompileReport", "Obstacle", "Refusal", "Sizes", "SourceLine", "source_line"]
+__all__ = [
+    "BatchResult",
+    "CompileReport",
+    "Obstacle",
+    "Refusal",
+    "Sizes",
+    "SourceLine",
+    "source_line",
+]
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's own code."""
+    """A line of the user's code."""
 
     file: str
     line: int
@@ -23,7 +31,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """An operation that stands in the way, and the user's line that made it, where known."""
+    """An operation that XLA cannot compile, and the user's line that creates it, if known."""
 
     operation: str
     where: SourceLine | None
@@ -31,8 +39,11 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no program. `by`: the script failed as it was traced, the compiler refused it,
-    or tpuctl cannot hand it to the compiler, though a TPU may run it."""
+    """Why the step does not compile.
+
+    `origin`: the script failed during tracing, the compiler rejected the step, or tpuctl cannot
+    pass it to the compiler although a TPU may run it.
+    """
 
     message: str
     origin: Literal["script", "compiler", "tpuctl"]
@@ -42,7 +53,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of one core. New values of variables take the place of the old ones: `shared`."""
+    """Memory use of one core in bytes; `shared` is reused for the new values of variables."""
 
     arguments: int
     results: int
@@ -52,39 +63,39 @@ class Sizes:
 
     @property
     def peak(self) -> int:
-        """Everything at once: variables, batch, what lies between, and the program itself."""
+        """The total: variables, batch, temporary memory and the program itself."""
         return self.arguments + self.results - self.shared + self.temporary + self.code
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the compiler said of a batch: its sizes, or its words for too much."""
+class BatchResult:
+    """The compiler's result for a batch size: its memory use, or the error for lack of memory."""
 
-    batch: int | None  # of one core; None where the step has no batch that is known
+    batch: int | None  # per core; None if the step has no known batch
     sizes: Sizes | None
-    shortfall: str  # "16.59G of 15.48G"; empty where it fits
-    compiler_message: str  # the compiler's own, in full
+    shortfall: str  # such as "16.59G of 15.48G"; empty if it fits
+    compiler_message: str  # in full
     seconds: float
 
 
 @dataclass(frozen=True)
 class CompileReport:
-    """A step on one core of a TPU type, as its compiler sees it."""
+    """The result of compiling a step for one core of a TPU type."""
 
     script: str
     type: str
     generation: str
     replicas: int
-    tensorflow: str  # that it was lowered with
-    runtime: str | None  # that the type's runtime has
+    tensorflow: str  # the version that lowered the step
+    runtime: str | None  # the TensorFlow version of the type's runtime
     function: str = ""
     where: SourceLine | None = None
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    available_bytes: int | None = None  # of a core, for one program
-    requested: Answer | None = None  # of the script's batch, or the one of --batch
-    alternatives: tuple[Answer, ...] = ()
-    largest_batch: int | None = None  # of one core, a power of two; 0 where not one fits
-    largest_is_exact: bool = False  # the next one was refused
+    available_bytes: int | None = None  # a core's memory limit
+    requested: BatchResult | None = None  # for the script's batch size or --batch
+    alternatives: tuple[BatchResult, ...] = ()
+    largest_batch: int | None = None  # per core, a power of two; 0 if not one example fits
+    largest_is_exact: bool = False  # whether twice as many do not fit
     refusal: Refusal | None = None
     dynamic_dimensions: int = 0
     has_bfloat16: bool = False
@@ -93,7 +104,7 @@ class CompileReport:
 
     @property
     def exit_code(self) -> int:
-        """1 where it does not compile, or the batch does not fit."""
+        """1 if it does not compile or the batch does not fit, otherwise 0."""
         fits = (
             self.refusal is None and self.requested is not None and self.requested.sizes is not None
         )
@@ -105,9 +116,9 @@ class CompileReport:
 
     def as_dict(self) -> dict[str, Any]:
         plain = asdict(self)
-        for answer in (plain["requested"], *plain["alternatives"]):
-            if answer and answer["sizes"]:
-                answer["peak"] = Sizes(**answer["sizes"]).peak
+        for result in (plain["requested"], *plain["alternatives"]):
+            if result and result["sizes"]:
+                result["peak"] = Sizes(**result["sizes"]).peak
         batch = self.requested.batch if self.requested is not None else None
         plain["batch_per_core"] = batch
         plain["batch"] = self.total_batch(batch) if batch is not None else None
@@ -118,7 +129,7 @@ class CompileReport:
 
 
 def source_line(plain: Mapping[str, Any] | None) -> SourceLine | None:
-    """What the shim wrote of a line."""
+    """A source line as written by the shim."""
     if plain is None:
         return None
     return SourceLine(str(plain["file"]), int(plain["line"]), str(plain.get("text", "")))

@@ -1,10 +1,10 @@
-"""Compiles lowered steps with the TPU's own compiler, which needs no TPU.
+"""Compiles lowered steps with the TPU compiler, which does not need a TPU.
 
-Runs by itself in an environment with jax[tpu], never imported by tpuctl. A question is a line of
-JSON: {"generation": "v3", "program": FILE, "results": 2, "changed": [0, 3]} asks what a program
-takes of a core, {"generation": "v3"} how much there is. So is each answer: sizes in bytes;
-`refused` with the compiler's words where the memory does not suffice; `failed` with them where it
-will not compile for another reason. Private parts of JAX are used: its version is pinned.
+Runs as a separate program in an environment with jax[tpu]; tpuctl never imports it. Requests and
+replies are lines of JSON. {"generation": "v3", "program": FILE, "results": 2, "changed": [0, 3]}
+requests the memory use of a program on a core, {"generation": "v3"} a core's memory limit. Replies
+contain sizes in bytes, `refused` with the compiler's message for lack of memory, or `failed` with
+the message of any other error. Uses private JAX APIs, so JAX's version is pinned.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # no metadata server is to be asked for a TPU
-os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # there is no TPU for two programs to dispute
+os.environ["TPU_SKIP_MDS_QUERY"] = "1"  # do not query a metadata server for TPUs
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # there is no TPU to lock
 
 import jax  # type: ignore[import-not-found, unused-ignore]
 import numpy  # type: ignore[import-not-found, unused-ignore]
@@ -31,7 +31,7 @@ from jaxlib.mlir import ir  # type: ignore[import-not-found, unused-ignore]
 
 __all__: list[str] = []
 
-# The least slice of each generation. Both TensorCores of a v4 work as one, as TensorFlow has it.
+# The smallest slice of each generation. Both TensorCores of a v4 chip act as one device.
 TOPOLOGIES = {
     "v2": {"topology_name": "v2:2x2"},
     "v3": {"topology_name": "v3:2x2"},
@@ -40,7 +40,7 @@ TOPOLOGIES = {
     "v5p": {"topology_name": "v5p:2x2x1"},
     "v6e": {"topology_name": "v6e:2x2"},
 }
-# More than any core has, in parts that each can be addressed; its refusal tells how much there is.
+# Larger than any core's memory, in addressable parts; the error message contains the limit.
 PART = "tensor<17179869184xf32>"
 OVERSIZED_PROGRAM = f"""
 module @room {{
@@ -55,7 +55,7 @@ module @room {{
 
 
 def compile_for(generation: str, text: bytes | str, results: int, changed: list[int]) -> Any:
-    """Compile for one core, which keeps the variables' memory for their new values."""
+    """Compile for one core; new values of variables reuse the memory of the old ones."""
     device = topologies.get_topology_desc(platform="tpu", **TOPOLOGIES[generation]).devices[0]
     with mlir.make_ir_context():
         module = ir.Module.parse(text)
@@ -75,13 +75,13 @@ def compile_for(generation: str, text: bytes | str, results: int, changed: list[
 
 
 def share(main: Any, results: dict[int, int]) -> None:
-    """Let results take the place of arguments, as the new values of variables do on a TPU."""
+    """Alias results to arguments, as a TPU does for the new values of variables."""
     number = ir.IntegerType.get_signless(32)
     attributes: list[dict[str, Any]] = [{} for _ in ir.FunctionType(main.type).inputs]
     if "arg_attrs" in main.attributes:
         attributes = [
-            {attribute.name: attribute.attr for attribute in ir.DictAttr(each)}
-            for each in main.attributes["arg_attrs"]
+            {attribute.name: attribute.attr for attribute in ir.DictAttr(one_argument)}
+            for one_argument in main.attributes["arg_attrs"]
         ]
     for argument, result in results.items():
         attributes[argument]["tf.aliasing_output"] = ir.IntegerAttr.get(number, result)
@@ -90,14 +90,14 @@ def share(main: Any, results: dict[int, int]) -> None:
     )
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
-    generation, program = question["generation"], question.get("program")
+def reply_to(request: dict[str, Any]) -> dict[str, Any]:
+    generation, program = request["generation"], request.get("program")
     try:
         if program is None:
             executable = compile_for(generation, OVERSIZED_PROGRAM, 1, [])
         else:
             text = _jax.mlir.hlo_to_stablehlo(Path(program).read_bytes())
-            executable = compile_for(generation, text, question["results"], question["changed"])
+            executable = compile_for(generation, text, request["results"], request["changed"])
     except jax.errors.JaxRuntimeError as error:
         kind = "refused" if "RESOURCE_EXHAUSTED" in str(error) else "failed"
         return {kind: str(error)}
@@ -114,14 +114,14 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    # What libtpu prints must not come between the answers.
-    answers = os.fdopen(os.dup(1), "w")
+    # Keep libtpu's output out of the replies.
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         began = time.monotonic()
-        result = answer(json.loads(line))
+        result = reply_to(json.loads(line))
         seconds = round(time.monotonic() - began, 3)
-        print(json.dumps({**result, "seconds": seconds}), file=answers, flush=True)
+        print(json.dumps({**result, "seconds": seconds}), file=replies, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two heavy environments of a compilation: TensorFlow for TPUs, and the TPU's compiler."""
+"""The two virtual environments of a compilation: TensorFlow for TPUs, and the TPU compiler."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
 
 MARKER = "complete"
-PYTHONS = ("3.11", "3.12")  # that TensorFlow 2.18 has wheels for, among those that run tpuctl
-SPARE = 1.2  # of the room on disk that is asked for
+PYTHONS = ("3.11", "3.12")  # versions that both tpuctl and TensorFlow 2.18 support
+DISK_MARGIN = 1.2  # of the room on disk that is asked for
 
 
 @dataclass(frozen=True)
 class Kind:
-    """An environment: the list of packages it has, and what making it takes."""
+    """An environment: its locked packages, and the space that it needs."""
 
     name: str
     title: str
@@ -41,19 +41,17 @@ HERE = Path(__file__).parent
 LOWERING = Kind(
     "lowering", "TensorFlow 2.18 for TPUs", 400_000_000, 1_900_000_000, HERE / "lowering.lock"
 )
-COMPILER = Kind(
-    "compiler", "the TPU's compiler", 300_000_000, 1_000_000_000, HERE / "compiler.lock"
-)
+COMPILER = Kind("compiler", "the TPU compiler", 300_000_000, 1_000_000_000, HERE / "compiler.lock")
 
 
 def require_machine() -> None:
-    """Raise Refused where neither environment can be: TPU packages are for one platform alone."""
+    """Raise Refused on unsupported platforms: the TPU packages exist for one platform only."""
     platform_name = f"{platform.system()} on {platform.machine()}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise Refused(
-            "The TPU's compiler does not run here",
-            f"it is offered for Linux on x86_64, and this is {platform_name}",
-            hint="Compile on such a machine, or run it on the TPU.",
+            "The TPU compiler does not run on this machine",
+            f"it requires Linux on x86_64, and this is {platform_name}",
+            hint="Compile on such a machine, or run the script on the TPU.",
             where="--compile",
         )
     _interpreter()
@@ -61,24 +59,24 @@ def require_machine() -> None:
 
 @functools.cache
 def _interpreter() -> Interpreter:
-    """The Python that both are made with: our own if it fits. Refused where there is none."""
+    """The Python for both environments, preferably the current one. Raises Refused if none."""
     interpreter = find(PYTHONS)
     if interpreter is None:
         raise Refused(
-            "The TPU's compiler does not run here",
-            f"its TensorFlow needs Python {or_list(PYTHONS)}. This is {platform.python_version()}, "
-            "and none of those was found on PATH, in pyenv or in uv",
-            hint=f"{install_hint(PYTHONS[-1])}\nThen repeat the command.",
+            "The TPU compiler does not run on this machine",
+            f"its TensorFlow requires Python {or_list(PYTHONS)}. This is Python "
+            f"{platform.python_version()}, and neither was found on PATH, in pyenv or in uv",
+            hint=f"{install_hint(PYTHONS[-1])}\nThen run the command again.",
             where="--compile",
         )
     return interpreter
 
 
 class Environments:
-    """Makes each once for this user, and keeps it.
+    """Creates each environment once per user and keeps it.
 
-    Without a folder they are where the local cloud's images are: in TPUCTL_IMAGE_CACHE, else in
-    the user's cache folder.
+    By default they are stored next to the local cloud's images: in TPUCTL_IMAGE_CACHE, or in the
+    user's cache folder.
     """
 
     def __init__(self, cache: Path | None = None) -> None:
@@ -88,7 +86,7 @@ class Environments:
         self.cache = cache.expanduser().absolute()
 
     def home(self, kind: Kind) -> Path:
-        """Where the environment is, or would be."""
+        """The folder of an environment, whether it exists or not."""
         parts = [_interpreter().version, platform.machine(), kind.lock.read_text("utf-8")]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return self.cache / "compile" / f"{kind.name}-{digest}"
@@ -100,16 +98,16 @@ class Environments:
         return self.home(kind) / "bin" / "python3"
 
     async def ensure(self, kind: Kind, report: Callable[[str], None]) -> Path:
-        """The interpreter of the environment, made now if need be.
+        """The interpreter of an environment, which is created if necessary.
 
-        Two processes that want the same make it once, and one that was ended half-way leaves
-        nothing that would be taken for an environment. Raises OperationFailed with pip's last
-        words, Refused where the disk has no room.
+        Concurrent processes create it only once, and an interrupted creation leaves no partial
+        environment. Raises OperationFailed with the end of pip's output, Refused if the disk is
+        full.
         """
         home = self.home(kind)
         if not self.is_installed(kind):
             private_folder(home.parent)
-            waiting = "another process is making it: waiting"
+            waiting = "waiting for another process that is creating it"
             async with exclusive(home.with_suffix(".lock"), report, waiting=waiting) as lock:
                 if not self.is_installed(kind):
                     await self._create(kind, home, report, lock)
@@ -120,13 +118,13 @@ class Environments:
     ) -> None:
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
         free = shutil.disk_usage(home.parent).free
-        if free < kind.disk * SPARE:
+        if free < kind.disk * DISK_MARGIN:
             raise Refused(
-                "No room on the disk",
-                f"{_size(kind.disk)} are needed in {home.parent}, {_size(free)} are free",
-                hint="Make room, or name another folder in TPUCTL_IMAGE_CACHE.",
+                "Not enough disk space",
+                f"{_size(kind.disk)} required in {home.parent}, {_size(free)} free",
+                hint="Free up space, or set TPUCTL_IMAGE_CACHE to another folder.",
             )
-        report(f"{_size(kind.download)} to download, {_size(kind.disk)} on disk, in {home.parent}")
+        report(f"downloading {_size(kind.download)} to {home.parent} ({_size(kind.disk)} on disk)")
         python = str(home / "bin" / "python3")
         try:
             await self._run((_interpreter().path, "-m", "venv", str(home)), kind, report, lock)
@@ -149,13 +147,10 @@ class Environments:
         if status:
             output = "\n".join(tail) or "(it printed nothing)"
             raise OperationFailed(
-                "Environment cannot be made",
-                f"{kind.title}: `{' '.join(command[1:4])} …` ended with {status}:\n{output}",
-                hint=(
-                    "See whether there is room on the disk and a way to the package "
-                    "index, then repeat\n"
-                    "    tpuctl rehearse --compile SCRIPT"
-                ),
+                "Failed to create the environment",
+                f"{kind.title}: `{' '.join(command[1:4])} …` exited with code {status}:\n{output}",
+                hint="Check disk space and access to the package index, then run again\n"
+                "    tpuctl rehearse --compile SCRIPT",
             )
 
 

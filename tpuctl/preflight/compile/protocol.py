@@ -1,4 +1,4 @@
-"""What is said with the script's process, and with the compiler's: a line of JSON each way."""
+"""The protocol between tpuctl, the script's process and the compiler: JSON lines."""
 
 from __future__ import annotations
 
@@ -11,52 +11,55 @@ from typing import Any
 __all__ = ["SOCKET", "Compiler", "Disconnected", "ScriptSocket"]
 
 SOCKET = "conversation"
-MAX_LINE_BYTES = 1 << 24  # a line; TensorFlow's words can be long
+MAX_LINE_BYTES = 1 << 24  # TensorFlow's messages can be long
 
 
 class Disconnected(Exception):
-    """The other side went away before it answered; what it said at last."""
+    """The other process exited before it replied; the message says how, if known."""
 
 
 class ScriptSocket:
-    """Where the script's process comes with its step: a socket in `folder`, whose path is short."""
+    """The socket in `folder` to which the script's process connects at its first step.
+
+    The path of `folder` must be short: socket paths are limited to about 100 bytes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / SOCKET
-        self._came: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
+        self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
             asyncio.Queue()
         )
         self._server: asyncio.Server | None = None
-        self._speaking: asyncio.StreamWriter | None = None
-        self._heard: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reader: asyncio.StreamReader | None = None
 
     async def open(self) -> None:
-        async def come(reader: asyncio.StreamReader, speaking: asyncio.StreamWriter) -> None:
-            await self._came.put((reader, speaking))
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._connections.put((reader, writer))
 
-        self._server = await asyncio.start_unix_server(come, self.path, limit=MAX_LINE_BYTES)
+        self._server = await asyncio.start_unix_server(accept, self.path, limit=MAX_LINE_BYTES)
 
     async def first_message(self) -> dict[str, Any]:
-        """What the first that comes says."""
-        self._heard, self._speaking = await self._came.get()
-        return await self._line()
+        """Wait for the script's process to connect; return its first message."""
+        self._reader, self._writer = await self._connections.get()
+        return await self._read_message()
 
     async def lower(self, batch: int | None) -> dict[str, Any]:
-        assert self._speaking is not None
-        self._speaking.write(json.dumps({"batch": batch}).encode() + b"\n")
-        return await self._line()
+        assert self._writer is not None
+        self._writer.write(json.dumps({"batch": batch}).encode() + b"\n")
+        return await self._read_message()
 
     async def close(self) -> None:
-        """Hang up: the script's process ends with that."""
-        if self._speaking is not None:
-            self._speaking.close()
+        """Close the connection, which makes the script's process exit."""
+        if self._writer is not None:
+            self._writer.close()
         if self._server is not None:
             self._server.close()
 
-    async def _line(self) -> dict[str, Any]:
-        assert self._heard is not None
+    async def _read_message(self) -> dict[str, Any]:
+        assert self._reader is not None
         try:
-            line = await self._heard.readline()
+            line = await self._reader.readline()
         except (ConnectionError, ValueError):
             line = b""
         if not line.endswith(b"\n"):
@@ -65,16 +68,19 @@ class ScriptSocket:
 
 
 class Compiler:
-    """The compiler, which answers one question after another."""
+    """The compiler's process, started by the first query."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._argv, self._environment, self._log = argv, environment, log
         self._process: asyncio.subprocess.Process | None = None
 
-    async def query(self, **question: Any) -> dict[str, Any]:
-        """Raise Disconnected if the compiler exits, for example for lack of memory."""
+    async def query(self, **request: Any) -> dict[str, Any]:
+        """Send a request and return the reply.
+
+        Raises Disconnected if the compiler exits, for example for lack of memory.
+        """
         if self._process is None:
-            with self._log.open("wb") as log:  # libtpu complains of the TPU that is not there
+            with self._log.open("wb") as log:  # libtpu logs errors about the missing TPU
                 self._process = await asyncio.create_subprocess_exec(
                     *self._argv,
                     env=dict(self._environment),
@@ -82,12 +88,12 @@ class Compiler:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,
                     limit=MAX_LINE_BYTES,
-                    start_new_session=True,  # Ctrl-C is not its own
+                    start_new_session=True,  # not interrupted by Ctrl-C
                 )
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
-            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             await process.stdin.drain()
             line = await process.stdout.readline()
         except (BrokenPipeError, ConnectionResetError):
@@ -96,7 +102,9 @@ class Compiler:
             code = await process.wait()
             self._process = None
             raise Disconnected(
-                f"it was ended by signal {-code}" if code < 0 else f"it ended with {code}"
+                f"the compiler was killed by signal {-code}"
+                if code < 0
+                else f"the compiler exited with code {code}"
             )
         return dict(json.loads(line))
 

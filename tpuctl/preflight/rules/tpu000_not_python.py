@@ -13,11 +13,11 @@ RULE = Rule(
     code="TPU000",
     name="not-python",
     severity=Severity.error,
-    summary="The file is not valid Python or cannot be read.",
+    summary="File is not valid Python or cannot be read",
     rationale=(
         "The script would fail with a SyntaxError on the worker, after the machines were created. "
-        "No other rule applies to such a file. tpuctl parses it with its own Python version, in "
-        "the encoding that the first lines declare, or UTF-8."
+        "No other rule applies to such a file. tpuctl parses it with the Python version that "
+        "tpuctl runs on, in the encoding that the file declares, or UTF-8."
     ),
     bad="""\
 import tensorflow as tf

@@ -62,7 +62,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if isinstance(node, (ast.If, ast.IfExp)):
             yield from _condition(inference, traced, node, node.test)
             if isinstance(node, ast.If) and traced.autograph and inference.of(node.test).is_tensor:
-                yield from _uneven(traced, node)
+                yield from _unbalanced(traced, node)
         elif isinstance(node, ast.BoolOp):
             for part in node.values[:-1]:
                 yield from _logical(inference, traced, node, part)
@@ -120,7 +120,7 @@ def _assertion(inference: Inference, traced: Traced, node: ast.Assert) -> Iterat
 # What AutoGraph converts, with restrictions of XLA ----------------------------------------------
 
 
-def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
+def _unbalanced(traced: Traced, node: ast.If) -> Iterator[Finding]:
     """Report a conditional that sets a value used later in only one of its branches."""
     if isinstance(traced.node, ast.Lambda):
         return
@@ -132,11 +132,11 @@ def _uneven(traced: Traced, node: ast.If) -> Iterator[Finding]:
         hint = "Return from both branches: an XLA program has one result type."
         yield finding_at(RULE, traced, node, message, hint)
         return
-    if _leaves(node.body) or _leaves(node.orelse):
+    if _exits(node.body) or _exits(node.orelse):
         return
-    branches = [_stored(node.body), _stored(node.orelse)]
-    only = branches[0] ^ branches[1]
-    for name in sorted(only):
+    branches = [_assigned_in(node.body), _assigned_in(node.orelse)]
+    only_one = branches[0] ^ branches[1]
+    for name in sorted(only_one):
         if _is_set_before(traced, node, name) or not _is_read_after(traced, node, name):
             continue
         message = (
@@ -160,12 +160,12 @@ def _returns(body: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise)) and not is_none
 
 
-def _leaves(body: list[ast.stmt]) -> bool:
+def _exits(body: list[ast.stmt]) -> bool:
     kinds = (ast.Return, ast.Raise, ast.Break, ast.Continue)
     return any(isinstance(part, kinds) for statement in body for part in ast.walk(statement))
 
 
-def _stored(body: list[ast.stmt]) -> set[str]:
+def _assigned_in(body: list[ast.stmt]) -> set[str]:
     """The names that the statements always set."""
     names: set[str] = set()
     for statement in body:

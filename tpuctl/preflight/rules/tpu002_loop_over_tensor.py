@@ -44,7 +44,7 @@ def total(rows):
 """,
 )
 
-JOINS = {"concat", "concatenate", "append", "vstack", "hstack"}
+CONCATENATIONS = {"concat", "concatenate", "append", "vstack", "hstack"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def _growing(traced: Traced, node: ast.For | ast.While) -> Iterator[Finding]:
             continue
         target, call = part.targets[0], part.value
         last = getattr(call.func, "attr", "")
-        if not isinstance(target, ast.Name) or last not in JOINS or not call.args:
+        if not isinstance(target, ast.Name) or last not in CONCATENATIONS or not call.args:
             continue
         joined = call.args[0].elts if isinstance(call.args[0], (ast.List, ast.Tuple)) else []
         if any(isinstance(item, ast.Name) and item.id == target.id for item in joined):

@@ -21,7 +21,8 @@ RULE = Rule(
     summary="Gradient through a loop without a known maximum number of iterations",
     rationale=(
         "The backward pass of a loop needs the intermediate results of every iteration. XLA "
-        "allocates them at compile time, so it must know the maximum number of iterations. "
+        "allocates memory for them at compile time, so it must know the maximum number of "
+        "iterations. "
         'Otherwise it fails with "XLA compilation requires a fixed tensor list size".'
     ),
     bad="""\
@@ -56,9 +57,19 @@ def step(x):
 )
 
 Loop = ast.For | ast.While
-GROWS = (ast.Mult, ast.MatMult, ast.Div, ast.Pow, ast.Mod)
+NONLINEAR = (ast.Mult, ast.MatMult, ast.Div, ast.Pow, ast.Mod)
 # Operations whose gradient needs no intermediate results.
-LIGHT = {"cast", "shape", "size", "rank", "range", "len", "zeros_like", "add", "subtract"}
+LINEAR_OPERATIONS = {
+    "cast",
+    "shape",
+    "size",
+    "rank",
+    "range",
+    "len",
+    "zeros_like",
+    "add",
+    "subtract",
+}
 WHILE_LOOPS = ("tensorflow.while_loop", "tensorflow.compat.v1.while_loop")
 
 
@@ -83,7 +94,7 @@ def _loop(inference: Inference, traced: Traced, node: Loop) -> Iterator[Finding]
         or not _is_differentiated(traced, node)
     ):
         return
-    if not _is_bounded(inference, node) and _keeps(node):
+    if not _is_bounded(inference, node) and _needs_intermediates(node):
         word = "while" if isinstance(node, ast.While) else "for"
         text = quoted(traced.module, subject)
         message = f"gradient through `{word}` {text}, whose number of iterations is unbounded"
@@ -108,7 +119,7 @@ def _is_bounded(inference: Inference, node: Loop) -> bool:
     return False
 
 
-def _keeps(node: ast.AST) -> bool:
+def _needs_intermediates(node: ast.AST) -> bool:
     """Whether the backward pass needs intermediate results: sums of constants do not."""
     body = [node.body] if isinstance(node, ast.Lambda) else getattr(node, "body", [])
     assigned = {
@@ -121,14 +132,14 @@ def _keeps(node: ast.AST) -> bool:
         assigned |= {parameter.arg for parameter in node.args.args}
     for body_statement in body:
         for part in ast.walk(body_statement):
-            if isinstance(part, ast.BinOp) and isinstance(part.op, GROWS):
+            if isinstance(part, ast.BinOp) and isinstance(part.op, NONLINEAR):
                 if _mentions(part, assigned):
                     return True
-            elif isinstance(part, ast.AugAssign) and isinstance(part.op, GROWS):
+            elif isinstance(part, ast.AugAssign) and isinstance(part.op, NONLINEAR):
                 return True
             elif isinstance(part, ast.Call) and _mentions(part, assigned):
                 last = getattr(part.func, "attr", getattr(part.func, "id", ""))
-                if last not in LIGHT and not last.startswith("assert"):
+                if last not in LINEAR_OPERATIONS and not last.startswith("assert"):
                     return True
     return False
 
@@ -144,7 +155,7 @@ def _while_loop(traced: Traced, node: ast.Call) -> Iterator[Finding]:
     if keywords & {"maximum_iterations", "back_prop"} or len(node.args) > 6:
         return
     body = argument(node, 1, "body")
-    if isinstance(body, ast.Lambda) and not _keeps(body):
+    if isinstance(body, ast.Lambda) and not _needs_intermediates(body):
         return
     text = quoted(traced.module, node)
     message = f"gradient through {text}, whose number of iterations is unbounded"

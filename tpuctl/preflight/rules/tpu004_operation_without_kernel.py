@@ -77,7 +77,7 @@ REPLACEMENTS = {
     "nn.sampled_softmax_loss": "Use the full softmax, or sample the candidates in dataset.map.",
     "nn.nce_loss": "Use the full softmax, or sample the candidates in dataset.map.",
 }
-ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
+RUN_ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
 
 
 @cache
@@ -94,7 +94,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             yield from _unsupported_call(inference, traced, node, has_writer)
         elif isinstance(node, (ast.For, ast.comprehension)):
-            yield from _data_set(inference, traced, node.iter)
+            yield from _dataset_loop(inference, traced, node.iter)
         elif isinstance(node, ast.Subscript):
             owner = inference.of(node.value)
             if owner.kind is Kind.OBJECT and owner.name.startswith("tensorflow.lookup."):
@@ -105,19 +105,19 @@ def _unsupported_call(
     inference: Inference, traced: Traced, node: ast.Call, has_writer: bool
 ) -> Iterator[Finding]:
     name = traced.module.names.of(node.func)
-    inside = short(name) if name is not None else None
-    if inside is None:
+    function = short(name) if name is not None else None
+    if function is None:
         yield from _method(inference, traced, node)
         return
-    operations: list[str] = _data()["refused"].get(inside, [])
-    if inside.startswith("raw_ops."):
-        operation = inside.removeprefix("raw_ops.")
+    operations: list[str] = _data()["refused"].get(function, [])
+    if function.startswith("raw_ops."):
+        operation = function.removeprefix("raw_ops.")
         operations = [] if operation in _data()["has"] else [operation]
-    if inside == "image.resize":
+    if function == "image.resize":
         operations = _resize(traced, node)
-    if inside.startswith("summary.") and inside.removeprefix("summary.") in SUMMARIES:
+    if function.startswith("summary.") and function.removeprefix("summary.") in SUMMARIES:
         operations = ["WriteSummary"] if has_writer else []
-    if inside == "unique_with_counts" or inside.startswith("ragged."):
+    if function == "unique_with_counts" or function.startswith("ragged."):
         return  # reported by the rules about shapes
     if operations:
         ops = " or ".join(operations[:2])
@@ -126,7 +126,7 @@ def _unsupported_call(
         )
         if not traced.is_root:
             message += f" ({traced.because})"
-        hint = REPLACEMENTS.get(inside, ON_HOST)
+        hint = REPLACEMENTS.get(function, RUN_ON_HOST)
         yield finding_at(RULE, traced, node, message, hint)
 
 
@@ -165,10 +165,10 @@ def _table(traced: Traced, node: ast.AST) -> Finding:
     message = (
         f"{quoted(traced.module, node)} looks up a hash table, which XLA does not support on TPUs"
     )
-    return finding_at(RULE, traced, node, message, ON_HOST)
+    return finding_at(RULE, traced, node, message, RUN_ON_HOST)
 
 
-def _data_set(inference: Inference, traced: Traced, node: ast.expr) -> Iterator[Finding]:
+def _dataset_loop(inference: Inference, traced: Traced, node: ast.expr) -> Iterator[Finding]:
     over = inference.of(node)
     if over.kind is not Kind.OBJECT or not over.name.startswith("tensorflow.data."):
         return

@@ -48,24 +48,24 @@ def train(x):
 
 NEVER_CONVERTED = {"bool", "max", "min", "sum", "any", "all", "list", "tuple", "set", "complex"}
 NOT_WITHOUT_AUTOGRAPH = {"int", "float", "len", "range", "sorted", "enumerate", "round"}
-NUMPY_OF_SHAPES = {"shape", "ndim", "size", "dtype", "isscalar", "iterable"}
+SHAPE_FUNCTIONS = {"shape", "ndim", "size", "dtype", "isscalar", "iterable"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer(project, target)
     for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _valued(inference, traced, node)
+            yield from _value_needed(inference, traced, node)
 
 
-def _valued(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
+def _value_needed(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
     func = node.func
     name = traced.module.names.of(func)
     if isinstance(func, ast.Attribute) and name is None:
         owner = inference.of(func.value)
-        is_asked = func.attr == "numpy" and not node.args and owner.kind >= Kind.UNKNOWN
-        is_asked = is_asked or (func.attr in ("item", "tolist", "eval") and owner.is_tensor)
-        if is_asked:
+        needs_value = func.attr == "numpy" and not node.args and owner.kind >= Kind.UNKNOWN
+        needs_value = needs_value or (func.attr in ("item", "tolist", "eval") and owner.is_tensor)
+        if needs_value:
             message = f"{quoted(traced.module, node)} needs the value of a tensor during tracing"
             hint = "Keep it a tensor, and read the value from what the step returns."
             yield finding_at(RULE, traced, node, message, hint)
@@ -73,7 +73,7 @@ def _valued(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Fi
     if name is not None and name.startswith(("numpy.", "math.")):
         last = name.rpartition(".")[2]
         tensor = _first_tensor(inference, node)
-        if tensor is not None and last not in NUMPY_OF_SHAPES:
+        if tensor is not None and last not in SHAPE_FUNCTIONS:
             library = "NumPy" if name.startswith("numpy.") else "math"
             message = (
                 f"{quoted(traced.module, node)} passes the tensor "
@@ -89,12 +89,12 @@ def _valued(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Fi
 def _first_tensor(inference: Inference, node: ast.Call) -> ast.expr | None:
     for arguments in [*node.args, *(key.value for key in node.keywords)]:
         value = inference.of(arguments)
-        if value.is_symbolic or (value.is_container and _holds(value)):
+        if value.is_symbolic or (value.is_container and _contains_tensor(value)):
             return arguments
     return None
 
 
-def _holds(value: Value) -> bool:
+def _contains_tensor(value: Value) -> bool:
     return any(item.is_symbolic for item in value.items or (value.inner,))
 
 
@@ -103,21 +103,21 @@ def _builtin(inference: Inference, traced: Traced, node: ast.Call, name: str) ->
         return
     first = inference.of(node.args[0])
     others = [inference.of(part) for part in node.args]
-    is_asked = False
+    needs_value = False
     if name in ("max", "min"):
-        is_asked = any(part.is_tensor for part in others)
+        needs_value = any(part.is_tensor for part in others)
         if len(others) == 1 and first.is_container:
-            is_asked = _holds(first)
+            needs_value = _contains_tensor(first)
     elif name in ("any", "all"):
-        is_asked = first.is_tensor or (first.is_container and _holds(first))
+        needs_value = first.is_tensor or (first.is_container and _contains_tensor(first))
     elif name in NEVER_CONVERTED:
-        is_asked = first.is_tensor
+        needs_value = first.is_tensor
     elif name in NOT_WITHOUT_AUTOGRAPH and not traced.autograph:
-        is_asked = any(part.is_tensor for part in others)
+        needs_value = any(part.is_tensor for part in others)
         parent = traced.module.parents.get(node)
         if isinstance(parent, ast.For) and parent.iter is node:
             return  # reported for the loop
-    if is_asked:
+    if needs_value:
         message = f"`{name}()` of a tensor in {quoted(traced.module, node)} during tracing"
         if name in NOT_WITHOUT_AUTOGRAPH:
             message += f", and {traced.no_autograph}"

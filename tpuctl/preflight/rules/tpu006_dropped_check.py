@@ -58,17 +58,17 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer(project, target)
     for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _lost(inference, traced, node)
+            yield from _dropped(inference, traced, node)
 
 
-def _lost(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
+def _dropped(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
     name = traced.module.names.of(node.func)
-    inside = short(name) if name is not None else None
-    if inside is None:
+    function = short(name) if name is not None else None
+    if function is None:
         return
-    last = inside.rpartition(".")[2]
-    is_check = inside == "Assert" or (
-        inside.startswith(("debugging.", "assert_"))
+    last = function.rpartition(".")[2]
+    is_check = function == "Assert" or (
+        function.startswith(("debugging.", "assert_"))
         and last.startswith(("assert_", "check_numerics", "Assert"))
         and last not in TRACED_CHECKS
     )

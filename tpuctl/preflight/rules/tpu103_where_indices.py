@@ -26,8 +26,8 @@ import tensorflow as tf
 
 @tf.function
 def chosen(x):
-    places = tf.where(x[:, 0] > 0)
-    return tf.gather_nd(x, places)
+    indices = tf.where(x[:, 0] > 0)
+    return tf.gather_nd(x, indices)
 """,
     good="""\
 import tensorflow as tf
@@ -39,14 +39,14 @@ def chosen(x):
 """,
 )
 
-ONE_WHERE = {"where", "where_v2", "nonzero", "argwhere", "flatnonzero"}
-FINDERS = {"image.non_max_suppression", "sparse.from_dense"}
+INDEX_FUNCTIONS = {"where", "where_v2", "nonzero", "argwhere", "flatnonzero"}
+OTHER_FUNCTIONS = {"image.non_max_suppression", "sparse.from_dense"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer(project, target)
     for traced, node, function in inference.array_calls:
-        if not _finds_places(node, function):
+        if not _returns_indices(node, function):
             continue
         value = argument(node, 0, "condition")
         value = value or (node.keywords[0].value if node.keywords else None)
@@ -59,12 +59,12 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         yield finding_at(RULE, traced, node, message, hint)
 
 
-def _finds_places(node: ast.Call, function: str) -> bool:
+def _returns_indices(node: ast.Call, function: str) -> bool:
     last = function.rpartition(".")[2]
     if function.startswith("raw_ops."):
         return last == "Where"
-    if last in ONE_WHERE and "." not in function:
+    if last in INDEX_FUNCTIONS and "." not in function:
         is_alone = len(node.args) + len(node.keywords) == 1
         is_alone = is_alone or {key.arg for key in node.keywords} == {"condition", "name"}
         return last not in ("where", "where_v2") or is_alone
-    return function in FINDERS
+    return function in OTHER_FUNCTIONS

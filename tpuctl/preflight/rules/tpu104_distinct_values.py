@@ -60,7 +60,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 def _distinct(
-    inference: Inference, traced: Traced, node: ast.Call, lacking: str
+    inference: Inference, traced: Traced, node: ast.Call, unsupported: str
 ) -> Iterator[Finding]:
     """`lacking` is the operation that XLA does not support, if any."""
     value = node.args[0] if node.args else None
@@ -68,9 +68,9 @@ def _distinct(
         return
     message = f"the size of {quoted(traced.module, node)} depends on tensor values"
     severity = Severity.cost
-    if lacking:
+    if unsupported:
         text = quoted(traced.module, node.func)
-        message = f"{text} creates {lacking}, which XLA does not support on TPUs"
+        message = f"{text} creates {unsupported}, which XLA does not support on TPUs"
         severity = Severity.error
     hint = "Do it in dataset.map, which runs on the host, or count with tf.one_hot."
     yield finding_at(RULE, traced, node, message, hint, severity=severity)

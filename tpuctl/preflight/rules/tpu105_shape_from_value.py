@@ -97,13 +97,13 @@ def _sliced(inference: Inference, traced: Traced, node: ast.Subscript) -> Iterat
     if inference.of(node.value).kind < Kind.KNOWN or inference.mask_of(node) is not None:
         return
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if any(isinstance(part, ast.Slice) and _is_open(inference, part) for part in parts):
+    if any(isinstance(part, ast.Slice) and _has_computed_end(inference, part) for part in parts):
         message = f"the length of {quoted(traced.module, node)} depends on tensor values"
         hint = "Slice to a fixed length and mask the rest."
         yield finding_at(RULE, traced, node, message, hint)
 
 
-def _is_open(inference: Inference, part: ast.Slice) -> bool:
+def _has_computed_end(inference: Inference, part: ast.Slice) -> bool:
     """Whether a slice's ends are computed."""
     return any(
         inference.of(end).kind is Kind.TENSOR
@@ -113,7 +113,9 @@ def _is_open(inference: Inference, part: ast.Slice) -> bool:
     )
 
 
-def _sized(inference: Inference, traced: Traced, node: ast.Call, inside: str) -> Iterator[Finding]:
+def _sized(
+    inference: Inference, traced: Traced, node: ast.Call, operation: str
+) -> Iterator[Finding]:
     parent = traced.module.parents.get(node)
     is_loop = isinstance(parent, ast.For) and parent.iter is node
     if is_loop and (
@@ -121,9 +123,9 @@ def _sized(inference: Inference, traced: Traced, node: ast.Call, inside: str) ->
     ):
         return  # reported for the loop
     for table, severity in ((SIZED, Severity.error), (SLICED, Severity.cost)):
-        for number, name in table.get(inside, ()):
+        for number, name in table.get(operation, ()):
             value = argument(node, number, name)
-            if inside == "range" and value is None:
+            if operation == "range" and value is None:
                 continue
             if value is not None and _is_computed(inference.of(value)):
                 message = f"{quoted(traced.module, node)} computes a shape from the value of "
@@ -131,14 +133,14 @@ def _sized(inference: Inference, traced: Traced, node: ast.Call, inside: str) ->
                 hint = "Use a fixed number, such as the largest possible one, and a mask."
                 yield finding_at(RULE, traced, node, message, hint, severity=severity)
                 return
-    if inside in DEFAULT_SIZES and argument(node, *DEFAULT_SIZES[inside]) is None:
+    if operation in DEFAULT_SIZES and argument(node, *DEFAULT_SIZES[operation]) is None:
         lengths = node.args[0] if node.args else None
         if lengths is not None and not inference.of(lengths).is_constant:
-            missing = DEFAULT_SIZES[inside][1]
+            missing = DEFAULT_SIZES[operation][1]
             message = f"{quoted(traced.module, node)} computes a shape from the largest value"
             hint = f"Set the size: {missing}=…"
             yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)
-    elif inside == "math.bincount" and node.args and not inference.of(node.args[0]).is_constant:
+    elif operation == "math.bincount" and node.args and not inference.of(node.args[0]).is_constant:
         message = f"{quoted(traced.module, node)} computes a shape from the largest value"
         hint = "Sum tf.one_hot(values, depth) instead."
         yield finding_at(RULE, traced, node, message, hint, severity=Severity.error)

@@ -65,26 +65,26 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 def _function(
-    inference: Inference, traced: Traced, node: ast.Call, inside: str
+    inference: Inference, traced: Traced, node: ast.Call, operation: str
 ) -> Iterator[Finding]:
-    last = inside.rpartition(".")[2]
-    lacking = {"ragged.range": "RaggedRange", "ragged.cross": "RaggedCross"}
-    if inside == "ragged.boolean_mask":
+    last = operation.rpartition(".")[2]
+    unsupported = {"ragged.range": "RaggedRange", "ragged.cross": "RaggedCross"}
+    if operation == "ragged.boolean_mask":
         message = f"{quoted(traced.module, node)} has rows whose lengths depend on tensor values"
         hint = "Keep the full shape and give masked elements weight 0."
         yield finding_at(RULE, traced, node, message, hint)
-    elif inside == "RaggedTensor.from_tensor" and (
+    elif operation == "RaggedTensor.from_tensor" and (
         {key.arg for key in node.keywords} & {"lengths", "padding"} or len(node.args) > 1
     ):
         message = f"{quoted(traced.module, node)} has rows whose lengths depend on tensor values"
         hint = "Keep the full shape and give padding weight 0."
         yield finding_at(RULE, traced, node, message, hint)
-    elif inside == "RaggedTensor.from_value_rowids":
+    elif operation == "RaggedTensor.from_value_rowids":
         message = f"{quoted(traced.module, node)} computes a shape from the largest value"
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
-    elif inside in lacking:
+    elif operation in unsupported:
         text = quoted(traced.module, node)
-        message = f"{text} creates {lacking[inside]}, which XLA does not support on TPUs"
+        message = f"{text} creates {unsupported[operation]}, which XLA does not support on TPUs"
         yield finding_at(RULE, traced, node, message, DENSE, severity=Severity.error)
     elif last.startswith("reduce_") and (len(node.args) > 1 or node.keywords):
         value = inference.of(node.args[0] if node.args else None)

@@ -46,12 +46,29 @@ def training_data(paths):
 )
 
 # Methods that only datasets have.
-DATA = {"shuffle", "prefetch", "repeat", "padded_batch", "interleave", "with_options", "unbatch"}
-DATA |= {"cache", "as_numpy_iterator", "flat_map", "batch", "map", "take", "skip", "filter"}
-EVALUATES = re.compile(
+DATASET_METHODS = {
+    "shuffle",
+    "prefetch",
+    "repeat",
+    "padded_batch",
+    "interleave",
+    "with_options",
+    "unbatch",
+}
+DATASET_METHODS |= {
+    "cache",
+    "as_numpy_iterator",
+    "flat_map",
+    "batch",
+    "map",
+    "take",
+    "skip",
+    "filter",
+}
+EVALUATION_NAME = re.compile(
     r"(?:^|_)(?:eval|evaluation|val|valid|validation|test|testing|dev|predict\w*|infer\w*)(?:_|$|\d)"
 )
-GIVEN_TO = {"evaluate", "predict", "adapt"}
+EVALUATION_METHODS = {"evaluate", "predict", "adapt"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -74,12 +91,12 @@ def _batch(
         return
     if not node.args and not node.keywords:
         return
-    before = list(_chain(module, func.value))
-    if not _is_data(inference, module, func.value, before):
+    calls_before = list(_chain(module, func.value))
+    if not _is_dataset(inference, module, func.value, calls_before):
         return
-    if any(_is_endless(call) for call in before) or _is_for_evaluation(module, node):
+    if any(_is_endless(call) for call in calls_before) or _is_for_evaluation(module, node):
         return
-    if divides_evenly(module, node, before) or stays_on_host(inference.project, module, node):
+    if divides_evenly(module, node, calls_before) or stays_on_host(inference.project, module, node):
         return
     message = (
         f"the last batch of {quoted(module, method_node(node))} may be smaller than the others"
@@ -90,7 +107,7 @@ def _batch(
 
 
 def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that create a dataset, the last first, followed through variables."""
+    """The calls that build a dataset, last first, followed through variables."""
     seen: set[str] = set()
     while True:
         if isinstance(node, ast.Call):
@@ -112,17 +129,19 @@ def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
             return
 
 
-def _is_data(inference: Inference, module: Module, node: ast.expr, before: list[ast.Call]) -> bool:
+def _is_dataset(
+    inference: Inference, module: Module, node: ast.expr, calls_before: list[ast.Call]
+) -> bool:
     value = inference.host_value(module, node)
     if value.kind is Kind.OBJECT and value.name.startswith("tensorflow.data"):
         return True
     if value.is_symbolic or value.kind is Kind.STATIC:
         return False
-    names = [module.names.of(call.func) or "" for call in before]
+    names = [module.names.of(call.func) or "" for call in calls_before]
     if any(name.startswith(("tensorflow.data.", "tensorflow_datasets.")) for name in names):
         return True
-    methods = {call.func.attr for call in before if isinstance(call.func, ast.Attribute)}
-    return bool(methods & DATA) or (
+    methods = {call.func.attr for call in calls_before if isinstance(call.func, ast.Attribute)}
+    return bool(methods & DATASET_METHODS) or (
         isinstance(node, ast.Name)
         and bool(re.search(r"(?:^|_)(?:ds|data|dataset|datasets)(?:_|$|\d)", node.id))
     )
@@ -144,20 +163,23 @@ def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, ast.Assign):
             for target in ancestor.targets:
-                if isinstance(target, ast.Name) and EVALUATES.search(target.id.lower()):
+                if isinstance(target, ast.Name) and EVALUATION_NAME.search(target.id.lower()):
                     return True
                 if isinstance(target, ast.Name) and _is_evaluated(module, target):
                     return True
         elif (
             isinstance(ancestor, ast.keyword)
             and ancestor.arg
-            and EVALUATES.search(ancestor.arg.lower())
-        ) or (isinstance(ancestor, ast.Call) and getattr(ancestor.func, "attr", "") in GIVEN_TO):
+            and EVALUATION_NAME.search(ancestor.arg.lower())
+        ) or (
+            isinstance(ancestor, ast.Call)
+            and getattr(ancestor.func, "attr", "") in EVALUATION_METHODS
+        ):
             return True
         elif isinstance(ancestor, ast.FunctionDef):
-            if EVALUATES.search(ancestor.name.lower()):
+            if EVALUATION_NAME.search(ancestor.name.lower()):
                 return True
-        elif isinstance(ancestor, ast.If) and EVALUATES.search(
+        elif isinstance(ancestor, ast.If) and EVALUATION_NAME.search(
             module.segment(ancestor.test).lower()
         ):
             return True

@@ -21,8 +21,8 @@ RULE = Rule(
     severity=Severity.cost,
     summary="Batches padded to their longest example",
     rationale=(
-        f"{NEW_SHAPE}Without a common length, 40 batches took 32 compilations and 185 s; padded to "
-        "multiples of 64, they took 2 compilations and 19 s."
+        f"{NEW_SHAPE}In one test, 40 batches padded to their longest examples took 32 compilations "
+        "and 185 s; padded to multiples of 64, they took 2 compilations and 19 s."
     ),
     bad="""\
 import tensorflow as tf
@@ -81,13 +81,13 @@ def _is_length_fixed(project: Project) -> bool:
 
 def _collated(module: Module, node: ast.Call) -> Iterator[Finding]:
     name = module.names.of(node.func)
-    is_preparing = (
+    is_prepare_tf_dataset = (
         isinstance(node.func, ast.Attribute)
         and node.func.attr == "prepare_tf_dataset"
         and any(key.arg == "tokenizer" for key in node.keywords)
         and not any(key.arg == "collate_fn" for key in node.keywords)
     )
-    if not is_preparing and (name or "").rpartition(".")[2] not in COLLATORS:
+    if not is_prepare_tf_dataset and (name or "").rpartition(".")[2] not in COLLATORS:
         return
     for key in node.keywords:
         if key.arg in ("pad_to_multiple_of", None):
@@ -99,7 +99,7 @@ def _collated(module: Module, node: ast.Call) -> Iterator[Finding]:
             return
     message = f"{quoted(module, node.func)} pads to the longest example of each batch"
     hint = "Pad to a multiple to limit the number of shapes: pad_to_multiple_of=128"
-    if is_preparing:
+    if is_prepare_tf_dataset:
         hint = "Pass a collate_fn that pads with pad_to_multiple_of=128."
     yield finding_at(RULE, module, node, message, hint)
 
@@ -108,10 +108,10 @@ def _tokenized(project: Project, module: Module, node: ast.Call) -> Iterator[Fin
     func = node.func
     path = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     owner = func.value if isinstance(func, ast.Attribute) else None
-    owned = getattr(owner, "id", getattr(owner, "attr", "")).lower()
+    owner_name = getattr(owner, "id", getattr(owner, "attr", "")).lower()
     is_tokenizer = path.lower().endswith(TOKENIZERS) or (
         path in ("batch_encode_plus", "encode_batch", "pad", "__call__")
-        and owned.endswith(TOKENIZERS)
+        and owner_name.endswith(TOKENIZERS)
     )
     if not is_tokenizer:
         return

@@ -64,22 +64,22 @@ def _padded(module: Module, node: ast.Call) -> Iterator[Finding]:
     if any(key.arg is None for key in node.keywords):
         return
     shapes = argument(node, 1, "padded_shapes")
-    if shapes is not None and not _has_open_part(shapes):
+    if shapes is not None and not _has_unknown_dimension(shapes):
         return
     message = f"{quoted(module, method_node(node))} pads to the longest example of each batch"
     hint = "Set the padded length: padded_shapes=… with a number for each dimension."
     yield finding_at(RULE, module, method_node(node), message, hint)
 
 
-def _has_open_part(node: ast.expr) -> bool:
+def _has_unknown_dimension(node: ast.expr) -> bool:
     if isinstance(node, ast.Constant):
         return node.value is None
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.USub)
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        return any(_has_open_part(element) for element in node.elts)
+        return any(_has_unknown_dimension(element) for element in node.elts)
     if isinstance(node, ast.Dict):
-        return any(_has_open_part(value) for value in node.values)
+        return any(_has_unknown_dimension(value) for value in node.values)
     if isinstance(node, ast.Call):
-        return any(_has_open_part(element) for element in node.args)
+        return any(_has_unknown_dimension(element) for element in node.args)
     return False

@@ -20,8 +20,8 @@ RULE = Rule(
     severity=Severity.cost,
     summary="tf.function called with a Python number that changes",
     rationale=(
-        "A Python number is a constant of the compiled program: every new value is traced and "
-        "compiled again. A tensor is an argument of it."
+        "A Python number becomes a constant of the compiled program, so every new value is traced "
+        "and compiled again. A tensor is passed as an argument."
     ),
     bad="""\
 import tensorflow as tf
@@ -75,7 +75,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if loop is None or not (node.args or node.keywords):
                 continue
             if loop not in changed:
-                changed[loop] = _changing(loop)
+                changed[loop] = _changing_names(loop)
             changing = changed[loop]
             arguments = [*node.args, *(key.value for key in node.keywords if key.arg)]
             numbers = [
@@ -107,11 +107,11 @@ def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.Asy
             is_program = root_of(module, ancestor) is not None
             return None if is_program else outermost
         if isinstance(ancestor, LOOPS):
-            outermost = ancestor  # the outermost: all that changes in it changes
+            outermost = ancestor
     return outermost
 
 
-def _changing(loop: ast.AST) -> set[str]:
+def _changing_names(loop: ast.AST) -> set[str]:
     return {
         part.id
         for part in ast.walk(loop)
@@ -169,7 +169,7 @@ def _assigned_numbers(
     parts = ast.walk(around) if around is not module.tree else iter(module.tree.body)
     for part in parts:
         if isinstance(part, ast.For):
-            yield from _counted(part, name)
+            yield from _is_loop_counter(part, name)
         elif isinstance(part, ast.Assign):
             for target in part.targets:
                 if isinstance(target, ast.Name) and target.id == name:
@@ -177,11 +177,11 @@ def _assigned_numbers(
                 elif _stores(target, name):
                     yield False
         elif isinstance(part, ast.AugAssign) and _stores(part.target, name):
-            is_itself = _mentions(part.value, {name})
-            yield is_itself or _is_number(module, part.value, cache, depth + 1)
+            is_self_reference = _mentions(part.value, {name})
+            yield is_self_reference or _is_number(module, part.value, cache, depth + 1)
 
 
-def _counted(loop: ast.For, name: str) -> list[bool]:
+def _is_loop_counter(loop: ast.For, name: str) -> list[bool]:
     """Whether a loop counts with a name; empty if it is not the loop's variable."""
     if not _stores(loop.target, name):
         return []
@@ -226,8 +226,8 @@ def _is_typed(function: Function, call: ast.Call, arg: ast.expr) -> bool:
         parameter for parameter in parameters_of(function) if parameter.arg not in ("self", "cls")
     ]
     if name is None and arg in call.args:
-        place = call.args.index(arg)
-        parameters = parameters[place : place + 1]
+        index = call.args.index(arg)
+        parameters = parameters[index : index + 1]
     else:
         parameters = [parameter for parameter in parameters if parameter.arg == name]
     return any(

@@ -61,13 +61,16 @@ READERS = {
     "tensorflow.compat.v1.read_file": (0, "filename"),
 }
 KERAS_READERS = {
-    f"{place}.{kind}_dataset_from_directory": (0, "directory")
-    for place in ("utils", "preprocessing", "preprocessing.image", "preprocessing.text")
+    f"{module}.{kind}_dataset_from_directory": (0, "directory")
+    for module in ("utils", "preprocessing", "preprocessing.image", "preprocessing.text")
     for kind in ("image", "text", "audio")
 }
-PREPARED = ("tensorflow_datasets.load", "tensorflow_datasets.builder")
-SLICES = ("tensorflow.data.Dataset.from_tensor_slices", "tensorflow.data.Dataset.from_tensors")
-KEEPS = {"cache", "snapshot", "save"}
+TFDS_LOADERS = ("tensorflow_datasets.load", "tensorflow_datasets.builder")
+FROM_TENSORS = (
+    "tensorflow.data.Dataset.from_tensor_slices",
+    "tensorflow.data.Dataset.from_tensors",
+)
+STORING_METHODS = {"cache", "snapshot", "save"}
 TO_BUCKET = (
     "Copy it to the bucket and read it from there:\n    gcloud storage cp -r {} gs://BUCKET/data/"
 )
@@ -88,16 +91,16 @@ class _Search:
 
     def paths(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         name = module.names.of(call.func) or ""
-        place = READERS.get(name) or KERAS_READERS.get(keras_name(name) or "")
-        if place is not None:
-            yield from self._read(module, call, argument(call, *place))
-        elif name in PREPARED:
+        position = READERS.get(name) or KERAS_READERS.get(keras_name(name) or "")
+        if position is not None:
+            yield from self._read(module, call, argument(call, *position))
+        elif name in TFDS_LOADERS:
             yield from self._prepared(module, call)
-        elif name in SLICES:
+        elif name in FROM_TENSORS:
             values = [value for value in self._local_paths(module, call.args) if "/" in value.text]
             if values and self._reads_elements(module, call):
                 yield self._unreadable(module, call, values)
-        elif call.args and self._is_kept(module, call.func):
+        elif call.args and self._is_stored(module, call.func):
             yield from self._read(module, call, call.args[0])
 
     def _read(self, module: Module, call: ast.Call, paths: ast.expr | None) -> Iterator[Finding]:
@@ -105,9 +108,9 @@ class _Search:
         if values and all(is_local(value) for value in values):
             yield self._unreadable(module, call, list(values))
 
-    def _is_kept(self, module: Module, node: ast.expr) -> bool:
-        """Whether it is a dataset method, as far as can be seen, that stores it in files."""
-        is_named = isinstance(node, ast.Attribute) and node.attr in KEEPS
+    def _is_stored(self, module: Module, node: ast.expr) -> bool:
+        """Whether it is likely a dataset method that stores the data in files."""
+        is_named = isinstance(node, ast.Attribute) and node.attr in STORING_METHODS
         return is_named and self._is_dataset(module, node, set())
 
     def _is_dataset(self, module: Module, node: ast.AST | None, visited: set[ast.AST]) -> bool:
@@ -134,18 +137,18 @@ class _Search:
         path = first.text if first.is_complete else f"{first.text}…"
         option = next((other.option for other in values if other.option), "")
         unless = f" unless {option} is set" if option else ""
-        sure = all(other.is_certain for other in values)
+        is_certain_path = all(other.is_certain for other in values)
         text = f"`{callee_text(module, call)}` reads {path}, which a TPU node cannot{unless}"
         where = shlex.quote(path) if first.is_complete and "*" not in path else "FOLDER"
-        severity = Severity.error if sure else Severity.risk
+        severity = Severity.error if is_certain_path else Severity.risk
         return finding_at(RULE, module, call, text, TO_BUCKET.format(where), severity=severity)
 
     def _prepared(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """TensorFlow Datasets reads from the home folder unless data_dir is set."""
-        place = argument(call, 3 if _is_load(module, call) else -1, "data_dir")
+        position = argument(call, 3 if _is_load(module, call) else -1, "data_dir")
         names = {keyword.arg for keyword in call.keywords}
-        if place is not None:
-            yield from self._read(module, call, place)
+        if position is not None:
+            yield from self._read(module, call, position)
         elif not names & {"try_gcs", None}:
             text = "a TPU node cannot read what TensorFlow Datasets stores in the home folder"
             hint = "Store it in the bucket: data_dir=f\"gs://{os.environ['TPUCTL_BUCKET']}/tfds\""

@@ -47,7 +47,7 @@ dataset = tf.data.Dataset.from_tensor_slices(examples)
     target=Target("node"),
 )
 
-FLOWS = {"flow", "flow_from_directory", "flow_from_dataframe"}
+FLOW_METHODS = {"flow", "flow_from_directory", "flow_from_dataframe"}
 GENERATORS = {"utils.Sequence", "utils.PyDataset"}
 HINT = "Write the examples to TFRecords in the bucket, or use arrays."
 
@@ -77,7 +77,7 @@ def _is_generator(project: Project, module: Module, node: ast.expr) -> bool:
         return len(values) == 1 == len(bindings) and _is_generator(project, module, values[0])
     if not isinstance(node, ast.Call):
         return False
-    if isinstance(node.func, ast.Attribute) and node.func.attr in FLOWS:
+    if isinstance(node.func, ast.Attribute) and node.func.attr in FLOW_METHODS:
         return True
     owner = class_of(project, module, node.func)
     if owner is not None:

@@ -47,7 +47,7 @@ dataset = tf.data.Dataset.from_tensor_slices(np.ones([8, 4, 4], "uint8")).map(sc
     target=Target("node"),
 )
 
-PYTHON = {
+PYTHON_FUNCTIONS = {
     "tensorflow.py_function",
     "tensorflow.numpy_function",
     "tensorflow.py_func",
@@ -63,7 +63,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     steps = [(module, call) for module in project for call in module.calls if is_step(call)]
     for module, step in steps:
         for where, nested in calls_reached(project, module, step.args[0]) if step.args else ():
-            if where.names.of(nested.func) in PYTHON and nested not in seen:
+            if where.names.of(nested.func) in PYTHON_FUNCTIONS and nested not in seen:
                 seen.add(nested)
                 called = callee_text(where, nested)
                 text = f"`{called}` in the pipeline calls Python, which a TPU node cannot do"

@@ -24,7 +24,7 @@ RULE = Rule(
     summary="`jit_compile=True` is for GPUs and CPUs: TPU code is always compiled",
     rationale=(
         "Everything that runs on a TPU is compiled. The flag requests another compilation, nested "
-        "in the first one or for the machine's CPU, and has made programs fail that run without it."
+        "in the first one or for the machine's CPU, and breaks some programs that work without it."
     ),
     bad="""\
 import keras
@@ -41,7 +41,7 @@ model.compile(optimizer="adam", loss="mse", jit_compile=False)
 )
 
 FUNCTIONS = ("tensorflow.function", "functools.partial")
-NOT_TPU = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
+DEVICE_WORDS = ("gpu", "cpu", "tpu", "strategy", "replica", "accelerator", "xla")
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -51,12 +51,10 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 is_on = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
                 if keyword.arg not in ("jit_compile", "experimental_compile") or not is_on:
                     continue
-                if _takes_flag(module, call) and not is_conditional_on(module, call, NOT_TPU):
+                if _takes_flag(module, call) and not is_conditional_on(module, call, DEVICE_WORDS):
                     text = f"`{keyword.arg}=True` is redundant: TPU code is always compiled"
                     edits = _without_flag(module, call, keyword)
-                    yield finding_at(
-                        RULE, module, keyword, text, _instead(module, call), edits=edits
-                    )
+                    yield finding_at(RULE, module, keyword, text, _hint(module, call), edits=edits)
 
 
 def _takes_flag(module: Module, call: ast.Call) -> bool:
@@ -68,7 +66,7 @@ def _takes_flag(module: Module, call: ast.Call) -> bool:
     return name == "tensorflow.function" or (is_compile and name is None) or optimizer
 
 
-def _instead(module: Module, call: ast.Call) -> str:
+def _hint(module: Module, call: ast.Call) -> str:
     if module.names.of(call.func) in FUNCTIONS:
         return "Remove it for the TPU."
     return "Set jit_compile=False for the TPU."

@@ -79,7 +79,11 @@ class _Outside:
         optimizer = argument(call, 0, "optimizer")
         outside = self.scopes.creations(module, optimizer, "optimizer")
         is_outside = self.scopes.is_inside(module, call) is False
-        if is_outside and _is_made_here(optimizer, call) and not self._is_legacy(model[0].name):
+        if (
+            is_outside
+            and _is_created_in_call(optimizer, call)
+            and not self._is_legacy(model[0].name)
+        ):
             if call not in self.reported:
                 self.reported.add(call)
                 text = "the model is created in the strategy's scope but compiled outside it"
@@ -134,7 +138,7 @@ def _are_outside(creations: list[Creation]) -> bool:
     return bool(creations) and all(creation.is_inside is False for creation in creations)
 
 
-def _is_made_here(optimizer: ast.expr | None, call: ast.Call) -> bool:
+def _is_created_in_call(optimizer: ast.expr | None, call: ast.Call) -> bool:
     """Whether the optimizer is created in the `compile` call, or given as a string."""
     if optimizer is None or isinstance(optimizer, ast.Constant):
         return not any(keyword.arg is None for keyword in call.keywords)

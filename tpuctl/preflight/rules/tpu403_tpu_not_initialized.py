@@ -20,11 +20,11 @@ RULE = Rule(
     code="TPU403",
     name="tpu-not-initialized",
     severity=Severity.error,
-    summary=("The TPU must be connected and initialized before a strategy is created for it"),
+    summary="TPU is not connected or initialized before its strategy is created",
     rationale=(
         "`TPUStrategy` does neither. Without `tf.tpu.experimental.initialize_tpu_system` the first "
-        "step fails for lack of a TPU system. A TPU node is another machine, whose devices are "
-        "available only after `tf.config.experimental_connect_to_cluster`."
+        "step fails because it finds no TPU system. A TPU node is another machine, whose devices "
+        "are available only after `tf.config.experimental_connect_to_cluster`."
     ),
     bad="""\
 import tensorflow as tf
@@ -42,11 +42,11 @@ CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterRes
 def find(project: Project, target: Target) -> Iterator[Finding]:
     strategies = tpu_strategies(project)
     hint = "Before it, call\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
-    if _asks_for_devices(project):
+    if _lists_devices(project):
         return
     starts = _calls(project, INITIALIZE)
     for module, call in strategies:
-        if not starts and _is_given(project, module, call):
+        if not starts and _has_unknown_resolver(project, module, call):
             continue
         later = [
             start for where, start in starts if where is module and _is_after(module, start, call)
@@ -64,7 +64,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         yield finding_at(RULE, module, call, text, hint)
 
 
-def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
+def _has_unknown_resolver(project: Project, module: Module, call: ast.Call) -> bool:
     """Whether the strategy's resolver comes from code that is not analyzed."""
     node = argument(call, 0, "tpu_cluster_resolver")
     if node is None or isinstance(node, ast.Constant):
@@ -84,7 +84,7 @@ def _is_given(project: Project, module: Module, call: ast.Call) -> bool:
     return True
 
 
-def _asks_for_devices(project: Project) -> bool:
+def _lists_devices(project: Project) -> bool:
     """Whether the script lists TPU devices, so it expects them to be initialized elsewhere."""
     return any(
         any(isinstance(part, ast.Constant) and part.value == "TPU" for part in call.args)

@@ -46,9 +46,9 @@ model.fit(tf.ones([1024, 4]), tf.ones([1024, 1]), batch_size=batch_size)
     target=Target(replicas=8),
 )
 
-BATCHES = ("batch", "padded_batch")
+BATCH_METHODS = ("batch", "padded_batch")
 DISTRIBUTE = "experimental_distribute_dataset"
-SHARE = "get_per_replica_batch_size"
+PER_REPLICA = "get_per_replica_batch_size"
 HINT = "Multiply the batch size per replica: batch_size = 16 * strategy.num_replicas_in_sync"
 
 
@@ -63,7 +63,7 @@ class _Search:
         self.project, self.target, self.replicas = project, target, replicas
         self.constants = Constants.of(project)
         self.scopes = Scopes(project)
-        self.busy: set[ast.AST] = set()
+        self.active: set[ast.AST] = set()
 
     def find(self) -> Iterator[Finding]:
         for module in self.project:
@@ -74,21 +74,21 @@ class _Search:
                     yield from self._fitted(module, call, call.func.value)
                 elif call.func.attr == DISTRIBUTE:
                     yield from self._distributed(module, call, Severity.cost)
-                elif call.func.attr == SHARE:
-                    yield from self._judge(module, argument(call, 0, "global_batch_size"))
+                elif call.func.attr == PER_REPLICA:
+                    yield from self._check_size(module, argument(call, 0, "global_batch_size"))
 
     def _fitted(self, module: Module, call: ast.Call, model: ast.expr) -> Iterator[Finding]:
         creations = self.scopes.creations(module, model, "model")
         if not any(creation.is_inside for creation in creations):
             return
-        severity = Severity.error if self._refuses(creations[0].name) else Severity.cost
+        severity = Severity.error if self._raises(creations[0].name) else Severity.cost
         size = argument(call, 2, "batch_size")
         if size is not None:
-            yield from self._judge(module, size, severity)
+            yield from self._check_size(module, size, severity)
         else:
             yield from self._distributed(module, call, severity)
 
-    def _refuses(self, name: str) -> bool:
+    def _raises(self, name: str) -> bool:
         """Whether `fit` of that Keras version raises an error."""
         version = self.target.version
         is_first = version is not None and version < (2, 2)
@@ -100,9 +100,9 @@ class _Search:
         batches = list(self._batches(module, dataset))
         if len(batches) == 1:
             where, batch_call = batches[0]
-            yield from self._judge(where, argument(batch_call, 0, "batch_size"), severity)
+            yield from self._check_size(where, argument(batch_call, 0, "batch_size"), severity)
 
-    def _judge(
+    def _check_size(
         self, module: Module, size: ast.expr | None, severity: Severity = Severity.error
     ) -> Iterator[Finding]:
         values = self.constants.numbers(module, size)
@@ -118,9 +118,9 @@ class _Search:
 
     def _batches(self, module: Module, node: ast.expr | None) -> Iterator[tuple[Module, ast.Call]]:
         """The calls that batch a dataset, followed back from where it is used."""
-        if node is None or node in self.busy:
+        if node is None or node in self.active:
             return
-        self.busy.add(node)
+        self.active.add(node)
         try:
             if isinstance(node, (ast.Name, ast.Attribute)):
                 for value in self.constants.assigned_values(module, node):
@@ -128,14 +128,14 @@ class _Search:
             elif isinstance(node, ast.Call):
                 yield from self._batches_of_call(module, node)
         finally:
-            self.busy.discard(node)
+            self.active.discard(node)
 
     def _batches_of_call(self, module: Module, call: ast.Call) -> Iterator[tuple[Module, ast.Call]]:
         is_method = isinstance(call.func, ast.Attribute) and module.names.of(call.func) is None
         if is_method and isinstance(call.func, ast.Attribute):
             if call.func.attr == "unbatch":
                 return
-            if call.func.attr in BATCHES:
+            if call.func.attr in BATCH_METHODS:
                 yield module, call
         definition = function_of(self.project, module, call.func)
         if definition is not None:

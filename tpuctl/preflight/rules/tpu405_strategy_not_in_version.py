@@ -57,14 +57,14 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         entry = table_entry(use, target)
         if entry is None or entry.name not in STRATEGIES:
             continue
-        hint = f"Use {entry.instead}." if entry.instead else ""
-        lack = missing_message(project, use, entry, target)
+        hint = f"Use {entry.replacement}." if entry.replacement else ""
+        missing = missing_message(project, use, entry, target)
         is_run = entry.name == RUN_V2
         edits: list[Edit] = []
         if is_run and isinstance(use.node, ast.Attribute):
             edits = [_cut(use.module, use.node.value, use.node, ".run")]
-        if lack:
-            yield finding_at(RULE, use.module, use.node, lack, hint, edits=edits)
+        if missing:
+            yield finding_at(RULE, use.module, use.node, missing, hint, edits=edits)
         elif is_run and (target.version is None or target.version >= (2, 2)):
             text = "`experimental_run_v2` was removed in TensorFlow 2.4"
             severity = Severity.risk

@@ -46,7 +46,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for use in find_uses(project):
         entry = table_entry(use, target)
         if entry and entry.name not in STRATEGIES and use.name != OLD_STRATEGY:
-            lack = missing_message(project, use, entry, target)
-            if lack:
-                hint = f"Use {entry.instead}." if entry.instead else ""
-                yield finding_at(RULE, use.module, use.node, lack, hint)
+            missing = missing_message(project, use, entry, target)
+            if missing:
+                hint = f"Use {entry.replacement}." if entry.replacement else ""
+                yield finding_at(RULE, use.module, use.node, missing, hint)

@@ -58,8 +58,8 @@ CALLBACKS = {
 }
 # Methods that only models have, and those that other objects have too.
 METHODS = {"save_weights": (0, "filepath"), "save_pretrained": (0, "save_directory")}
-OF_MODELS = {"save": (0, "filepath"), "export": (0, "filepath")}
-OF_CHECKPOINTS = {"save": (0, "file_prefix"), "write": (0, "file_prefix")}
+MODEL_METHODS = {"save": (0, "filepath"), "export": (0, "filepath")}
+CHECKPOINT_METHODS = {"save": (0, "file_prefix"), "write": (0, "file_prefix")}
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.load_model")
 CHECKPOINTS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
 # Signs that the script uploads its files.
@@ -76,7 +76,7 @@ COPIES = {
     "tensorflow.io.gfile.rename",
     "tensorflow.compat.v1.gfile.Copy",
 }
-MOUNTED = ("/gcs", "/mnt/", "/media/", "/Volumes/", "/dev/", "/content/drive")
+MOUNT_POINTS = ("/gcs", "/mnt/", "/media/", "/Volumes/", "/dev/", "/content/drive")
 HINT = 'Save it where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPUT"].'
 
 
@@ -86,7 +86,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         return
     for module in project:
         for call in module.calls:
-            path = _written(constants, module, call)
+            path = _written_path(constants, module, call)
             values = constants.values(module, path)
             if path is not None and values and all(_is_lost(value) for value in values):
                 location = values[0].text if values[0].is_complete else f"{values[0].text}…"
@@ -97,22 +97,22 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 yield finding_at(RULE, module, call, text, HINT)
 
 
-def _written(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
+def _written_path(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
     """The path that a call writes a checkpoint or model to."""
     name = module.names.of(call.func)
-    place = WRITERS.get(name or "") or CALLBACKS.get(keras_name(name) or "")
-    if place is not None:
-        return argument(call, *place)
+    position = WRITERS.get(name or "") or CALLBACKS.get(keras_name(name) or "")
+    if position is not None:
+        return argument(call, *position)
     if name is not None or not isinstance(call.func, ast.Attribute):
         return None
     if call.func.attr in METHODS:
         return argument(call, *METHODS[call.func.attr])
-    place = OF_MODELS.get(call.func.attr)
-    if place is not None and _is_saved(constants, module, call.func.value, "model"):
-        return argument(call, *place)
-    place = OF_CHECKPOINTS.get(call.func.attr)
-    if place is not None and _is_saved(constants, module, call.func.value, "checkpoint"):
-        return argument(call, *place)
+    position = MODEL_METHODS.get(call.func.attr)
+    if position is not None and _is_saved(constants, module, call.func.value, "model"):
+        return argument(call, *position)
+    position = CHECKPOINT_METHODS.get(call.func.attr)
+    if position is not None and _is_saved(constants, module, call.func.value, "checkpoint"):
+        return argument(call, *position)
     return None
 
 
@@ -131,9 +131,9 @@ def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -
 
 def _is_lost(path: ConstantValue) -> bool:
     """Whether a path is certainly on the machine's disk, and not a temporary file."""
-    is_mounted = path.text.startswith(MOUNTED)
-    is_passing = path.text == "/tmp/" and not path.is_complete  # of `tempfile`
-    return is_local(path) and path.is_certain and not is_mounted and not is_passing
+    is_mounted = path.text.startswith(MOUNT_POINTS)
+    is_temporary = path.text == "/tmp/" and not path.is_complete  # of `tempfile`
+    return is_local(path) and path.is_certain and not is_mounted and not is_temporary
 
 
 def _is_written_by_node(call: ast.Call, values: tuple[ConstantValue, ...]) -> bool:

@@ -71,7 +71,7 @@ KEYS = (
     ),
 )
 LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/:@'\"]*):([^\s/@'\"]+)@[\w.-]+", re.IGNORECASE)
-NAMES = re.compile(
+SECRET_NAMES = re.compile(
     r"(?:^|[_.-])(?:password|passwd|pwd|secret|secret_key|api_?key|access_?key|auth_?token|"
     r"access_?token|private_?key|client_?secret|token|credentials?)$|apikey$",
     re.IGNORECASE,
@@ -94,9 +94,9 @@ HINT += "tpuctl run --secret NAME …"
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
-        shaped = [*_keys(module), *_logins(module)]
-        lines = {finding.line for finding in shaped}
-        yield from dict.fromkeys(shaped)
+        by_pattern = [*_keys(module), *_logins(module)]
+        lines = {finding.line for finding in by_pattern}
+        yield from dict.fromkeys(by_pattern)
         yield from (finding for finding in _named_secrets(module) if finding.line not in lines)
 
 
@@ -138,7 +138,7 @@ def _named_secrets(module: Module) -> Iterator[Finding]:
         for name, value in _assigned_names(node):
             if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
                 continue
-            if NAMES.search(name) and _is_secret(name, value.value):
+            if SECRET_NAMES.search(name) and _is_secret(name, value.value):
                 column = module.column(value.lineno, value.col_offset)
                 yield _finding(module, value.lineno, column, f"the value of `{name}`")
 
@@ -171,7 +171,7 @@ def _name(target: ast.expr) -> Iterator[str]:
 
 def _is_secret(name: str, value: str) -> bool:
     """Whether a string looks like a secret rather than a placeholder."""
-    if PLACEHOLDER.search(value) or NAMES.search(value):
+    if PLACEHOLDER.search(value) or SECRET_NAMES.search(value):
         return False
     if WEAK.search(name):
         return len(value) >= 6 and _entropy(value) >= 2.5 and not value.isalpha()

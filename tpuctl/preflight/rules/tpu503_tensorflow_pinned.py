@@ -56,10 +56,10 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 text,
                 hint,
             )
-    for by in installed(project):
-        package = by.package
-        is_pin = package.name == "tensorflow" and not by.is_upgrade  # TPU504 reports upgrades
+    for install in installed(project):
+        package = install.package
+        is_pin = package.name == "tensorflow" and not install.is_upgrade  # TPU504 reports upgrades
         if is_pin and not allows(package.clauses, version):
-            text = f"pip replaces the runtime's TensorFlow {version} with {by.word}"
+            text = f"pip replaces the runtime's TensorFlow {version} with {install.word}"
             hint = "Keep the image's TensorFlow: the builds on PyPI do not support TPUs."
-            yield finding_at(RULE, by.module, by.call, text, hint)
+            yield finding_at(RULE, install.module, install.call, text, hint)

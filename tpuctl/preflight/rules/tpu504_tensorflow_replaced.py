@@ -19,7 +19,7 @@ RULE = Rule(
     rationale=(
         "A requirement `tensorflow` without a version changes nothing: jobs keep the image's. But "
         "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and similar packages contain the same "
-        "modules: pip installs them over the image's, without TPU support. "
+        "modules but do not support TPUs, and pip installs them over the image's. "
         "`pip install --upgrade tensorflow` in the script does the same."
     ),
     bad="""\
@@ -65,13 +65,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 text,
                 hint,
             )
-    for by in installed(project):
-        if by.package.name in BUILDS or (by.package.name == "tensorflow" and by.is_upgrade):
-            text = f"pip replaces the image's TensorFlow {version} with {by.word}"
+    for install in installed(project):
+        if install.package.name in BUILDS or (
+            install.package.name == "tensorflow" and install.is_upgrade
+        ):
+            text = f"pip replaces the image's TensorFlow {version} with {install.word}"
             yield finding_at(
                 RULE,
-                by.module,
-                by.call,
+                install.module,
+                install.call,
                 text,
                 "Keep the image's TensorFlow: the builds on PyPI do not support TPUs.",
             )
