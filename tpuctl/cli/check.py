@@ -326,7 +326,7 @@ def _fix_once(state: State, report: Report) -> bool:
                         "Not fixed",
                         detail,
                         where=where,
-                        hint="Fix it by hand. What the rule asks for:\n"
+                        hint="Fix it by hand. For details, run\n"
                         f"    tpuctl check --explain {left.finding.code}",
                     )
                 )

@@ -1,3 +1,3 @@
-"""What can be found out about a script before anything is sent."""
+"""Checks of a script before it is submitted: static check, rehearsal and compilation."""
 
 __all__: list[str] = []

@@ -70,14 +70,12 @@ def _severity(rule: Rule) -> str:
 
 def _about(target: Target) -> str:
     """The target to which the bad example applies, unless that is any target."""
-    parts = []
-    if target.kind == "node":
-        parts.append("for TPU nodes (`tpu.kind: node`)")
+    text = "Applies only to TPU nodes (`tpu.kind: node`). " if target.kind == "node" else ""
     if target.tensorflow is not None:
-        parts.append(f"with TensorFlow {target.tensorflow}, for example")
+        text += f"The example is for TensorFlow {target.tensorflow}. "
     if target.replicas is not None:
-        parts.append(f"on {target.replicas} replicas, for example")
-    return f"Applies {', '.join(parts)}. " if parts else ""
+        text += f"The example is for {target.replicas} replicas. "
+    return text
 
 
 def _comment(rule: Rule) -> str:

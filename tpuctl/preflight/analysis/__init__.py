@@ -1,3 +1,3 @@
-"""One evaluator: what a script's names, values, and functions are, found without running it."""
+"""Static analysis of a script: its names, values and functions, without running it."""
 
 __all__: list[str] = []

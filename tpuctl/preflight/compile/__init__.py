@@ -1,3 +1,3 @@
-"""A script's training step, compiled by the TPU's own compiler without a TPU."""
+"""Compiles a script's training step with the TPU compiler, without a TPU."""
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ __all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "weighting_hint"]
 # Shared first sentences of rationales.
 UNKNOWN_SIZE = (
     "The size of the result depends on tensor values, so XLA gives it a bounded dynamic dimension "
-    "and tracks the actual size at run time. It compiles, but takes more time and memory: "
+    "and tracks the actual size at run time. It compiles, but takes more time and memory"
 )
 NEW_SHAPE = (
     "Every new shape triggers a recompilation, and one compilation costs as much as about 50 "

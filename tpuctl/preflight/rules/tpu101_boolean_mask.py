@@ -19,8 +19,8 @@ RULE = Rule(
     severity=Severity.cost,
     summary="tf.boolean_mask in compiled code",
     rationale=(
-        f"{UNKNOWN_SIZE}in a small BERT, 1.7 × the time and 1.9 × the memory of multiplying by the "
-        "mask."
+        f"{UNKNOWN_SIZE}: in a small BERT, 1.7 × the time and 1.9 × the memory of multiplying by "
+        "the mask."
     ),
     bad="""\
 import tensorflow as tf

@@ -18,7 +18,7 @@ RULE = Rule(
     name="boolean-index",
     severity=Severity.cost,
     summary="Boolean tensor as an index in compiled code",
-    rationale=f"{UNKNOWN_SIZE}as much as tf.boolean_mask.",
+    rationale=f"{UNKNOWN_SIZE}, just like tf.boolean_mask.",
     bad="""\
 import tensorflow as tf
 

@@ -19,7 +19,7 @@ RULE = Rule(
     name="where-indices",
     severity=Severity.cost,
     summary="tf.where with one argument, or another operation that returns indices",
-    rationale=f"{UNKNOWN_SIZE}use masks of the full shape instead.",
+    rationale=f"{UNKNOWN_SIZE}. Use masks of the full shape instead.",
     bad="""\
 import tensorflow as tf
 

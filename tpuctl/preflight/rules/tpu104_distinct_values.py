@@ -22,7 +22,7 @@ RULE = Rule(
     severity=Severity.cost,
     summary="tf.unique or a similar operation in compiled code",
     rationale=(
-        f"{UNKNOWN_SIZE}do it in dataset.map, on the host. XLA does not support "
+        f"{UNKNOWN_SIZE}. Do it in dataset.map, on the host. XLA does not support "
         "tf.unique_with_counts and setdiff1d at all."
     ),
     bad="""\

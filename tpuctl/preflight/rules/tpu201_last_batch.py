@@ -24,8 +24,8 @@ RULE = Rule(
     summary="Last batch is smaller than the others",
     rationale=(
         f"{NEW_SHAPE}Without drop_remainder the batch size is unknown, and the last batch of an "
-        "epoch is smaller unless the number of examples is a multiple of the batch size. Dropping "
-        "it changes the result of an evaluation: pad there instead."
+        "epoch is smaller unless the number of examples is a multiple of the batch size. For "
+        "evaluation, pad the last batch instead: dropping it would change the result."
     ),
     bad="""\
 import tensorflow as tf

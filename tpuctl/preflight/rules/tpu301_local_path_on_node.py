@@ -23,8 +23,9 @@ RULE = Rule(
     summary="A TPU node cannot read files of the machine that runs the script",
     rationale=(
         "The input pipeline of a TPU node runs on the node's host, where TensorFlow fails with "
-        "`File system scheme '[local]' not implemented`. The node can read Cloud Storage. Files "
-        "that Python reads, with `open` or `numpy.load`, are read where the script runs."
+        "`File system scheme '[local]' not implemented`. The node can read Cloud Storage. Reading "
+        "files in Python, with `open` or `numpy.load`, works, because Python runs on the script's "
+        "machine."
     ),
     bad="""\
 import tensorflow as tf

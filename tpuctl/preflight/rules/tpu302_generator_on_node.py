@@ -22,7 +22,7 @@ RULE = Rule(
     severity=Severity.error,
     summary="A TPU node cannot call a Python generator",
     rationale=(
-        "`from_generator`, and Keras with generators and sequences, call back into the script's "
+        "`from_generator` and `fit` on a generator or a Keras sequence call back into the script's "
         "Python process for each example. The pipeline of a TPU node runs on another machine, "
         "without that process. Write the examples to TFRecords in the bucket, or use arrays."
     ),

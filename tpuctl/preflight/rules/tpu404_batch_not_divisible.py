@@ -23,10 +23,10 @@ RULE = Rule(
     severity=Severity.error,
     summary="Global batch size is not divisible by the number of replicas",
     rationale=(
-        "Each replica takes an equal share of the batch. Otherwise `fit` of Keras 3 or TensorFlow "
-        "2.1 and `get_per_replica_batch_size` raise an error; other loops give replicas shares of "
-        "different shapes, which costs memory and time. Choose the batch size per replica and "
-        "multiply it by the number of replicas."
+        "Each replica processes an equal share of the batch. If the shares would differ, `fit` in "
+        "Keras 3 or TensorFlow 2.1 and `get_per_replica_batch_size` raise an error; other loops "
+        "run with shares of different shapes, which costs memory and time. Choose the batch size "
+        "per replica and multiply it by the number of replicas."
     ),
     bad=CONNECT
     + """

@@ -17,9 +17,9 @@ RULE = Rule(
     severity=Severity.error,
     summary="TensorFlow pinned to a version that differs from the runtime's",
     rationale=(
-        "The image's TensorFlow is built for TPUs, and jobs keep it: pip runs with its version as "
-        "a constraint and rejects a requirements file that needs another one before the job "
-        "starts. Packages that the script installs are not constrained: they replace the image's "
+        "The image's TensorFlow is built for TPUs, and jobs keep it: its version is a constraint "
+        "for pip, which rejects requirements that need another version before the job starts. "
+        "Packages that the script itself installs are not constrained: they replace the image's "
         "TensorFlow with a build that does not support TPUs."
     ),
     bad="""\
