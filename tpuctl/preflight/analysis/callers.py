@@ -29,15 +29,15 @@ class Callers:
         name = function.name
         if name == "__init__" and isinstance(around, ast.ClassDef):
             name = around.name
-        calls, is_complete_list = [], True
+        calls, is_complete = [], True
         for where, node in self.mentions.get(name, ()):
             parent = where.parents.get(node)
             if isinstance(parent, ast.Call) and parent.func is node:
                 if isinstance(around, ast.ClassDef) or self._is(where, node, function):
                     calls.append((where, parent))
             elif self._is(where, node, function):
-                is_complete_list = False
-        return calls, is_complete_list
+                is_complete = False
+        return calls, is_complete
 
     def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
         definition = function_of(self.project, where, node)

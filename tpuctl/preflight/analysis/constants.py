@@ -264,7 +264,7 @@ class Constants:
             return self._option(option)
         default = default_of(function, node.arg)
         results: list[ConstantValue] = []
-        calls, is_complete_list = self.callers.calls_of(module, function)
+        calls, all_known = self.callers.calls_of(module, function)
         is_method = isinstance(module.parents.get(function), ast.ClassDef)
         for where, call in calls:
             value = argument_of(function, call, node.arg, is_method)
@@ -273,13 +273,11 @@ class Constants:
             else:
                 values = list(self.values(module, default))
             if not values:
-                is_complete_list = False
+                all_known = False
             results += values
         if not calls:
-            is_complete_list, results = False, list(self.values(module, default))
-        return (
-            results if is_complete_list else [replace(value, is_certain=False) for value in results]
-        )
+            all_known, results = False, list(self.values(module, default))
+        return results if all_known else [replace(value, is_certain=False) for value in results]
 
     # Attributes, items, options ---------------------------------------------------------------
 

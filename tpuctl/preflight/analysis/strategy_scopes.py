@@ -82,14 +82,14 @@ class Scopes:
             return None
         self._active.add(function)
         try:
-            calls, is_complete_list = self.callers.calls_of(module, function)
+            calls, is_complete = self.callers.calls_of(module, function)
             is_started = self._is_started(module, function)
             states = {self.is_inside(*call) for call in calls}
         finally:
             self._active.discard(function)
         if True in states:
             return True
-        if None in states or not (is_complete_list or is_started) or not (calls or is_started):
+        if None in states or not (is_complete or is_started) or not (calls or is_started):
             return None
         return False
 

@@ -62,7 +62,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _distinct(
     inference: Inference, traced: Traced, node: ast.Call, unsupported: str
 ) -> Iterator[Finding]:
-    """`lacking` is the operation that XLA does not support, if any."""
+    """`unsupported` is the operation that XLA does not support, if any."""
     value = node.args[0] if node.args else None
     if value is not None and inference.of(value).kind is Kind.STATIC:
         return
