@@ -29,7 +29,7 @@ async def test_controller_creation_retries_until_account_is_visible(
     text = f"The resource '{stack.service_account}' of type 'serviceAccount' was not found."
     assert await bring_up(bench, null_cloud, text) == 1
     texts = [event.text for event in bench.events if isinstance(event, StepProgress)]
-    assert f"waiting until {stack.service_account} is seen" in texts
+    assert f"waiting for {stack.service_account} to propagate" in texts
     controllers = await bench.call("instances", "list", project=project.id, zone=stack.zone)
     assert [(controller.name, controller.status) for controller in controllers] == [
         (stack.names.controller, "RUNNING")

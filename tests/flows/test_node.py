@@ -150,7 +150,7 @@ async def test_up_creates_node_and_controller_and_down_deletes_them(
         == f"grpc://{endpoint.ip_address}:{endpoint.port}"
     )
 
-    assert "closed" in " ".join(warned(events))
+    assert "TPU nodes unavailable to most projects" in warned(events)
     events.clear()
     assert (await stack.up()).plan.is_empty
     assert "closed" not in " ".join(warned(events)), "a node exists: no notice"
