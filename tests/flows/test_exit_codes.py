@@ -138,7 +138,7 @@ def test_wait_timeout_exits_with_124_and_keeps_job(shell: Shell) -> None:
     name = data["job"]
     done, data, errors = shell.run("wait", "--timeout", "0.5s", name)
     assert (done, data["state"], data["job_exit_code"]) == (124, None, None)
-    assert "goes on" in errors
+    assert "is still running" in errors
     with subprocess.Popen(
         [*TPUCTL, "wait", name, "--json"], cwd=shell.folder, stdout=subprocess.PIPE, text=True
     ) as waiting:

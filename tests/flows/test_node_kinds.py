@@ -35,7 +35,7 @@ async def test_pytorch_node_is_unsupported_on_local_cloud_machines(
     make_stack: Callable[..., Tpuctl],
 ) -> None:
     stack = make_stack(runtime="pytorch-1.13, kind: node")
-    with pytest.raises(TpuctlError, match=r"no image for TPU node version pytorch-1\.13"):
+    with pytest.raises(TpuctlError, match=r"No image for TPU node version pytorch-1\.13"):
         await stack.up()
     assert (await stack.down(delete_bucket=True)).leaks == ()
 

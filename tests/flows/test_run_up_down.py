@@ -114,7 +114,7 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
     with begin(stack, *wait[1:], "--timeout", "0.5s") as waiting:
         _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 124, stderr
-    assert "goes on" in stderr
+    assert "is still running" in stderr
     with Terminal(folder, "run", "--down", job) as terminal:
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()

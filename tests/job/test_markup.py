@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 CASES = {
@@ -160,6 +160,7 @@ TOKENS = [
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=60).map("".join))
+@example("{}}{")
 def test_arbitrary_markup_is_handled(job: SimpleNamespace, markup: str) -> None:
     for paragraph in job.markup.paragraphs(markup):
         assert paragraph == " ".join(paragraph.split()) != ""

@@ -38,6 +38,7 @@ LINE_TAG = re.compile(
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 BRACES = re.compile(r"(\{\{)|\}\}")
+BRACES_BETWEEN = re.compile(r"(?<=\{)\}{2,}(?=\{)|(?<=\})\{{2,}(?=\})")  # removal would join two
 TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
 # Templates replaced by some of their arguments, with the arguments' positions; others are removed.
 TEMPLATE_ARGUMENTS = {
@@ -183,7 +184,7 @@ def drop_templates(text: str, depth: int = 0) -> str:
         return " ".join(values[n].strip() for n in which if n < len(values))
 
     text = drop_spans(text, outermost(text, BRACES), expand)
-    return text.replace("{{", "").replace("}}", "")
+    return BRACES_BETWEEN.sub(" ", text).replace("{{", "").replace("}}", "")
 
 
 def plain_links(text: str, names: Namespaces) -> str:
