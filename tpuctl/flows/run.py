@@ -243,8 +243,8 @@ async def _take_down(context: Context, state: RunState, signals: SignalQueue | N
         context.emit(WarningIssued(Diagnostic("Still charged", names, DOWN_AGAIN), is_error=True))
         return TpuctlError.exit_code
     kept_names = ", ".join(resource.address for resource in state.down_result.retained)
-    rest = f" but {kept_names}, asked to stay" if kept_names else ""
-    context.emit(Note(f"Nothing that costs money is left{rest}."))
+    rest = f" except {kept_names}, kept as requested" if kept_names else ""
+    context.emit(Note(f"No billable resources are left{rest}."))
     return 0
 
 
