@@ -72,7 +72,7 @@ def test_foreign_text_is_escaped_in_summary() -> None:
     failure = Failure("failure", "script", "it <b>broke</b> | [x](y)", "Mend it:\n    ```\n    fix")
     text = markdown(report(failure, ("```", "<script>")))
     assert "### it \\<b\\>broke\\</b\\> \\| \\[x\\](y)" in text
-    # Each block's fence is longer than any that stands in it.
+    # Each block's fence is longer than any inside it.
     assert text.count("````text\n") == 2
     row = next(line for line in text.splitlines() if line.startswith("| Command"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 3

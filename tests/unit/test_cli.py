@@ -75,7 +75,7 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, o
     return answer
 
 
-def test_success_in_an_envelope(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_of_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
     answer = envelope(capsys, "check")
     assert (answer["command"], answer["status"], answer["exit_code"]) == ("check", "ok", 0)
@@ -92,7 +92,7 @@ def test_success_in_an_envelope(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (["init", "nonesuch", "--project", "my-project"], 2),
     ],
 )
-def test_failure_in_an_envelope(
+def test_json_of_failure(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
 ) -> None:
     answer = envelope(capsys, *arguments)
@@ -285,7 +285,7 @@ def test_ctrl_c_declines_confirmation() -> None:
         output = b""
         while b"[Y/n]" not in output:
             output += os.read(parent_end, 1000)
-        for _ in range(10):  # one that comes just before the read is not heard by Python
+        for _ in range(10):  # a signal just before the read is not handled by Python
             asking.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 asking.wait(2)

@@ -159,7 +159,7 @@ def test_prices_of_generation_show_cheapest_zone_per_type(
 
 
 def test_budget_lists_all_affordable_offers(capsys: pytest.CaptureFixture[str]) -> None:
-    """All that fits and nothing else, by hand from the tables."""
+    """Exactly the matching entries, looked up by hand in the tables."""
     data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
     assert data["budget"] == {"amount": 30, "hours": 24}
     expected = {

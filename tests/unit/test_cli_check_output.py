@@ -272,7 +272,7 @@ def test_check_imports_no_heavy_modules(here: Path) -> None:
     loaded = set(done.stderr.splitlines()[-1].split())
     heavy = {"tensorflow", "keras", "numpy", "google", "grpc", "asyncssh", "aiohttp"}
     heavy |= {"yaml", "requests", "cryptography", "rich.console", "asyncio"}
-    heavy |= {"tpuctl.model.schema", "tpuctl.api"}  # no stack file is there to be read
+    heavy |= {"tpuctl.model.schema", "tpuctl.api"}  # there is no stack file
     assert not heavy & loaded
     assert not {name for name in loaded if name.startswith(("tpuctl.flows", "tpuctl.emulator"))}
 

@@ -46,7 +46,7 @@ async def test_all_clients_use_endpoint(
     arguments: tuple[Any, ...],
     fields: dict[str, Any],
 ) -> None:
-    """Nothing listens there: who was asked stands in what the library says."""
+    """Nothing listens there: the library's error names the endpoint."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:10")
     monkeypatch.setenv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "elsewhere.example")
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())

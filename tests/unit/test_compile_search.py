@@ -57,7 +57,7 @@ def test_power_of_two_rounds_down() -> None:
 
 
 def test_first_batch_fills_available_memory() -> None:
-    # 8 examples take 80 beside 20 that are there whatever the batch: 98 more than fit into 1,000.
+    # 8 examples take 80, plus 20 for any batch size: 98 is the most that fits into 1,000.
     sizes = Sizes(arguments=15, results=15, shared=12, temporary=80, code=2)
     assert first_batch(BatchResult(8, sizes, "", "", 1.0), 1000) == 64
     assert first_batch(BatchResult(8, sizes, "", "", 1.0), 19) == 1

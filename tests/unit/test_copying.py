@@ -124,7 +124,7 @@ async def test_tree_round_trip(bench: Bench) -> None:
     assert picture(bench.here / "back") == picture(tree)
     (bench.here / "tree" / "script.sh").write_text("changed")
     (bench.home / "tree" / "closed").chmod(0o755)  # a file in it is overwritten
-    await bench.copy("tree", "0:", recursive=True)  # over what is there, links too
+    await bench.copy("tree", "0:", recursive=True)  # over existing files and links
     assert picture(bench.home / "tree") == picture(tree)
     finished = bench.of_kind(StepFinished)
     assert [getattr(event, "address", "") for event in finished] == ["copy/worker-0"] * 3

@@ -25,7 +25,7 @@ from tpuctl.model.known_errors import KnownError, table
 WITHOUT = {
     ("preflight/submit_gate.py", "Script will not run on a TPU"): "the one beside it has it",
 }
-# What stands for those whose words are put together, 1 being what is put in.
+# Examples of hints that are composed; 1 stands for the inserted value.
 PUT_IN = {
     "tpuctl 1": "tpuctl up",
     "tpuctl 1 -m package.train1": "tpuctl run -m package.train",

@@ -54,7 +54,7 @@ ACCOUNT = item("account")
         ([TPU], {"bert-tpu": "controller no longer exists"}),
         ([CONTROLLER], {"bert-controller": "no TPU"}),
         ([TPU, item("controller", "TERMINATED")], {}),  # stopped, it can be started again
-        ([item("tpu", "CREATING")], {}),  # its controller comes beside it
+        ([item("tpu", "CREATING")], {}),  # its controller comes next to it
         ([item("controller", "STAGING")], {}),
         ([item("controller", "RUNNING", B), NODE], {"bert-controller": "no TPU"}),
         # what does nothing any more

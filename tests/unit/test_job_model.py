@@ -52,7 +52,7 @@ def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord
     )
 
 
-def test_job_ids_sort_by_time_and_end_in_a_word() -> None:
+def test_job_ids_sort_by_time_and_end_in_word() -> None:
     elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
     stamp, time, word = new_job_id(elsewhere, random.Random(1)).split("-")
     assert (stamp, time) == ("20260304", "120000")
@@ -79,7 +79,7 @@ def test_object_names() -> None:
         ([], "submitted", None, None),
         ([ended(0, "preparing"), ended(1, "preparing")], "preparing", None, None),
         ([ended(0, "running"), ended(1, "preparing")], "running", None, None),
-        ([ended(0, "succeeded")], "running", None, None),  # worker 1 has not been heard of
+        ([ended(0, "succeeded")], "running", None, None),  # worker 1 has not reported
         ([ended(0, "failed", exit_code=3), ended(1, "running")], "running", None, None),
         ([ended(0, "succeeded"), ended(1, "succeeded")], "succeeded", 0, None),
         (
@@ -126,7 +126,7 @@ def test_job_record_has_only_names_of_variables() -> None:
 
 
 def test_end_states_agree_in_all_programs() -> None:
-    """The shipped files import nothing of ours, so they have a list of their own."""
+    """The shipped files do not import tpuctl, so they have a separate list."""
     assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
 
 

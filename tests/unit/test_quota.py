@@ -86,7 +86,7 @@ def test_existing_node_adds_nothing(tmp_path: Path) -> None:
     [
         ({"state": "PREEMPTED"}, 8),  # until it is deleted
         ({"kind_class": RemoteNode}, 8),
-        ({"detail": "v3-32"}, 0),  # pods have a limit of their own
+        ({"detail": "v3-32"}, 0),  # pods have a separate limit
         ({"detail": "v2-8"}, 0),
         ({"detail": "from-the-future"}, 0),
         ({"capacity": "spot"}, 0),

@@ -23,7 +23,7 @@ from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key
 
 
 class Server:
-    """An SSH server that runs commands in a home of its own."""
+    """An SSH server that runs commands in a separate home folder."""
 
     def __init__(self, home: Path, accepted: str) -> None:
         self.home = home

@@ -78,7 +78,7 @@ def request(facts: dict[str, Any]) -> Request:
 
 
 def firewall(facts: dict[str, Any]) -> Any:
-    """A rule; with the networks beside it where they matter."""
+    """A rule, with its networks if they matter."""
     if "networks" not in facts:
         return compute_types().Firewall(facts)
     networks = Networks(facts["networks"]["usable"], facts["networks"].get("own"))

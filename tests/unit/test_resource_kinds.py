@@ -66,7 +66,7 @@ def drawn_graph() -> str:
 
 
 def _is_own(kind: type[CloudKind], name: str) -> bool:
-    """Whether it says that itself, instead of what stands for all kinds."""
+    """Whether the class overrides the default."""
     base = next(base_class for base_class in (ResourceKind, CloudKind) if name in vars(base_class))
     return getattr(kind, name).__func__ is not vars(base)[name].__func__
 

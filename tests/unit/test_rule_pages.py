@@ -12,7 +12,7 @@ from tpuctl.preflight.findings import Rule, Severity
 from tpuctl.preflight.rules import RULES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-# None of these may vanish, from the rules and the page at once either; new ones need not be here.
+# None of these may vanish, even from both the rules and the page; new ones need not be here.
 PUBLISHED = (
     *("TPU000", "TPU001", "TPU002", "TPU003", "TPU004", "TPU005", "TPU006"),
     *("TPU101", "TPU102", "TPU103", "TPU104", "TPU105", "TPU106"),

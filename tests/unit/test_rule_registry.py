@@ -46,7 +46,7 @@ def test_rule_has_texts_and_page(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_rule_has_cases(file: str) -> None:
-    """Beside its examples: a file of its own, or a test that names it."""
+    """In addition to its examples: a file of cases, or a test that names it."""
     cases = Path("tests") / "cases" / "check" / f"{file}.toml"
     tests = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     is_named = any(rule_of(file).code in path.read_text("utf-8") for path in tests)

@@ -15,7 +15,7 @@ SOAK, RELEASE = "pytest.mark.soak", "pytest.mark.release"
 
 
 def marked_together(tree: ast.AST) -> Iterator[Sequence[ast.expr]]:
-    """Marks of one test: its decorators, or what stands in one tuple."""
+    """The marks of one test: its decorators, or the items of a tuple."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.decorator_list

@@ -121,7 +121,7 @@ def test_zones_in_several_regions_require_allow_egress(tmp_path: Path) -> None:
         "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}\n"
         "bucket: {allow_egress: true}",
     )
-    assert stack.bucket_location == "us-west4"  # beside the first
+    assert stack.bucket_location == "us-west4"  # next to the first zone
     assert stack.in_zone("europe-west4-b").bucket_location == "us-west4"
     assert stack.in_zone("europe-west4-b").region == "europe-west4"
 

@@ -49,7 +49,7 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
         (CALL.format("  # tpuctl: ignore[TPU000]", ""), 2, True),
         (CALL.format("  # tpuctl: ignore[TPU000]", ""), 3, False),
         ("x = [  # tpuctl: ignore[TPU000]\n    1,\n]\n", 2, True),
-        # Of a statement with others in it, what stands before those.
+        # For a compound statement, the part before its body.
         ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    return a\n", 1, True),
         ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    return a\n", 4, False),
         ("def f(\n    a,\n):  # tpuctl: ignore[TPU000]\n    # more\n\n    return a\n", 1, True),

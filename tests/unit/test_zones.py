@@ -192,7 +192,7 @@ def planned(*disks: Action) -> Plan:
 
 
 def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
-    """Elsewhere new ones would be made, and these taken away with what is on them."""
+    """In another zone, new ones would be created, and these deleted with their data."""
     stack = load(tmp_path, "data_disks: [{size_gb: 20}, {size_gb: 20}]")
     assert zones_to_try(stack, planned(Action.CREATE, Action.CREATE)) == (A, B, C)
     bound = stack.in_zone(B)
