@@ -83,11 +83,11 @@ class Cloud:
         from tpuctl.emulator.service_usage.default_network import add_default_network
 
         directory = self.server.world.projects
-        found = directory.require(project)
+        record = directory.require(project)
         for api in apis:
-            directory.enable(found, f"{api}.googleapis.com")
+            directory.enable(record, f"{api}.googleapis.com")
             if api == "compute":
-                add_default_network(self.server.store, found)
+                add_default_network(self.server.store, record)
 
     def close(self) -> None:
         for close in self._closing:
