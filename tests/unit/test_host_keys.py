@@ -1,4 +1,4 @@
-"""An impostor at a machine's address: it is refused before it learns anything."""
+"""An impostor at a machine's address is rejected before it learns anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuctl.remote.ssh import Address, SshTransport, openssh_command
 
 @dataclass
 class Impostor:
-    """Lets everybody in, and keeps who tried to."""
+    """Accepts every login, and records the users."""
 
     key: asyncssh.SSHKey = field(
         default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519")
@@ -33,7 +33,7 @@ class Impostor:
 
 @pytest.fixture
 async def impostor() -> AsyncIterator[Impostor]:
-    made = Impostor()
+    server = Impostor()
     connections: list[asyncssh.SSHServerConnection] = []
 
     class Welcome(asyncssh.SSHServer):
@@ -41,21 +41,21 @@ async def impostor() -> AsyncIterator[Impostor]:
             connections.append(conn)
 
         def begin_auth(self, username: str) -> bool:
-            made.tried.append(username)
+            server.tried.append(username)
             return False
 
     acceptor = await asyncssh.listen(
         "127.0.0.1",
         0,
-        server_host_keys=[made.key],
+        server_host_keys=[server.key],
         server_factory=Welcome,
         process_factory=lambda process: process.exit(0),
     )
-    made.port = acceptor.get_port()
-    yield made
-    for one in connections:
-        one.abort()
-        await one.wait_closed()
+    server.port = acceptor.get_port()
+    yield server
+    for connection in connections:
+        connection.abort()
+        await connection.wait_closed()
     acceptor.close()
     await acceptor.wait_closed()
 
@@ -66,58 +66,58 @@ def key(tmp_path: Path) -> KeyPair:
 
 
 def expecting(impostor: Impostor) -> Address:
-    """The address of a machine whose place the impostor has taken."""
+    """The address of a machine that the impostor replaced."""
     true = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
     return Address("127.0.0.1", impostor.port, "someone", (true.strip(),))
 
 
-async def test_a_transport_tells_it_nothing(impostor: Impostor, key: KeyPair) -> None:
+async def test_transport_rejects_impostor(impostor: Impostor, key: KeyPair) -> None:
     address = expecting(impostor)
     with pytest.raises(Conflict, match="host key mismatch") as caught:
         await SshTransport(3, address, key.path).run(["true"])
-    told = caught.value.diagnostics[0]
-    assert f"worker 3 at 127.0.0.1:{impostor.port}" in told.detail
-    assert "\n    tpuctl down\n    tpuctl up" in told.hint
+    diagnostic = caught.value.diagnostics[0]
+    assert f"worker 3 at 127.0.0.1:{impostor.port}" in diagnostic.detail
+    assert "\n    tpuctl down\n    tpuctl up" in diagnostic.hint
     assert impostor.tried == []
     true = replace(address, host_keys=(impostor.line,))
     await SshTransport(3, true, key.path).run(["true"])
-    assert impostor.tried == ["someone"], "the machine itself is let in"
+    assert impostor.tried == ["someone"], "the real machine is accepted"
 
 
-async def test_a_key_kept_at_first_sight_is_demanded(impostor: Impostor, key: KeyPair) -> None:
-    kept = key.path.parent / "my keys" / "machine"
-    address = replace(expecting(impostor), pinned_keys_file=kept)
+async def test_pinned_key_is_required(impostor: Impostor, key: KeyPair) -> None:
+    known_hosts = key.path.parent / "my keys" / "machine"
+    address = replace(expecting(impostor), pinned_keys_file=known_hosts)
     with pytest.raises(Conflict) as caught:
         await SshTransport(0, address, key.path).run(["true"])
-    assert f"\n    rm '{kept}'" in caught.value.diagnostics[0].hint
+    assert f"\n    rm '{known_hosts}'" in caught.value.diagnostics[0].hint
     assert impostor.tried == []
 
 
-async def test_the_ssh_program_tells_it_nothing(
+async def test_ssh_program_rejects_impostor(
     impostor: Impostor, key: KeyPair, tmp_path: Path
 ) -> None:
-    """Nor do keys that it trusts from elsewhere let the impostor in."""
-    address, kept = expecting(impostor), tmp_path / "known_hosts"
-    command = openssh_command(address, key.path, kept, "true")
+    """Keys from other known_hosts files are not accepted either."""
+    address, known_hosts = expecting(impostor), tmp_path / "known_hosts"
+    command = openssh_command(address, key.path, known_hosts, "true")
     done = await to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
     assert impostor.tried == []
 
     true = replace(address, host_keys=(impostor.line,))
-    command = openssh_command(true, key.path, kept, "true")
+    command = openssh_command(true, key.path, known_hosts, "true")
     done = await to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, impostor.tried) == (0, ["someone"]), done.stderr
 
 
 def options_of(command: list[str]) -> dict[str, str]:
-    """As the program itself understands them."""
+    """The options as the program parses them."""
     command = [command[0], "-G", *command[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
 
 
-def test_the_ssh_program_trusts_no_other_keys(tmp_path: Path, key: KeyPair) -> None:
+def test_ssh_program_ignores_other_known_hosts(tmp_path: Path, key: KeyPair) -> None:
     address = Address("worker", 22, "someone", ("ssh-ed25519 AAAA",))
     command = openssh_command(address, key.path, tmp_path / "Application Support" / "50%known")
     understood = options_of(command)
@@ -130,9 +130,7 @@ def test_the_ssh_program_trusts_no_other_keys(tmp_path: Path, key: KeyPair) -> N
     assert understood["forwardx11"] == "no"
 
 
-def test_neither_a_user_nor_a_command_is_an_option_of_the_ssh_program(
-    tmp_path: Path, key: KeyPair
-) -> None:
+def test_user_and_command_are_not_parsed_as_ssh_options(tmp_path: Path, key: KeyPair) -> None:
     """Whatever got past the checks of the stack file, or was typed after `ssh --`."""
     mark = tmp_path / "run-here"
     hostile = f"-oProxyCommand=touch {mark};"
