@@ -18,7 +18,7 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import server_process
 from tpuctl.jobs.bundle import build_bundle
-from tpuctl.jobs.bundle_upload import Shipped, ship_bundle
+from tpuctl.jobs.bundle_upload import BundleUpload, upload_bundle
 
 __all__ = ["second_bundle"]
 
@@ -91,10 +91,10 @@ def _fill(source: Path) -> Path:
     return source / "table-2.csv"
 
 
-def _ship(source: Path, store: ObjectStore, root: Path) -> Shipped:
+def _ship(source: Path, store: ObjectStore, root: Path) -> BundleUpload:
     with tempfile.TemporaryDirectory(dir=root) as scratch:
         bundle = build_bundle(None, Path(scratch), root=source, memory=root / "files")
-        shipping = ship_bundle(bundle, store, {}, Path(scratch), root / "packs")
+        shipping = upload_bundle(bundle, store, {}, Path(scratch), root / "packs")
         return asyncio.run(shipping)
 
 

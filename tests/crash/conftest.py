@@ -1,4 +1,4 @@
-"""A local cloud without machines in a process of its own, and programs that may be killed."""
+"""A local cloud without machines in a separate process, and programs that can be killed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from tests.crash import walked
+from tests.crash import killable_programs
 from tests.support import fork_server
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 _numbers = itertools.count(1)
-fork_server.prepare(walked.__name__)
+fork_server.prepare(killable_programs.__name__)
 
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     home = tmp_path_factory.mktemp("crash") / "cloud"
-    # The process that programs are forked from keeps the environment that it starts with.
+    # The fork server keeps the environment that it starts with.
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("crash-config")))
     command = [sys.executable, str(SERVE), str(home), "instant"]
@@ -47,7 +47,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
 
 @dataclass
 class Stage:
-    """One stack file, and the programs run with it."""
+    """A stack file, and the programs run with it."""
 
     cloud: LocalCloud
     stack_file: Path
@@ -56,7 +56,7 @@ class Stage:
     _running: list[BaseProcess] = field(default_factory=list)
 
     def start(self, work: Callable[..., None], **options: Any) -> BaseProcess:
-        """Begin `up` or `down` in a process of its own."""
+        """Start `up` or `down` in a separate process."""
         arguments = (str(self.stack_file), self.cloud.url, self.cloud.token, options)
         process = fork_server.context.Process(target=work, args=arguments, daemon=True)
         process.start()
@@ -64,40 +64,42 @@ class Stage:
         return process
 
     def run(self, work: Callable[..., None], **options: Any) -> int:
-        """Run it to its end; its exit code."""
+        """Run it to completion; return its exit code."""
         process = self.start(work, **options)
         process.join(60)
         assert process.exitcode is not None, f"{work.__name__} does not end"
         return process.exitcode
 
     def kill_at(self, work: Callable[..., None], number: int, *, after: bool, every: bool) -> str:
-        """Kill it while its call of that number is under way; what that was, "" if it ended before.
+        """Kill it during its Nth call; return the call's method, "" if it exited before.
 
-        `after` is when the cloud has acted and the answer is still to come. Of `every` call, or of
-        those that change something.
+        `after` kills it once the cloud has acted but not yet answered. `every` counts all calls,
+        otherwise only mutating ones.
         """
-        wanted = {"at": number, "hold_response": after} | ({} if every else {"method": "mutating"})
-        with self.fault("hold", **wanted) as fault:
+        fields: dict[str, Any] = {"at": number, "hold_response": after} | (
+            {} if every else {"method": "mutating"}
+        )
+        with self.fault("hold", **fields) as fault:
             process = self.start(work)
             while process.is_alive():
-                held = remote_control.fault(self.cloud, fault).get("held_calls") or []
-                if held:
+                waiting = remote_control.fault(self.cloud, fault).get("held_calls") or []
+                if waiting:
                     process.kill()
                     process.join(20)
-                    return str(held[0]["method"])
+                    return str(waiting[0]["method"])
                 process.join(0.02)
             return ""
 
     @contextmanager
     def fault(self, kind: str, **fields: Any) -> Iterator[str]:
-        """A fault for a while; what it holds then is cut off."""
-        made = remote_control.add_fault(self.cloud, kind, **fields)["id"]
+        """A temporary fault; calls that it still holds at the end are dropped."""
+        fault_id = remote_control.add_fault(self.cloud, kind, **fields)["id"]
         try:
-            yield made
+            yield fault_id
         finally:
             if kind == "hold":
-                remote_control.release(self.cloud, made, drop=True)
-            remote_control.remove_fault(self.cloud, made)
+                remote_control.release(self.cloud, fault_id, drop=True)
+            remote_control.remove_fault(self.cloud, fault_id)
 
     def close(self) -> None:
         for process in self._running:
@@ -115,15 +117,19 @@ KINDS = {
         "controller: {}\nlabels: {team: nlp}\n"
     ),
 }
-WALKED = ("queued", "node", "whole")  # everywhere: a "whole" has all that a "vm" has
+EXHAUSTIVE_KINDS = (
+    "queued",
+    "node",
+    "whole",
+)  # killed at every call: a "whole" stack contains all of a "vm" one
 
 
 @pytest.fixture
-def stage(cloud: LocalCloud, tmp_path: Path) -> Iterator[Callable[[str], Stage]]:
-    """Makes a stage for a kind of stack, each in a new project of its own."""
+def make_stage(cloud: LocalCloud, tmp_path: Path) -> Iterator[Callable[[str], Stage]]:
+    """Create a stage for a kind of stack, each in a new project."""
     stages: list[Stage] = []
 
-    def make(kind: str) -> Stage:
+    def create(kind: str) -> Stage:
         number = next(_numbers)
         project, stack = f"crash-{os.getpid()}-{number}", f"crashed-{number}"
         folder = tmp_path / stack
@@ -131,19 +137,19 @@ def stage(cloud: LocalCloud, tmp_path: Path) -> Iterator[Callable[[str], Stage]]
         path = folder / "tpuctl.yaml"
         path.write_text(
             f"stack: {stack}\nproject: {{id: {project}, create: true, "
-            f"billing_account: {walked.ACCOUNT}}}\n{KINDS[kind]}",
+            f"billing_account: {killable_programs.ACCOUNT}}}\n{KINDS[kind]}",
             "utf-8",
         )
         stages.append(Stage(cloud, path, project, stack))
         return stages[-1]
 
-    yield make
-    for one in stages:
-        one.close()
+    yield create
+    for stage in stages:
+        stage.close()
     assert threading.active_count() < 50
 
 
 @pytest.fixture(scope="session")
 def undisturbed() -> dict[str, Any]:
-    """By kind of stack: what is there after `up` and after `down`, and how many calls they take."""
+    """By kind of stack: what exists after `up` and after `down`, and their numbers of calls."""
     return {}

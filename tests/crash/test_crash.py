@@ -1,4 +1,4 @@
-"""`up` and `down` killed at their calls, and calls whose answers are lost: repeating converges."""
+"""`up` and `down` converge when repeated after a kill or a lost response."""
 
 from __future__ import annotations
 
@@ -8,70 +8,77 @@ from typing import Any
 
 import pytest
 
-from tests.crash import walked
-from tests.crash.conftest import KINDS, WALKED, Stage
+from tests.crash import killable_programs
+from tests.crash.conftest import EXHAUSTIVE_KINDS, KINDS, Stage
 from tpuctl.emulator.client import remote_control
 
 MakeStage = Callable[[str], Stage]
-SAMPLE = 1  # positions of each kind in the suite; `make soak` takes them all
+SAMPLE = 1  # positions per kind of stack; `make soak` tests all of them
 
 
-def held(stage: Stage) -> dict[str, Any]:
-    return walked.content(stage.cloud.url, stage.cloud.token, stage.project, stage.stack)
+def contents(stage: Stage) -> dict[str, Any]:
+    return killable_programs.content(stage.cloud.url, stage.cloud.token, stage.project, stage.stack)
 
 
 def compare(stage: Stage, expected: dict[str, Any], when: Any) -> None:
-    differences = walked.differences(held(stage), expected)
+    differences = killable_programs.differences(contents(stage), expected)
     assert not differences, (when, "\n".join(differences))
 
 
-def reference(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> dict[str, Any]:
+def reference(make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> dict[str, Any]:
     if kind not in undisturbed:
-        one = stage(kind)
-        found: dict[str, Any] = {}
-        for name, work in (("up", walked.bring_up), ("down", walked.take_down)):
-            last = max((call["number"] for call in remote_control.calls(one.cloud)), default=0)
-            assert one.run(work) == 0
-            calls = remote_control.calls(one.cloud, last)
-            found[name] = held(one)
-            found[f"{name} calls"] = len(calls)
-            found[f"{name} changes"] = sum(call["mutating"] for call in calls)
-        undisturbed[kind] = found
+        stage = make_stage(kind)
+        outcome: dict[str, Any] = {}
+        for name, work in (
+            ("up", killable_programs.bring_up),
+            ("down", killable_programs.take_down),
+        ):
+            last = max((call["number"] for call in remote_control.calls(stage.cloud)), default=0)
+            assert stage.run(work) == 0
+            calls = remote_control.calls(stage.cloud, last)
+            outcome[name] = contents(stage)
+            outcome[f"{name} calls"] = len(calls)
+            outcome[f"{name} changes"] = sum(call["mutating"] for call in calls)
+        undisturbed[kind] = outcome
     return undisturbed[kind]  # type: ignore[no-any-return]
 
 
-def walk(
-    stage: MakeStage,
+def kill_and_repeat(
+    make_stage: MakeStage,
     kind: str,
     expected: dict[str, Any],
     position: int,
     *,
     after: bool,
 ) -> list[str]:
-    """Kill `up` at one change, repeat it; kill `down` at one, repeat it. What it was killed at."""
-    one = stage(kind)
-    killed = [one.kill_at(walked.bring_up, position, after=after, every=False)]
-    assert one.run(walked.bring_up) == 0, killed
-    compare(one, expected["up"], killed)
+    """Kill `up` at a change and repeat it, then `down`; return the methods they were killed at."""
+    stage = make_stage(kind)
+    killed = [stage.kill_at(killable_programs.bring_up, position, after=after, every=False)]
+    assert stage.run(killable_programs.bring_up) == 0, killed
+    compare(stage, expected["up"], killed)
     later = position % expected["down changes"] + 1
-    killed.append(one.kill_at(walked.take_down, later, after=after, every=False))
-    assert one.run(walked.take_down) == 0, killed
-    compare(one, expected["down"], killed)
+    killed.append(stage.kill_at(killable_programs.take_down, later, after=after, every=False))
+    assert stage.run(killable_programs.take_down) == 0, killed
+    compare(stage, expected["down"], killed)
     return killed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_some_calls(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
-    expected = reference(stage, kind, undisturbed)
+def test_repeat_after_kill_at_some_calls_converges(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
     choice = random.Random(f"killed {kind}")
     killed = []
     for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
-        killed += walk(stage, kind, expected, position, after=choice.random() < 0.5)
-    assert len([one for one in killed if one]) >= SAMPLE  # not all had ended before
+        killed += kill_and_repeat(make_stage, kind, expected, position, after=choice.random() < 0.5)
+    assert (
+        len([method for method in killed if method]) >= SAMPLE
+    )  # some were killed before they exited
 
 
-class Seen:
-    """What killed programs left: the same content is repeated from once."""
+class ContentSet:
+    """Contents that killed programs left, to repeat each program from every content only once."""
 
     def __init__(self) -> None:
         self._contents: list[dict[str, Any]] = []
@@ -84,79 +91,89 @@ class Seen:
 
 
 def every_call(expected: dict[str, Any], name: str, kind: str) -> list[tuple[int, bool, bool]]:
-    """Position, `after` and `every`: before each call, and after each that changes something.
+    """Position, `after` and `every`: before each call, and after each mutating one.
 
-    Questions change nothing, neither in the cloud nor here: a program killed at one leaves what
-    it had left at the change before. Of one kind they are walked through all the same.
+    Reads change nothing, so that a program killed at a read leaves the content of the change
+    before. Only the "whole" stack is killed at its reads as well.
     """
-    asks_too = kind == "whole"
-    count = expected[f"{name} calls" if asks_too else f"{name} changes"]
-    before = [(one, False, asks_too) for one in range(1, count + 1)]
-    after = [(one, True, False) for one in range(1, expected[f"{name} changes"] + 1)]
+    includes_reads = kind == "whole"
+    count = expected[f"{name} calls" if includes_reads else f"{name} changes"]
+    before = [(number, False, includes_reads) for number in range(1, count + 1)]
+    after = [(number, True, False) for number in range(1, expected[f"{name} changes"] + 1)]
     return before + after
 
 
 @pytest.mark.soak
 @pytest.mark.release("every call; `make test` draws some of them")
-@pytest.mark.parametrize("kind", WALKED)
-def test_up_killed_at_every_call(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
-    expected = reference(stage, kind, undisturbed)
-    seen = Seen()
+@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
+def test_up_converges_after_kill_at_every_call(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
+    left_contents = ContentSet()
     for position, after, every in every_call(expected, "up", kind):
-        one = stage(kind)
-        at = one.kill_at(walked.bring_up, position, after=after, every=every)
-        if at == "" or seen.is_new(held(one)):
-            assert one.run(walked.bring_up) == 0, at
-            compare(one, expected["up"], at)
+        stage = make_stage(kind)
+        at = stage.kill_at(killable_programs.bring_up, position, after=after, every=every)
+        if at == "" or left_contents.is_new(contents(stage)):
+            assert stage.run(killable_programs.bring_up) == 0, at
+            compare(stage, expected["up"], at)
 
 
 @pytest.mark.soak
 @pytest.mark.release("every call; `make test` draws some of them")
-@pytest.mark.parametrize("kind", WALKED)
-def test_down_killed_at_every_call(
-    stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
+def test_down_converges_after_kill_at_every_call(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
 ) -> None:
-    expected = reference(stage, kind, undisturbed)
-    seen, one = Seen(), None
+    expected = reference(make_stage, kind, undisturbed)
+    left_contents, stage = ContentSet(), None
     for position, after, every in every_call(expected, "down", kind):
-        if one is None:
-            one = stage(kind)
-            assert one.run(walked.bring_up) == 0
-        at = one.kill_at(walked.take_down, position, after=after, every=every)
-        left = held(one)
+        if stage is None:
+            stage = make_stage(kind)
+            assert stage.run(killable_programs.bring_up) == 0
+        at = stage.kill_at(killable_programs.take_down, position, after=after, every=every)
+        left = contents(stage)
         if left == expected["up"]:
-            continue  # it had only asked: the stack is there for the next
-        if seen.is_new(left):
-            assert one.run(walked.take_down) == 0, at
-            compare(one, expected["down"], at)
-        one = None
+            continue  # killed at a read: the stack can be used again
+        if left_contents.is_new(left):
+            assert stage.run(killable_programs.take_down) == 0, at
+            compare(stage, expected["down"], at)
+        stage = None
 
 
-def lose(stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> None:
-    """The cloud acts, and the answer is lost: of one call of `up`, and of one of `down`."""
-    one = stage(kind)
-    with one.fault("drop-response", method="mutating", at=position):
-        one.run(walked.bring_up)
-    assert one.run(walked.bring_up) == 0
-    compare(one, expected["up"], position)
-    with one.fault("drop-response", method="mutating", at=position % expected["down changes"] + 1):
-        one.run(walked.take_down)
-    assert one.run(walked.take_down) == 0
-    compare(one, expected["down"], position)
+def lose_response(
+    make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int
+) -> None:
+    """Lose the response to a mutating call of `up`, and of `down`, and repeat each."""
+    stage = make_stage(kind)
+    with stage.fault("drop-response", method="mutating", at=position):
+        stage.run(killable_programs.bring_up)
+    assert stage.run(killable_programs.bring_up) == 0
+    compare(stage, expected["up"], position)
+    with stage.fault(
+        "drop-response", method="mutating", at=position % expected["down changes"] + 1
+    ):
+        stage.run(killable_programs.take_down)
+    assert stage.run(killable_programs.take_down) == 0
+    compare(stage, expected["down"], position)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_lost_answers(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
-    expected = reference(stage, kind, undisturbed)
+def test_repeat_after_some_lost_responses_converges(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
     choice = random.Random(f"lost {kind}")
     for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
-        lose(stage, kind, expected, position)
+        lose_response(make_stage, kind, expected, position)
 
 
 @pytest.mark.soak
 @pytest.mark.release("every change; `make test` draws some of them")
-@pytest.mark.parametrize("kind", WALKED)
-def test_every_lost_answer(stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> None:
-    expected = reference(stage, kind, undisturbed)
+@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
+def test_repeat_after_every_lost_response_converges(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
     for position in range(1, expected["up changes"] + 1):
-        lose(stage, kind, expected, position)
+        lose_response(make_stage, kind, expected, position)

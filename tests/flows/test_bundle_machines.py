@@ -132,9 +132,9 @@ async def test_next_run_repairs_damaged_or_missing_packs(bench: Bench) -> None:
 
     content = await store.get_bytes(PACKS + pack)
     await store.put_bytes(PACKS + pack, content[:50_000] + bytes(50_000) + content[100_000:])
-    message = f"{uri} was damaged: it is sent again when the job is run again\n"
+    message = f"{uri} was corrupt and has been deleted: run the job again to upload it again\n"
     assert await bench.fetch(record) == (1, message)
-    message = f"{uri} is gone: it is sent again when the job is run again\n"
+    message = f"{uri} no longer exists: run the job again to upload it again\n"
     assert await bench.fetch(record) == (1, message), "the worker removed it"
 
     assert await bench.log(await bench.submit()) == "100000\n"

@@ -18,8 +18,8 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.jobs import pack_store
 from tpuctl.jobs.bundle import build_bundle
-from tpuctl.jobs.bundle_upload import Shipped, renew_bundle, ship_bundle
-from tpuctl.jobs.chunking import LARGEST
+from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
+from tpuctl.jobs.chunking import MAX_CHUNK_BYTES
 from tpuctl.jobs.shipped.unpack import Failure, unpack
 
 BUNDLES = "tpuctl/bundles/"
@@ -43,11 +43,11 @@ class Shipper:
         path.mkdir()
         return path
 
-    async def ship(self) -> Shipped:
+    async def ship(self) -> BundleUpload:
         scratch = self.place("scratch")
         bundle = build_bundle(None, scratch, root=self.folder)
         self.digest = bundle.digest
-        return await ship_bundle(bundle, self.store, {}, scratch, self.home / "indexes")
+        return await upload_bundle(bundle, self.store, {}, scratch, self.home / "indexes")
 
     async def unpacked(self) -> dict[str, bytes]:
         """The last bundle as a worker unpacks it, only from the bucket."""
@@ -106,8 +106,8 @@ async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
     first = await shipper.ship()
     before = await shipper.written()
     assert first.is_new
-    assert first.sent == sum(size for size, _ in before.values())
-    assert first.sent > 3_000_000
+    assert first.sent_bytes == sum(size for size, _ in before.values())
+    assert first.sent_bytes > 3_000_000
     assert len(before) == 2, "so many files are one pack, and a root"
 
     middle = big.index(b"\n", len(big) // 2) + 1
@@ -116,13 +116,13 @@ async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
     second = await shipper.ship()
     after = await shipper.written()
     new = sum(size for name, (size, _) in after.items() if name not in before)
-    assert second.sent == new < KILOBYTES
+    assert second.sent_bytes == new < KILOBYTES
     assert {name: after[name] for name in before} == before, "nothing was written again"
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
     third = await shipper.ship()
     assert not third.is_new
-    assert third.sent < 1000, "the root alone"
+    assert third.sent_bytes < 1000, "the root alone"
 
 
 async def test_another_computer_uploads_only_missing_packs(
@@ -132,8 +132,8 @@ async def test_another_computer_uploads_only_missing_packs(
     for shipper in (alice, yours):
         (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
     (yours.folder / "more.txt").write_bytes(prose(2, 100))
-    assert (await alice.ship()).sent > 1_000_000
-    assert (await yours.ship()).sent < KILOBYTES
+    assert (await alice.ship()).sent_bytes > 1_000_000
+    assert (await yours.ship()).sent_bytes < KILOBYTES
     assert await yours.unpacked() == read_tree(yours.folder)
     assert await alice.unpacked() == read_tree(alice.folder)
 
@@ -155,7 +155,7 @@ async def test_packs_missing_in_bucket_are_uploaded_again(shipper: Shipper) -> N
     (pack,) = (await shipper.root())["packs"]
     await shipper.store.delete(PACKS + pack)
     again = await shipper.ship()
-    assert again.sent == first.sent
+    assert again.sent_bytes == first.sent_bytes
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
@@ -175,7 +175,7 @@ async def test_corrupt_pack_is_rewritten(
             await alice.unpacked()
         await alice.store.delete(PACKS + pack)
     someone = alice if remembers else yours
-    assert (await someone.ship()).sent == first.sent
+    assert (await someone.ship()).sent_bytes == first.sent_bytes
     assert await someone.unpacked() == read_tree(someone.folder)
 
 
@@ -188,7 +188,7 @@ async def test_expiring_packs_are_renewed_without_upload(
     (pack,) = (await shipper.root())["packs"]
     monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
     again = await shipper.ship()
-    assert not again.is_new and again.sent < 1000
+    assert not again.is_new and again.sent_bytes < 1000
     after = await shipper.written()
     assert after[PACKS + pack][0] == before[PACKS + pack][0]
     assert after[PACKS + pack][1] > before[PACKS + pack][1], "it was not written again"
@@ -203,7 +203,7 @@ async def test_bundle_is_kept_for_retries(
     before = await shipper.written()
     name = f"{BUNDLES}{shipper.digest}.json"
     monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
-    await renew_bundle(shipper.store, name)
+    await extend_bundle_lifetime(shipper.store, name)
     after = await shipper.written()
     assert len(before) == 3
     for key, (size, generation) in before.items():
@@ -217,7 +217,7 @@ async def test_packs_are_merged_over_many_runs(shipper: Shipper) -> None:
     await shipper.ship()
     for number in range(24):
         (shipper.folder / f"new-{number}.txt").write_bytes(prose(number, 3))
-        assert (await shipper.ship()).sent < KILOBYTES
+        assert (await shipper.ship()).sent_bytes < KILOBYTES
     assert len((await shipper.root())["packs"]) <= 17
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
@@ -250,12 +250,12 @@ async def test_half_gigabyte_line(shipper: Shipper) -> None:
     (shipper.folder / "weights.bin").write_bytes(random.Random(2).randbytes(250_000_000))
     assert sum(map(len, read_tree(shipper.folder).values())) > 500_000_000
     first = await shipper.ship()
-    assert first.sent < 450_000_000
+    assert first.sent_bytes < 450_000_000
     module = shipper.folder / "package-7/module-7.py"
     module.write_bytes(b"import os\n" + module.read_bytes())
-    assert (await shipper.ship()).sent < KILOBYTES
+    assert (await shipper.ship()).sent_bytes < KILOBYTES
     middle = data.index(b"\n", len(data) // 2) + 1
     (shipper.folder / "table.csv").write_bytes(data[:middle] + b"a line\n" + data[middle:])
     last = await shipper.ship()
-    assert last.sent < KILOBYTES + LARGEST
+    assert last.sent_bytes < KILOBYTES + MAX_CHUNK_BYTES
     assert await shipper.unpacked() == read_tree(shipper.folder)

@@ -150,7 +150,7 @@ async def test_controller_recovers_unattended_job(
     remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
     async def ended() -> Any:
-        return await state_of(watched, record, "ended.json")
+        return await state_of(watched, record, "result.json")
 
     end = await async_until(ended, "the end of the job")
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)
@@ -207,7 +207,7 @@ async def test_follower_sees_controller_recovery(
     assert attempt.number == 2
 
     async def ended() -> Any:
-        return await state_of(watched, record, "ended.json")
+        return await state_of(watched, record, "result.json")
 
     assert (await async_until(ended, "the end of the job"))["state"] == "succeeded"
     async with watched.connections() as transports:  # whichever of the two created it
@@ -226,7 +226,7 @@ async def test_stopped_job_is_not_recovered(
     await watched.stop(record, grace=1.0)
 
     async def ended() -> Any:
-        return await state_of(watched, record, "ended.json")
+        return await state_of(watched, record, "result.json")
 
     assert (await async_until(ended, "the end of the job"))["state"] == "stopped"
     assert await read_attempts(watched.store, record) == []
@@ -300,7 +300,7 @@ async def test_tpu_node_controller_recovers_its_jobs(
     remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
     async def ended() -> Any:
-        return await state_of(stack, record, "ended.json")
+        return await state_of(stack, record, "result.json")
 
     end = await wait_until(ended, description="the end", seconds=300, backoff=Backoff(0.2, 2.0))
     assert (end["state"], end["exit_code"]) == ("succeeded", 0)

@@ -115,8 +115,8 @@ async def test_slice_installs_from_bundled_wheels_without_index(make_stack: Make
     at_first = [
         "tpuctl: running the setup command",
         "tpuctl: ran the setup command",
-        "tpuctl: installing what pyproject.toml asks for",
-        "tpuctl: installed what pyproject.toml asks for",
+        "tpuctl: installing the dependencies in pyproject.toml",
+        "tpuctl: installed the dependencies in pyproject.toml",
         "tpuctl: installing the project",
         "tpuctl: installed the project",
     ]

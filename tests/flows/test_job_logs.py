@@ -108,7 +108,7 @@ def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
 async def test_log_ranges_after_the_machine_freed_its_log(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small(monkeypatch, log_room=ROOM, sync_seconds=0.2)
+    small(monkeypatch, log_disk_bytes=ROOM, sync_seconds=0.2)
     (tmp_path / "long.py").write_text(SCRIPT)
     transports = await stack.transports()
     machine = transports[0]
@@ -117,7 +117,7 @@ async def test_log_ranges_after_the_machine_freed_its_log(
     record = await submit(submission, store, transports, ignore)
 
     async def noted() -> bool:
-        text = await on_machine(machine, "cat", f"{record.folder}/moments")
+        text = await on_machine(machine, "cat", f"{record.folder}/timestamps")
         return text.endswith(b" %d\n" % len(burst(0)))
 
     await async_until(noted, "the first burst being indexed")

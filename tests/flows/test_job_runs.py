@@ -254,7 +254,9 @@ async def test_job_end_does_not_wait_for_unavailable_bucket(
     assert await bench.follow(record) == 0
     assert asyncio.get_running_loop().time() - began < 60
     notes = [event.text for event in bench.events if isinstance(event, Note)]
-    assert notes == ["the end of worker 0's log is not in the bucket: it goes with the machine"]
+    assert notes == [
+        "the end of worker 0's log is not in the bucket: it will be deleted with the machine"
+    ]
     remote_control.remove_fault(local_cloud, fault["id"])
     assert await bench.follow(record) == 0  # waits for the next upload
     assert await bench.in_bucket(record.log_name(0)) == b"the end\n"

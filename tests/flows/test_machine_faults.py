@@ -86,7 +86,7 @@ async def test_job_on_unreachable_machine_is_lost(
     how: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(logs, "TELL_SECONDS", 0.1)
+    monkeypatch.setattr(logs, "REPORT_SECONDS", 0.1)
     record = await stack.submit(
         script(stack, "import time\nprint('began', flush=True)\ntime.sleep(600)\n")
     )
@@ -111,7 +111,7 @@ async def test_job_on_unreachable_machine_is_lost(
     assert "worker 0 is gone" in str(verdict.detail)
     (note,) = [event.text for event in events if isinstance(event, Note)]
     assert "worker 0" in note
-    assert "trying again" in note
+    assert "retrying" in note
     await worker.close()
 
 

@@ -69,7 +69,7 @@ async def test_script_restarts_after_denied_bucket_access(
     assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "in an untouched folder"
     lines = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
     assert lines == [
-        "tpuctl: the TPU's account is not let in yet: starting the script again in 1 s"
+        "tpuctl: waiting for the TPU's service account to get access: restarting the script in 1 s"
     ]
     assert log.splitlines()[-1] == "hello from gs"
 

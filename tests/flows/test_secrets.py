@@ -26,7 +26,7 @@ LOOKING = """
 import hashlib, os, subprocess
 for name in ("HERE", "THERE"):
     print(name, hashlib.sha256(os.environ[name].encode()).hexdigest())
-for name in ("secrets.json", "opened.json"):
+for name in ("secrets.json", "secret_values.json"):
     path = os.path.expanduser(f"~/.tpuctl/jobs/{os.environ['TPUCTL_JOB']}/1/{name}")
     print(name, oct(os.stat(path).st_mode & 0o777))
 print(os.environ["HERE"] in subprocess.check_output(["ps", "-eo", "args"]).decode(), flush=True)
@@ -104,7 +104,7 @@ async def test_secrets_reach_only_the_script(stack: Tpuctl, events: list[Event])
         f"HERE {hashes[0]}",
         f"THERE {hashes[1]}",
         "secrets.json 0o600",
-        "opened.json 0o600",
+        "secret_values.json 0o600",
         "False",
     ]
     assert record.secrets == {

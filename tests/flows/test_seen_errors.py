@@ -142,7 +142,7 @@ async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
         finished=NOON,
         log_bytes=len(log),
         first_cause="script",
-        detail="the script ended with exit code 1",
+        detail="the script failed with exit code 1",
         synced=True,
     )
     for name, data in (

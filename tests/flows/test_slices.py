@@ -109,11 +109,11 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     record = await workers.start("print('began')\n")
     assert await workers.follow(record, is_reached=False) == 0
     assert [workers.log(worker) for worker in WORKERS] == ["began\n"] * 4
-    assert json.loads(await workers.text(0, record, "go")) == {"by": 0}
+    assert json.loads(await workers.text(0, record, "start")) == {"by": 0}
     monkeypatch.undo()
     # A client is connected: the sign comes over SSH, before anyone follows.
     record = await workers.start("print('began')\n")
-    assert await workers.text(0, record, "go") == b""
+    assert await workers.text(0, record, "start") == b""
     assert await workers.on(0, "ls", f"{record.folder}/go")
     assert await workers.stack.wait_until_running(record) is None
     assert await workers.follow(record) == 0
@@ -125,7 +125,7 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     for worker in (0, 1, 3):
         assert await workers.text(worker, record, "log") == b""
         here = await workers.on(worker, "ls", record.folder)
-        assert b"go" not in here.split()
+        assert b"start" not in here.split()
         ended = json.loads(await workers.text(worker, record, "record.json"))
         assert (ended["first_cause"], ended["detail"]) == ("worker", "worker 2 ended first")
 

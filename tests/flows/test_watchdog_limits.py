@@ -21,7 +21,7 @@ from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
-STATE = "../root/.tpuctl/watch/watch.json"  # of a watchdog started by root
+STATE = "../root/.tpuctl/watchdog/watchdog.json"  # of a watchdog started by root
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,8 @@ async def machines(stack: Tpuctl, exits: AsyncExitStack) -> dict[int, Transport]
 async def orders(transport: Transport) -> dict[str, Any]:
     read = (
         "python3 -c \"import os, urllib.request as r; q = r.Request('http://' + "
-        "os.environ['GCE_METADATA_HOST'] + '/computeMetadata/v1/instance/attributes/tpuctl-watch', "
+        "os.environ['GCE_METADATA_HOST'] + '/computeMetadata/v1/instance/attributes/'"
+        " + 'tpuctl-watchdog', "
         "headers={'Metadata-Flavor': 'Google'}); print(r.urlopen(q).read().decode())\""
     )
     done = await transport.run(["sh", "-c", read])
@@ -119,8 +120,8 @@ async def test_node_without_limits_has_no_watchdog(make_stack: MakeStack) -> Non
     stack = make_stack(extra="limits: {idle: null}\n")
     await stack.up()
     (node,) = await nodes(stack)
-    assert not {"startup-script", "tpuctl-watch"} & {*node.metadata} or (
-        node.metadata.get("tpuctl-watch") == "{}" and "startup-script" not in node.metadata
+    assert not {"startup-script", "tpuctl-watchdog"} & {*node.metadata} or (
+        node.metadata.get("tpuctl-watchdog") == "{}" and "startup-script" not in node.metadata
     )
 
 
@@ -149,7 +150,7 @@ async def test_running_job_keeps_node_alive(make_stack: MakeStack, tmp_path: Pat
             if not states or state_now["heartbeat"] != states[-1]["heartbeat"]:
                 states.append(state_now)
             await asyncio.sleep(0.2)
-    assert {watch_state["doing"] for watch_state in states[1:]} == {"a job runs"}
+    assert {watch_state["activity"] for watch_state in states[1:]} == {"a job is running"}
     assert len(await nodes(stack)) == 1
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
@@ -199,7 +200,7 @@ async def test_missing_watchdog_is_started_over_ssh(make_stack: MakeStack) -> No
         # There are two if the login came before the startup script.
         read = (
             "import glob, json; "
-            "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watch/*n')))"
+            "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watchdog/*n')))"
         )
         stop = f'kill $(python3 -c "{read}")'
         (await worker.run(["sh", "-c", stop])).check("stopping the watchdog")

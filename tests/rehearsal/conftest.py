@@ -1,4 +1,4 @@
-"""Runs scripts as a rehearsal starts them, and reads what was observed of them."""
+"""Runs scripts as a rehearsal does, and reads their observations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=Observation)
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What came of a script."""
+    """The result of a script."""
 
     code: int
     output: str
@@ -32,29 +32,29 @@ class Rehearsed:
     folder: Path
 
     def all(self, kind: type[Kind]) -> list[Kind]:
-        return [one for one in self.observations if isinstance(one, kind)]
+        return [each for each in self.observations if isinstance(each, kind)]
 
-    def one(self, kind: type[Kind]) -> Kind:
-        [only] = self.all(kind)
-        return only
+    def only(self, kind: type[Kind]) -> Kind:
+        [observation] = self.all(kind)
+        return observation
 
     def line(self, text: str) -> int:
-        """The number of the script's only line that holds a text."""
+        """The number of the script's only line that contains a text."""
         lines = (self.folder / "train.py").read_text("utf-8").splitlines()
         [number] = [number for number, line in enumerate(lines, 1) if text in line]
         return number
 
 
 def clean_environment() -> dict[str, str]:
-    """This process' environment without what would change how TensorFlow or Python starts."""
+    """This process's environment without variables that TensorFlow or Python would read."""
     dropped = ("TPU", "GCE_", "GOOGLE_", "TF_", "PYTHON", "XLA_", "KERAS_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**variables, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @pytest.fixture
 def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
-    """Run one of the scripts, with what a host would set; nothing of the shim may go wrong."""
+    """Run a script with the settings of a host; a failure of the shim fails the test."""
 
     def run(
         script: str,
@@ -64,7 +64,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,
         path: Sequence[Path] = (),
-        within: float = 280,
+        timeout: float = 280,
         **settings: Any,
     ) -> Rehearsed:
         folder.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             train = folder / "train.py"
             train.write_text((SCRIPTS / script).read_text("utf-8"), "utf-8")
         observations = folder / f"observations-{len(list(folder.iterdir()))}.jsonl"
-        asked = {
+        merged_settings = {
             "observations": str(observations),
             "mode": "xla",
             "steps": 4,
@@ -84,13 +84,13 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             "grace": 60,
             **settings,
         }
-        (folder / "settings.json").write_text(json.dumps(asked), "utf-8")
+        (folder / "settings.json").write_text(json.dumps(merged_settings), "utf-8")
         started = command or [str(python or sys.executable), str(train), *arguments]
         result = subprocess.run(
             started,
             env={
                 **clean_environment(),
-                "PYTHONPATH": os.pathsep.join(str(one) for one in (SHIM, *path)),
+                "PYTHONPATH": os.pathsep.join(map(str, (SHIM, *path))),
                 "TPUCTL_REHEARSAL": str(folder / "settings.json"),
                 **(environment or {}),
             },
@@ -99,7 +99,7 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=within,
+            timeout=timeout,
             check=False,
         )
         rehearsed = Rehearsed(result.returncode, result.stdout, read(observations), folder)
@@ -113,8 +113,8 @@ def image(version: str) -> Path:
     from tests.support.prerequisites import require_image
 
     require_image(version)
-    made = asyncio.run(ImageStore().ensure(version, lambda line: print(line, file=sys.stderr)))
-    return made / "bin" / "python3"
+    folder = asyncio.run(ImageStore().ensure(version, lambda line: print(line, file=sys.stderr)))
+    return folder / "bin" / "python3"
 
 
 @pytest.fixture(scope="session")
@@ -125,13 +125,13 @@ def tensorflow() -> Path:
 
 @pytest.fixture(scope="session")
 def job_python() -> Path:
-    """A Python with transformers and tf_keras beside Keras 3."""
+    """A Python with transformers and tf_keras next to Keras 3."""
     from tests.support.job_environment import job_python
 
     return Path(job_python())
 
 
 @pytest.fixture(scope="session")
-def older() -> Callable[[str], Path]:
+def image_python() -> Callable[[str], Path]:
     """The Python of another TensorFlow's image."""
     return image

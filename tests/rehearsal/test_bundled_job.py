@@ -1,4 +1,4 @@
-"""The bundled job, unmodified, watched from within as a rehearsal does."""
+"""The bundled job, unmodified, observed from inside as in a rehearsal."""
 
 from __future__ import annotations
 
@@ -30,17 +30,22 @@ TPU_VM = {"TPU_NAME": "local", "TPUCTL_CLOUD": "google", "COLAB_TPU_1VM": "1"}
 
 
 @pytest.mark.parametrize("replicas", [2])
-def test_the_bundled_job_is_followed_to_its_checkpoint_and_from_there(
+def test_bundled_job_is_observed_saving_and_restoring_its_checkpoint(
     rehearse: Callable[..., Any], job_python: Path, tmp_path: Path, replicas: int
 ) -> None:
-    asked = {"python": job_python, "steps": 4, "environment": TPU_VM, "replicas": replicas}
-    asked["within"] = 600
-    asked["mode"] = "replicas" if replicas > 1 else "xla"
+    options: dict[str, Any] = {
+        "python": job_python,
+        "steps": 4,
+        "environment": TPU_VM,
+        "replicas": replicas,
+    }
+    options["timeout"] = 600
+    options["mode"] = "replicas" if replicas > 1 else "xla"
     arguments = [*SMALL, "--output", str(tmp_path / "output")]
-    first = rehearse(str(JOB / "pretrain.py"), *arguments, **asked)
+    first = rehearse(str(JOB / "pretrain.py"), *arguments, **options)
     assert "stopped at step 5 of 400" in first.output, first.output
-    assert first.one(Started).tensorflow == "2.18.0"
-    strategy = first.one(Strategy)
+    assert first.only(Started).tensorflow == "2.18.0"
+    strategy = first.only(Strategy)
     assert (strategy.replicas, strategy.where.file.name) == (replicas, "strategy.py")
     assert first.all(Refused) == []
     steps = first.all(Step)
@@ -48,17 +53,17 @@ def test_the_bundled_job_is_followed_to_its_checkpoint_and_from_there(
     assert {step.examples for step in steps} == {16}
     assert all(math.isfinite(step.loss) for step in steps)
     assert all(0 <= step.waited <= step.seconds for step in steps)
-    told = [json.loads(line) for line in first.output.splitlines() if line.startswith("{")]
-    assert [row["step"] for row in told] == [1, 5]
-    saved = first.one(Checkpoint)
+    rows = [json.loads(line) for line in first.output.splitlines() if line.startswith("{")]
+    assert [row["step"] for row in rows] == [1, 5]
+    saved = first.only(Checkpoint)
     assert (saved.action, Path(saved.path).name, saved.step) == ("saved", "model-5", 5)
-    assert first.one(Ended).reason == "steps"
+    assert first.only(Ended).reason == "steps"
     if replicas == 1:
-        assert steps[0].loss == pytest.approx(told[0]["loss"], abs=1e-3)
-        [compiled] = [one for one in first.all(Compiled) if one.trains]
+        assert steps[0].loss == pytest.approx(rows[0]["loss"], abs=1e-3)
+        [compiled] = [each for each in first.all(Compiled) if each.trains]
         assert compiled.dynamic == 0
         assert {shape.dims[0] for shape in compiled.shapes} == {16}
-    second = rehearse(str(JOB / "pretrain.py"), *arguments, **asked)
+    second = rehearse(str(JOB / "pretrain.py"), *arguments, **options)
     restored, saved = second.all(Checkpoint)
     assert (restored.action, Path(restored.path).name) == ("restored", "model-5")
     assert (saved.action, Path(saved.path).name) == ("saved", "model-10")

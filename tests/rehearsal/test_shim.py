@@ -1,4 +1,4 @@
-"""Unmodified scripts with real TensorFlow, watched from within for a few steps."""
+"""Unmodified scripts with real TensorFlow, observed from inside for a few steps."""
 
 from __future__ import annotations
 
@@ -28,60 +28,60 @@ from tpuctl.preflight.rehearsal.observations import (
 
 pytestmark = pytest.mark.tensorflow
 Rehearse = Callable[..., Any]
-BETWEEN = (pytest.mark.soak, pytest.mark.release("between versions that run at every commit"))
+INTERMEDIATE = (pytest.mark.soak, pytest.mark.release("between versions that run at every commit"))
 
 
 def geometric(first: float, factor: float, count: int) -> list[Any]:
-    """The losses of a step that takes the same part of the error away each time."""
+    """Losses of steps that each reduce the error by the same factor."""
     return [pytest.approx(first * factor**number, rel=1e-3) for number in range(count)]
 
 
 def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
-    """The loop of several steps in one call, told to end within the second of its calls."""
+    """A loop of several steps per call, which gets SIGTERM during its second call."""
     mode = "replicas" if replicas > 1 else "xla"
-    asked: dict[str, Any] = {"python": python, "mode": mode, "replicas": replicas, "steps": 3}
+    options: dict[str, Any] = {"python": python, "mode": mode, "replicas": replicas, "steps": 3}
     quiet = ["quiet"] if replicas == 1 else []  # a step that returns nothing has a loss as well
-    first = rehearse("loop.py", *quiet, **asked)
+    first = rehearse("loop.py", *quiet, **options)
     assert first.code == 0, first.output
     assert "from step 0" in first.output
     assert f"TPU devices: {replicas}" in first.output
-    strategy = first.one(Strategy)
+    strategy = first.only(Strategy)
     assert (strategy.name, strategy.replicas, strategy.stands_in) == ("TPUStrategy", replicas, True)
     assert strategy.where.line == first.line("tf.distribute.TPUStrategy(resolver)")
-    made, initialized = first.all(Resolver)
-    assert made.where.line == first.line("TPUClusterResolver(")
+    created, initialized = first.all(Resolver)
+    assert created.where.line == first.line("TPUClusterResolver(")
     assert initialized.initialized.line == first.line("initialize_tpu_system")
     steps = first.all(Step)
-    assert [step.number for step in steps] == [1, 2, 3, 4]  # the call that was under way ends
+    assert [step.number for step in steps] == [1, 2, 3, 4]  # the current call completes
     assert [step.loss for step in steps] == geometric(1.0, 0.36, 4)
     assert {step.examples for step in steps} == {8 * replicas}
     assert all(0 <= step.waited <= step.seconds for step in steps)
-    saved = first.one(Checkpoint)
+    saved = first.only(Checkpoint)
     assert (saved.action, saved.path, saved.step) == ("saved", "checkpoints/ckpt-4", 4)
     assert saved.where.line == first.line("manager.save")
-    ended = first.one(Ended)
+    ended = first.only(Ended)
     assert (ended.reason, ended.exit, ended.error, ended.hard) == ("steps", 0, None, False)
     if replicas == 1:
-        compiled = first.one(Compiled)
+        compiled = first.only(Compiled)
         assert compiled.function == "step_fn"
         assert compiled.where.line == first.line("def step_fn")
         assert compiled.shapes == (Shape("float32", (8, 4)), Shape("float32", (8, 1)))
         assert (compiled.dynamic, compiled.trains) == (0, True)
 
 
-def test_a_loop_of_steps_in_one_call_is_counted_compiled_and_told_to_end(
+def test_loop_of_several_steps_per_call_is_observed_and_stopped(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     check_loop(rehearse, tensorflow, 1)
 
 
 @pytest.mark.soak
-def test_a_loop_over_replicas_gives_their_common_loss(rehearse: Rehearse, tensorflow: Path) -> None:
+def test_loop_over_replicas_reports_their_common_loss(rehearse: Rehearse, tensorflow: Path) -> None:
     check_loop(rehearse, tensorflow, 2)
 
 
 @pytest.mark.soak
-def test_a_second_run_is_seen_to_go_on_from_the_checkpoint_of_the_first(
+def test_second_run_is_observed_resuming_from_checkpoint(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     rehearse("loop.py", python=tensorflow, steps=1)
@@ -94,17 +94,17 @@ def test_a_second_run_is_seen_to_go_on_from_the_checkpoint_of_the_first(
 
 
 @pytest.mark.soak
-def test_a_script_that_ignores_its_end_is_ended_after_the_grace(
+def test_script_that_ignores_sigterm_is_killed_after_grace(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     rehearsed = rehearse("stubborn.py", python=tensorflow, grace=1)
     assert rehearsed.code == 143
-    ended = rehearsed.one(Ended)
+    ended = rehearsed.only(Ended)
     assert (ended.reason, ended.hard) == ("steps", True)
     assert "never" not in rehearsed.output
 
 
-def test_each_shape_is_a_compilation_and_a_boolean_mask_a_dynamic_dimension(
+def test_each_shape_compiles_and_boolean_mask_is_a_dynamic_dimension(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     rehearsed = rehearse("shapes.py", python=tensorflow)
@@ -112,22 +112,22 @@ def test_each_shape_is_a_compilation_and_a_boolean_mask_a_dynamic_dimension(
     assert rehearsed.output.splitlines()[-2:] == ["finally was run", "atexit was run"]
     assert rehearsed.output.count("loss ") == 3  # the fourth step was the last
     compiled = rehearsed.all(Compiled)
-    assert [one.shapes for one in compiled] == [
+    assert [each.shapes for each in compiled] == [
         (Shape("int32", (4, length)), Shape("int32", (4,))) for length in (3, 5)
     ]
-    for one in compiled:
-        assert one.function == "train_step"
-        assert one.where.line == rehearsed.line("def train_step")
-        assert one.dynamic > 0
-        assert one.peak > 50 * 8 * 4  # the table alone
+    for compilation in compiled:
+        assert compilation.function == "train_step"
+        assert compilation.where.line == rehearsed.line("def train_step")
+        assert compilation.dynamic > 0
+        assert compilation.peak > 50 * 8 * 4  # the table alone
     assert len(rehearsed.all(Traced)) == 2
     steps = rehearsed.all(Step)
     assert [step.examples for step in steps] == [4] * 4
     assert all(math.isfinite(step.loss) for step in steps)
     assert [step.waited for step in steps] == [None] * 4  # no data of TensorFlow's
-    assert rehearsed.one(Ended).reason == "steps"
-    assert [one.path for one in rehearsed.all(Wrote)] == ["records", "copied"]
-    assert [(one.path, one.missing) for one in rehearsed.all(Read)] == [("copied", False)]
+    assert rehearsed.only(Ended).reason == "steps"
+    assert [each.path for each in rehearsed.all(Wrote)] == ["records", "copied"]
+    assert [(each.path, each.missing) for each in rehearsed.all(Read)] == [("copied", False)]
     assert rehearsed.all(Resolver) == rehearsed.all(Strategy) == rehearsed.all(Eager) == []
 
 
@@ -135,12 +135,12 @@ def check_fit(rehearse: Rehearse, python: Path, replicas: int = 1, **more: Any) 
     mode = "replicas" if replicas > 1 else "xla"
     rehearsed = rehearse("fit.py", python=python, mode=mode, replicas=replicas, **more)
     assert rehearsed.code == 0, rehearsed.output
-    said = rehearsed.output.splitlines()
-    assert f"replicas {replicas}" in said
-    assert any(line.startswith("epochs 1 ") and "val_loss" in line for line in said)
-    assert "rows (960, 1)" in said
-    assert said[-1] == "finished"
-    planned = rehearsed.one(Planned)
+    lines = rehearsed.output.splitlines()
+    assert f"replicas {replicas}" in lines
+    assert any(line.startswith("epochs 1 ") and "val_loss" in line for line in lines)
+    assert "rows (960, 1)" in lines
+    assert lines[-1] == "finished"
+    planned = rehearsed.only(Planned)
     assert (planned.steps, planned.epochs) == (300, 5)
     assert planned.where.line == rehearsed.line("history = model.fit")
     steps = rehearsed.all(Step)
@@ -151,14 +151,14 @@ def check_fit(rehearse: Rehearse, python: Path, replicas: int = 1, **more: Any) 
     assert (saved.action, saved.path, saved.step) == ("saved", "best.weights.h5", 4)
     assert (restored.action, restored.path) == ("restored", "best.weights.h5")
     assert restored.where.line == rehearsed.line("model.load_weights")
-    training = [one for one in rehearsed.all(Compiled) if one.trains]
+    training = [each for each in rehearsed.all(Compiled) if each.trains]
     shapes = (Shape("float32", (16, 8)), Shape("float32", (16, 1)))
-    assert [one.shapes for one in training] == ([shapes] if replicas == 1 else [])
-    ended = rehearsed.one(Ended)
+    assert [each.shapes for each in training] == ([shapes] if replicas == 1 else [])
+    ended = rehearsed.only(Ended)
     assert (ended.reason, ended.error) == ("finished", None)
 
 
-def test_fit_is_cut_to_the_steps_and_the_script_goes_on(
+def test_fit_stops_after_requested_steps_and_script_continues(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     check_fit(rehearse, tensorflow)
@@ -170,22 +170,22 @@ def test_fit_runs_over_replicas(rehearse: Rehearse, tensorflow: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_second_fit_beyond_the_steps_ends_the_script(
+def test_second_fit_beyond_requested_steps_ends_the_script(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
     rehearsed = rehearse("fit.py", "again", python=tensorflow)
     assert rehearsed.code == 143
     assert "went on" not in rehearsed.output
-    assert rehearsed.one(Ended).reason == "steps"
+    assert rehearsed.only(Ended).reason == "steps"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", ["2.12.0", pytest.param("2.15.0", marks=BETWEEN)])
-def test_older_versions_are_watched_as_well(
-    rehearse: Rehearse, older: Callable[[str], Path], tmp_path: Path, version: str
+@pytest.mark.parametrize("version", ["2.12.0", pytest.param("2.15.0", marks=INTERMEDIATE)])
+def test_older_versions_are_observed(
+    rehearse: Rehearse, image_python: Callable[[str], Path], tmp_path: Path, version: str
 ) -> None:
-    python = older(version)
+    python = image_python(version)
     check_loop(rehearse, python, 1)
     check_fit(rehearse, python, folder=tmp_path / "fit")
     check_fit(rehearse, python, 2, folder=tmp_path / "replicas")
@@ -193,15 +193,15 @@ def test_older_versions_are_watched_as_well(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_keras_2_beside_keras_3_is_watched_as_well(
+def test_keras_2_next_to_keras_3_is_observed(
     rehearse: Rehearse, job_python: Path, tmp_path: Path
 ) -> None:
-    older = {"TF_USE_LEGACY_KERAS": "1"}
-    check_fit(rehearse, job_python, environment=older)
-    check_fit(rehearse, job_python, 2, environment=older, folder=tmp_path / "replicas")
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}
+    check_fit(rehearse, job_python, environment=legacy)
+    check_fit(rehearse, job_python, 2, environment=legacy, folder=tmp_path / "replicas")
 
 
-def test_refusals_name_the_operation_and_the_line(
+def test_refusals_name_operation_and_line(
     rehearse: Rehearse, tensorflow: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "saving.py").write_text("def save(value): pass\n", "utf-8")
@@ -209,7 +209,7 @@ def test_refusals_name_the_operation_and_the_line(
     assert rehearsed.code == 1
     assert "LookupError: at the end" in rehearsed.output
     refused = rehearsed.all(Refused)
-    assert [one.where.line for one in refused] == [
+    assert [each.where.line for each in refused] == [
         rehearsed.line(text)
         for text in (
             "tf.numpy_function(",
@@ -224,10 +224,10 @@ def test_refusals_name_the_operation_and_the_line(
     assert operation.where == refused[0].where
     assert refused[0].function == "with_python"
     assert "fixed tensor list size" in refused[1].message
-    assert rehearsed.one(Eager).where.line == rehearsed.line("run_eagerly=True")
+    assert rehearsed.only(Eager).where.line == rehearsed.line("run_eagerly=True")
     assert [step.examples for step in rehearsed.all(Step)] == [32, 32]  # the eager model's
-    ended = rehearsed.one(Ended)
+    ended = rehearsed.only(Ended)
     assert (ended.reason, ended.exit) == ("failed", 1)
     assert (ended.error.type, ended.error.message) == ("LookupError", "at the end")
     assert ended.error.where.line == rehearsed.line("raise LookupError")
-    assert rehearsed.one(Started).tensorflow == "2.18.0"
+    assert rehearsed.only(Started).tensorflow == "2.18.0"

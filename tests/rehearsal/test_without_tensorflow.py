@@ -1,4 +1,4 @@
-"""Scripts that do without TensorFlow, and all the ways in which Python is started."""
+"""Scripts without TensorFlow, and the ways of starting Python."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Rehearse = Callable[..., Any]
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Path:
-    """A module that has the name of one of the shim's, and the machine's own sitecustomize."""
+def folder(tmp_path: Path) -> Path:
+    """A folder with a module named like one of the shim's, and a machine's sitecustomize."""
     (tmp_path / "settings.py").write_text("TEXT = 'my own writing'\n", "utf-8")
     other = tmp_path / "machine"
     other.mkdir()
@@ -24,7 +24,9 @@ def beside(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_script_and_those_it_starts_are_each_told_once(rehearse: Rehearse, beside: Path) -> None:
+def test_script_and_its_child_processes_are_each_reported_once(
+    rehearse: Rehearse, folder: Path
+) -> None:
     rehearsed = rehearse("without.py", "parent")
     assert rehearsed.code == 7, rehearsed.output
     assert sorted(rehearsed.output.splitlines()) == [
@@ -34,54 +36,52 @@ def test_a_script_and_those_it_starts_are_each_told_once(rehearse: Rehearse, bes
         "shim on the path: False",
     ]
     started = rehearsed.all(Started)
-    assert sorted(one.script.rsplit(" ", 1)[1] for one in started) == ["child", "parent"]
-    assert {one.tensorflow for one in started} == {None}
-    assert len({one.process for one in started}) == 2
-    ended = {one.process: one for one in rehearsed.all(Ended)}
-    parent = next(one.process for one in started if one.script.endswith("parent"))
+    assert sorted(each.script.rsplit(" ", 1)[1] for each in started) == ["child", "parent"]
+    assert {each.tensorflow for each in started} == {None}
+    assert len({each.process for each in started}) == 2
+    ended = {each.process: each for each in rehearsed.all(Ended)}
+    parent = next(each.process for each in started if each.script.endswith("parent"))
     assert ended.pop(parent).exit == 7
     [child] = ended.values()
     assert (child.reason, child.exit, child.error) == ("finished", None, None)
 
 
 @pytest.mark.parametrize("form", ["module", "shell"])
-def test_modules_and_shell_scripts_are_watched_beside_the_sitecustomize_that_was_there(
-    rehearse: Rehearse, beside: Path, form: str
+def test_modules_and_shell_scripts_are_observed_with_existing_sitecustomize(
+    rehearse: Rehearse, folder: Path, form: str
 ) -> None:
-    shell = beside / "start.sh"
+    shell = folder / "start.sh"
     shell.write_text(f"#!/bin/sh\nexec '{sys.executable}' train.py \"$@\"\n", "utf-8")
     shell.chmod(0o755)
     command = [str(shell), "x"] if form == "shell" else [sys.executable, "-m", "train", "x"]
-    rehearsed = rehearse("without.py", command=command, path=[beside / "machine"])
+    rehearsed = rehearse("without.py", command=command, path=[folder / "machine"])
     assert rehearsed.code == 0, rehearsed.output
     assert rehearsed.output.splitlines() == [
         "site was customized",
         "my own writing x",
         "shim on the path: False",
     ]
-    assert rehearsed.one(Started).tensorflow is None
-    assert rehearsed.one(Ended).reason == "finished"
+    assert rehearsed.only(Started).tensorflow is None
+    assert rehearsed.only(Ended).reason == "finished"
 
 
-def test_a_usage_error_is_the_script_s_own(rehearse: Rehearse, beside: Path) -> None:
+def test_usage_error_counts_as_finished(rehearse: Rehearse, folder: Path) -> None:
     rehearsed = rehearse("without.py", command=[sys.executable, "-c", "import sys; sys.exit('no')"])
     assert (rehearsed.code, rehearsed.output) == (1, "no\n")
-    ended = rehearsed.one(Ended)
+    ended = rehearsed.only(Ended)
     assert (ended.reason, ended.exit) == ("finished", 1)
 
 
-def test_settings_that_cannot_be_read_leave_the_script_as_it_is(
-    rehearse: Rehearse, beside: Path
-) -> None:
-    missing = {"TPUCTL_REHEARSAL": str(beside / "missing.json")}
+def test_script_runs_unobserved_with_unreadable_settings(rehearse: Rehearse, folder: Path) -> None:
+    missing = {"TPUCTL_REHEARSAL": str(folder / "missing.json")}
     rehearsed = rehearse("without.py", "x", environment=missing)
     assert rehearsed.code == 0
     assert "my own writing x" in rehearsed.output
-    assert "missing.json" in rehearsed.output  # and why nothing will be observed
+    assert "missing.json" in rehearsed.output  # reported as the reason
     assert rehearsed.observations == []
 
 
-def test_nothing_is_watched_where_nobody_asks(rehearse: Rehearse, beside: Path) -> None:
+def test_nothing_is_observed_without_settings(rehearse: Rehearse, folder: Path) -> None:
     rehearsed = rehearse("without.py", "x", environment={"TPUCTL_REHEARSAL": ""})
     assert rehearsed.output.splitlines() == ["my own writing x", "shim on the path: False"]
     assert rehearsed.observations == []

@@ -38,7 +38,7 @@ def job_python() -> Path:
         shutil.copy(JOB / "requirements.txt", Path(folder, "code"))
         spec = {"install": {"requirements": "requirements.txt"}}
         Path(folder, "spec.json").write_text(json.dumps(spec), "utf-8")
-        arguments = ["make", folder, image / "bin" / "python3"]
+        arguments = ["create", folder, image / "bin" / "python3"]
         result = subprocess.run(
             [image / "bin" / "python3", "-S", "-I", INSTALLER, *arguments],
             env={**os.environ, "HOME": str(home), "PIP_CACHE_DIR": str(store.downloads)},
@@ -53,4 +53,4 @@ def job_python() -> Path:
                 f"no environment for the job:\n{log_text}{result.stdout}{result.stderr}"
             )
         environment = json.loads(Path(folder, "environment.json").read_text("utf-8"))
-    return Path(environment["home"], "bin", "python")
+    return Path(environment["virtual_env"], "bin", "python")

@@ -396,13 +396,13 @@ def test_a_script_outside_of_the_folder_is_refused(source: Path, into: Path) -> 
     script = tree(source)
     other = source / "other"
     other.mkdir()
-    with pytest.raises(Usage, match="outside of the folder"):
+    with pytest.raises(Usage, match="outside the uploaded folder"):
         build_bundle(script, into, root=other)
 
 
 def test_an_ignored_script_is_refused(source: Path, into: Path) -> None:
     script = tree(source, __gitignore="*.py")
-    with pytest.raises(Usage, match="Script is not shipped"):
+    with pytest.raises(Usage, match="Script is excluded from the upload"):
         build_bundle(script, into)
 
 

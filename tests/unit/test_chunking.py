@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpuctl.jobs.chunking import LARGEST, SMALLEST, cut
+from tpuctl.jobs.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, cut
 
 
 def chunks(data: bytes) -> list[bytes]:
@@ -36,7 +36,7 @@ KINDS = {
 }
 
 
-SIZES = st.sampled_from([1, SMALLEST - 1, SMALLEST, 70_000, LARGEST, 300_000])
+SIZES = st.sampled_from([1, MIN_CHUNK_BYTES - 1, MIN_CHUNK_BYTES, 70_000, MAX_CHUNK_BYTES, 300_000])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,20 +54,20 @@ def test_chunks_are_the_whole_and_of_the_sizes_agreed(parts: list[bytes]) -> Non
     data = b"".join(parts)
     found = chunks(data)
     assert b"".join(found) == data
-    assert all(SMALLEST <= len(chunk) <= LARGEST for chunk in found[:-1])
-    assert all(0 < len(chunk) <= LARGEST for chunk in found[-1:])
+    assert all(MIN_CHUNK_BYTES <= len(chunk) <= MAX_CHUNK_BYTES for chunk in found[:-1])
+    assert all(0 < len(chunk) <= MAX_CHUNK_BYTES for chunk in found[-1:])
 
 
 def test_small_files_are_one_chunk() -> None:
     assert chunks(b"") == []
-    assert chunks(b"\n" * SMALLEST) == [b"\n" * SMALLEST]
+    assert chunks(b"\n" * MIN_CHUNK_BYTES) == [b"\n" * MIN_CHUNK_BYTES]
 
 
 class Slow(io.BytesIO):
     """Hands out less than is asked for only at its end, as files do, but in smaller reads."""
 
     def read(self, size: int | None = -1) -> bytes:
-        return super().read(min(size or 0, LARGEST + 1))
+        return super().read(min(size or 0, MAX_CHUNK_BYTES + 1))
 
 
 def test_how_it_is_read_does_not_matter() -> None:
@@ -85,7 +85,7 @@ def test_an_insertion_changes_only_what_is_around_it(kind: str, seed: int) -> No
     known = {hashlib.sha256(chunk).digest() for chunk in chunks(before)}
     new = [chunk for chunk in chunks(after) if hashlib.sha256(chunk).digest() not in known]
     assert new, "something was changed"
-    assert sum(map(len, new)) <= 4 * LARGEST, "of two megabytes"
+    assert sum(map(len, new)) <= 4 * MAX_CHUNK_BYTES, "of two megabytes"
     if kind == "lines":
         assert len(new) <= 2
 

@@ -226,7 +226,7 @@ def worker(number: int = 0, state: str = "failed", **more: Any) -> WorkerRecord:
         "started": NOON,
         "finished": NOON,
         "first_cause": "script" if state == "failed" else "lost" if state == "lost" else "",
-        "detail": "the script ended with exit code 1" if state == "failed" else "",
+        "detail": "the script failed with exit code 1" if state == "failed" else "",
         **more,
     }
     return WorkerRecord.model_validate(fields)

@@ -90,11 +90,11 @@ def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
     assert machine.find(made) is None
     machine.put(made)
     used, unused = (machine.home / ".tpuctl" / "programs" / name for name in ("aa11", "bb22"))
-    order = machine.home / ".tpuctl" / "recover" / "job" / "order.json"
+    order = machine.home / ".tpuctl" / "recover" / "job" / "command.json"
     for folder in (used, unused, order.parent):
         folder.mkdir(parents=True)
     order.write_text(json.dumps({"argv": [f"{used}/environment/bin/tpuctl"]}), "utf-8")
-    done = machine.run("make", made.version, made.digest)
+    done = machine.run("install", made.version, made.digest)
     assert done.returncode == 0, done.stderr
     assert (used.exists(), unused.exists()) == (True, False)
     program = json.loads(done.stdout)["program"]
@@ -103,7 +103,7 @@ def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
     assert said.stdout == "tpuctl 9.8 needed\n"
     assert machine.find(made) == program
     (machine.home / ".tpuctl" / "programs" / made.digest / made.name).unlink()
-    again = machine.run("make", made.version, made.digest)
+    again = machine.run("install", made.version, made.digest)
     assert json.loads(again.stdout)["program"] == program, "what is there is not made again"
 
 
@@ -113,7 +113,7 @@ def test_what_the_lock_does_not_know_is_not_installed(tmp_path: Path) -> None:
     line = needed(machine)
     made = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
     machine.put(made)
-    done = machine.run("make", made.version, made.digest)
+    done = machine.run("install", made.version, made.digest)
     assert done.returncode == 1
     assert "hash" in done.stderr.lower()
     assert machine.find(made) is None
@@ -134,9 +134,9 @@ def test_where_no_python_is_new_enough_that_is_said(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     made = wheel(tmp_path, "")
     machine.put(made)
-    done = machine.run("make", made.version, made.digest, path=str(machine.bin))
+    done = machine.run("install", made.version, made.digest, path=str(machine.bin))
     assert done.returncode == 4
-    assert "no Python from python3.11 on" in done.stderr
+    assert "no Python from python3.11 or later is installed" in done.stderr
 
 
 def test_our_own_wheel_has_all_that_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpuctl.jobs.shipped import logindex
-from tpuctl.jobs.shipped.logindex import LastLines, Moments, line_begin
+from tpuctl.jobs.shipped.logindex import LastLines, LogTimestamps, line_begin
 
 LOG = st.text("ab\r\n", max_size=80).map(str.encode)
 
@@ -49,13 +49,13 @@ def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
 def test_the_last_lines(log: bytes, lines: int) -> None:
     search = searched(log, lines)
     expected = [len(log), *reversed(counted(log))][: lines + 1][-1]
-    assert (search.found, search.lines) == (expected, 0)
+    assert (search.begins_at, search.lines) == (expected, 0)
 
 
 def test_the_states_of_a_progress_bar_are_one_line() -> None:
     """As `tail` has it: whoever asks for two lines wants no two states of the bar."""
     log = b"first\nsecond\n10%\r20%\r30%\r\nlast\r\n"
-    assert log[searched(log, 2).found :] == b"10%\r20%\r30%\r\nlast\r\n"
+    assert log[searched(log, 2).begins_at :] == b"10%\r20%\r30%\r\nlast\r\n"
 
 
 @given(LOG, st.integers(0, 12), st.data())
@@ -65,16 +65,16 @@ def test_what_cannot_be_read_is_looked_for_elsewhere(
     """The search goes on in another copy where it had to stop, and finds the same."""
     readable = data.draw(st.integers(0, len(log)))
     here = searched(log, lines, readable=readable)
-    assert here.found >= readable
-    there = searched(log[: here.found], here.lines)
-    assert there.found == searched(log, lines).found
+    assert here.begins_at >= readable
+    there = searched(log[: here.begins_at], here.lines)
+    assert there.begins_at == searched(log, lines).begins_at
 
 
 @given(LOG, st.integers(0, 12), st.data())
 def test_nothing_before_the_earliest_wanted(log: bytes, lines: int, data: st.DataObject) -> None:
     earliest = data.draw(st.sampled_from([*begins(log), len(log)]))
     found = searched(log, lines, earliest=earliest)
-    assert (found.found, found.lines) == (max(earliest, searched(log, lines).found), 0)
+    assert (found.begins_at, found.lines) == (max(earliest, searched(log, lines).begins_at), 0)
 
 
 @given(LOG, st.data())
@@ -101,7 +101,7 @@ def test_nothing_written_since_is_before_the_length(
     steps: list[tuple[float, int]], moment: float
 ) -> None:
     """Whatever the clock did meanwhile, and though not each step is remembered."""
-    moments = Moments()
+    moments = LogTimestamps()
     text, length, safe = b"", 0, None
     for seconds, more in steps:
         if seconds >= moment and safe is None:
@@ -109,13 +109,13 @@ def test_nothing_written_since_is_before_the_length(
         length += more
         line = moments.note(seconds, length)
         text += line or b""
-    found = Moments(text).length_at(moment)
+    found = LogTimestamps(text).length_at(moment)
     assert found == moments.length_at(moment)
     assert found <= (length if safe is None else safe)
 
 
 def test_a_steady_log_is_found_to_the_second() -> None:
-    moments = Moments()
+    moments = LogTimestamps()
     for second in range(1000):
         moments.note(float(second), second * 10)
         moments.note(second + 0.5, second * 10 + 5)
@@ -125,16 +125,16 @@ def test_a_steady_log_is_found_to_the_second() -> None:
 
 
 def test_a_week_of_moments_has_a_bounded_size_and_is_found_to_some_percent() -> None:
-    moments, text = Moments(), b""
+    moments, text = LogTimestamps(), b""
     last = 7 * 24 * 3600
     for second in range(0, last, 2):
         line = moments.note(float(second), second)
         text = moments.thinned() if moments.is_long else text + (line or b"")
         assert len(text) < 64_000
-    kept = Moments(text)
+    kept = LogTimestamps(text)
     for ago in (60, 600, 3600, 24 * 3600, 6 * 24 * 3600):
         assert (last - ago) - (0.03 * ago + 4) <= kept.length_at(last - ago) <= last - ago
 
 
 def test_an_index_that_is_being_written_or_was_damaged_is_read() -> None:
-    assert Moments(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20
+    assert LogTimestamps(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20

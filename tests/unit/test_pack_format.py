@@ -22,10 +22,10 @@ import tpuctl.jobs.shipped
 from tests.support.supervised_worker import PYTHONS
 from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Bundle, Source, build_bundle
-from tpuctl.jobs.chunking import LARGEST
+from tpuctl.jobs.chunking import MAX_CHUNK_BYTES
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.jobs.pack_format import (
-    MOST_SMALL,
+    MAX_SMALL_PACKS,
     PACK_BYTES,
     SMALL,
     WASTE,
@@ -91,7 +91,7 @@ CONTENTS = st.one_of(
     st.builds(
         lambda seed, size: random.Random(seed).randbytes(size),
         st.integers(0, 3),
-        st.sampled_from([1, 20_000, LARGEST, 600_000]),
+        st.sampled_from([1, 20_000, MAX_CHUNK_BYTES, 600_000]),
     ),
     st.builds(lambda size: b"a line of text\n" * size, st.sampled_from([1, 5_000, 100_000])),
 )
@@ -236,7 +236,7 @@ def chunk_line(content: bytes) -> list[Any]:
 def test_names_that_leave_are_refused(tmp_path: Path, kind: str, name: str) -> None:
     entry = {"folder": name} if kind == "folder" else {kind: name, "target": "x", "executable": 0}
     root, digest = packed(tmp_path, [{"folder": "a"}, entry])
-    with pytest.raises(Failure, match="cannot be a name"):
+    with pytest.raises(Failure, match="is not a valid name in a bundle"):
         unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
     assert not (tmp_path / "out").exists()
@@ -254,7 +254,7 @@ def test_names_that_leave_are_refused(tmp_path: Path, kind: str, name: str) -> N
 def test_links_that_leave_are_refused(tmp_path: Path, links: dict[str, str]) -> None:
     lines = [{"folder": "a"}, *({"link": name, "target": to} for name, to in links.items())]
     root, digest = packed(tmp_path, lines)
-    with pytest.raises(Failure, match="leaves the bundle"):
+    with pytest.raises(Failure, match="points outside the bundle"):
         unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
 
@@ -275,7 +275,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 def test_a_name_cannot_be_there_twice(tmp_path: Path) -> None:
     file = {"executable": False, "file": "a"}
     root, digest = packed(tmp_path, [file, file])
-    with pytest.raises(Failure, match="cannot be a name"):
+    with pytest.raises(Failure, match="is not a valid name in a bundle"):
         unpack(str(tmp_path), root, digest, str(tmp_path / "code"))
 
 
@@ -325,7 +325,7 @@ def test_a_bundle_that_lacks_a_pack_is_not_unpacked(make: Any, tmp_path: Path) -
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(300_000))
     bundle, root, into = make(group_bytes=1)
     root["packs"].pop()
-    with pytest.raises(Failure, match="lack 1 of its parts"):
+    with pytest.raises(Failure, match="lack 1 of its chunks"):
         unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
 
@@ -333,7 +333,7 @@ def test_a_bundle_that_lacks_a_pack_is_not_unpacked(make: Any, tmp_path: Path) -
 def test_a_bundle_with_another_manifest_is_refused(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/a").write_text("a")
     _, root, into = make()
-    with pytest.raises(Failure, match="do not hold its manifest"):
+    with pytest.raises(Failure, match="do not contain its manifest"):
         unpack(str(into), root, "0" * 64, str(tmp_path / "code"))
 
 
@@ -357,7 +357,7 @@ def test_every_chunk_is_used_or_sent(wanted: set[int], there: list[set[int]]) ->
     for name in use:
         useful = sum(size for one, size in packs[name].items() if one in chunks)
         assert useful * WASTE >= sum(packs[name].values())
-    assert len(use) <= MOST_SMALL  # all of them are small ones
+    assert len(use) <= MAX_SMALL_PACKS  # all of them are small ones
 
 
 def test_what_is_there_is_not_sent() -> None:
@@ -376,10 +376,10 @@ def test_a_pack_of_which_little_is_wanted_is_passed_over() -> None:
 
 
 def test_many_small_packs_become_one() -> None:
-    chunks = {sha(number): 100 for number in range(MOST_SMALL + 1)} | {sha(-1): PACK_BYTES}
+    chunks = {sha(number): 100 for number in range(MAX_SMALL_PACKS + 1)} | {sha(-1): PACK_BYTES}
     packs: dict[str, Mapping[bytes, int]] = {str(n): {one: 100} for n, one in enumerate(chunks)}
     packs["large"] = {sha(-1): PACK_BYTES}
-    del packs[str(MOST_SMALL + 1)]
+    del packs[str(MAX_SMALL_PACKS + 1)]
     use, send = plan(chunks, packs)
     assert use == ("large",)
     assert list(send) == list(chunks)[:-1]
@@ -388,7 +388,7 @@ def test_many_small_packs_become_one() -> None:
 
 
 def test_packs_hold_so_much_and_keep_the_order() -> None:
-    chunks = {sha(number): LARGEST for number in range(150)}
+    chunks = {sha(number): MAX_CHUNK_BYTES for number in range(150)}
     found = list(groups(chunks))
     assert [one for group in found for one in group] == list(chunks)
     assert all(sum(group.values()) <= PACK_BYTES for group in found)
@@ -396,10 +396,10 @@ def test_packs_hold_so_much_and_keep_the_order() -> None:
 
 
 def test_an_index_is_known_by_the_name_of_its_pack() -> None:
-    index = index_of({sha(1): 10, sha(2): LARGEST})
+    index = index_of({sha(1): 10, sha(2): MAX_CHUNK_BYTES})
     name = pack_name(index)
     assert is_pack(name)
-    assert read_index(name, index) == {sha(1): 10, sha(2): LARGEST}
+    assert read_index(name, index) == {sha(1): 10, sha(2): MAX_CHUNK_BYTES}
     assert read_index(name, index[:36]) is None
     assert read_index(name, b"\0" + index[1:]) is None
     assert not is_pack("lock") and not is_pack(name + ".part") and not is_pack("../" + name)

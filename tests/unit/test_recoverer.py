@@ -52,7 +52,7 @@ class Controller:
         }
         (self.folder / "recoverer.py").write_bytes(PROGRAM.read_bytes())
         (self.folder / "tpuctl.yaml").write_text("env: secret-value\n", "utf-8")
-        (self.folder / "order.json").write_text(json.dumps(order), "utf-8")
+        (self.folder / "command.json").write_text(json.dumps(order), "utf-8")
 
     def run(self, command: str, folder: Path | None = None) -> dict[str, Any]:
         done = subprocess.run(
@@ -116,11 +116,11 @@ def test_tpuctl_is_restarted_until_job_ends(controller: Controller) -> None:
     controller.order(2, 70, ENDED, {"version": 1, "exit_code": 70})
     controller.begun(3)
     controller.order(3, 3, {"event": "Note"}, ENDED, {"version": 1, "exit_code": 3})
-    until((controller.folder / "ended.json").exists, "the end")
-    assert controller.read("ended.json") == ENDED
+    until((controller.folder / "result.json").exists, "the end")
+    assert controller.read("result.json") == ENDED
     until(lambda: not (controller.folder / "tpuctl.yaml").exists(), "secrets being deleted")
-    assert not (controller.folder / "order.json").exists()
-    assert controller.run("start") == {"ended": ENDED}
+    assert not (controller.folder / "command.json").exists()
+    assert controller.run("start") == {"result": ENDED}
     log = (controller.folder / "log").read_text("utf-8")
     assert [json.loads(line).get("exit_code") for line in log.splitlines()] == [
         *(77, 3, 70, None, 3, 3)
@@ -142,7 +142,7 @@ def test_only_one_tpuctl_runs_at_a_time(controller: Controller) -> None:
     assert controller.run("start")["pid"] != state["pid"]
     controller.begun(2)  # queries the job's end again, since nothing recorded it
     controller.order(2, 3, ENDED)
-    until((controller.folder / "ended.json").exists, "the end")
+    until((controller.folder / "result.json").exists, "the end")
 
 
 def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
@@ -150,7 +150,7 @@ def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
     look = (
         # Isolated, as machines run it: it finds only what is named.
         f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "
-        "watchdog.homes = lambda: [sys.argv[1]]; watchdog.revive()"
+        "watchdog.homes = lambda: [sys.argv[1]]; watchdog.restart_recoverers()"
     )
 
     def revive() -> None:
@@ -167,7 +167,7 @@ def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
     revive()
     controller.begun(2)
     controller.order(2, 3, ENDED)
-    until((controller.folder / "ended.json").exists, "the end")
+    until((controller.folder / "result.json").exists, "the end")
     revive()
     assert not (controller.folder / "begun.3").exists()
 

@@ -11,8 +11,8 @@ from tpuctl.preflight.rehearsal.estimate import (
     Chips,
     Estimate,
     estimate,
-    spoken_cost,
-    spoken_time,
+    format_cost,
+    format_time,
 )
 from tpuctl.preflight.rehearsal.flop_count import operations_of
 
@@ -86,7 +86,7 @@ def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
     [
         ({"operations": None}, "cannot be counted"),
         ({"operations": 1e9, "program_bytes": 1 << 20}, "too small"),
-        ({"program_bytes": 10**14}, "more data"),
+        ({"program_bytes": 10**14}, "limited by memory bandwidth"),
         ({"has_dynamic_shapes": True}, "dynamic"),
         ({"has_varying_shapes": True}, "vary"),
     ],
@@ -95,7 +95,7 @@ def test_there_is_none_where_something_else_decides(more: dict[str, object], sai
     found = bert(**more)
     assert found.step_seconds is None
     assert found.seconds is None
-    assert said in found.why_not
+    assert said in found.unavailable_reason
 
 
 def test_without_a_plan_only_the_step_is_estimated() -> None:
@@ -140,7 +140,7 @@ def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
     ],
 )
 def test_times_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
-    assert spoken_time(between) == said
+    assert format_time(between) == said
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_times_are_said_with_two_digits(between: tuple[float, float], said: str)
     ],
 )
 def test_costs_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
-    assert spoken_cost(between) == said
+    assert format_cost(between) == said

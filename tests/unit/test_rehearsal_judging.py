@@ -57,7 +57,7 @@ AGAIN = seen(
 
 
 def judged(*passes: Pass, target: Target = V3, **more: Any) -> Judgement:
-    return judge(passes, target, asked=8, **more)
+    return judge(passes, target, requested_steps=8, **more)
 
 
 def the(judgement: Judgement, topic: str) -> Finding:
@@ -308,12 +308,12 @@ def test_no_strategy_leaves_the_cores_unused() -> None:
     ("passes", "severity", "said"),
     [
         ((first(COMPILED, steps(2.0, 1.9), STOPPED),), "risk", "none in 2 steps"),
-        ((GOOD,), "unknown", "not tried"),
-        ((GOOD, AGAIN), "fine", "goes on from step 8"),
+        ((GOOD,), "unknown", "was not tested"),
+        ((GOOD, AGAIN), "fine", "resumes from step 8"),
         (
             (GOOD, seen("replicas", STARTED, steps(2.3, 2.2), SAVED, replicas=8)),
             "risk",
-            "begins anew",
+            "starts from scratch",
         ),
     ],
 )
@@ -340,11 +340,11 @@ def test_a_checkpoint_that_is_copied_to_the_bucket_is_safe() -> None:
     again = seen("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
     assert not judged(first(*good), AGAIN).problems  # it came back from there
     [risk] = judged(first(*good, copied), again).problems
-    assert "begins anew" in risk.message
+    assert "starts from scratch" in risk.message
 
 
 def test_a_gap_of_the_observer_is_no_problem_of_the_script() -> None:
-    gap = {"kind": "shim-failed", "what": "Keras", "traceback": "…"}
+    gap = {"kind": "shim-failed", "action": "Keras", "traceback": "…"}
     judgement = judged(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), AGAIN)
     assert the(judgement, "observing").severity == "unknown"
     assert not judgement.problems
@@ -370,7 +370,7 @@ def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -
     ("change", "said"),
     [
         (lambda one: {**one, "dynamic": 3}, "dynamic"),
-        (lambda one: {**one, "peak": 10**13}, "more data than it computes"),
+        (lambda one: {**one, "peak": 10**13}, "limited by memory bandwidth"),
         (lambda one: one, ""),
     ],
 )
@@ -380,14 +380,14 @@ def test_none_is_given_where_it_would_be_wrong(
     one = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     likely = judged(one, AGAIN, operations=492e12 / 8).estimate
     assert (likely.seconds is None) is bool(said)
-    assert said in likely.why_not
+    assert said in likely.unavailable_reason
 
 
 def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
     one = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     found = the(judged(one, operations=492e12 / 8), "estimate")
     assert found.severity == "unknown"
-    assert "1,000 steps cost $2.44 for each second" in found.message
+    assert "1,000 steps cost $2.44 per second of step time" in found.message
 
 
 def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ({"error": {"type": "OSError", "message": "no room", "where": HERE}}, "no room"),
-        ({"hard": True}, "went on after SIGTERM"),
+        ({"hard": True}, "kept running after SIGTERM"),
     ],
 )
 def test_a_script_that_ends_badly_when_asked_to_is_a_risk(more: dict[str, Any], said: str) -> None:

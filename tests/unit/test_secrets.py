@@ -114,7 +114,7 @@ def test_variable_in_env_and_secrets_is_rejected(tmp_path: Path) -> None:
 
 
 def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:
-    came = {"values": {"A": TOKEN, "B": "줄\n"}, "references": {}, "patience": 0}
+    came = {"values": {"A": TOKEN, "B": "줄\n"}, "references": {}, "retry_seconds": 0}
     (tmp_path / "secrets.json").write_text(json.dumps(came))
     command = [sys.executable, "-S", "-I", str(VAULT), str(tmp_path)]
     before = os.umask(0)  # which a machine may have, too
@@ -123,13 +123,13 @@ def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    opened = tmp_path / "opened.json"
+    opened = tmp_path / "secret_values.json"
     assert json.loads(opened.read_text()) == came["values"]
     assert stat.S_IMODE(opened.stat().st_mode) == 0o600
     (tmp_path / "secrets.json").unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "not on this machine any more" in done.stdout
+    assert "secrets were already deleted from this machine" in done.stdout
 
 
 @pytest.mark.parametrize("data", [b"", b"123456789", bytes(range(256)) * 3, "안녕".encode()])

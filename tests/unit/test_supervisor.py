@@ -324,7 +324,7 @@ def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
     worker.record("start")
     log, record = worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "bundle")
-    assert b"was not put on this machine" in log
+    assert b"the bundle was not uploaded to this machine" in log
 
 
 def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:

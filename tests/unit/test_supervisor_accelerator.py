@@ -62,7 +62,7 @@ def give(worker: Worker, patience: float = 30.0, **more: Any) -> None:
     where: Mapping[str, Any] = {
         "devices": [f"{worker.home}/dev/accel[0-9]*", f"{worker.home}/dev/vfio/[0-9]*"],
         "locks": [f"{worker.home}/tmp/libtpu_lockfile*"],
-        "patience": patience,
+        "timeout_seconds": patience,
     }
     worker.write_spec(SEES, accelerator=where, **more)
     worker.record("start")
@@ -112,7 +112,7 @@ def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
     log, record = worker.follow()
     assert record.state == "succeeded", log
     assert f"tpuctl: process {holder.pid} (".encode() in log
-    assert b"job 20251231-235959-birch still held the TPU: ending it\n" in log
+    assert b"job 20251231-235959-birch still holds the TPU: stopping it\n" in log
     assert holder.wait(TIMEOUT) == -15
 
 

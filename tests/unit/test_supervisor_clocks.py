@@ -58,8 +58,10 @@ def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) 
 
 def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
     """Nor one that never ran, of whose end the supervisor tells the time."""
-    worker.write_spec(GATED, max_seconds=HOUR, together={"workers": [0, 1], "seconds": HOUR})
-    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+    worker.write_spec(
+        GATED, max_seconds=HOUR, start_barrier={"workers": [0, 1], "timeout_seconds": HOUR}
+    )
+    assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
     worker.set_clock(-30 * 24 * HOUR)
     record = worker.record("stop", "--grace", "5")
     assert record.state == "stopped"
@@ -82,7 +84,7 @@ def restarted(worker: ClockedWorker, ago: float) -> None:
     record |= {"exit_code": None, "signal": None, "restarts": 0, "started": began.isoformat()}
     record |= {"finished": None, "log_bytes": None, "first_cause": "", "detail": "", "synced": None}
     # An uptime of before: this boot's is smaller, or greater, by chance.
-    clock = {"boot": "00000000-0000-0000-0000-000000000000", "zero": 1e9}
+    clock = {"boot_id": "00000000-0000-0000-0000-000000000000", "start_uptime": 1e9}
     (worker.folder / "record.json").write_text(json.dumps({**record, "clock": clock}))
 
 

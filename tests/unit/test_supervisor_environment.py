@@ -85,7 +85,7 @@ class Machine:
         """Start to make what is to be installed for the job of that folder."""
         spec = {"bundle": {"sha256": bundle}, "install": install}
         (folder / "spec.json").write_text(json.dumps(spec))
-        argv = [sys.executable, "-S", "-I", SCRIPT, "make", folder, self.python]
+        argv = [sys.executable, "-S", "-I", SCRIPT, "create", folder, self.python]
         return subprocess.Popen(
             [str(part) for part in argv],
             env=self.variables,
@@ -97,7 +97,7 @@ class Machine:
     def made(self, requirements: str = "", **more: Any) -> Path:
         done = self.make(requirements, **more)
         assert done.returncode == 0, (done.stdout + done.stderr + self.log()).decode()
-        return Path(json.loads((self.folder / "environment.json").read_text())["home"])
+        return Path(json.loads((self.folder / "environment.json").read_text())["virtual_env"])
 
     def log(self) -> bytes:
         return (self.folder / "log").read_bytes()
@@ -237,8 +237,8 @@ def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connecte
     done = connected.make("small-library\n", wheels="wheels")
     assert done.returncode == 1
     assert done.stdout.decode() == (
-        "requirements.txt could not be installed from the bundle's wheels alone: no index is "
-        "asked unless job.wheels is null\n"
+        "requirements.txt could not be installed from the bundle's wheels alone (no index is "
+        "used unless job.wheels is null)\n"
     )
     said = (connected.folder / "install.log").read_bytes()
     assert b"absent-library" in said
@@ -274,8 +274,8 @@ def run_with(machine: Machine, *argv: str) -> str:
     made = machine.started_with()
     variables = {
         **machine.variables,
-        "PATH": os.pathsep.join([*made["programs"], machine.variables["PATH"]]),
-        "PYTHONPATH": os.pathsep.join(made["modules"]),
+        "PATH": os.pathsep.join([*made["path"], machine.variables["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(made["python_path"]),
     }
     program = shutil.which(argv[0], path=variables["PATH"])
     assert program is not None

@@ -23,7 +23,9 @@ OTHER = "service-495559152421@cloud-tpu.iam.gserviceaccount.com"
 # google-research/text-to-text-transfer-transformer issue 1003.
 OLD = "{} does not have storage.objects.create access to bucketname/train/events.out.tfevents."
 NEW = "{} does not have storage.objects.list access to the Google Cloud Storage bucket."
-AGAIN = b"tpuctl: the TPU's account is not let in yet: starting the script again in 0.1 s\n"
+AGAIN = (
+    b"tpuctl: waiting for the TPU's service account to get access: restarting the script in 0.1 s\n"
+)
 SOON = {"account": AGENT, "seconds": 120, "pause": 0.1}
 LONG = {**SOON, "pause": 60}
 # Counts its starts in the home folder, and is refused at the first of them.
@@ -79,7 +81,10 @@ def test_each_pause_is_longer_than_the_one_before(worker: Worker) -> None:
     log, record = worker.follow()
     assert (record.exit_code, record.restarts) == (0, 2)
     said = [line for line in log.splitlines() if line.startswith(b"tpuctl: ")]
-    assert [line.rpartition(b"again in ")[2] for line in said] == [b"0.1 s", b"0.2 s"]
+    assert [line.rpartition(b"restarting the script in ")[2] for line in said] == [
+        b"0.1 s",
+        b"0.2 s",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_it_ends_with_its_own_code_when_the_time_is_over(worker: Worker) -> None
 def test_stop_ends_the_pause(worker: Worker) -> None:
     give(worker, first_access=LONG)
     worker.record("start")
-    worker.until_logged(b"again in 32 s\n")  # as long as it gets
+    worker.until_logged(b"restarting the script in 32 s\n")  # as long as it gets
     record = worker.record("stop", "--grace", "5")
     assert (record.state, record.exit_code, record.restarts) == ("stopped", 143, 1)
     assert starts(worker) == 1
@@ -141,7 +146,7 @@ def test_stop_ends_the_pause(worker: Worker) -> None:
 def test_a_machine_going_down_in_the_pause_is_not_the_jobs_fault(worker: Worker) -> None:
     give(worker, first_access=LONG)
     worker.record("start")
-    worker.until_logged(b"again in 32 s\n")
+    worker.until_logged(b"restarting the script in 32 s\n")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
     assert (record.state, record.first_cause, starts(worker)) == ("failed", "terminated", 1)
@@ -152,7 +157,7 @@ def test_a_supervisor_killed_in_the_pause_is_replaced_by_one_that_starts_again(
 ) -> None:
     give(worker, first_access=LONG)
     worker.record("start")
-    worker.until_logged(b"again in 32 s\n")
+    worker.until_logged(b"restarting the script in 32 s\n")
     until(lambda: not (worker.folder / "exit.json").exists(), "the pause")
     supervisor = worker.pid_of("supervisor.py")
     tail = worker.open("tail", "--follow")

@@ -68,10 +68,10 @@ def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> No
     worker.until_logged(b"began")
     keeper = worker.pid_of("job_parent.py")
     argv = worker.processes()[keeper]
-    begun = worker.read("begun.json")
+    begun = worker.read("started.json")
     with_variables = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
     assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
-    assert worker.read("begun.json") == begun
+    assert worker.read("started.json") == begun
     worker.record("stop", "--grace", "5")
     assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
     assert worker.follow()[0].count(b"began") == 1

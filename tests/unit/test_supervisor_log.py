@@ -52,7 +52,7 @@ def disk_bytes(path: str) -> int:
 
 
 def place(worker: Worker, *options: str) -> int:
-    done = worker.run("place", *options)
+    done = worker.run("locate", *options)
     assert done.returncode == 0, done.stderr.decode()
     found = json.loads(done.stdout)
     assert found["more"] == 0
@@ -105,7 +105,7 @@ def test_the_place_of_a_moment(worker: Worker) -> None:
 
 def noted(worker: Worker) -> int:
     """The length last remembered."""
-    moments = worker.folder / "moments"
+    moments = worker.folder / "timestamps"
     text = moments.read_bytes() if moments.exists() else b""
     return int(text.split()[-1]) if text.endswith(b"\n") else -1
 
@@ -244,11 +244,11 @@ def test_the_end_is_told_once_the_bucket_has_it(
 ) -> None:
     """However long that takes, since the machine may be deleted then; but in trouble it may never
     have it."""
-    monkeypatch.setattr(tail, "BEHIND", 0.0)
+    monkeypatch.setattr(tail, "UPLOAD_WAIT", 0.0)
     monkeypatch.setattr(tail, "LOOK", 0.01)
     (tmp_path / "log").write_bytes(b"all of it\n")
     if is_in_trouble:
-        (tmp_path / "trouble.json").write_text("{}")
+        (tmp_path / "upload_error.json").write_text("{}")
     answers = itertools.chain([None] * 5, itertools.repeat(True))
     folder = Folder(str(tmp_path))
     ended = tail.tail(folder, 0, True, lambda: {"state": "succeeded", "synced": next(answers)})
@@ -279,14 +279,14 @@ def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: s
         path.unlink()
     else:
         os.truncate(path, 0 if harm == "cut" else 500)
-    until(lambda: path.exists() and b"somebody" in path.read_bytes(), "a word about it")
+    until(lambda: path.exists() and b"this log was" in path.read_bytes(), "the report of it")
     gate.touch()
     seen, stderr = tail.communicate(timeout=TIMEOUT)
     assert tail.returncode == 0, stderr.decode()
     record = json.loads(stderr)
     assert (record["state"], record["exit_code"]) == ("failed", 5)
-    said = "removed this log" if harm == "removed" else "cut this log"
-    assert said.encode() in seen
+    action = "deleted" if harm == "removed" else "truncated"
+    assert f"this log was {action} on the machine: ".encode() in seen
     # Whoever had read all of it goes on at the byte where it would have gone on.
     assert (b"afterwards" in seen) == (harm != "removed")
     assert record["log_bytes"] == path.stat().st_size == 1000 + len(seen)

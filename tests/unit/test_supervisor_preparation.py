@@ -185,7 +185,7 @@ def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Mach
     setup = "echo begun >> ~/done\necho 'first words'\nls /dev/null/absent\necho never >> ~/done"
     for tried in (1, 2):
         code, told, log = machine.run(setup)
-        assert (code, told) == (1, "the setup command ended with exit code 2\n")
+        assert (code, told) == (1, "the setup command failed with exit code 2\n")
         first, second, *rest = log.splitlines()
         assert (first, second) == ("tpuctl: running the setup command", "first words")
         assert any("/dev/null/absent" in line for line in rest)
@@ -197,11 +197,11 @@ def test_a_job_whose_setup_fails_never_starts(new_worker: Worker) -> None:
     new_worker.record("start")
     log, record = new_worker.follow()
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "setup")
-    assert record.detail == "the setup command ended with exit code 100"
+    assert record.detail == "the setup command failed with exit code 100"
     assert log.decode().splitlines() == [
         "tpuctl: running the setup command",
         "no such package",
-        "tpuctl: setup: the setup command ended with exit code 100",
+        "tpuctl: setup: the setup command failed with exit code 100",
     ]
 
 

@@ -42,7 +42,7 @@ def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
     worker.write_spec(script, *arguments, max_seconds=3600)
     worker.record("start")
     worker.until_logged(b"began")
-    until(lambda: worker.read("begun.json")["keeper"] is not None, "the keeper's note")
+    until(lambda: worker.read("started.json")["job_parent"] is not None, "the keeper's note")
 
 
 def take_down(worker: ClockedWorker) -> None:

@@ -29,8 +29,8 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def ready(worker: Worker, seconds: float = 600.0) -> None:
-    worker.write_spec(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": seconds})
-    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+    worker.write_spec(SCRIPT, start_barrier={"workers": [0, 1, 2, 3], "timeout_seconds": seconds})
+    assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
 
 
 def starts(worker: Worker) -> int:
@@ -39,16 +39,16 @@ def starts(worker: Worker) -> int:
 
 
 def give_sign(worker: Worker) -> None:
-    (worker.folder / "go").touch()
+    (worker.folder / "start").touch()
 
 
 def test_a_ready_worker_starts_with_the_sign_and_not_before(worker: Worker) -> None:
     ready(worker)
     # Asked again, it has looked for the sign several times meanwhile.
-    assert worker.record("start", "--until", "running", "--patience", "1").state == "ready"
+    assert worker.record("start", "--until", "running", "--timeout", "1").state == "ready"
     assert starts(worker) == 0
     give_sign(worker)
-    found = worker.record("start", "--until", "running", "--patience", "30")
+    found = worker.record("start", "--until", "running", "--timeout", "30")
     assert found.state in ("running", "succeeded")
     assert worker.follow()[0] == b"began\n"
 
@@ -75,7 +75,7 @@ def test_another_workers_failure_ends_the_waiting(worker: Worker) -> None:
 def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker: Worker) -> None:
     ready(worker)
     worker.kill("supervisor.py")
-    assert worker.record("start", "--until", "ready", "--patience", "30").state == "ready"
+    assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
     assert starts(worker) == 0
     worker.kill("supervisor.py")
     give_sign(worker)
@@ -84,7 +84,7 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker
 
 
 def test_the_waiting_has_an_end_and_names_who_was_missing(worker: Worker) -> None:
-    worker.write_spec(SCRIPT, together={"workers": [0, 1, 2, 3], "seconds": 0.5})
+    worker.write_spec(SCRIPT, start_barrier={"workers": [0, 1, 2, 3], "timeout_seconds": 0.5})
     (worker.folder / "missing.json").write_text(json.dumps({"workers": [2, 3]}))
     worker.record("start")
     _, record = worker.follow()

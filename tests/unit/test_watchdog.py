@@ -12,7 +12,14 @@ import pytest
 
 import tpuctl.jobs.shipped
 from tests.support.locations import US_ZONE
-from tpuctl.jobs.shipped.watchdog import Process, activity, seconds_of, tick, too_idle, too_old
+from tpuctl.jobs.shipped.watchdog import (
+    Process,
+    activity,
+    age_limit_reason,
+    idle_limit_reason,
+    parse_timestamp,
+    tick,
+)
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
 
@@ -42,7 +49,7 @@ def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = 
 
 def orders_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
     found = watch_metadata(stack, on_controller=on_controller)
-    return dict(json.loads(found["tpuctl-watch"]))
+    return dict(json.loads(found["tpuctl-watchdog"]))
 
 
 # What goes on on a machine -------------------------------------------------------------------
@@ -61,9 +68,9 @@ LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, 
         ([], ""),
         ([Process(70, 50, 70, ["sshd: me [priv]"])], ""),
         ([Process(70, 50, 70, ["sshd: unknown [net]"])], ""),
-        ([Process(70, 50, 70, ["sshd: me@pts/0"])], "somebody is logged in"),
-        ([Process(70, 50, 70, ["sshd: me@notty"])], "somebody is logged in"),
-        ([Process(70, 50, 70, ["sshd-session: me@pts/0"])], "somebody is logged in"),
+        ([Process(70, 50, 70, ["sshd: me@pts/0"])], "a user is logged in"),
+        ([Process(70, 50, 70, ["sshd: me@notty"])], "a user is logged in"),
+        ([Process(70, 50, 70, ["sshd-session: me@pts/0"])], "a user is logged in"),
         ([Process(70, 1, 70, ["python3", "/home/me/train.py", "sshd: me@pts/0"])], ""),
         (
             [
@@ -71,7 +78,7 @@ LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, 
                     70, 1, 69, ["python3", "-S", "-I", ".tpuctl/jobs/a/1/supervisor.py", "start"]
                 )
             ],
-            "a job runs",
+            "a job is running",
         ),
         (
             [
@@ -82,7 +89,7 @@ LOCAL = [Process(1, 0, 1, ["/usr/bin/python3", "sandbox.py"]), Process(5, 1, 4, 
                     ["python3", "-S", "-I", "/home/me/.tpuctl/jobs/a/1/job_parent.py", "x"],
                 )
             ],
-            "a job runs",
+            "a job is running",
         ),
         ([Process(70, 1, 70, ["python3", "/home/me/job_parent.py"])], ""),
         ([Process(70, 1, 70, ["vim", "/home/me/.tpuctl/jobs/a/1/log"])], ""),
@@ -96,7 +103,7 @@ def test_what_counts_as_activity(more: list[Process], expected: str) -> None:
     ("more", "expected"),
     [
         ([], ""),
-        ([Process(8, 1, 8, ["bash"])], "somebody is logged in"),
+        ([Process(8, 1, 8, ["bash"])], "a user is logged in"),
         ([Process(8, 1, 7, ["daemon"])], ""),  # an orphan of a session that is over
         ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watch itself
     ],
@@ -115,26 +122,26 @@ def test_other_machines_of_the_local_cloud_do_not_count() -> None:
         Process(45, 1, 45, ["python3", "sandbox.py"]),
     ]
     assert activity(others, 45) == ""
-    assert activity(others, 40) == "somebody is logged in"
+    assert activity(others, 40) == "a user is logged in"
 
 
 # When a machine goes -------------------------------------------------------------------------
 
 
 def test_age_counts_from_creation() -> None:
-    orders = {"max_seconds": 3600.0, "why": "it is 1 hours old"}
-    assert too_old(orders, 4599.0, created=1000.0, worker=0) == ""
-    assert too_old(orders, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
-    assert too_old(orders, 4600.0, created=1000.0, worker=1) == "", "worker 0 goes first"
-    assert too_old({}, 1e12, created=0.0, worker=0) == ""
+    orders = {"max_seconds": 3600.0, "reason": "it is 1 hours old"}
+    assert age_limit_reason(orders, 4599.0, created=1000.0, worker=0) == ""
+    assert age_limit_reason(orders, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
+    assert age_limit_reason(orders, 4600.0, created=1000.0, worker=1) == "", "worker 0 goes first"
+    assert age_limit_reason({}, 1e12, created=0.0, worker=0) == ""
 
 
 def test_idleness_counts_from_the_last_activity() -> None:
     orders = {"idle_seconds": 60.0}
-    assert too_idle(orders, 159.0, active=100.0, worker=0) == ""
-    assert "limits.idle" in too_idle(orders, 160.0, active=100.0, worker=0)
-    assert too_idle(orders, 160.0, active=100.0, worker=3) == ""
-    assert too_idle({"idle_seconds": None}, 1e12, active=0.0, worker=0) == ""
+    assert idle_limit_reason(orders, 159.0, active=100.0, worker=0) == ""
+    assert "limits.idle" in idle_limit_reason(orders, 160.0, active=100.0, worker=0)
+    assert idle_limit_reason(orders, 160.0, active=100.0, worker=3) == ""
+    assert idle_limit_reason({"idle_seconds": None}, 1e12, active=0.0, worker=0) == ""
 
 
 @pytest.mark.parametrize(
@@ -163,7 +170,7 @@ def test_looks_are_rare_but_never_late(orders: dict[str, Any], age: float, expec
     ],
 )
 def test_moments_of_both_apis(text: str, expected: float) -> None:
-    assert seconds_of(text) == expected
+    assert parse_timestamp(text) == expected
 
 
 # What machines are told ----------------------------------------------------------------------
@@ -171,8 +178,8 @@ def test_moments_of_both_apis(text: str, expected: float) -> None:
 
 def test_a_lone_node_deletes_itself(tmp_path: Path) -> None:
     orders = orders_of(stack_of(tmp_path))
-    assert orders["remove"] == [f"{TPU}/v2/{PLACE}/nodes/bert-tpu"]
-    assert orders["created"] == f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
+    assert orders["delete"] == [f"{TPU}/v2/{PLACE}/nodes/bert-tpu"]
+    assert orders["tpu"] == f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
     assert orders["idle_seconds"] == 1800.0
     assert orders["max_seconds"] is None
     assert orders["peers"] == []
@@ -187,7 +194,7 @@ def test_a_slice_hears_all_its_workers(tmp_path: Path) -> None:
 def test_a_request_goes_with_all_its_nodes(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, "type: v2-8, queue: {nodes: 2}")
     orders = orders_of(stack)
-    assert orders["remove"] == [f"{TPU}/v2/{PLACE}/queuedResources/bert-queue?force=true"]
+    assert orders["delete"] == [f"{TPU}/v2/{PLACE}/queuedResources/bert-queue?force=true"]
     assert orders["peers"] == [
         f"{TPU}/v2/{PLACE}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)
     ]
@@ -195,16 +202,16 @@ def test_a_request_goes_with_all_its_nodes(tmp_path: Path) -> None:
 
 def test_a_controller_deletes_the_node_and_itself_last(tmp_path: Path) -> None:
     orders = orders_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
-    assert orders["remove"] == [f"{TPU}/v1/{PLACE}/nodes/bert-tpu", INSTANCE]
-    assert orders["created"] == f"{TPU}/v1/{PLACE}/nodes/bert-tpu"
+    assert orders["delete"] == [f"{TPU}/v1/{PLACE}/nodes/bert-tpu", INSTANCE]
+    assert orders["tpu"] == f"{TPU}/v1/{PLACE}/nodes/bert-tpu"
     assert orders["peers"] == [], "nobody works on the node's own machine"
 
 
 def test_a_controller_beside_a_tpu_vm_and_the_vm_each_go_last_themselves(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, more="controller: {}\n")
     node = f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
-    assert orders_of(stack)["remove"] == [INSTANCE, node]
-    assert orders_of(stack, on_controller=True)["remove"] == [node, INSTANCE]
+    assert orders_of(stack)["delete"] == [INSTANCE, node]
+    assert orders_of(stack, on_controller=True)["delete"] == [node, INSTANCE]
     assert orders_of(stack)["peers"] == [
         f"{node}:getGuestAttributes",
         f"{INSTANCE}/getGuestAttributes?queryPath=tpuctl/",
@@ -220,11 +227,11 @@ def test_money_is_counted_in_time(tmp_path: Path) -> None:
     assert hours < 5, "the test means the price to come first"
     orders = orders_of(stack)
     assert orders["max_seconds"] == pytest.approx(hours * 3600)
-    assert "limits.max_cost" in orders["why"]
-    assert f"${hourly:.2f}" in orders["why"]
+    assert "limits.max_cost" in orders["reason"]
+    assert f"${hourly:.2f}" in orders["reason"]
     longer = stack_of(tmp_path, more="limits: {max_hours: 0.5, max_cost: 9}\n")
     assert orders_of(longer)["max_seconds"] == 1800.0
-    assert "limits.max_hours" in orders_of(longer)["why"]
+    assert "limits.max_hours" in orders_of(longer)["reason"]
 
 
 def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
@@ -236,7 +243,9 @@ def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
     without = metadata_of(stack, "me:ssh-ed25519 AAAA me", startup=False)
     assert without["startup-script"] == "echo hello\n"
     assert "tpuctl-startup-script" not in without
-    assert without["tpuctl-watch"] == found["tpuctl-watch"], "a watch over SSH has the same orders"
+    assert without["tpuctl-watchdog"] == found["tpuctl-watchdog"], (
+        "a watch over SSH has the same orders"
+    )
     assert len(found["startup-script"]) < 256_000, "the limit of one value"
 
 

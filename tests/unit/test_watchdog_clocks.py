@@ -34,7 +34,7 @@ class Google(BaseHTTPRequestHandler):
             "/node": {"createTime": self.created, "state": "READY"},
             "/node:getGuestAttributes": {
                 "guestAttributes": [
-                    {"queryValue": {"items": [{"key": "busy", "value": str(self.busy)}]}}
+                    {"queryValue": {"items": [{"key": "last-active", "value": str(self.busy)}]}}
                 ]
             },
         }
@@ -74,11 +74,11 @@ def wrong_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     monkeypatch.setattr(watchdog.time, "time", lambda: TIME() + ahead)
 
 
-def watching(folder: Path, **orders: Any) -> watchdog.Watch:
-    made = watchdog.Watch(str(folder), None)
+def watching(folder: Path, **orders: Any) -> watchdog.Watchdog:
+    made = watchdog.Watchdog(str(folder), None)
     url = f"http://{made.cloud.host}/node"
-    made.orders = {"created": url, "peers": [f"{url}:getGuestAttributes"], "why": "old", **orders}
-    made.cloud.metadata(watchdog.ORDERS)
+    made.config = {"tpu": url, "peers": [f"{url}:getGuestAttributes"], "reason": "old", **orders}
+    made.cloud.metadata(watchdog.CONFIG)
     return made
 
 
@@ -137,5 +137,5 @@ def test_what_a_peer_did_counts_from_when_it_was(
 def test_a_date_that_cannot_be_read_does_not_stop_the_watch(date: str) -> None:
     clock = watchdog.Clock()
     before = clock.now()
-    clock.hear(date)
+    clock.synchronize(date)
     assert clock.now() - before < HOUR

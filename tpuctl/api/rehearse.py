@@ -101,7 +101,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         passes = await run.run()
     first = passes[0]
     rehearsal = Rehearsal(
-        judge(passes, run.target, asked=options.steps, operations=_operations(first)),
+        judge(passes, run.target, requested_steps=options.steps, operations=_operations(first)),
         run.target,
         tuple(passes),
         run.folder,
@@ -417,8 +417,8 @@ class RehearsalRun:
             programs=packages.programs or (str(packages.python.parent),),
             modules=modules,
         )
-        if packages.home is not None:
-            variables["VIRTUAL_ENV"] = str(packages.home)
+        if packages.virtual_env is not None:
+            variables["VIRTUAL_ENV"] = str(packages.virtual_env)
         return variables
 
 

@@ -138,7 +138,7 @@ async def follow_attempt(
                     emit(Note(f"{reason}; stopping the others"))
                     others = {w: t for w, t in transports.items() if w not in records}
                     stopping = asyncio.ensure_future(
-                        launch.stop(record, others, because_of=worker_record.worker)
+                        launch.stop(record, others, failed_worker=worker_record.worker)
                     )
     finally:
         for task in waiting:

@@ -18,7 +18,7 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
-from tpuctl.jobs.launch import parcel
+from tpuctl.jobs.launch import build_archive
 from tpuctl.jobs.wheel import own_wheel
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord
@@ -110,8 +110,8 @@ async def hand_over(
                 }
                 file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
                 files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
-                # order.json last: a folder without it is ignored.
-                archive = parcel(["recoverer.py"], {**files, "order.json": _json(order)})
+                # command.json last: a folder without it is ignored.
+                archive = build_archive(["recoverer.py"], {**files, "command.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
                 done = await transport.run(argv, input=archive)
                 done.check(f"controller {name}: starting job recovery")
@@ -182,7 +182,7 @@ async def _install(
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = own_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
-    done = await transport.run(argv, input=parcel(["installer.py", "recoverer.py"], {}))
+    done = await transport.run(argv, input=build_archive(["installer.py", "recoverer.py"], {}))
     done.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in done.stdout.splitlines())
     if program["program"] is None:
@@ -190,7 +190,7 @@ async def _install(
         await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
         installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
         program = install_result(
-            await transport.run([*installer, "make", wheel.version, wheel.digest]), stack
+            await transport.run([*installer, "install", wheel.version, wheel.digest]), stack
         )
     # The next `up` from this machine needs the controller's key as well.
     keys.save_controller_key(public["key"])

@@ -156,7 +156,7 @@ def mark_stopped(status: JobStatus) -> JobStatus:
     """The status of a job whose stop was requested: no further attempt will start."""
     if status.state not in ("submitted", "lost"):
         return status
-    return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped on request")
+    return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped by request")
 
 
 async def _ids(store: ObjectStore) -> list[str]:

@@ -99,7 +99,7 @@ def _matching_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Itera
         ends[event.worker] = event.offset + len(event.data)
         if data := filters[event.worker].feed(event.data):
             # The offset to resume from excludes the incomplete line.
-            end = ends[event.worker] - filters[event.worker].held
+            end = ends[event.worker] - filters[event.worker].pending_bytes
             emit(replace(event, data=data, offset=end - len(data)))
 
     try:

@@ -187,7 +187,7 @@ class _Recovery:
                     context.emit(
                         Note(f"TPU node is {machines.state}: stopping the job that waits for it.")
                     )
-                    if not await launch.stop(record, transports, because_of=record.workers[0]):
+                    if not await launch.stop(record, transports, failed_worker=record.workers[0]):
                         await launch.stop_through_bucket(record, context.store)
                     return
 

@@ -254,7 +254,7 @@ class _Machine:
 
 
 async def _read_log_end(record: JobRecord, transport: SshTransport) -> bytes:
-    position = await transport.run(command(record, "place", "--lines", str(LINES)))
+    position = await transport.run(command(record, "locate", "--lines", str(LINES)))
     if position.exit_code != 0:
         return b""
     offset = str(json.loads(position.stdout)["offset"])

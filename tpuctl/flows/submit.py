@@ -18,7 +18,7 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
-from tpuctl.jobs.bundle_upload import Shipped, renew_bundle, ship_bundle
+from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
 from tpuctl.jobs.pack_index_cache import cache_home
 from tpuctl.model.events import Emit, WarningIssued
@@ -54,7 +54,7 @@ async def submit(
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
         with step(emit, "job/upload", "send") as progress:
-            shipped = await ship_bundle(
+            shipped = await upload_bundle(
                 bundle,
                 store,
                 transports,
@@ -82,7 +82,7 @@ async def start_attempt(
     """Start the record's attempt on all its workers; if this raises, on none."""
     if record.attempt > 1:
         with suppress(TpuctlError):  # workers report a missing bundle themselves
-            await renew_bundle(store, record.bundle_name)
+            await extend_bundle_lifetime(store, record.bundle_name)
     launch = Launch(
         env=submission.env,
         worker_env={
@@ -208,12 +208,12 @@ def _describe_bundle(bundle: Bundle) -> str:
     return f"{_count(bundle.files, 'file')}, {_size(bundle.size)}"
 
 
-def _describe_upload(shipped: Shipped, store: ObjectStore) -> str:
+def _describe_upload(shipped: BundleUpload, store: ObjectStore) -> str:
     where = "the workers" if shipped.name is None else f"gs://{store.name}"
     if not shipped.is_new:
         return f"already in {where}" if shipped.name is not None else f"already on {where}"
     suffix = " over SSH" if shipped.name is None else ""
-    return f"{_size(shipped.sent)} to {where}{suffix}"
+    return f"{_size(shipped.sent_bytes)} to {where}{suffix}"
 
 
 def _size(size: int) -> str:

@@ -24,7 +24,7 @@ from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.workers import connect_workers, connections, nodes_of
 from tpuctl.flows.zones import Refusal, next_zone, no_zone_error, zones_to_try
-from tpuctl.jobs.launch import parcel
+from tpuctl.jobs.launch import build_archive
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
@@ -54,7 +54,7 @@ WATCHDOG_REASON = "machines enforce limits, and need access to the bucket"
 T = TypeVar("T")
 Report = Callable[[str], None]
 DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
-FOLDER = ".tpuctl/watch"
+FOLDER = ".tpuctl/watchdog"
 PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
 IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
 NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
@@ -291,7 +291,7 @@ class WatchdogState:
 
     worker: int
     was_started: bool  # just now over SSH, since it had not started at boot
-    doing: str
+    activity: str
     failure: str
 
 
@@ -311,7 +311,9 @@ async def require_bucket_access(
 
     Raises Denied with the last error after a timeout.
     """
-    unpacked = await transport.run(["sh", "-c", UNPACK, "sh", FOLDER], input=parcel(PROGRAMS, {}))
+    unpacked = await transport.run(
+        ["sh", "-c", UNPACK, "sh", FOLDER], input=build_archive(PROGRAMS, {})
+    )
     unpacked.check(f"worker {transport.worker}: sending the probe")
     await _wait_for_access(transport, bucket, report, seconds)
 
@@ -329,7 +331,7 @@ async def prepare_machines(
         script = f"{UNPACK} && {BOTH if has_watchdog else f'{{ {PROBE} || exit {NO_ACCESS}; }}'}"
         transport = transports[first]
         argv = ["sh", "-c", script, "sh", FOLDER, bucket]
-        done = await transport.run(argv, input=parcel(PROGRAMS, {}))
+        done = await transport.run(argv, input=build_archive(PROGRAMS, {}))
         if done.exit_code == NO_ACCESS:
             report(done.stderr.decode(errors="replace").strip())
             await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
@@ -345,7 +347,9 @@ async def prepare_machines(
 
 
 async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
-    done = await transport.run(["sh", "-c", script, "sh", FOLDER], input=parcel(PROGRAMS, {}))
+    done = await transport.run(
+        ["sh", "-c", script, "sh", FOLDER], input=build_archive(PROGRAMS, {})
+    )
     done.check(f"worker {transport.worker}: starting the watchdog")
     return _state(transport.worker, done.stdout)
 
@@ -355,7 +359,7 @@ def _state(worker: int, text: bytes) -> WatchdogState:
     return WatchdogState(
         worker=worker,
         was_started=bool(state["was_started"]),
-        doing=str(state.get("doing", "")),
+        activity=str(state.get("activity", "")),
         failure=str(state.get("failure", "")),
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
-from tpuctl.jobs.chunk_cache import Chunks, Readings
+from tpuctl.jobs.chunk_cache import ChunkCache, Chunks
 from tpuctl.jobs.chunking import cut
 from tpuctl.jobs.file_selection import Entry, selected
 
@@ -71,7 +71,7 @@ def build_bundle(
     what is shipped, Refused when a file looks like a private key.
     """
     if script is not None and not script.is_file():
-        raise Usage("No such script", str(script), hint="Name a file that exists.")
+        raise Usage("Script not found", str(script), hint="Pass the path of an existing file.")
     folder = root or (script.parent if script else None)
     assert folder is not None
     root = folder.resolve()
@@ -79,13 +79,13 @@ def build_bundle(
     entries = list(selected(root, include, exclude, inside))
     if inside and inside not in {entry.name for entry in entries}:
         raise Usage(
-            "Script is not shipped",
+            "Script is excluded from the upload",
             f"{inside} is excluded by an ignore file or by job.exclude",
             hint=f"Add to the stack file\n    job: {{include: [{inside}]}}",
         )
     path = into / "manifest"
     contents: dict[bytes, Source] = {}
-    readings = Readings(memory, root)
+    readings = ChunkCache(memory, root)
     sizes = _write_manifest(entries, path, contents, readings)
     readings.save()
     manifest: dict[bytes, Source] = {}
@@ -113,15 +113,15 @@ def _inside(root: Path, script: Path) -> str:
     place = script.parent.resolve() / script.name
     if not place.is_relative_to(root):
         raise Usage(
-            "Script is outside of the folder to ship",
+            "Script is outside the uploaded folder",
             f"{script} is not below {root}",
-            hint="Move the script into that folder, or start tpuctl in a folder that holds both.",
+            hint="Move the script into that folder, or run tpuctl in a folder that contains both.",
         )
     return place.relative_to(root).as_posix()
 
 
 def _write_manifest(
-    entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], readings: Readings
+    entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], readings: ChunkCache
 ) -> dict[str, int]:
     """Write the manifest and note where its chunks are read; the size of each file."""
     sizes: dict[str, int] = {}
@@ -139,23 +139,23 @@ def _write_manifest(
             else:
                 with entry.path.open("rb") as source:
                     status = os.fstat(source.fileno())
-                    known = readings.get(entry.name, status)
-                    if known is None:
+                    chunk_list = readings.get(entry.name, status)
+                    if chunk_list is None:
                         if _is_key(source):
                             keys.append(entry.name)
                             continue
-                        known = list(_read_chunks(source))
-                        readings.put(entry.name, status, os.fstat(source.fileno()), known)
+                        chunk_list = list(_read_chunks(source))
+                        readings.put(entry.name, status, os.fstat(source.fileno()), chunk_list)
                 line({"executable": bool(status.st_mode & 0o100), "file": entry.name})
-                for sha, size in known:
+                for sha, size in chunk_list:
                     line([sha.hex(), size])
-                sizes[entry.name] = _note(known, entry.path, chunks)
+                sizes[entry.name] = _note(chunk_list, entry.path, chunks)
     if keys:
         lines = "\n".join(f"    {name}" for name in keys)
         raise Refused(
             "Bundle would contain a private key",
             ", ".join(keys),
-            hint=f"Move it away, or leave it out in .tpuctlignore:\n{lines}",
+            hint=f"Move it elsewhere, or exclude it in .tpuctlignore:\n{lines}",
         )
     return sizes
 
@@ -166,10 +166,10 @@ def _read_chunks(source: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         yield hashlib.sha256(chunk).digest(), len(chunk)
 
 
-def _note(found: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
+def _note(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
     """Note where the chunks of a file are read; their size in all."""
     offset = 0
-    for sha, size in found:
+    for sha, size in file_chunks:
         chunks.setdefault(sha, Source(path, offset, size))
         offset += size
     return offset
@@ -199,7 +199,7 @@ def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
     lines = "\n".join(f"    {name} -> {origin}" for name, origin in followed.items())
     return (
         Diagnostic(
-            "Files outside the folder are shipped",
+            "Files outside the folder are uploaded",
             f"the targets of these links are included:\n{lines}",
             "Exclude files in .tpuctlignore.",
         ),
@@ -217,7 +217,8 @@ def _warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:
     return (
         Diagnostic(
             "Bundle is large",
-            f"{size / 1e6:.0f} MB go to every worker; the largest files are\n" + "\n".join(lines),
-            "Put data in the bucket, and leave it out with .tpuctlignore.",
+            f"{size / 1e6:.0f} MB are uploaded to every worker; the largest files:\n"
+            + "\n".join(lines),
+            "Store data in the bucket, and exclude it in .tpuctlignore.",
         ),
     )

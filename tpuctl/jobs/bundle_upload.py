@@ -21,27 +21,27 @@ from tpuctl.jobs.pack_format import (
     read_index,
     write_pack,
 )
-from tpuctl.jobs.pack_index_cache import Indexes
-from tpuctl.jobs.pack_store import BucketShelf, Shelf, WorkerShelf
+from tpuctl.jobs.pack_index_cache import PackIndexCache
+from tpuctl.jobs.pack_store import BucketPackStore, PackStore, WorkerPackStore
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
-__all__ = ["Shipped", "renew_bundle", "ship_bundle"]
+__all__ = ["BundleUpload", "extend_bundle_lifetime", "upload_bundle"]
 
 AT_ONCE = 4  # packs written or sent
 ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Shipped:
+class BundleUpload:
     """Where a bundle went, and how much had to be sent."""
 
     name: str | None  # of its root in the bucket; None when it went over SSH
-    sent: int  # bytes, to all the places that it went to
+    sent_bytes: int  # bytes, to all the places that it went to
     is_new: bool  # whether anything of it was lacking
 
 
-async def ship_bundle(
+async def upload_bundle(
     bundle: Bundle,
     store: ObjectStore,
     transports: Mapping[int, Transport],
@@ -49,37 +49,39 @@ async def ship_bundle(
     indexes: Path,
     *,
     progress: Progress | None = None,
-) -> Shipped:
+) -> BundleUpload:
     """Put what is lacking of the bundle where the workers find it.
 
     Into the bucket, once for all of them; when the bucket cannot be reached, onto each worker over
     SSH. `scratch` is an empty folder for what is to be sent, `indexes` one that is kept from run
     to run. Raises Conflict when a file changed since the bundle was built.
     """
-    shipping = _Shipping(bundle, scratch, Indexes(indexes / store.name), progress)
+    shipping = _Upload(bundle, scratch, PackIndexCache(indexes / store.name), progress)
     try:
-        return await shipping.to_bucket(BucketShelf(store))
+        return await shipping.to_bucket(BucketPackStore(store))
     except (Unreachable, Denied):
-        return await shipping.to_workers([WorkerShelf(one) for one in transports.values()])
+        return await shipping.to_workers(
+            [WorkerPackStore(transport) for transport in transports.values()]
+        )
 
 
-async def renew_bundle(store: ObjectStore, name: str) -> None:
+async def extend_bundle_lifetime(store: ObjectStore, name: str) -> None:
     """Have the bucket keep a bundle that was shipped some time ago as if it were new.
 
     `name` is that of its root. Raises NotFound when that is gone.
     """
     root = json.loads(await store.get_bytes(name))
-    shelf = BucketShelf(store)
+    shelf = BucketPackStore(store)
     there = await shelf.packs()
     await gather_all(shelf.keep(pack) for pack in root["packs"] if pack in there)
     await store.touch(name)
 
 
-class _Shipping:
+class _Upload:
     """One bundle on its way; packs that several places lack are written once."""
 
     def __init__(
-        self, bundle: Bundle, scratch: Path, indexes: Indexes, progress: Progress | None
+        self, bundle: Bundle, scratch: Path, indexes: PackIndexCache, progress: Progress | None
     ) -> None:
         self._bundle = bundle
         self._scratch = scratch
@@ -89,58 +91,60 @@ class _Shipping:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         self._tally = _Tally(progress)
 
-    async def to_bucket(self, shelf: BucketShelf) -> Shipped:
+    async def to_bucket(self, shelf: BucketPackStore) -> BundleUpload:
         packs = await shelf.packs()
         self._indexes.keep(packs)
-        name, sent, is_new = await self._to(shelf, packs)
-        return Shipped(name, sent, is_new)
+        name, sent_bytes, is_new = await self._to(shelf, packs)
+        return BundleUpload(name, sent_bytes, is_new)
 
-    async def to_workers(self, shelves: list[WorkerShelf]) -> Shipped:
+    async def to_workers(self, shelves: list[WorkerPackStore]) -> BundleUpload:
         self._tally.restart()
 
-        async def one(shelf: WorkerShelf) -> tuple[str, int, bool]:
+        async def upload(shelf: WorkerPackStore) -> tuple[str, int, bool]:
             return await self._to(shelf, await shelf.packs())
 
-        done = await gather_all(one(shelf) for shelf in shelves)
-        return Shipped(None, sum(sent for _, sent, _ in done), any(new for _, _, new in done))
+        done = await gather_all(upload(shelf) for shelf in shelves)
+        return BundleUpload(None, sum(size for _, size, _ in done), any(new for _, _, new in done))
 
-    async def _to(self, shelf: Shelf, packs: set[str]) -> tuple[str, int, bool]:
+    async def _to(self, shelf: PackStore, packs: set[str]) -> tuple[str, int, bool]:
         there = dict(
             zip(packs, await gather_all(self._index(shelf, p) for p in packs), strict=True)
         )
-        known = {pack: index for pack, index in there.items() if index is not None}
-        use, send = plan(self._wanted, known)
-        while gone := await self._gone(shelf, use):
-            known = {pack: index for pack, index in known.items() if pack not in gone}
-            use, send = plan(self._wanted, known)
+        indexes = {pack: index for pack, index in there.items() if index is not None}
+        use, send = plan(self._wanted, indexes)
+        while missing := await self._gone(shelf, use):
+            indexes = {pack: index for pack, index in indexes.items() if pack not in missing}
+            use, send = plan(self._wanted, indexes)
         self._tally.expect(sum(send.values()))
         slots = asyncio.Semaphore(AT_ONCE)
-        sent = await gather_all(self._send(shelf, group, slots) for group in groups(send))
+        sent_packs = await gather_all(self._send(shelf, group, slots) for group in groups(send))
         root = {
             "version": 1,
             "manifest": [sha.hex() for sha in self._bundle.manifest],
-            "packs": sorted([*use, *(pack for pack, _ in sent)]),
+            "packs": sorted([*use, *(pack for pack, _ in sent_packs)]),
         }
         text = json.dumps(root).encode()
         name = await shelf.put_root(self._bundle.digest, text)
-        return name, sum(size for _, size in sent) + len(text), bool(sent)
+        return name, sum(size for _, size in sent_packs) + len(text), bool(sent_packs)
 
-    async def _index(self, shelf: Shelf, pack: str) -> Index | None:
+    async def _index(self, shelf: PackStore, pack: str) -> Index | None:
         """What a pack holds; None when that is not what its name says."""
-        known = self._indexes.get(pack)
-        if known is None:
+        cached = self._indexes.get(pack)
+        if cached is None:
             async with self._asking:
                 index = await shelf.index(pack)
-            known = read_index(pack, index)
-            if known is not None:
+            cached = read_index(pack, index)
+            if cached is not None:
                 self._indexes.put(pack, index)
-        return known
+        return cached
 
-    async def _gone(self, shelf: Shelf, packs: tuple[str, ...]) -> set[str]:
+    async def _gone(self, shelf: PackStore, packs: tuple[str, ...]) -> set[str]:
         are_there = await gather_all(shelf.keep(pack) for pack in packs)
         return {pack for pack, is_there in zip(packs, are_there, strict=True) if not is_there}
 
-    async def _send(self, shelf: Shelf, chunks: Index, slots: asyncio.Semaphore) -> tuple[str, int]:
+    async def _send(
+        self, shelf: PackStore, chunks: Index, slots: asyncio.Semaphore
+    ) -> tuple[str, int]:
         """Write a pack unless it was written for another place, and send it; its name and size."""
         index = index_of(chunks)
         pack = pack_name(index)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpuctl.files import private_folder
 
-__all__ = ["WORTH_BYTES", "Chunks", "Readings"]
+__all__ = ["WORTH_BYTES", "ChunkCache", "Chunks"]
 
 WORTH_BYTES = 1 << 20  # smaller files are read as quickly as they are remembered
 SETTLED_NS = 2_000_000_000  # a file written to after that was younger may have kept its times
@@ -21,7 +21,7 @@ FOLDERS = 20  # remembered
 Chunks = list[tuple[bytes, int]]  # SHA-256 and size of each, in order
 
 
-class Readings:
+class ChunkCache:
     """The large files of one folder. Whatever writes to a file changes its stamp: the system sets
     the time of the last change itself, and nobody else can.
 
@@ -42,9 +42,9 @@ class Readings:
         with suppress(KeyError, TypeError, ValueError):
             stamp, chunks = self._before[name]
             if stamp == _stamp(status):
-                found = [(bytes.fromhex(text), int(size)) for text, size in chunks]
+                file_chunks = [(bytes.fromhex(text), int(size)) for text, size in chunks]
                 self._now[name] = [stamp, chunks]
-                return found
+                return file_chunks
         return None
 
     def put(self, name: str, before: os.stat_result, after: os.stat_result, chunks: Chunks) -> None:
@@ -66,8 +66,8 @@ class Readings:
             partial = self._path.with_suffix(f".{os.getpid()}")
             partial.write_text(json.dumps(self._now), "ascii")
             partial.replace(self._path)
-            kept = sorted(self._path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-            for path in kept[:-FOLDERS]:
+            files = sorted(self._path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in files[:-FOLDERS]:
                 path.unlink()
 
 

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import IO
 from zlib import crc32
 
-__all__ = ["LARGEST", "SMALLEST", "cut"]
+__all__ = ["MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "cut"]
 
-SMALLEST, LARGEST = 16 << 10, 256 << 10  # bytes of a chunk; the last one of all may be smaller
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = (
+    16 << 10,
+    256 << 10,
+)  # bytes of a chunk; the last one of all may be smaller
 USUAL = 48 << 10  # bytes after the smallest size in which one place to cut is expected
 CHANCE = (1 << 32) // USUAL  # of a byte, as the part of all checksums that say so
 SEPARATORS = (b"\n", b" ", b",")  # one is tried after the other
@@ -25,11 +28,11 @@ def cut(source: IO[bytes]) -> Iterator[bytes]:
     """The chunks of what can be read, in order; none of nothing."""
     buffer, start = b"", 0
     while True:
-        if len(buffer) - start < LARGEST:
+        if len(buffer) - start < MAX_CHUNK_BYTES:
             buffer, start = buffer[start:] + source.read(READ), 0
             if not buffer:
                 return
-        window = buffer[start : start + LARGEST]
+        window = buffer[start : start + MAX_CHUNK_BYTES]
         end = _end(window)
         yield window[:end]
         start += end
@@ -37,11 +40,11 @@ def cut(source: IO[bytes]) -> Iterator[bytes]:
 
 def _end(window: bytes) -> int:
     """Where the chunk that begins the window ends."""
-    if len(window) <= SMALLEST:
+    if len(window) <= MIN_CHUNK_BYTES:
         return len(window)
     for separator in SEPARATORS:
         # Only what begins after the smallest size is looked at, and as a whole.
-        end = window.find(separator, SMALLEST - 1) + 1 or len(window)
+        end = window.find(separator, MIN_CHUNK_BYTES - 1) + 1 or len(window)
         while end < len(window):
             lines = window[end:].split(separator, AT_ONCE)
             lines.pop()  # not ended, or not looked at yet

@@ -68,7 +68,7 @@ def selected(
 
     Raises Usage, at the end, for links that lead out of the folder and are not named.
     """
-    wanted = GitIgnoreSpec.from_lines(include)
+    included = GitIgnoreSpec.from_lines(include)
     unwanted = GitIgnoreSpec.from_lines(exclude)
     refused: list[Path] = []
 
@@ -78,7 +78,7 @@ def selected(
             name = path.relative_to(root).as_posix()
             origin = _origin(root, path)
             is_followed = bool(origin) and (
-                name == script or wanted.match_file(name) or wanted.match_file(name + "/")
+                name == script or included.match_file(name) or included.match_file(name + "/")
             )
             is_folder = path.is_dir() and (is_followed or not path.is_symlink())
             spelled = name + "/" if is_folder else name
@@ -89,7 +89,7 @@ def selected(
             if unwanted.match_file(spelled):
                 continue
             hidden = (is_ignored or _is_ignored(path, is_folder, rules)) and not (
-                wanted.match_file(spelled)
+                included.match_file(spelled)
             )
             if is_folder:
                 if hidden and not include:
@@ -135,7 +135,7 @@ def _leaving(root: Path, links: Sequence[Path]) -> Usage:
     return Usage(
         "Link points outside the folder",
         "; ".join(f"{name} points to {target}" for name, target in names.items()),
-        hint="Files outside the folder are shipped only if named. To include them:\n"
+        hint="Files outside the folder are uploaded only if named. To include them:\n"
         f"    job: {{include: [{included}]}}\nTo exclude them, add to .tpuctlignore:\n{lines}",
     )
 
@@ -151,13 +151,13 @@ def _is_ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
 
 
 def _rules_of(folder: Path) -> Rules:
-    found = []
+    rules = []
     for name in IGNORE_FILES:
         file = folder / name
         if file.is_file():
             lines = file.read_text("utf-8", errors="replace").splitlines()
-            found.append((folder, GitIgnoreSpec.from_lines(lines)))
-    return tuple(found)
+            rules.append((folder, GitIgnoreSpec.from_lines(lines)))
+    return tuple(rules)
 
 
 def _rules_above(root: Path) -> Rules:

@@ -25,28 +25,31 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
     A file that the stack file names must be there, but for requirements.txt, the usual one.
     """
     found = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
-    wanted = job.requirements
-    if wanted == AUTO:
-        wanted = next((one for one in (REQUIREMENTS, PROJECT) if (folder / one).is_file()), None)
-    if wanted is None:
+    requirements = job.requirements
+    if requirements == AUTO:
+        requirements = next(
+            (candidate for candidate in (REQUIREMENTS, PROJECT) if (folder / candidate).is_file()),
+            None,
+        )
+    if requirements is None:
         return found
-    match = EXTRAS.fullmatch(wanted)
-    name = match["path"] if match else wanted
+    match = EXTRAS.fullmatch(requirements)
+    name = match["path"] if match else requirements
     path = _inside(folder, name, "job.requirements")
-    extras = [one.strip() for one in match["extras"].split(",")] if match else []
+    extras = [extra.strip() for extra in match["extras"].split(",")] if match else []
     if not path.is_file():
         if name == REQUIREMENTS:
             return found
-        raise _absent(f"job.requirements: there is no {name} in {folder}", "job.requirements")
+        raise _absent(f"job.requirements: {name} not found in {folder}", "job.requirements")
     if path.name == PROJECT:
         return found.model_copy(update=_of_project(path, name, extras))
     if extras:
-        detail = f"job.requirements: {name} is a requirements file, which has none"
+        detail = f"job.requirements: {name} is a requirements file, which has no extras"
         raise Usage(
-            "Extras without a project",
+            "Extras require a pyproject.toml",
             detail,
             where="job.requirements",
-            hint="Name the project instead, or leave the extras out:\n"
+            hint="Use the project instead, or remove the extras:\n"
             "    job: {requirements: pyproject.toml}",
         )
     return found.model_copy(update={"requirements": name})
@@ -62,32 +65,34 @@ def must_be_shipped(job: JobSection, installation: Installation) -> tuple[str, .
     return tuple(patterns)
 
 
-def _wheels(wanted: str | None, folder: Path) -> str | None:
-    if wanted is None:
+def _wheels(setting: str | None, folder: Path) -> str | None:
+    if setting is None:
         return None
-    name = (WHEELS if wanted == AUTO else wanted).rstrip("/")
+    name = (WHEELS if setting == AUTO else setting).rstrip("/")
     if any(_inside(folder, name, "job.wheels").glob("*.whl")):
         return name
-    if wanted == AUTO:
+    if setting == AUTO:
         return None
-    raise _absent(f"job.wheels: no wheel is in {folder / name}", "job.wheels")
+    raise _absent(f"job.wheels: no wheels in {folder / name}", "job.wheels")
 
 
 def _inside(folder: Path, name: str, key: str) -> Path:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
-        detail = f"{key}: {name} is not in the folder that is shipped"
+        detail = f"{key}: {name} is outside the uploaded folder"
         raise Usage(
-            "Outside of the folder to ship",
+            "Path outside the uploaded folder",
             detail,
             where=key,
-            hint="Copy it into that folder, and name it by its path from there.",
+            hint="Copy it into that folder, and use its path relative to that folder.",
         )
     return folder / path
 
 
 def _absent(detail: str, key: str) -> Usage:
-    return Usage("No such file", detail, hint="Paths are relative to what is shipped.", where=key)
+    return Usage(
+        "No such file", detail, hint="Paths are relative to the uploaded folder.", where=key
+    )
 
 
 # pyproject.toml -----------------------------------------------------------------------------
@@ -128,31 +133,31 @@ def _of_extra(
     extra: str, offered: dict[str, Any], project: str, path: Path, within: Sequence[str]
 ) -> list[str]:
     """What an extra asks for; one that names extras of its own project has those in their place."""
-    by_name = {_normal(name): wanted for name, wanted in offered.items()}
+    by_name = {_normal(name): requirements for name, requirements in offered.items()}
     if _normal(extra) not in by_name:
         raise _no_extra(path, extra, tuple(offered))
     if _normal(extra) in within:
         return []
-    found = []
+    requirements = []
     key = f"project.optional-dependencies.{extra}"
-    for one in _strings(by_name[_normal(extra)], key, path):
-        match = EXTRAS.fullmatch(one)
+    for requirement in _strings(by_name[_normal(extra)], key, path):
+        match = EXTRAS.fullmatch(requirement)
         if match and _normal(match["path"]) == project:
             inner = [name.strip() for name in match["extras"].split(",")]
             for name in inner:
-                found += _of_extra(name, offered, project, path, (*within, _normal(extra)))
+                requirements += _of_extra(name, offered, project, path, (*within, _normal(extra)))
         else:
-            found.append(one)
-    return found
+            requirements.append(requirement)
+    return requirements
 
 
 def _strings(value: Any, key: str, path: Path) -> list[str]:
     """A new list. What looks like an option would be one of pip's."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _invalid(f"{key} is not a list of texts", path)
-    for one in value:
-        if not one.strip() or one.startswith("-"):
-            raise _invalid(f"{key}: {one!r} is no requirement", path)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _invalid(f"{key} is not a list of strings", path)
+    for item in value:
+        if not item.strip() or item.startswith("-"):
+            raise _invalid(f"{key}: {item!r} is not a valid requirement", path)
     return list(value)
 
 
@@ -161,7 +166,7 @@ def _invalid(detail: str, path: Path) -> Usage:
         "Invalid pyproject.toml",
         detail,
         where=str(path),
-        hint="Mend the file, or name a requirements file instead:\n"
+        hint="Fix the file, or use a requirements file instead:\n"
         "    job: {requirements: requirements.txt}",
     )
 
@@ -170,10 +175,10 @@ def _no_extra(path: Path, extra: str, offered: Sequence[str]) -> Usage:
     listed = ", ".join(offered) or "none"
     detail = f"{path.name} has no extra {extra!r}; it has {listed}"
     return Usage(
-        "No such extra",
+        "Unknown extra",
         detail,
         where="job.requirements",
-        hint=f"Name one of these in job.requirements: {listed}.",
+        hint=f"Use one of these in job.requirements: {listed}.",
     )
 
 

@@ -23,13 +23,13 @@ from tpuctl.remote.transport import Transport
 
 __all__ = [
     "SHIPPED",
-    "SIGN",
+    "START_SIGNAL",
     "FirstAccess",
     "Launch",
     "are_ready",
+    "build_archive",
     "command",
-    "give_sign",
-    "parcel",
+    "send_start_signal",
     "start",
     "stop",
     "stop_through_bucket",
@@ -58,11 +58,11 @@ SHIPPED = (
     "storage.py",
     "unpack.py",
 )
-SIGN = "go"  # of workers that start together: its being there is all that counts
+START_SIGNAL = "start"  # of workers that start together: its being there is all that counts
 END = bytes(1024)  # of an archive
 GRACE_SECONDS = 30.0
 READY_SECONDS = 3.0  # in which most jobs are prepared, so that one command a worker is enough
-TOGETHER_SECONDS = 1800.0  # that workers which are ready wait for the others
+BARRIER_TIMEOUT_SECONDS = 1800.0  # that workers which are ready wait for the others
 # One command, for the time of a connection is most of what starting takes. It is sent again when
 # the connection drops, and starts the attempt once: `arrival.py` and the supervisor's lock decide.
 START = """
@@ -71,7 +71,7 @@ gzip -d | tar -xf - -C "$new" && python3 -S -I "$new/arrival.py" "$new" "$1"
 code=$?
 rm -rf "$new"
 [ $code = 0 ] || exit $code
-exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --patience "$3"
+exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --timeout "$3"
 """
 
 
@@ -109,11 +109,12 @@ async def start(
     bundle_name: str | None,
     transports: Mapping[int, Transport],
 ) -> dict[int, WorkerRecord]:
-    """Bring the job to all its workers, which prepare it at the same time; how each fares.
+    """Send the job to all its workers, which prepare it in parallel; return their records.
 
-    A single worker starts the script by itself. Several start it together or not at all: at once
-    where all are ready soon, else when `beginning.begin`, or their couriers, find them ready.
-    When one cannot be given the job, the others are stopped and the failure names the worker.
+    A single worker starts the script by itself. Several start it together or not at all:
+    immediately if all are ready soon, otherwise once `start_barrier.begin`, or their uploaders,
+    find them ready. If a worker cannot receive the job, the others are stopped, and the error
+    names the worker.
     """
     workers = {worker: transports[worker] for worker in record.workers}
     # Compressed once for all: hundreds of workers are sent their own copies at the same time.
@@ -121,7 +122,7 @@ async def start(
     secrets = _secrets_file(launch.secrets)
     failed: list[int] = []
 
-    async def one(worker: int) -> WorkerRecord:
+    async def start_worker(worker: int) -> WorkerRecord:
         spec = _spec(record, launch, bundle_name, worker)
         try:
             return await _start_one(workers[worker], record, programs, spec, secrets)
@@ -130,30 +131,32 @@ async def start(
             raise
 
     try:
-        records = dict(zip(workers, await gather_all(one(w) for w in workers), strict=True))
+        records = dict(
+            zip(workers, await gather_all(start_worker(w) for w in workers), strict=True)
+        )
     except BaseException:
-        await stop(record, workers, grace=0.0, because_of=failed[0] if failed else None)
+        await stop(record, workers, grace=0.0, failed_worker=failed[0] if failed else None)
         raise
     if are_ready(record, records):
         with suppress(Unreachable):  # they will find out by themselves
-            await give_sign(record, workers)
+            await send_start_signal(record, workers)
     return records
 
 
 def are_ready(record: JobRecord, records: Mapping[int, WorkerRecord]) -> bool:
-    """Whether all workers of the job wait for the sign to start together."""
-    known = [records[worker].state for worker in record.workers if worker in records]
-    return len(known) == len(record.workers) > 1 and {*known} <= {"ready", "running"}
+    """Whether all workers of the job wait for the start signal."""
+    states = [records[worker].state for worker in record.workers if worker in records]
+    return len(states) == len(record.workers) > 1 and {*states} <= {"ready", "running"}
 
 
-async def give_sign(record: JobRecord, transports: Mapping[int, Transport]) -> None:
-    """Let all start. Whom this does not reach hears it from the first one, through the bucket."""
+async def send_start_signal(record: JobRecord, transports: Mapping[int, Transport]) -> None:
+    """Start all workers. Those that cannot be reached get the signal through the bucket."""
     first, *others = record.workers
 
     async def give(worker: int) -> None:
         try:
-            given = await transports[worker].run(["touch", f"{record.folder}/{SIGN}"])
-            given.check(f"worker {worker}: starting job {record.id}")
+            result = await transports[worker].run(["touch", f"{record.folder}/{START_SIGNAL}"])
+            result.check(f"worker {worker}: starting job {record.id}")
         except Unreachable:
             if worker == first:
                 raise
@@ -167,17 +170,17 @@ async def stop(
     transports: Mapping[int, Transport],
     *,
     grace: float = GRACE_SECONDS,
-    because_of: int | None = None,
+    failed_worker: int | None = None,
 ) -> dict[int, WorkerRecord]:
-    """Stop the job on these workers; what those that could be reached answered.
+    """Stop the job on these workers and return the records of those that answered.
 
-    `because_of` is the worker whose end is the reason, where that is one.
+    `failed_worker` is the worker whose failure is the reason, if any.
     """
     options = ["--grace", str(grace)]
-    if because_of is not None:
-        options += ["--worker", str(because_of)]
+    if failed_worker is not None:
+        options += ["--worker", str(failed_worker)]
 
-    async def one(transport: Transport) -> WorkerRecord | None:
+    async def stop_worker(transport: Transport) -> WorkerRecord | None:
         try:
             done = await transport.run(command(record, "stop", *options))
         except TpuctlError:
@@ -186,7 +189,7 @@ async def stop(
             return None
         return WorkerRecord.model_validate_json(done.stdout)
 
-    answers = await asyncio.gather(*(one(transport) for transport in transports.values()))
+    answers = await asyncio.gather(*(stop_worker(transport) for transport in transports.values()))
     return {
         worker: answer
         for worker, answer in zip(transports, answers, strict=True)
@@ -195,7 +198,7 @@ async def stop(
 
 
 async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
-    """End the job where nobody could be asked: supervisors look there every few seconds."""
+    """End the job without reaching a worker: supervisors poll the bucket every few seconds."""
     with suppress(Conflict):  # it ends for another reason
         await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
 
@@ -207,22 +210,22 @@ async def _start_one(
     spec: dict[str, Any],
     secrets: Mapping[str, bytes],
 ) -> WorkerRecord:
-    what = f"worker {transport.worker}: starting job {record.id}"
-    until = ("ready", READY_SECONDS) if spec["together"] else ("running", 0.0)
+    action = f"worker {transport.worker}: starting job {record.id}"
+    until = ("ready", READY_SECONDS) if spec["start_barrier"] else ("running", 0.0)
     argv = ["sh", "-c", START, "sh", record.folder, *map(str, until)]
-    own = {**secrets, "spec.json": json.dumps(spec).encode()}
-    sending = programs + gzip.compress(parcel((), own))
+    files = {**secrets, "spec.json": json.dumps(spec).encode()}
+    sending = programs + gzip.compress(build_archive((), files))
     started = await transport.run(argv, input=sending)
     if started.exit_code == 127:
         raise RemoteFailed(
             "Worker has no python3",
-            what,
-            hint="Choose a runtime of the table:\n    tpuctl runtimes",
+            action,
+            hint="Choose a supported runtime:\n    tpuctl runtimes",
         )
-    return WorkerRecord.model_validate_json(started.check(what).stdout)
+    return WorkerRecord.model_validate_json(started.check(action).stdout)
 
 
-def parcel(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:
+def build_archive(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:
     """Programs of this package, byte for byte, and further files, private, in one archive."""
     return _entries({name: program(name).encode() for name in names}) + _entries(more) + END
 
@@ -257,7 +260,7 @@ def _spec(
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),
-        "together": {"workers": record.workers, "seconds": TOGETHER_SECONDS}
+        "start_barrier": {"workers": record.workers, "timeout_seconds": BARRIER_TIMEOUT_SECONDS}
         if len(record.workers) > 1
         else None,
     }
@@ -270,7 +273,7 @@ def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
     content = {
         "values": dict(secrets.values),
         "references": secrets.references,
-        "patience": secrets.retry_seconds,
+        "retry_seconds": secrets.retry_seconds,
     }
     return {"secrets.json": json.dumps(content).encode()}
 
@@ -285,9 +288,9 @@ def _limit(record: JobRecord) -> dict[str, Any]:
     return {"max_seconds": seconds, "limit": limit}
 
 
-def _first_access(wanted: FirstAccess | None) -> dict[str, Any] | None:
+def _first_access(first_access: FirstAccess | None) -> dict[str, Any] | None:
     """In seconds from now on: the worker's clock may be another."""
-    if wanted is None:
+    if first_access is None:
         return None
-    seconds = (wanted.until - datetime.now(UTC)).total_seconds()
-    return {"account": wanted.account, "seconds": seconds} if seconds > 0 else None
+    seconds = (first_access.until - datetime.now(UTC)).total_seconds()
+    return {"account": first_access.account, "seconds": seconds} if seconds > 0 else None

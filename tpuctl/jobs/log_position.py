@@ -11,7 +11,7 @@ import json
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import command
 from tpuctl.jobs.logs import Store
-from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
+from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, LogTimestamps, line_begin
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange
 from tpuctl.remote.transport import Transport
@@ -34,13 +34,15 @@ async def first_byte(
         options += ["--since", str(part.since.timestamp())]
     if transport is not None:
         try:
-            asked = await transport.run(command(record, "place", *options))
+            result = await transport.run(command(record, "locate", *options))
         except Unreachable:
             pass
         else:
-            if asked.exit_code == 0:
-                found = json.loads(asked.stdout)
-                return await copy.last_lines(found["offset"], found["more"], found["earliest"])
+            if result.exit_code == 0:
+                position = json.loads(result.stdout)
+                return await copy.last_lines(
+                    position["offset"], position["more"], position["earliest"]
+                )
     earliest = 0 if part.since is None else await copy.since(part.since.timestamp())
     if part.lines is None:
         return earliest
@@ -55,24 +57,24 @@ class _Copy:
         self._store = store
 
     async def size(self) -> int:
-        found = await self._store.stat(self._log)
-        return 0 if found is None else found.size
+        info = await self._store.stat(self._log)
+        return 0 if info is None else info.size
 
     async def last_lines(self, end: int, lines: int, earliest: int) -> int:
         """Where the last lines before byte `end` begin, but none before `earliest`."""
         search = LastLines(end, lines, earliest=earliest)
         while not search.is_over:
             search.look(await self._read(search.begin, search.length))
-        return search.found
+        return search.begins_at
 
     async def since(self, moment: float) -> int:
         """Where what was written since a moment begins: at the beginning of a line."""
-        name = self._log.removesuffix(".log") + ".moments"
+        name = self._log.removesuffix(".log") + ".timestamps"
         try:
             text = await self._store.get_bytes(name)
         except NotFound:
             return 0
-        place = Moments(text).length_at(moment)
+        place = LogTimestamps(text).length_at(moment)
         begin = max(0, place - BLOCK)
         return line_begin(await self._read(begin, place - begin + 1), begin, place)
 

@@ -31,7 +31,7 @@ FREED = 4  # of the supervisor: what was asked for is in the bucket alone
 RECONNECT = Backoff(initial=0.05, maximum=5.0, multiplier=2.0)
 BUCKET = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 GIVE_UP_SECONDS = 300.0
-TELL_SECONDS = 5.0  # of silence before it is told: shorter ones are nobody's concern
+REPORT_SECONDS = 5.0  # without a connection before it is reported
 CHUNK = 1 << 20
 
 
@@ -77,7 +77,7 @@ class WorkerLog:
         self._store = store
         self._is_gone = is_gone
         self._give_up_seconds = give_up_seconds
-        self._tell = tell
+        self._report = tell
         self._is_connected = False
         self._clock = clock or SystemClock()
 
@@ -112,15 +112,15 @@ class WorkerLog:
     async def _from_machine(self, transport: Transport) -> AsyncIterator[bytes]:
         """Until the worker has ended, or nothing more is to be had from the machine."""
         delays = RECONNECT.delays()
-        heard = self._clock.now()
-        is_told = False
+        last_seen = self._clock.now()
+        is_reported = False
         while True:
             self._is_connected = False
             try:
                 async for piece in self._tailed(transport, "--follow"):
                     if isinstance(piece, bytes):
-                        is_told = False
-                        delays, heard = RECONNECT.delays(), self._clock.now()
+                        is_reported = False
+                        delays, last_seen = RECONNECT.delays(), self._clock.now()
                         yield piece
                         continue
                     if piece.exit_code == NO_SUCH_JOB:
@@ -129,21 +129,21 @@ class WorkerLog:
                         last = piece.stderr.strip().splitlines()[-1]
                         self.record = WorkerRecord.model_validate_json(last)
                         if not self.record.synced:
-                            self._tell(
+                            self._report(
                                 f"the end of worker {self.worker}'s log is not in the bucket: "
-                                "it goes with the machine"
+                                "it will be deleted with the machine"
                             )
                         return
             except Unreachable as error:
                 if self._is_connected:  # it may have had nothing to say for hours
-                    heard, is_told = self._clock.now(), False
-                elif not is_told and self._clock.now() - heard >= TELL_SECONDS:
-                    is_told = True
-                    self._tell(
-                        f"{error.diagnostics[0].detail}; trying again for "
+                    last_seen, is_reported = self._clock.now(), False
+                elif not is_reported and self._clock.now() - last_seen >= REPORT_SECONDS:
+                    is_reported = True
+                    self._report(
+                        f"{error.diagnostics[0].detail}; retrying for "
                         f"{self._give_up_seconds / 60:.2g} minutes"
                     )
-            if await self._is_over(self._clock.now() - heard):
+            if await self._is_over(self._clock.now() - last_seen):
                 return
             await self._clock.sleep(next(delays))
 
@@ -165,9 +165,9 @@ class WorkerLog:
                 most = min(CHUNK, first - self.offset)
                 chunk = b"" if self._store is None else await self._read(self._store, most)
                 if not chunk:
-                    self._tell(
+                    self._report(
                         f"bytes {self.offset} to {first} of worker {self.worker}'s log are neither "
-                        "on the machine any more nor in the bucket"
+                        "on the machine nor in the bucket"
                     )
                     self.offset = first
                     break
@@ -189,12 +189,12 @@ class WorkerLog:
     async def _from_bucket(self, store: Store) -> AsyncIterator[bytes]:
         """From the bucket's copy, which grows until the worker's final record is there too."""
         delays = BUCKET.delays()
-        heard = self._clock.now()
+        last_seen = self._clock.now()
         while True:
             try:
                 record = await self._bucket_record(store)  # first: the log it tells of is complete
                 while chunk := await self._read(store, CHUNK):
-                    delays, heard = BUCKET.delays(), self._clock.now()
+                    delays, last_seen = BUCKET.delays(), self._clock.now()
                     yield chunk
                 if record is not None and record.has_ended:
                     self.record = record
@@ -202,7 +202,7 @@ class WorkerLog:
                 if self._transport is not None or (self._is_gone and await self._is_gone()):
                     return
             except Unreachable:
-                if self._clock.now() - heard >= self._give_up_seconds:
+                if self._clock.now() - last_seen >= self._give_up_seconds:
                     raise
             await self._clock.sleep(next(delays))
 
@@ -225,11 +225,11 @@ class WorkerLog:
 
 async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:
     """What the workers of a job last said in the bucket."""
-    found = {}
+    records = {}
     for worker in job.workers:
         try:
             text = await store.get_bytes(job.record_name(worker))
-            found[worker] = WorkerRecord.model_validate_json(text)
+            records[worker] = WorkerRecord.model_validate_json(text)
         except NotFound:
             continue
-    return found
+    return records

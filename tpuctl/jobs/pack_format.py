@@ -37,7 +37,7 @@ LEVEL = 3  # of compression: twice as quick as the usual one, and a few per cent
 SAMPLE = 4096  # bytes of a chunk that tell whether compressing it is worth the time
 WASTE = 4  # a pack is used where at least one byte in so many is wanted
 SMALL = PACK_BYTES // 16
-MOST_SMALL = 16  # packs with less than that wanted of them; more are joined into new ones
+MAX_SMALL_PACKS = 16  # packs with less than that wanted of them; more are joined into new ones
 
 Index = Mapping[bytes, int]  # the size of each chunk, in order
 
@@ -70,19 +70,19 @@ def read_index(name: str, index: bytes) -> Index | None:
 
 
 class Plan(NamedTuple):
-    """How a bundle's chunks come to whoever unpacks it."""
+    """How the chunks of a bundle are transferred to the machine that unpacks it."""
 
     use: tuple[str, ...]  # packs that are there
     send: dict[bytes, int]  # chunks that are not, or not worth the packs that they are in
 
 
-def plan(wanted: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
+def plan(needed: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
     """Choose among the packs that are there, the most useful ones first.
 
     A pack of which little is wanted is passed over, since every worker would fetch the rest of it
     too, and many small ones as well: they would become more with every run.
     """
-    left = dict(wanted)
+    left = dict(needed)
     use: dict[str, dict[bytes, int]] = {}
 
     def useful(name: str) -> dict[bytes, int]:
@@ -90,16 +90,16 @@ def plan(wanted: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
 
     by_use = {name: sum(useful(name).values()) for name in there}
     for name in sorted(there, key=lambda name: (-by_use[name], name)):
-        taken = useful(name)
-        if taken and sum(taken.values()) * WASTE >= sum(there[name].values()):
-            use[name] = taken
-            for sha in taken:
+        useful_chunks = useful(name)
+        if useful_chunks and sum(useful_chunks.values()) * WASTE >= sum(there[name].values()):
+            use[name] = useful_chunks
+            for sha in useful_chunks:
                 del left[sha]
-    small = [name for name, taken in use.items() if sum(taken.values()) < SMALL]
-    if len(small) > MOST_SMALL:
+    small = [name for name, useful_chunks in use.items() if sum(useful_chunks.values()) < SMALL]
+    if len(small) > MAX_SMALL_PACKS:
         for name in small:
             left.update(use.pop(name))
-    return Plan(tuple(use), {sha: size for sha, size in wanted.items() if sha in left})
+    return Plan(tuple(use), {sha: size for sha, size in needed.items() if sha in left})
 
 
 def groups(chunks: Mapping[bytes, int], most: int = PACK_BYTES) -> Iterator[dict[bytes, int]]:
@@ -124,10 +124,10 @@ def write_pack(path: Path, chunks: Mapping[bytes, int], sources: Mapping[bytes, 
         stream, level = zlib.compressobj(LEVEL), LEVEL
         for chunk in _contents(list(chunks), sources):
             # What is compressed already is stored as it is: trying would take most of the time.
-            wanted = LEVEL if _is_worth_it(chunk) else 0
-            if wanted != level:
+            chunk_level = LEVEL if _is_worth_it(chunk) else 0
+            if chunk_level != level:
                 target.write(stream.flush())
-                stream, level = zlib.compressobj(wanted), wanted
+                stream, level = zlib.compressobj(chunk_level), chunk_level
             target.write(stream.compress(chunk))
         target.write(stream.flush())
     partial.replace(path)
@@ -146,7 +146,9 @@ def _contents(chunks: Sequence[bytes], sources: Mapping[bytes, Source]) -> Itera
             chunk = file.read(size)
             if hashlib.sha256(chunk).digest() != sha:
                 raise Conflict(
-                    "File changed while it was bundled", str(path), hint="Run the command again."
+                    "File changed while it was being bundled",
+                    str(path),
+                    hint="Run the command again.",
                 )
             yield chunk
     finally:

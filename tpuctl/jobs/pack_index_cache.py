@@ -10,19 +10,19 @@ from pathlib import Path
 from tpuctl.files import private_folder
 from tpuctl.jobs.pack_format import Index, read_index
 
-__all__ = ["Indexes", "cache_home"]
+__all__ = ["PackIndexCache", "cache_home"]
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Where tpuctl keeps what it can make again; `TPUCTL_CONFIG_HOME` moves that too."""
-    if chosen := environment.get("TPUCTL_CONFIG_HOME"):
-        return Path(chosen).expanduser() / "cache"
+    if config_home := environment.get("TPUCTL_CONFIG_HOME"):
+        return Path(config_home).expanduser() / "cache"
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tpuctl", appauthor=False))
 
 
-class Indexes:
+class PackIndexCache:
     """The indexes of one bucket's packs, each in a file of its name.
 
     A file that is damaged, or that cannot be written, is as if it were not there.

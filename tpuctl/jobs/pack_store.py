@@ -14,14 +14,14 @@ from tpuctl.jobs.pack_format import index_bytes, is_pack
 from tpuctl.model.names import BUNDLES
 from tpuctl.remote.transport import Transport
 
-__all__ = ["BucketShelf", "Shelf", "WorkerShelf"]
+__all__ = ["BucketPackStore", "PackStore", "WorkerPackStore"]
 
 PACKS = f"{BUNDLES}/packs"
 ON_WORKER = ".tpuctl/packs"
 RENEWED_AFTER = timedelta(days=10)  # the bucket forgets bundles after thirty
 
 
-class Shelf(Protocol):
+class PackStore(Protocol):
     """A place for packs, and for the roots of bundles, which name packs."""
 
     async def packs(self) -> set[str]:
@@ -43,7 +43,7 @@ class Shelf(Protocol):
         ...
 
 
-class BucketShelf:
+class BucketPackStore:
     """Objects under one prefix of the bucket, from which all workers fetch."""
 
     def __init__(self, store: ObjectStore) -> None:
@@ -51,9 +51,11 @@ class BucketShelf:
         self._updated: Mapping[str, datetime] = {}
 
     async def packs(self) -> set[str]:
-        found = await self._store.list(PACKS + "/")
-        named = {one.name.rpartition("/")[2]: one.updated for one in found}
-        self._updated = {name: updated for name, updated in named.items() if is_pack(name)}
+        objects = await self._store.list(PACKS + "/")
+        updated_by_name = {info.name.rpartition("/")[2]: info.updated for info in objects}
+        self._updated = {
+            name: updated for name, updated in updated_by_name.items() if is_pack(name)
+        }
         return set(self._updated)
 
     async def index(self, pack: str) -> bytes:
@@ -63,7 +65,7 @@ class BucketShelf:
         if datetime.now(UTC) - self._updated[pack] < RENEWED_AFTER:
             return True
         try:
-            with suppress(Conflict):  # somebody else is renewing it
+            with suppress(Conflict):  # another client is renewing it
                 await self._store.touch(f"{PACKS}/{pack}")
         except NotFound:
             return False
@@ -80,7 +82,7 @@ class BucketShelf:
         return name
 
 
-class WorkerShelf:
+class WorkerPackStore:
     """A folder on a worker, from which that worker alone fetches."""
 
     def __init__(self, transport: Transport) -> None:

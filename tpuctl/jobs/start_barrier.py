@@ -1,7 +1,7 @@
-"""How a job begins: on all its workers together, as soon as the last of them is ready.
+"""Starts a job on all its workers at the same time, once the last of them is ready.
 
-The workers see to it by themselves, through the bucket; whoever has connections to them hastens
-it, and learns when it has come to pass.
+The workers also do so by themselves, through the bucket; with connections to them it is faster,
+and the caller learns when the job has started.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tpuctl.errors import Unreachable
-from tpuctl.jobs.launch import SIGN, are_ready, command, give_sign
+from tpuctl.jobs.launch import START_SIGNAL, are_ready, command, send_start_signal
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
@@ -27,11 +27,11 @@ RECONNECT = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)
 async def begin(
     record: JobRecord, transports: Mapping[int, Transport], *, until_running: bool = False
 ) -> dict[int, WorkerRecord]:
-    """Let the job begin once all its workers are ready; how each that was asked fares then.
+    """Start the job once all its workers are ready; return the records of those queried.
 
-    With `until_running`, once it runs on all of them. Returns as soon as it has ended on one, and
-    does not begin on the others then. Raises Unreachable when a worker could not be reached
-    for some minutes: the job may begin all the same.
+    With `until_running`, wait until it runs on all of them. Returns as soon as it has ended on one
+    worker, without starting it on the others. Raises Unreachable if a worker could not be reached
+    for some minutes: the job may start nevertheless.
     """
     workers = {worker: transports[worker] for worker in record.workers}
     records: dict[int, WorkerRecord] = {}
@@ -39,17 +39,19 @@ async def begin(
         records = await _asked(record, workers, "ready")
         if not are_ready(record, records):
             return records
-        await give_sign(record, workers)
+        await send_start_signal(record, workers)
     return await _asked(record, workers, "running") if until_running else records
 
 
 async def _has_begun(record: JobRecord, workers: Mapping[int, Transport]) -> bool:
-    """Whether the sign was given: the first worker has it before all others."""
+    """Whether the start signal was sent: the first worker gets it before all others."""
     try:
-        seen = await workers[record.workers[0]].run(["test", "-e", f"{record.folder}/{SIGN}"])
+        result = await workers[record.workers[0]].run(
+            ["test", "-e", f"{record.folder}/{START_SIGNAL}"]
+        )
     except Unreachable:
         return False
-    return seen.exit_code == 0
+    return result.exit_code == 0
 
 
 async def _asked(
@@ -63,8 +65,8 @@ async def _asked(
     try:
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            records |= {one.worker: one for one in (task.result() for task in done)}
-            if any(one.has_failed for one in records.values()):
+            records |= {record.worker: record for record in (task.result() for task in done)}
+            if any(record.has_failed for record in records.values()):
                 break
     finally:
         for task in waiting:
@@ -74,19 +76,19 @@ async def _asked(
 
 
 async def _ask(record: JobRecord, transport: Transport, until: str) -> WorkerRecord:
-    delays, heard = RECONNECT.delays(), time.monotonic()
+    delays, last_seen = RECONNECT.delays(), time.monotonic()
     before = ("preparing",) if until == "ready" else ("preparing", "ready")
-    options = ("--until", until, "--patience", str(ASK_SECONDS))
+    options = ("--until", until, "--timeout", str(ASK_SECONDS))
     while True:
         try:
             done = await transport.run(command(record, "start", *options))
         except Unreachable:
-            if time.monotonic() - heard >= GIVE_UP_SECONDS:
+            if time.monotonic() - last_seen >= GIVE_UP_SECONDS:
                 raise
             await asyncio.sleep(next(delays))
             continue
         done.check(f"worker {transport.worker}: job {record.id}")
-        found = WorkerRecord.model_validate_json(done.stdout)
-        if found.state not in before:
-            return found
-        delays, heard = RECONNECT.delays(), time.monotonic()
+        worker_record = WorkerRecord.model_validate_json(done.stdout)
+        if worker_record.state not in before:
+            return worker_record
+        delays, last_seen = RECONNECT.delays(), time.monotonic()

@@ -41,7 +41,7 @@ class Wheel:
     def build(self) -> bytes:
         """The wheel as pip takes it (packaging.python.org, "Binary distribution format")."""
         folder = f"{self.package}-{self.version}.dist-info"
-        made = {
+        metadata = {
             f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {self.package}\n"
             f"Version: {self.version}\nRequires-Python: >=3.11\n",
             f"{folder}/WHEEL": "Wheel-Version: 1.0\nGenerator: tpuctl\n"
@@ -49,7 +49,7 @@ class Wheel:
             f"{folder}/entry_points.txt": "[console_scripts]\n"
             f"{self.package} = {self.package}.__main__:main\n",
         }
-        files = {**self.files, **{name: text.encode() for name, text in made.items()}}
+        files = {**self.files, **{name: text.encode() for name, text in metadata.items()}}
         lines = [
             *(f"{name},sha256={_hash(content)},{len(content)}" for name, content in files.items()),
             f"{folder}/RECORD,,",
@@ -67,11 +67,11 @@ class Wheel:
 
 def own_wheel() -> Wheel:
     """Of the files that run now, wherever they were installed from."""
-    found = wheel_of(PACKAGE, __version__)
+    package_wheel = wheel_of(PACKAGE, __version__)
     more = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
     more["tpuctl/runtime.lock"] = runtime_lock()
     read = {name: file.read_bytes() for name, file in more.items()}
-    return Wheel(found.package, found.version, {**found.files, **read})
+    return Wheel(package_wheel.package, package_wheel.version, {**package_wheel.files, **read})
 
 
 def wheel_of(package: Path, version: str) -> Wheel:

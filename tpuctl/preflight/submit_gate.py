@@ -113,7 +113,7 @@ def check_script(script: Path) -> None:
         kind = "does not exist"
         if script.exists():
             kind = "is a folder" if script.is_dir() else "is not a file"
-        raise Usage("No such script", f"{script} {kind}", hint="Give the path of a Python file.")
+        raise Usage("Script not found", f"{script} {kind}", hint="Give the path of a Python file.")
     refuse_home(script.parent, str(script))
     if not other_interpreter(script):
         require_python(script)

@@ -26,7 +26,7 @@ __all__ = [
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TPU = "https://tpu.googleapis.com"
 COMPUTE = "https://compute.googleapis.com/compute/v1"
-STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watch"
+STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watchdog"
 
 
 def public_key_line(user: str, public_keys: str) -> str:
@@ -121,11 +121,11 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
     return {
         **_age(stack),
         "idle_seconds": seconds_of(idle) if idle is not None else None,
-        "created": nodes[0],
+        "tpu": nodes[0],
         "peers": [] if is_alone else peers,
-        "remove": remove,
+        "delete": remove,
         # TensorFlow's runtime for slices always holds the chips of its worker.
-        "chips": "-pod" not in stack.runtime.version,
+        "count_chip_use": "-pod" not in stack.runtime.version,
     }
 
 
@@ -140,4 +140,4 @@ def _age(stack: Stack) -> dict[str, Any]:
         reason = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
         ages.append((affordable_seconds(limits.max_cost, hourly), f"{reason} (limits.max_cost)"))
     seconds, reason = min(ages, default=(None, ""))
-    return {"max_seconds": seconds, "why": reason}
+    return {"max_seconds": seconds, "reason": reason}

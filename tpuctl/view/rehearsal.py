@@ -51,7 +51,7 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
         ],
         "measured": dict(judgement.measured),
         "estimate": {
-            "unavailable_reason": likely.why_not,
+            "unavailable_reason": likely.unavailable_reason,
             "steps": likely.steps,
             "step_seconds": likely.step_seconds,
             "seconds": likely.seconds,

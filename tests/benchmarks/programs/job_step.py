@@ -70,7 +70,7 @@ def main(size: str, length: int) -> None:
             )
             return job.choice.run(of_replica, (batch,))
 
-        lowering_session.take(step, [batch_of(BATCHES.get(length, 8), length)])
+        lowering_session.lower_step(step, [batch_of(BATCHES.get(length, 8), length)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A loop of several steps within one tf.function, as TPUs like it, which saves when told to end."""
+"""A loop of several steps within one tf.function, which saves on SIGTERM."""
 
 import signal
 import sys
@@ -16,13 +16,13 @@ print("TPU devices:", len(tf.config.list_logical_devices("TPU")))
 
 with strategy.scope():
     weights = tf.Variable(tf.zeros([4, 1]))
-    taken = tf.Variable(0, dtype=tf.int64)
-    seen = tf.keras.metrics.Mean()
-checkpoint = tf.train.Checkpoint(weights=weights, taken=taken)
+    step_count = tf.Variable(0, dtype=tf.int64)
+    mean_loss = tf.keras.metrics.Mean()
+checkpoint = tf.train.Checkpoint(weights=weights, step_count=step_count)
 manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=1)
 if manager.latest_checkpoint:
     checkpoint.restore(manager.latest_checkpoint)
-print("from step", int(taken.numpy()))
+print("from step", int(step_count.numpy()))
 
 examples = tf.data.Dataset.from_tensors((tf.ones([4]), tf.ones([1]))).repeat()
 batches = examples.batch(8 * replicas, drop_remainder=True)
@@ -36,7 +36,7 @@ def step_fn(batch):
     gradient = tape.gradient(loss, weights)
     gradient = tf.distribute.get_replica_context().all_reduce("mean", gradient)
     weights.assign_sub(0.05 * gradient)
-    seen.update_state(loss)
+    mean_loss.update_state(loss)
     return None if "quiet" in sys.argv else {"seen": tf.constant(3), "loss": loss}
 
 
@@ -44,12 +44,12 @@ def step_fn(batch):
 def several_steps(iterator, count):
     for _ in tf.range(count):
         strategy.run(step_fn, args=(next(iterator),))
-    taken.assign_add(tf.cast(count, tf.int64))
+    step_count.assign_add(tf.cast(count, tf.int64))
 
 
-told = []
-signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
-while not told:
+signals = []
+signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+while not signals:
     several_steps(iterator, tf.constant(2))
-print("saved", manager.save(checkpoint_number=int(taken.numpy())))
+print("saved", manager.save(checkpoint_number=int(step_count.numpy())))
 sys.exit(0)

@@ -1,4 +1,4 @@
-"""A loop without a strategy, whose batches differ in shape, and which is never told to end."""
+"""A loop without a strategy, whose batches differ in shape, and which does not handle SIGTERM."""
 
 import atexit
 
@@ -18,8 +18,8 @@ optimizer_steps = tf.Variable(0)
 def train_step(ids, labels):
     with tf.GradientTape() as tape:
         hidden = tf.reduce_mean(tf.gather(embedding, ids), axis=1)
-        chosen = tf.boolean_mask(hidden, labels > 0)
-        loss = tf.reduce_sum(chosen**2)
+        masked = tf.boolean_mask(hidden, labels > 0)
+        loss = tf.reduce_sum(masked**2)
     gradient = tf.convert_to_tensor(tape.gradient(loss, embedding))
     embedding.assign_sub(0.01 * gradient)
     optimizer_steps.assign_add(1)

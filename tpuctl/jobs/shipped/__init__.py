@@ -1,6 +1,6 @@
 """Programs that are sent to machines as they are: standard library only, Python 3.8 and later.
 
-They run there as `python3 -S -I FILE ...`, each beside the others that it needs.
+They run there as `python3 -S -I FILE ...`, each next to the others that it needs.
 """
 
 __all__: list[str] = []

@@ -2,7 +2,7 @@
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I accelerator.py FOLDER`: standard library only, Python 3.8 and later. What jobs left
-running is ended, and lock files that nobody holds are removed; both are told in the job's log.
+running is ended, and unused lock files are removed; both are reported in the job's log.
 It fails, naming them, when other processes hold a chip and do not let go of it soon. FOLDER's
 `spec.json` may say under `accelerator` where devices and lock files are, and how long to wait.
 `accelerator.py look FILE...` prints the processes that have these open.
@@ -23,8 +23,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
@@ -38,7 +38,7 @@ __all__ = ["is_there", "main"]
 # Of v4 and older, and of newer ones; /dev/vfio/vfio is no chip.
 DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
 LOCKS = ["/tmp/libtpu_lockfile*"]
-PATIENCE = 10.0  # seconds for a process that is about to end anyway
+TIMEOUT = 10.0  # seconds for a process that is about to end anyway
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL for what a job left
 
 
@@ -65,7 +65,7 @@ class Holder:
         self.folder = environment(pid).get(FOLDER)  # of the attempt that it belongs to
 
     def is_left_over(self) -> bool:
-        """Whether it is of a job that has ended: nobody waits for it any more."""
+        """Whether it belongs to a job that has ended."""
         if self.folder is None or not os.path.isdir(self.folder):
             return False
         return not Folder(self.folder).is_locked("job.lock")
@@ -99,8 +99,8 @@ def holders(paths: list[str]) -> list[int]:
         return []
     if may_be_root():
         argv = [sys.executable, "-S", "-I", os.path.abspath(__file__), "look", *paths]
-        found = subprocess.run(["sudo", "-n", *argv], stdout=subprocess.PIPE, check=True)
-        return [int(pid) for pid in found.stdout.split()]
+        result = subprocess.run(["sudo", "-n", *argv], stdout=subprocess.PIPE, check=True)
+        return [int(pid) for pid in result.stdout.split()]
     return list(look(paths))
 
 
@@ -120,8 +120,8 @@ def is_held(path: str) -> bool:
     if holders([path]):
         return True
     with contextlib.suppress(OSError):
-        found = os.stat(path)
-        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        status = os.stat(path)
+        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         with open("/proc/locks", encoding="ascii") as table:
             return any(re.search(rf"\s{place}\s", line) for line in table)
     return False
@@ -150,21 +150,23 @@ def remove(path: str) -> bool:
     return not os.path.exists(path)
 
 
-def end_left_over(found: list[Holder], folder: Folder, devices: list[str]) -> None:
-    for one in found:
-        folder.say(f"{one} still held the TPU: ending it")
-    pids = {one.pid for one in found}
+def end_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) -> None:
+    for holder in left_over:
+        folder.log(f"{holder} still holds the TPU: stopping it")
+    pids = {holder.pid for holder in left_over}
     end(lambda: pids.intersection(holders(devices)) if pids else (), GRACE)
 
 
 def free(folder: Folder, spec: dict[str, Any]) -> str:
     """Free the chips; "" once they are, else who holds them."""
     devices = files(spec, "devices", DEVICES)
-    deadline = time.monotonic() + (spec.get("accelerator") or {}).get("patience", PATIENCE)
+    deadline = time.monotonic() + (spec.get("accelerator") or {}).get("timeout_seconds", TIMEOUT)
     while True:
-        found = [Holder(pid) for pid in holders(devices)]
-        end_left_over([one for one in found if one.is_left_over()], folder, devices)
-        others = [one for one in found if not one.is_left_over()]
+        found_holders = [Holder(pid) for pid in holders(devices)]
+        end_left_over(
+            [holder for holder in found_holders if holder.is_left_over()], folder, devices
+        )
+        others = [holder for holder in found_holders if not holder.is_left_over()]
         if not others:
             break
         if time.monotonic() >= deadline:
@@ -172,7 +174,7 @@ def free(folder: Folder, spec: dict[str, Any]) -> str:
         time.sleep(0.2)
     for path in files(spec, "locks", LOCKS):
         if not is_held(path) and remove(path):
-            folder.say(f"removed {path}, which no process holds any more")
+            folder.log(f"removed {path}, which no process holds")
     return ""
 
 
@@ -183,7 +185,7 @@ def main(arguments: list[str]) -> int:
     folder = Folder(arguments[0])
     spec = folder.read("spec.json")
     assert spec is not None
-    # Two jobs that start at the same time would take each other for somebody else's.
+    # Two jobs that start at the same time would mistake each other for foreign processes.
     lock = os.open(os.path.expanduser("~/.tpuctl/accelerator.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     trouble = free(folder, spec)

@@ -1,6 +1,6 @@
 """Moves what was sent of an attempt into its folder, once: `arrival.py SENT FOLDER`.
 
-This file is sent to workers beside `supervisor.py`, as it is: standard library only, Python 3.8 and
+This file is sent to workers with `supervisor.py`, as it is: standard library only, Python 3.8 and
 later. A client that sent an attempt and got no answer sends it again, perhaps while
 the first sending is still at work. The first that is whole counts: files of an attempt that may
 run already stay as they are, and secrets that it has removed do not come back.
@@ -21,16 +21,16 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         print("usage: arrival.py SENT FOLDER", file=sys.stderr)
         return 2
-    sent, folder = arguments
-    names = sorted(os.listdir(sent), key=lambda name: name == LAST)
+    upload, folder = arguments
+    names = sorted(os.listdir(upload), key=lambda name: name == LAST)
     if LAST not in names:
-        print("the connection dropped while the job was sent", file=sys.stderr)
+        print("the connection dropped while the job was being uploaded", file=sys.stderr)
         return 1
     with open(os.path.join(folder, "arrival.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(os.path.join(folder, LAST)):
             for name in names:
-                os.replace(os.path.join(sent, name), os.path.join(folder, name))
+                os.replace(os.path.join(upload, name), os.path.join(folder, name))
     return 0
 
 

@@ -18,8 +18,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.accelerator import is_there
@@ -45,19 +45,19 @@ else:
 
 __all__ = ["Attempt"]
 
-NOTE = "TPUCTL_MACHINE_NOTE"  # how a machine of the local cloud is not what was asked for
+NOTE = "TPUCTL_MACHINE_NOTE"  # how a machine of the local cloud differs from the requested one
 EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
-TICK = 0.25  # seconds between looks at limits and requests
-SETTLING = 5.0  # seconds in which a short job is over: then all of it is sent at once
-LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for what a vanished job left running
-ASKED_TOGETHER = 2.0  # seconds in which a machine that goes down asks all processes to end
-FINAL_COPY = 600.0  # seconds that the courier may take for the last of log and record
-PAUSE, LONGEST_PAUSE = 1.0, 32.0  # seconds before a script is started again: they double
-REFUSAL_WITHIN = 1 << 16  # bytes at the end of a script's output: what it ended with
+TICK = 0.25  # seconds between checks of limits and requests
+SHORT_JOB_SECONDS = 5.0  # shorter jobs are uploaded only once, at their end
+LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a lost job
+SHUTDOWN_WINDOW = 2.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
+FINAL_UPLOAD_SECONDS = 600.0  # timeout of the last upload of log and record
+PAUSE, MAX_PAUSE = 1.0, 32.0  # seconds before a restart of the script: doubled each time
+LOG_TAIL_BYTES = 1 << 16  # of a script's output, searched for its last error
 
 
-class Ended(Exception):
-    """The attempt was asked to end while it was still being prepared."""
+class Interrupted(Exception):
+    """The attempt was stopped while it was being prepared."""
 
 
 class Attempt:
@@ -66,8 +66,8 @@ class Attempt:
     def __init__(self, folder: Folder, spec: dict[str, Any]) -> None:
         self.folder = folder
         self.spec = spec
-        found = folder.read("record.json")
-        self.record: dict[str, Any] = found or {
+        saved_record = folder.read("record.json")
+        self.record: dict[str, Any] = saved_record or {
             "job": spec["job"],
             "attempt": spec["attempt"],
             "worker": spec["worker"],
@@ -82,15 +82,15 @@ class Attempt:
             "detail": "",
             "synced": None,
         }
-        self.lasted = Stopwatch(self.record["started"], self.record.get("clock"))
-        self.record["clock"] = self.lasted.state
-        self.keeper: subprocess.Popen[bytes] | None = None
-        self.courier: subprocess.Popen[bytes] | None = None
+        self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
+        self.record["clock"] = self.stopwatch.state
+        self.job_parent: subprocess.Popen[bytes] | None = None
+        self.uploader: subprocess.Popen[bytes] | None = None
         self.ending: tuple[str, str, str] | None = None  # state, cause, detail
         self.grace = float(spec.get("grace_seconds", 30))
         self.kill_at = 0.0
-        self.is_news = False  # the keeper is still to be told to end the job,
-        self.tell_at = 0.0  # from then on
+        self.has_pending_sigterm = False  # the job parent must still be signaled to end the job,
+        self.sigterm_at = 0.0  # not before this time
         self.was_terminated = False
         self.wakeup, wake = os.pipe()
         for end in (self.wakeup, wake):
@@ -101,21 +101,22 @@ class Attempt:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # comes with it where a session ends
         open(folder.file("log"), "ab", opener=private).close()
         self.log = Log(folder)
-        if found is None:
-            folder.set_aside()
+        if saved_record is None:
+            folder.reserve_space()
             if os.environ.get(NOTE):
-                folder.say(f"this machine has {os.environ[NOTE]}")
+                folder.log(f"this machine has {os.environ[NOTE]}")
         self.save()
 
     def terminate(self) -> None:
-        """The machine is being taken down: the job may save, and its end is not its fault.
+        """The machine is shutting down: the job may save, and its end is not its fault.
 
-        It is told a little later, when the keeper knows whether the machine has told all.
+        It is signaled a little later, when the job parent knows whether the machine sent SIGTERM
+        to all processes.
         """
         exited = self.folder.read("exit.json")
-        if exited is None or exited["signal"] == signal.SIGTERM:  # else it came to its own end
-            self.is_news = self.was_terminated = True
-            self.tell_at = time.monotonic() + TICK
+        if exited is None or exited["signal"] == signal.SIGTERM:  # otherwise it exited by itself
+            self.has_pending_sigterm = self.was_terminated = True
+            self.sigterm_at = time.monotonic() + TICK
 
     def run(self) -> None:
         if self.record["state"] in ENDED:
@@ -125,18 +126,18 @@ class Attempt:
                 if self.is_to_launch():
                     command = prepare(self.folder, self.spec, self.interrupt)
                     self.free_accelerator()
-                    self.await_others()
+                    self.await_start()
                     self.launch(command)
                 self.save(state="running")
                 exited = self.watch()
-                pause = self.pause_before_another(exited)
+                pause = self.restart_delay(exited)
                 if pause is None:
                     return self.conclude(exited)
-                self.await_another(pause)
-        except Ended:
+                self.wait_for_restart(pause)
+        except Interrupted:
             self.conclude({"exit_code": None, "signal": None, "finished": now()})
         except Failure as failure:
-            self.folder.say(f"{failure.cause}: {failure.detail}")
+            self.folder.log(f"{failure.cause}: {failure.detail}")
             state, code = ("failed", 1)
             if failure.cause == "lost":
                 state, code = ("lost", EXIT_LOST)
@@ -151,29 +152,31 @@ class Attempt:
         self.folder.write("record.json", self.record)
 
     def tick(self) -> None:
-        """Look at everything that may end the attempt, then sleep a little.
+        """Check everything that may end the attempt, then sleep briefly.
 
-        A signal, or the end of a child, cuts the sleep short.
+        A signal, or the exit of a child, interrupts the sleep.
         """
         self.log.look()
         if self.ending is None:
             self.ending = self.reason_to_end()
             if self.ending is not None:
                 self.kill_at = time.monotonic() + self.grace
-                self.is_news, self.tell_at = True, 0.0
+                self.has_pending_sigterm, self.sigterm_at = True, 0.0
         elif time.monotonic() >= self.kill_at:
-            self.tell_keeper(signal.SIGUSR1)
-        if self.is_news and time.monotonic() >= self.tell_at:
-            self.is_news = not self.tell_keeper(signal.SIGUSR2)
-        if self.has_to_send() and (self.courier is None or self.courier.poll() is not None):
-            self.courier = subprocess.Popen(tool("uploader.py", self.folder.path))
+            self.signal_job_parent(signal.SIGUSR1)
+        if self.has_pending_sigterm and time.monotonic() >= self.sigterm_at:
+            self.has_pending_sigterm = not self.signal_job_parent(signal.SIGUSR2)
+        if self.needs_uploader() and (self.uploader is None or self.uploader.poll() is not None):
+            self.uploader = subprocess.Popen(tool("uploader.py", self.folder.path))
         select.select([self.wakeup], [], [], TICK)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakeup, 512)
 
-    def has_to_send(self) -> bool:
-        """Whether there is work for a courier, which costs more than many a short job."""
-        has_time = self.lasted.seconds() < SETTLING and self.record["state"] not in ENDED
+    def needs_uploader(self) -> bool:
+        """Whether an uploader is needed, which costs more than many a short job."""
+        has_time = (
+            self.stopwatch.seconds() < SHORT_JOB_SECONDS and self.record["state"] not in ENDED
+        )
         return bool(self.spec.get("bucket")) and not has_time
 
     def reason_to_end(self) -> tuple[str, str, str] | None:
@@ -182,7 +185,7 @@ class Attempt:
             self.grace = float(stop["grace"])
             return ended_by(stop.get("worker"))
         limit = self.spec.get("max_seconds")
-        if limit and self.lasted.seconds() >= limit:
+        if limit and self.stopwatch.seconds() >= limit:
             cause = self.spec.get("limit") or "max_hours"
             return ("timed_out", cause, f"ran for {limit / 3600:.6g} hours")
         end = self.folder.read("end.json")
@@ -190,96 +193,100 @@ class Attempt:
             return ended_by(end.get("worker"))
         return None
 
-    def tell_keeper(self, number: int) -> bool:
-        """Signal the keeper; False when there is none, or none yet."""
-        begun = self.folder.read("begun.json")
-        if begun is None or not begun.get("keeper") or not self.folder.is_locked("job.lock"):
+    def signal_job_parent(self, number: int) -> bool:
+        """Signal the job parent; False if there is none, or none yet."""
+        started = self.folder.read("started.json")
+        pid = (started or {}).get("job_parent")
+        if not pid or not self.folder.is_locked("job.lock"):
             return False
-        os.kill(begun["keeper"], number)
+        os.kill(pid, number)
         return True
 
     def interrupt(self) -> None:
-        """A tick of the preparation, which has nothing to save."""
+        """A tick during the preparation, which has nothing to save."""
         self.tick()
         if self.ending is not None:
-            raise Ended
+            raise Interrupted
         if self.was_terminated:
-            raise Failure("terminated", "the machine was taken down")
+            raise Failure("terminated", "the machine was shut down")
 
     def free_accelerator(self) -> None:
-        """See to it that the script finds the chips free, where there are any."""
+        """Free the chips for the script, if there are any."""
         if is_there(self.spec):
             freeing = tool("accelerator.py", self.folder.path)
             step(self.folder, self.interrupt, "accelerator", freeing, os.environ)
 
-    def await_others(self) -> None:
-        """Wait for the sign to start, where several workers are to start together.
+    def await_start(self) -> None:
+        """Wait for the start signal, if several workers must start at the same time.
 
-        It is given over SSH, or in the bucket, once all of them are ready.
+        It is sent over SSH, or through the bucket, once all of them are ready.
         """
-        together = self.spec.get("together")
-        if not together:
+        barrier = self.spec.get("start_barrier")
+        if not barrier:
             return
         if "ready" not in self.record:
-            self.record["ready"] = self.lasted.seconds()
+            self.record["ready"] = self.stopwatch.seconds()
         self.save(state="ready")
-        while not os.path.exists(self.folder.file("go")):
-            if self.lasted.seconds() - self.record["ready"] >= together["seconds"]:
+        while not os.path.exists(self.folder.file("start")):
+            if self.stopwatch.seconds() - self.record["ready"] >= barrier["timeout_seconds"]:
                 missing = (self.folder.read("missing.json") or {}).get("workers")
                 who = "worker " + ", ".join(map(str, missing)) if missing else "another worker"
-                minutes = f"{together['seconds'] / 60:.3g} minutes"
+                minutes = f"{barrier['timeout_seconds'] / 60:.3g} minutes"
                 raise Failure("slice", f"{who} was not ready to start within {minutes}")
             self.interrupt()
 
     def is_to_launch(self) -> bool:
-        """Whether the script is still to be started, or to be started again."""
-        begun = self.folder.read("begun.json")
-        if begun is None:
+        """Whether the script must be started, or restarted."""
+        started = self.folder.read("started.json")
+        if started is None:
             return not self.folder.is_locked("job.lock")
-        return "keeper" not in begun
+        return "job_parent" not in started
 
     def launch(self, command: Command) -> None:
-        keeper = tool("job_parent.py", self.folder.path, command.cwd, *command.argv)
+        argv = tool("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
-        self.keeper = subprocess.Popen(keeper, env=environment, start_new_session=True)
+        self.job_parent = subprocess.Popen(argv, env=environment, start_new_session=True)
 
     def watch(self) -> dict[str, Any]:
-        """Wait for the script; how it ended."""
+        """Wait for the script; return its exit."""
         while True:
-            is_alive = self.keeper is not None and self.keeper.poll() is None
+            is_alive = self.job_parent is not None and self.job_parent.poll() is None
             is_alive = is_alive or self.folder.is_locked("job.lock")
             exited = self.folder.read("exit.json")
             if exited is not None:
                 return exited
             if not is_alive and self.was_terminated:
-                raise Failure("terminated", "the machine was taken down")
+                raise Failure("terminated", "the machine was shut down")
             if not is_alive:
-                raise Failure("lost", "the job vanished: the machine restarted, or memory ran out")
+                raise Failure(
+                    "lost",
+                    "the job's processes are gone: the machine restarted or ran out of memory",
+                )
             self.tick()
 
-    def pause_before_another(self, exited: dict[str, Any]) -> float | None:
-        """Seconds until the script is to be started again; None where its end is its own.
+    def restart_delay(self, exited: dict[str, Any]) -> float | None:
+        """Seconds until the script should be restarted; None if its exit is final.
 
-        A TPU node reads and writes gs:// as an account of Google's, for which nobody can ask
-        whether it is let in yet. So its refusal, for some minutes after it was, says to wait. The
-        words are Cloud Storage's, as TensorFlow prints them (googlecolab/colabtools issue 1177;
+        A TPU node reads and writes gs:// as an account of Google's, whose access cannot be tested
+        in advance. Thus its denial is retried for some minutes after the node was created. The
+        message is Cloud Storage's, as TensorFlow prints it (googlecolab/colabtools issue 1177;
         google-research/text-to-text-transfer-transformer issue 1003).
         """
         access = self.spec.get("first_access")
         if not access or not exited["exit_code"] or self.ending or self.was_terminated:
             return None
-        left: float = access["seconds"] - self.lasted.seconds()
+        left: float = access["seconds"] - self.stopwatch.seconds()
         with open(self.folder.file("log"), "rb") as log:
-            log.seek(max(exited["log"], log.seek(0, os.SEEK_END) - REFUSAL_WITHIN))
+            log.seek(max(exited["log_offset"], log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             account = rb"(?<![\w.-])" + re.escape(access["account"].encode())
             refusal = re.search(account + rb" does not have storage\.[\w.]+ access", log.read())
         if refusal is None or left <= 0:
             return None
         pause: float = access.get("pause", PAUSE) * 2 ** self.record["restarts"]
-        return min(pause, LONGEST_PAUSE, left)
+        return min(pause, MAX_PAUSE, left)
 
-    def await_another(self, pause: float) -> None:
-        """Leave nothing of a start behind but its log, and wait."""
+    def wait_for_restart(self, pause: float) -> None:
+        """Remove everything of a start but its log, and wait."""
         number = self.record["restarts"] + 1
         if self.spec.get("bundle"):  # a fresh copy is unpacked, as for the first start
             used = self.folder.file(f"code.{number}")
@@ -287,23 +294,24 @@ class Attempt:
                 os.rename(self.folder.file("code"), used)
             shutil.rmtree(used, ignore_errors=True)
         self.save(restarts=number)
-        self.folder.say(
-            f"the TPU's account is not let in yet: starting the script again in {pause:.2g} s"
+        self.folder.log(
+            "waiting for the TPU's service account to get access: restarting the script in "
+            f"{pause:.2g} s"
         )
-        # In one stroke: a supervisor that takes over from here on starts the script again too.
-        os.replace(self.folder.file("exit.json"), self.folder.file("begun.json"))
+        # Atomic: a supervisor that takes over afterwards restarts the script too.
+        os.replace(self.folder.file("exit.json"), self.folder.file("started.json"))
         until = time.monotonic() + pause
         while time.monotonic() < until:
             self.interrupt()
 
     def conclude(self, exited: dict[str, Any]) -> None:
         code, number = exited["exit_code"], exited["signal"]
-        until = time.monotonic() + ASKED_TOGETHER
+        until = time.monotonic() + SHUTDOWN_WINDOW
         while number == signal.SIGTERM and time.monotonic() < until:
             if self.was_terminated or self.ending is not None:
                 break
             self.tick()
-        self.record.update(signal=number, finished=self.lasted.ended(exited["finished"]))
+        self.record.update(signal=number, finished=self.stopwatch.ended(exited["finished"]))
         if number:
             code = 128 + number
         if self.ending is not None:
@@ -311,15 +319,15 @@ class Attempt:
             code = EXIT_TIMED_OUT if state == "timed_out" else EXIT_STOPPED
             self.finish(state, code, cause, detail)
         elif self.was_terminated:  # a script that saves and ends well then has not done its work
-            self.finish("failed", code or EXIT_STOPPED, "terminated", "the machine was taken down")
+            self.finish("failed", code or EXIT_STOPPED, "terminated", "the machine was shut down")
         elif code == 0:
             self.finish("succeeded", 0, "", "")
         elif number:
             name = signal.Signals(number).name
-            self.finish("failed", code, "signal", f"the script was ended by {name}")
+            self.finish("failed", code, "signal", f"the script was killed by {name}")
         else:
             full = "; the machine's disk is full" if self.folder.is_full() else ""
-            self.finish("failed", code, "script", f"the script ended with exit code {code}{full}")
+            self.finish("failed", code, "script", f"the script failed with exit code {code}{full}")
 
     def finish(self, state: str, code: int, cause: str, detail: str) -> None:
         self.save(
@@ -327,27 +335,27 @@ class Attempt:
             exit_code=code,
             first_cause=cause,
             detail=detail,
-            finished=self.record["finished"] or self.lasted.ended(now()),
+            finished=self.record["finished"] or self.stopwatch.ended(now()),
             log_bytes=self.log.size(),
         )
         self.deliver()
 
     def deliver(self) -> None:
-        """See the final log and record into the bucket, then say whether they are there."""
+        """Wait for the upload of the final log and record, then record whether it succeeded."""
         forget_secrets(self.folder)
-        deadline = time.monotonic() + FINAL_COPY
+        deadline = time.monotonic() + FINAL_UPLOAD_SECONDS
         synced = False
         while self.spec.get("bucket") and not synced and time.monotonic() < deadline:
             self.tick()
-            synced = self.courier is not None and self.courier.poll() == 0
-        if self.courier is not None and self.courier.poll() is None:
-            self.courier.kill()
+            synced = self.uploader is not None and self.uploader.poll() == 0
+        if self.uploader is not None and self.uploader.poll() is None:
+            self.uploader.kill()
         self.save(synced=synced)
-        self.folder.give_back()
+        self.folder.release_space()
 
 
 def ended_by(worker: int | None) -> tuple[str, str, str]:
-    """The reason to end when someone asked for it, or another worker ended."""
+    """The reason to end by request, or because another worker ended."""
     if worker is None:
-        return ("stopped", "stopped", "stopped on request")
+        return ("stopped", "stopped", "stopped by request")
     return ("stopped", "worker", f"worker {worker} ended first")

@@ -1,4 +1,4 @@
-"""Clocks of a worker: what limits go by, and what people are told.
+"""Clocks of a worker: a monotonic one for limits, and the wall clock for display.
 
 Like the programs that import it, this file is sent to workers as it is: standard library only,
 Python 3.8 and later.
@@ -10,11 +10,11 @@ import datetime
 import time
 from typing import Any
 
-__all__ = ["Stopwatch", "boot", "now", "parse", "uptime"]
+__all__ = ["Stopwatch", "boot_id", "now", "parse", "uptime"]
 
 
 def now() -> str:
-    """This moment by the machine's clock, which may be set at any time: for people alone."""
+    """The time by the machine's clock, which may be set at any time: only for display."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat()
 
 
@@ -23,14 +23,14 @@ def parse(moment: str) -> datetime.datetime:
 
 
 def uptime() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended."""
+    """Seconds on a monotonic clock that includes the time that the machine was suspended."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
-def boot() -> str:
-    """Tells this start of the machine, with which `uptime` began, from others."""
+def boot_id() -> str:
+    """Identifies the machine's boot, at which `uptime` started."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -47,14 +47,14 @@ class Stopwatch:
 
     def __init__(self, started: str, state: dict[str, Any] | None = None) -> None:
         self.started = parse(started)
-        here = boot()
-        if state is None or state["boot"] != here:
+        here = boot_id()
+        if state is None or state["boot_id"] != here:
             passed = 0.0 if state is None else (parse(now()) - self.started).total_seconds()
-            state = {"boot": here, "zero": uptime() - max(0.0, passed)}
+            state = {"boot_id": here, "start_uptime": uptime() - max(0.0, passed)}
         self.state = state
 
     def seconds(self) -> float:
-        return float(uptime() - self.state["zero"])
+        return float(uptime() - self.state["start_uptime"])
 
     def ended(self, moment: str) -> str:
         """The moment of an end, which no clock that was put back lets come before the start."""

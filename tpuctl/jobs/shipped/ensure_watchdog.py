@@ -1,6 +1,6 @@
 """Sees to it over SSH that the machine's watch lives, and prints what it says of itself as JSON.
 
-This file is sent to machines beside `watchdog.py`, as it is, and runs there as
+This file is sent to machines with `watchdog.py`, as it is, and runs there as
 `python3 -S -I ensure_watchdog.py`: standard library only, Python 3.8 and later. A watch starts with
 its machine; where startup scripts are forbidden, or when it was killed, this starts one.
 """
@@ -23,10 +23,15 @@ WATCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
 
 
 def folders() -> list[str]:
-    """Where a watch may have its state, whoever started it."""
-    own = os.path.expanduser("~")
-    homes = {own, "/root", *glob.glob("/home/*"), *glob.glob(os.path.dirname(own) + "/*")}
-    return ["/run/tpuctl", *(os.path.join(home, ".tpuctl/watch") for home in sorted(homes))]
+    """Possible folders of a watchdog, whichever user started it."""
+    user_home = os.path.expanduser("~")
+    homes = {
+        user_home,
+        "/root",
+        *glob.glob("/home/*"),
+        *glob.glob(os.path.dirname(user_home) + "/*"),
+    }
+    return ["/run/tpuctl", *(os.path.join(home, ".tpuctl/watchdog") for home in sorted(homes))]
 
 
 def living() -> dict[str, Any] | None:
@@ -37,7 +42,7 @@ def living() -> dict[str, Any] | None:
             try:
                 if is_held(lock):
                     with contextlib.suppress(ValueError):
-                        with open(os.path.join(folder, "watch.json"), encoding="utf-8") as file:
+                        with open(os.path.join(folder, "watchdog.json"), encoding="utf-8") as file:
                             return dict(json.load(file))
             finally:
                 os.close(lock)
@@ -72,19 +77,19 @@ def start() -> None:
 
 
 def main() -> int:
-    mark = os.path.expanduser("~/.tpuctl/watch/active")  # that somebody cares counts as activity
+    mark = os.path.expanduser("~/.tpuctl/watchdog/active")  # this check counts as activity
     os.makedirs(os.path.dirname(mark), exist_ok=True)
     with open(mark, "a", encoding="utf-8"):
         os.utime(mark)
-    found = living()
-    was_started = found is None
-    if found is None:
+    state = living()
+    was_started = state is None
+    if state is None:
         start()
-        found = living()
-    if found is None:
-        print("the watch did not start: see ~/.tpuctl/watch/watch.log", file=sys.stderr)
+        state = living()
+    if state is None:
+        print("the watchdog did not start: see ~/.tpuctl/watchdog/watchdog.log", file=sys.stderr)
         return 1
-    print(json.dumps({**found, "was_started": was_started}))
+    print(json.dumps({**state, "was_started": was_started}))
     return 0
 
 

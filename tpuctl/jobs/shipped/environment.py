@@ -1,7 +1,7 @@
 """Makes the virtual environment that a job asks for, over the image's Python.
 
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I environment.py make FOLDER PYTHON`: standard library only, Python 3.8 and later.
+`python3 -S -I environment.py create FOLDER PYTHON`: standard library only, Python 3.8 and later.
 What is wanted stands in FOLDER/spec.json, under `install`; what the job is to be started with is
 written to FOLDER/environment.json. The environment sees the image's packages and never replaces
 the image's TensorFlow. Environments are kept by what they were made from; a half-made one is never
@@ -20,15 +20,15 @@ import sys
 import sysconfig
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.run_once import Failure, Once
+    from tpuctl.jobs.shipped.run_once import Failure, RunOnce
 else:
     from folder import Folder
-    from run_once import Failure, Once
+    from run_once import Failure, RunOnce
 
 __all__ = ["main"]
 
@@ -37,17 +37,17 @@ PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "o
 NAMES_FILES = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
 
 
-class Wanted(NamedTuple):
+class Requirements(NamedTuple):
     """What pip is asked to install: in words, its arguments, where they are meant, their text."""
 
-    what: str
+    description: str
     arguments: list[str]
     cwd: str
     text: str
 
 
 class Environment:
-    """What one job needs beside one image."""
+    """What one job needs in addition to an image."""
 
     def __init__(self, folder: Folder, python: str, variables: dict[str, str]) -> None:
         spec = folder.read("spec.json")
@@ -64,92 +64,95 @@ class Environment:
 
     def make(self) -> dict[str, Any]:
         """Make what is not made yet; the interpreter, and what goes before the search paths."""
-        wanted, project = self.wanted(), self.install.get("project")
-        if wanted is None and project is None:
-            return {"python": self.python, "home": None, "programs": [], "modules": []}
+        requested, project = self.requirements(), self.install.get("project")
+        if requested is None and project is None:
+            return {"python": self.python, "virtual_env": None, "path": [], "python_path": []}
         probe = [self.python, os.path.abspath(__file__), "probe"]
-        asked = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
-        self.image = json.loads(asked)
-        home = os.path.expanduser("~/.tpuctl/envs/" + self.key(wanted))
+        output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
+        self.image = json.loads(output)
+        home = os.path.expanduser("~/.tpuctl/envs/" + self.key(requested))
         self.inner = os.path.join(home, "bin", "python")
-        once = Once(self.folder, home, self.variables)
-        if wanted is None:
-            doing, done = "making a virtual environment", "made a virtual environment"
+        once = RunOnce(self.folder, home, self.variables)
+        if requested is None:
+            doing, done = "creating a virtual environment", "created a virtual environment"
         else:
-            doing, done = f"installing {wanted.what}", f"installed {wanted.what}"
-        once.do(lambda: self.build(once, wanted), doing, done)
+            doing, done = (
+                f"installing {requested.description}",
+                f"installed {requested.description}",
+            )
+        once.do(lambda: self.build(once, requested), doing, done)
         programs, modules = [os.path.join(home, "bin")], []
         if project is not None:
             layer = self.add(project, home)
             programs.insert(0, os.path.join(layer, "bin"))
             modules.append(layer)
-        return {"python": self.inner, "home": home, "programs": programs, "modules": modules}
+        return {"python": self.inner, "virtual_env": home, "path": programs, "python_path": modules}
 
-    def wanted(self) -> Wanted | None:
+    def requirements(self) -> Requirements | None:
         """From a requirements file, else from a list, else every wheel."""
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)
         if os.path.isfile(path):
             with open(path, encoding="utf-8", errors="surrogateescape") as source:
-                return Wanted(name, ["-r", path], os.path.dirname(path), source.read())
+                return Requirements(name, ["-r", path], os.path.dirname(path), source.read())
         dependencies = self.install.get("dependencies") or []
         if dependencies:
             text = "\n".join(dependencies)
             arguments = ["--", *dependencies]
-            return Wanted("what pyproject.toml asks for", arguments, self.code, text)
+            return Requirements("the dependencies in pyproject.toml", arguments, self.code, text)
         if self.wheels:
             # By name: pip chooses among wheels for several Pythons, and keeps what is pinned.
             names = sorted({os.path.basename(wheel).split("-")[0] for wheel in self.wheels})
-            what = f"the wheels in {self.install['wheels']}"
-            return Wanted(what, ["--upgrade", "--", *names], self.code, "")
+            description = f"the wheels in {self.install['wheels']}"
+            return Requirements(description, ["--upgrade", "--", *names], self.code, "")
         return None
 
     def wheel_files(self) -> list[str]:
         folder = os.path.join(self.code, self.install.get("wheels") or "")
         if not self.install.get("wheels") or not os.path.isdir(folder):
             return []
-        found = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
-        return [path for path in found if path.endswith(".whl")]
+        paths = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+        return [path for path in paths if path.endswith(".whl")]
 
-    def key(self, wanted: Wanted | None) -> str:
+    def key(self, requested: Requirements | None) -> str:
         """The same for two environments only if they may stand for each other."""
         parts = [json.dumps(self.image, sort_keys=True)]
-        if wanted is not None:
-            parts += [json.dumps(wanted.arguments[:1]), wanted.text]
-            if NAMES_FILES.search(wanted.text):
+        if requested is not None:
+            parts += [json.dumps(requested.arguments[:1]), requested.text]
+            if NAMES_FILES.search(requested.text):
                 parts.append(self.bundle)
         for wheel in self.wheels:
             parts += [os.path.basename(wheel), digest(wheel)]
         text = "\0".join(parts).encode("utf-8", "surrogateescape")
         return hashlib.sha256(text).hexdigest()[:24]
 
-    def build(self, once: Once, wanted: Wanted | None) -> None:
+    def build(self, once: RunOnce, requested: Requirements | None) -> None:
         # Without pip: images from Debian lack ensurepip, and their own pip is seen anyway.
         options = ["--without-pip", "--system-site-packages", once.home]
         if once.run(self.python, "-m", "venv", *options):
-            raise Failure(f"{self.python} cannot make a virtual environment")
+            raise Failure(f"{self.python} cannot create a virtual environment")
         constraints = self.keep_the_image()
         if once.run(self.inner, "-m", "pip", "--version"):
             once.run(self.inner, "-m", "ensurepip")
-        if wanted is not None:
-            self.pip(once, wanted, *constraints)
+        if requested is not None:
+            self.pip(once, requested, *constraints)
 
     def add(self, project: str, home: str) -> str:
         """Build the bundle's own project, without what it depends on; the folder that has it."""
-        once = Once(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
+        once = RunOnce(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
         arguments = ["--no-deps", "--target", once.home, "."]
-        wanted = Wanted("the project", arguments, os.path.join(self.code, project), "")
+        wanted = Requirements("the project", arguments, os.path.join(self.code, project), "")
         once.do(lambda: self.pip(once, wanted), "installing the project", "installed the project")
         return once.home
 
-    def pip(self, once: Once, wanted: Wanted, *options: str) -> None:
+    def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
         sources, alone = [], ""
         if self.wheels:
             sources = ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
-            alone = " from the bundle's wheels alone: no index is asked unless job.wheels is null"
+            alone = " from the bundle's wheels alone (no index is used unless job.wheels is null)"
         argv = [self.inner, "-m", "pip", "install", *PIP_OPTIONS, *sources, *options]
-        if once.run(*argv, *wanted.arguments, cwd=wanted.cwd):
-            raise Failure(f"{wanted.what} could not be installed{alone}")
+        if once.run(*argv, *requested.arguments, cwd=requested.cwd):
+            raise Failure(f"{requested.description} could not be installed{alone}")
 
     def keep_the_image(self) -> list[str]:
         """Show the image's packages to the environment; pip's options that keep its TensorFlow."""
@@ -170,7 +173,7 @@ class Environment:
                 metadata.write("Metadata-Version: 2.1\nName: tensorflow\n")
                 metadata.write("Version: {}\n".format(tensorflow["version"]))
                 metadata.write(
-                    "Summary: Stands for {distribution} of the image\n".format(**tensorflow)
+                    "Summary: Provided by {distribution} in the image\n".format(**tensorflow)
                 )
         constraints = self.folder.file("constraints.txt")
         with open(constraints, "w", encoding="utf-8") as target:
@@ -179,11 +182,11 @@ class Environment:
 
 
 def digest(path: str) -> str:
-    seen = hashlib.sha256()
+    checksum = hashlib.sha256()
     with open(path, "rb") as source:
         for piece in iter(lambda: source.read(1 << 20), b""):
-            seen.update(piece)
-    return seen.hexdigest()
+            checksum.update(piece)
+    return checksum.hexdigest()
 
 
 def probe() -> dict[str, Any]:
@@ -192,21 +195,21 @@ def probe() -> dict[str, Any]:
 
     versions: dict[str, str] = {}
     provider = None
-    for found in metadata.distributions():
-        name = normal(found.metadata["Name"] or "")
-        versions.setdefault(name, found.version)
-        top_level = found.read_text("top_level.txt") or ""
+    for distribution in metadata.distributions():
+        name = normal(distribution.metadata["Name"] or "")
+        versions.setdefault(name, distribution.version)
+        top_level = distribution.read_text("top_level.txt") or ""
         if "tensorflow" in top_level.split() and (provider is None or name == "tensorflow"):
-            provider = (name, found)
+            provider = (name, distribution)
     tensorflow = None
     if provider is not None:
-        name, found = provider
-        pins = {f"tensorflow=={found.version}", f"{name}=={found.version}"}
-        for requirement in found.requires or ():
+        name, distribution = provider
+        pins = {f"tensorflow=={distribution.version}", f"{name}=={distribution.version}"}
+        for requirement in distribution.requires or ():
             needed = normal(re.split(r"[^\w.-]", requirement)[0])
             if needed in versions and "extra ==" not in requirement:
                 pins.add(f"{needed}=={versions[needed]}")
-        tensorflow = {"distribution": name, "version": found.version, "pins": sorted(pins)}
+        tensorflow = {"distribution": name, "version": distribution.version, "pins": sorted(pins)}
     return {
         "python": sys.version,
         "prefix": sys.prefix,
@@ -230,11 +233,11 @@ def main(arguments: list[str]) -> int:
     _, path, python = arguments
     folder = Folder(path)
     try:
-        made = Environment(folder, python, dict(os.environ)).make()
+        result = Environment(folder, python, dict(os.environ)).make()
     except Failure as failure:
         print(failure)
         return 1
-    folder.write("environment.json", made)
+    folder.write("environment.json", result)
     return 0
 
 

@@ -21,8 +21,8 @@ import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.storage import Bucket, load, private
@@ -33,10 +33,10 @@ else:
 
 __all__ = ["main"]
 
-KEPT = 2_000_000_000  # bytes of packs that the bundle at hand does not use
+CACHE_BYTES = 2_000_000_000  # bytes of packs that the bundle at hand does not use
 AT_ONCE = 4  # requests
 DELAYS = (1, 2, 4, 8)  # seconds between tries
-GONE = "{} is gone: it is sent again when the job is run again"
+NOT_FOUND = "{} no longer exists: run the job again to upload it again"
 
 
 class Cache:
@@ -61,7 +61,7 @@ class Cache:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.path(name))
 
-    def tidy(self, used: set[str], left: int = KEPT) -> None:
+    def tidy(self, used: set[str], left: int = CACHE_BYTES) -> None:
         """Note what was used just now, and remove what was used longest ago."""
         others = []
         for entry in os.scandir(self.folder):
@@ -109,10 +109,10 @@ class Bundle:
         if root is not None and not any(map(self.cache.lacks, root["packs"])):
             return root
         if self.bucket is None:
-            raise Failure("the bundle was not put on this machine")
+            raise Failure("the bundle was not uploaded to this machine")
         root = self.checked(self.bucket.read(self.name))
         if root is None:
-            raise Failure(GONE.format(self.uri(self.name)))
+            raise Failure(NOT_FOUND.format(self.uri(self.name)))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(self.download, filter(self.cache.lacks, root["packs"])))
         self.keep(self.root_name, json.dumps(root).encode())
@@ -123,7 +123,7 @@ class Bundle:
         if root is not None:
             for name in root["packs"]:
                 if not is_pack(name):
-                    raise Failure(f"{name!r} cannot be the name of a pack")
+                    raise Failure(f"{name!r} is not a valid pack name")
             self.used = {self.root_name, *root["packs"]}
         return root
 
@@ -150,7 +150,7 @@ class Bundle:
                     raise OSError(f"{self.uri(name)} broke off")
         except urllib.error.HTTPError as error:
             if error.code == 404:
-                raise Failure(GONE.format(self.uri(name))) from error
+                raise Failure(NOT_FOUND.format(self.uri(name))) from error
             raise OSError(f"{self.uri(name)}: {error}") from error
         os.replace(partial, self.cache.path(pack))
 
@@ -166,16 +166,19 @@ class Bundle:
         """
         self.cache.forget(pack)
         if self.bucket is None:
-            raise Failure("the bundle was put on this machine damaged: run the job again")
+            raise Failure("the bundle on this machine is corrupt: run the job again")
         name = self.object_name(pack)
         if pack not in self.damaged:
             self.damaged[pack] = self.bucket.stat(name)[1]
-            return f"{self.uri(name)} arrived damaged"
+            return f"{self.uri(name)} is corrupt after download"
         try:
             self.bucket.delete(name, ifGenerationMatch=self.damaged[pack])
         except OSError as error:
-            raise Failure(f"{self.uri(name)} is damaged, remove it: {error}") from error
-        raise Failure(f"{self.uri(name)} was damaged: it is sent again when the job is run again")
+            raise Failure(f"{self.uri(name)} is corrupt, delete it: {error}") from error
+        raise Failure(
+            f"{self.uri(name)} was corrupt and has been deleted: "
+            "run the job again to upload it again"
+        )
 
 
 def main(arguments: list[str]) -> int:

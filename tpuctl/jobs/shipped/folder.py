@@ -69,17 +69,17 @@ class Folder:
                 return True
         return False
 
-    def set_aside(self) -> None:
+    def reserve_space(self) -> None:
         """Take some room for later. OSError where there is none, and the job had better not run."""
         try:
             for number in range(SPARES):
                 with open(self.file(f"spare.{number}"), "wb", opener=private) as spare:
                     spare.write(b" " * SPARE)
         except OSError:
-            self.give_back()
+            self.release_space()
             raise
 
-    def give_back(self) -> None:
+    def release_space(self) -> None:
         """Free the room that is left of what was set aside."""
         for number in range(SPARES):
             with contextlib.suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ class Folder:
             os.close(handle)
         return False
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add a line of our own to the job's log."""
         with contextlib.suppress(OSError), open(self.file("log"), "a+b", opener=private) as log:
             size = log.seek(0, os.SEEK_END)

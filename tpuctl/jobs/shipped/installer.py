@@ -45,33 +45,33 @@ def find(version: str, digest: str) -> str | None:
     folder = os.path.join(programs(), digest)
     if os.path.exists(os.path.join(folder, COMPLETE)):
         return program(folder)
-    known = shutil.which("tpuctl")
-    if known is not None:
+    existing = shutil.which("tpuctl")
+    if existing is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = subprocess.run(
-                [known, "--version"],
+            version_output = subprocess.run(
+                [existing, "--version"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=60,
                 check=False,
             )
-            if said.stdout.decode(errors="replace").split() == ["tpuctl", version]:
-                return known
+            if version_output.stdout.decode(errors="replace").split() == ["tpuctl", version]:
+                return existing
     return None
 
 
-def make(version: str, digest: str) -> str:
+def ensure_installed(version: str, digest: str) -> str:
     """Install it, unless another process does: then its result is waited for."""
     folder = os.path.join(programs(), digest)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = find(version, digest)
-        if found is None:
-            found = install(version, folder)
+        installed = find(version, digest)
+        if installed is None:
+            installed = install(version, folder)
             remove_unused(digest)
-        return found
+        return installed
 
 
 def install(version: str, folder: str) -> str:
@@ -80,7 +80,7 @@ def install(version: str, folder: str) -> str:
     with zipfile.ZipFile(wheel) as archive, open(lock, "wb") as target:
         target.write(archive.read("tpuctl/runtime.lock"))
     environment = os.path.join(folder, "environment")
-    if not has_made(environment, PYTHONS):
+    if not create_environment(environment, PYTHONS):
         install_python(environment)
     python = os.path.join(environment, "bin", "python")
     call([python, *PIP, "--require-hashes", "--only-binary=:all:", "--requirement", lock])
@@ -92,7 +92,7 @@ def install(version: str, folder: str) -> str:
 def remove_unused(digest: str) -> None:
     """Remove what was installed before, but for what goes on with a job."""
     orders = b""
-    for path in glob.glob(os.path.expanduser("~/.tpuctl/recover/*/order.json")):
+    for path in glob.glob(os.path.expanduser("~/.tpuctl/recover/*/command.json")):
         with contextlib.suppress(OSError), open(path, "rb") as order:
             orders += order.read()
     for name in os.listdir(programs()):
@@ -104,7 +104,7 @@ def program(folder: str) -> str:
     return os.path.join(folder, "environment", "bin", "tpuctl")
 
 
-def has_made(environment: str, pythons: Sequence[str]) -> bool:
+def create_environment(environment: str, pythons: Sequence[str]) -> bool:
     """Whether one of these could make it: Debian's cannot until another package is there."""
     for name in pythons:
         python = shutil.which(name)
@@ -123,9 +123,12 @@ def install_python(environment: str) -> None:
         for name in PYTHONS:
             with contextlib.suppress(subprocess.CalledProcessError):
                 call([*APT, "install", "--yes", "--no-install-recommends", f"{name}-venv"])
-                if has_made(environment, [name]):
+                if create_environment(environment, [name]):
                     return
-    print(f"no Python from {PYTHONS[1]} on here, nor as a package: {system()}", file=sys.stderr)
+    print(
+        f"no Python from {PYTHONS[1]} or later is installed or available as a package: {system()}",
+        file=sys.stderr,
+    )
     sys.exit(NO_PYTHON)
 
 
@@ -143,16 +146,18 @@ def system() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 3 or arguments[0] not in ("find", "make"):
+    if len(arguments) != 3 or arguments[0] not in ("find", "install"):
         print("usage: installer.py find|make VERSION DIGEST", file=sys.stderr)
         return 2
     command, version, digest = arguments
     try:
-        found = find(version, digest) if command == "find" else make(version, digest)
+        installed = (
+            find(version, digest) if command == "find" else ensure_installed(version, digest)
+        )
     except subprocess.CalledProcessError as error:
         print(f"{error.cmd[0]} ended with {error.returncode}", file=sys.stderr)
         return 1
-    print(json.dumps({"program": found}))
+    print(json.dumps({"program": installed}))
     return 0
 
 

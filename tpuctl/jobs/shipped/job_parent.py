@@ -1,11 +1,11 @@
-"""The parent of a job: starts it once, waits for it, ends what it left, writes how it ended.
+"""The parent of a job: starts it once, waits for it, kills leftover processes, writes its exit.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I job_parent.py FOLDER CWD ARGV...`: standard library only, Python 3.8 and later. It
 does so little that it survives what may kill a supervisor. `job.lock` is held while it lives;
-`begun.json` says that the job was started, never to be started again; `exit.json` says how it
-ended, and where in the log its output began. SIGUSR2 passes SIGTERM on to every process of the
-job, SIGUSR1 kills them all.
+`started.json` says that the job was started, and prevents another start; `exit.json` contains its
+exit status and the offset of its output in the log. SIGUSR2 sends SIGTERM to every process of the
+job, SIGUSR1 kills them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.clock import now
@@ -34,25 +34,25 @@ else:
 __all__ = ["main"]
 
 LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for what an ended script left running
-SHUTDOWN = 10.0  # seconds in which a machine that goes down tells all its processes
+SHUTDOWN = 10.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <sys/prctl.h>
 
 
 class Terminations:
-    """Lets each process of the job be told once that it is to end.
+    """Sends SIGTERM to each process of the job at most once.
 
-    A machine that goes down sends SIGTERM to all that runs, the job included, whose handler may
-    be saving: a second one in the middle of it could spoil what it saves.
+    A machine that shuts down sends SIGTERM to all processes, including the job, whose handler may
+    be saving: a second signal could damage what it saves.
     """
 
     def __init__(self) -> None:
-        self.own = -SHUTDOWN  # when this process was sent SIGTERM
+        self.terminated_at = -SHUTDOWN  # when this process was sent SIGTERM
 
     def note(self, *_: object) -> None:
-        self.own = time.monotonic()
+        self.terminated_at = time.monotonic()
 
     def pass_on(self, *_: object) -> None:
-        if time.monotonic() - self.own >= SHUTDOWN:
+        if time.monotonic() - self.terminated_at >= SHUTDOWN:
             signal_all(descendants(os.getpid()), signal.SIGTERM)
 
 
@@ -60,8 +60,8 @@ def main(arguments: list[str]) -> int:
     folder, cwd, argv = Folder(arguments[0]), arguments[1], arguments[2:]
     if folder.lock("job.lock", patience=1.0) is None:
         return 1
-    begun = folder.read("begun.json")  # looked at under the lock: of two keepers one goes on
-    if begun is not None and "keeper" in begun:
+    started = folder.read("started.json")  # read under the lock: only one of two parents continues
+    if started is not None and "job_parent" in started:
         return 1
     # Handlers, not SIG_IGN: that would be inherited by the job.
     terminations = Terminations()
@@ -69,13 +69,13 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGUSR2, terminations.pass_on)
     signal.signal(signal.SIGUSR1, kill)
     # The job inherits this, as under nohup: logind sends SIGHUP with SIGTERM to what is left of a
-    # session, and a script that is saving its state must live through it. A program that wants
-    # SIGHUP for something, such as reading its configuration anew, sets a handler and gets it.
+    # session, and a script that is saving its state must survive it. A program that uses SIGHUP,
+    # such as to reload its configuration, sets a handler and receives it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        # Orphans become children of the keeper, so that none escapes.
+        # Orphans become children of this process, so that none escapes.
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    folder.write("begun.json", {"keeper": None})
+    folder.write("started.json", {"job_parent": None})
     log = os.open(folder.file("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     log_began = os.fstat(log).st_size
     try:
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
         os.write(log, f"tpuctl: cannot start {argv[0]}: {error.strerror}\n".encode())
         ended = {"exit_code": 126 if isinstance(error, PermissionError) else 127, "signal": None}
     else:
-        folder.write("begun.json", {"keeper": os.getpid()})
+        folder.write("started.json", {"job_parent": os.getpid()})
         status = wait_for(job.pid)
         is_signal = os.WIFSIGNALED(status)
         ended = {
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
         }
     finished = now()
     end(leftovers, LEFTOVERS)
-    folder.write("exit.json", {**ended, "finished": finished, "log": log_began})
+    folder.write("exit.json", {**ended, "finished": finished, "log_offset": log_began})
     return 0
 
 

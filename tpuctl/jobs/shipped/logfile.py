@@ -1,11 +1,11 @@
-"""The log of a job's attempt: a file that the script writes itself, and what is known beside it.
+"""The log of a job's attempt: a file that the script writes itself, with metadata next to it.
 
 Like `supervisor.py`, whose programs share it, this file is sent to workers as it is: standard
 library only, Python 3.8 and later.
 
-Nothing in the log ever moves: byte N stays byte N, whatever else happens. Beside it are
+Nothing in the log ever moves: byte N always stays byte N. Next to it are
     freed.json   the first byte that is still in the file; those before it are in the bucket
-    moments      how long the log was when: see `logindex.Moments`
+    timestamps   how long the log was at what time: see `logindex.LogTimestamps`
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
-    from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, Moments, line_begin
+    from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, LogTimestamps, line_begin
 else:
     from folder import Folder, private
-    from logindex import BLOCK, LastLines, Moments, line_begin
+    from logindex import BLOCK, LastLines, LogTimestamps, line_begin
 
 __all__ = ["Freed", "Log"]
 
@@ -47,10 +47,10 @@ class Log:
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.path = folder.file("log")
-        self._moments: Moments | None = None
+        self._timestamps: LogTimestamps | None = None
 
     def size(self) -> int:
-        """Its length; 0 when somebody removed it."""
+        """Its length; 0 if it was deleted."""
         try:
             return os.path.getsize(self.path)
         except FileNotFoundError:
@@ -85,13 +85,13 @@ class Log:
         with contextlib.suppress(Freed):  # while it was looked through
             while not search.is_over:
                 search.look(self.read(search.begin, search.length))
-        return search.found, search.lines
+        return search.begins_at, search.lines
 
     def since(self, moment: float) -> int:
         """Where what was written since that moment begins: at the beginning of a line."""
         try:
-            with open(self.folder.file("moments"), "rb") as source:
-                place = Moments(source.read()).length_at(moment)
+            with open(self.folder.file("timestamps"), "rb") as source:
+                place = LogTimestamps(source.read()).length_at(moment)
         except FileNotFoundError:
             return 0
         begin = max(0, place - BLOCK)
@@ -103,36 +103,35 @@ class Log:
     # Looking after it -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Remember how long it is now, and mend what somebody did to it. Never raises."""
+        """Record its current length, and repair it if it was truncated or deleted. Never raises."""
         with contextlib.suppress(OSError):
-            if self._moments is None:
-                with open(self.folder.file("moments"), "a+b", opener=private) as source:
+            if self._timestamps is None:
+                with open(self.folder.file("timestamps"), "a+b", opener=private) as source:
                     source.seek(0)
-                    self._moments = Moments(source.read())
+                    self._timestamps = LogTimestamps(source.read())
             size = self.size()
-            if size < self._moments.length:
-                size = self._mend(self._moments.length)
-            line = self._moments.note(time.time(), size)
-            if self._moments.is_long:
-                self.folder.replace("moments", self._moments.thinned())
+            if size < self._timestamps.length:
+                size = self._repair(self._timestamps.length)
+            line = self._timestamps.note(time.time(), size)
+            if self._timestamps.is_long:
+                self.folder.replace("timestamps", self._timestamps.thinned())
             elif line is not None:
-                with open(self.folder.file("moments"), "ab", opener=private) as target:
+                with open(self.folder.file("timestamps"), "ab", opener=private) as target:
                     target.write(line)
 
-    def _mend(self, length: int) -> int:
-        """Make it as long again as it was, so that what comes next has the place it would have.
+    def _repair(self, length: int) -> int:
+        """Restore its length, so that further output keeps its offset.
 
-        What was cut off is taken from the bucket by whoever reads; what the script prints into a
-        file that was removed, nobody sees.
+        Readers take the truncated part from the bucket; output to a deleted file is lost.
         """
         was_removed = not os.path.exists(self.path)
         self.folder.write("freed.json", {"first": length})
         with open(self.path, "ab", opener=private) as log:
             log.truncate(length)
-        self.folder.say(
-            "somebody removed this log on the machine: what the job prints from here on is lost"
+        self.folder.log(
+            "this log was deleted on the machine: further output of the job is lost"
             if was_removed
-            else "somebody cut this log on the machine: what was not in the bucket yet is lost"
+            else "this log was truncated on the machine: output not yet uploaded is lost"
         )
         return self.size()
 

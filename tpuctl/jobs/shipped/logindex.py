@@ -13,13 +13,13 @@ import bisect
 import math
 import re
 
-__all__ = ["BLOCK", "LINE_END", "LastLines", "Moments", "line_begin"]
+__all__ = ["BLOCK", "LINE_END", "LastLines", "LogTimestamps", "line_begin"]
 
 BLOCK = 1 << 16  # bytes that are looked through at a time
 LINE_END = re.compile(rb"\n|\r(?!\n)")
-MOST = 2048  # moments remembered
-APART = 1.0  # seconds between them,
-PART = 0.01  # or when there are too many, this part of how long ago they are
+MAX_TIMESTAMPS = 2048
+MIN_INTERVAL = 1.0  # seconds between them,
+RELATIVE_INTERVAL = 0.01  # or if there are too many, this fraction of their age
 
 
 class LastLines:
@@ -36,7 +36,7 @@ class LastLines:
     def __init__(self, size: int, lines: int, *, earliest: int = 0, readable: int = 0) -> None:
         """Nothing before byte `earliest`, where a line begins, is wanted; nothing before byte
         `readable` can be read."""
-        self.found = self._before = size
+        self.begins_at = self._before = size
         self.lines = lines
         self._earliest = earliest
         self._first = max(earliest, readable)
@@ -64,11 +64,11 @@ class LastLines:
             begin + end.end() for end in re.finditer(rb"\n", data) if begin + end.end() < self._size
         ][-self.lines :]
         if ends:
-            self.found = ends[0]
+            self.begins_at = ends[0]
             self.lines -= len(ends)
         self._before = begin
         if begin == self._earliest and self.lines:
-            self.found, self.lines = begin, 0
+            self.begins_at, self.lines = begin, 0
         self.is_over = self.lines == 0 or begin == self._first
 
 
@@ -82,27 +82,27 @@ def line_begin(data: bytes, begin: int, place: int) -> int:
     return max((end for end in ends if end <= place), default=place if begin else 0)
 
 
-class Moments:
-    """How long a log was at which moments, in a text of bounded size: `<seconds> <bytes>` a line.
+class LogTimestamps:
+    """The lengths of a log by time, as a text of bounded size: `<seconds> <bytes>` per line.
 
     Seconds are of the epoch, by the clock of the machine. The further back, the fewer are kept:
     one that is missing makes an answer earlier, never too late.
     """
 
     def __init__(self, text: bytes = b"") -> None:
-        self._known: list[tuple[float, int]] = []
+        self._points: list[tuple[float, int]] = []
         for line in text.splitlines(keepends=True):
             seconds, _, length = line.partition(b" ")
             try:
                 if line.endswith(b"\n"):  # else it is still being written
-                    self._known.append((float(seconds), int(length)))
+                    self._points.append((float(seconds), int(length)))
             except ValueError:
                 continue
 
     @property
     def length(self) -> int:
         """The length last remembered."""
-        return self._known[-1][1] if self._known else 0
+        return self._points[-1][1] if self._points else 0
 
     def note(self, now: float, length: int) -> bytes | None:
         """Remember a length, if it is another and the last one was no moment ago.
@@ -110,29 +110,29 @@ class Moments:
         Returns the line that the text grew by, or None. A longer log needs no more than that;
         see `is_long`.
         """
-        if self._known:
-            seconds, known = self._known[-1]
-            if known == length or 0 <= now - seconds < APART:
+        if self._points:
+            seconds, last_length = self._points[-1]
+            if last_length == length or 0 <= now - seconds < MIN_INTERVAL:
                 return None
         now = math.ceil(now * 1000) / 1000  # as it is written: later is safe
-        self._known.append((now, length))
+        self._points.append((now, length))
         return _line(now, length)
 
     @property
     def is_long(self) -> bool:
         """Whether it is time for `thinned`."""
-        return len(self._known) > MOST
+        return len(self._points) > MAX_TIMESTAMPS
 
     def thinned(self) -> bytes:
-        """The whole text, after those were forgotten that are close beside others."""
-        latest = before = self._known[-1][0]
-        kept = [self._known[-1]]
-        for seconds, length in self._known[-2:0:-1]:
-            if before - seconds >= max(APART, (latest - before) * PART):
-                kept.append((seconds, length))
+        """The whole text, after dropping points that are close to others."""
+        latest = before = self._points[-1][0]
+        kept_points = [self._points[-1]]
+        for seconds, length in self._points[-2:0:-1]:
+            if before - seconds >= max(MIN_INTERVAL, (latest - before) * RELATIVE_INTERVAL):
+                kept_points.append((seconds, length))
                 before = seconds
-        self._known = [self._known[0], *reversed(kept)]
-        return b"".join(_line(*one) for one in self._known)
+        self._points = [self._points[0], *reversed(kept_points)]
+        return b"".join(_line(*point) for point in self._points)
 
     def length_at(self, moment: float) -> int:
         """A length that the log had before a moment: all that was written since is behind it.
@@ -140,10 +140,10 @@ class Moments:
         Where the machine's clock was set back, as early as anything can be from then on.
         """
         latest: list[float] = []
-        for seconds, _ in self._known:
+        for seconds, _ in self._points:
             latest.append(max(seconds, latest[-1]) if latest else seconds)
         place = bisect.bisect_left(latest, moment)
-        return self._known[place - 1][1] if place else 0
+        return self._points[place - 1][1] if place else 0
 
 
 def _line(seconds: float, length: int) -> bytes:

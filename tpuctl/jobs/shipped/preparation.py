@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
@@ -27,7 +27,7 @@ else:
 __all__ = ["Command", "Failure", "forget_secrets", "prepare", "tool"]
 
 
-SECRETS, OPENED = "secrets.json", "opened.json"  # as they came, and as the script has them
+SECRETS, OPENED = "secrets.json", "secret_values.json"  # as they came, and as the script has them
 
 
 class Failure(Exception):
@@ -78,14 +78,14 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
         step(folder, wait, "setup", tool("setup_command.py", folder.path), for_tools)
     modules: list[str] = []
     if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
-        making = tool("environment.py", "make", folder.path, python)
+        making = tool("environment.py", "create", folder.path, python)
         step(folder, wait, "requirements", making, for_tools)
-        made = folder.read("environment.json")
-        assert made is not None
-        python, modules = made["python"], made["modules"]
-        search(environment, "PATH", made["programs"])
-        if made["home"]:
-            environment["VIRTUAL_ENV"] = made["home"]
+        environment_result = folder.read("environment.json")
+        assert environment_result is not None
+        python, modules = environment_result["python"], environment_result["python_path"]
+        search(environment, "PATH", environment_result["path"])
+        if environment_result["virtual_env"]:
+            environment["VIRTUAL_ENV"] = environment_result["virtual_env"]
     sources = os.path.join(code, "src")
     if not modules and os.path.isdir(sources):
         modules = [sources]
@@ -111,8 +111,10 @@ def search(environment: dict[str, str], name: str, places: Sequence[str]) -> Non
 
 def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> list[str]:
     """A folder in which `python` is the image's Python, where that word means none or another."""
-    found = shutil.which("python", path=environment.get("PATH")) or ""
-    if os.path.dirname(found) == os.path.dirname(python) and os.path.samefile(found, python):
+    default_python = shutil.which("python", path=environment.get("PATH")) or ""
+    if os.path.dirname(default_python) == os.path.dirname(python) and os.path.samefile(
+        default_python, python
+    ):
         return []
     programs = folder.file("bin")
     os.makedirs(programs, exist_ok=True)

@@ -49,12 +49,12 @@ class Probe:
         place = f"/storage/v1/b/{self.bucket}"
         thing = f"{place}/o/{urllib.parse.quote(self.name, safe='')}"
         query = urllib.parse.urlencode({"uploadType": "media", "name": self.name})
-        self.ask(token, "reading the bucket", "GET", place)
-        self.ask(token, "writing an object", "POST", f"/upload{place}/o?{query}", b"tpuctl")
-        read = self.ask(token, "reading an object", "GET", thing + "?alt=media")
+        self.call(token, "reading the bucket", "GET", place)
+        self.call(token, "writing an object", "POST", f"/upload{place}/o?{query}", b"tpuctl")
+        read = self.call(token, "reading an object", "GET", thing + "?alt=media")
         if read != b"tpuctl":
-            raise Refused(f"reading an object: it is not what was written: {read!r}")
-        self.ask(token, "deleting an object", "DELETE", thing)
+            raise Refused(f"reading an object: unexpected content: {read!r}")
+        self.call(token, "deleting an object", "DELETE", thing)
 
     def token(self) -> str:
         host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
@@ -66,12 +66,12 @@ class Probe:
                 return str(json.load(answer)["access_token"])
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(f"the machine has no account: HTTP {error.code}") from error
+                raise Refused(f"the machine has no service account: HTTP {error.code}") from error
         except (OSError, ValueError, KeyError) as error:
             raise Refused(f"the metadata server: {error}") from error
 
-    def ask(
-        self, token: str, what: str, method: str, path: str, body: bytes | None = None
+    def call(
+        self, token: str, action: str, method: str, path: str, body: bytes | None = None
     ) -> bytes:
         request = urllib.request.Request(STORAGE + path, data=body, method=method)
         request.add_header("Authorization", f"Bearer {token}")
@@ -83,9 +83,9 @@ class Probe:
             with error:
                 text = message(error.read())
             is_final = error.code < 500 and error.code not in TRYING
-            raise Refused(f"{what}: HTTP {error.code}: {text}", is_final) from error
+            raise Refused(f"{action}: HTTP {error.code}: {text}", is_final) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Refused(f"{what}: {error}") from error
+            raise Refused(f"{action}: {error}") from error
 
 
 def message(body: bytes) -> str:

@@ -59,7 +59,7 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def of_attempt(folder: str) -> Iterator[int]:
-    """What an attempt's script left running, though its keeper is no more."""
+    """Processes that an attempt's script left running, after its job parent has exited."""
     for pid, _ in processes():
         if environment(pid).get(FOLDER) == folder:
             yield pid

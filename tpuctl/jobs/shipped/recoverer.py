@@ -1,20 +1,20 @@
-"""Goes on with one job on a stack's controller, without anybody there: `tpuctl wait`, for ever.
+"""Recovers a job on a stack's controller, unattended: runs `tpuctl wait` until the job has ended.
 
 This file is sent to controllers as it is and runs there as `python3 -S -I recoverer.py COMMAND
 FOLDER`: standard library only, Python 3.8 and later. FOLDER, `~/.tpuctl/recover/JOB`, holds
 
-    order.json   what to run: `argv` and `env`, whose values may be secret
-    lock         held by whatever runs here for the job, this program or the tpuctl it started
-    state.json   how it fares
-    log          what that tpuctl said: its events, a line each
-    ended.json   how the job ended: nothing is started here any more
+    command.json   what to run: `argv` and `env`, whose values may be secret
+    lock           held by this program, or by the tpuctl that it started
+    state.json     its state
+    log            that tpuctl's events, one per line
+    result.json    how the job ended: nothing is started afterwards
 
-`start` sees to it that one runs, unless the job has ended, and prints its state. `key` prints the
-public SSH key of this machine's tpuctl, made when there is none; FOLDER is then that tpuctl's
-configuration.
+`start` ensures that it runs, unless the job has ended, and prints its state. `key` prints the
+public SSH key of this machine's tpuctl, and creates it if missing; FOLDER is then that tpuctl's
+configuration folder.
 
-It survives whoever started it. When it is killed, or the machine began anew, the machine's watch
-starts it again; the tpuctl that it started goes on meanwhile, and holds the lock.
+It outlives the connection that started it. If it is killed, or the machine restarts, the machine's
+watchdog restarts it; the tpuctl that it started keeps running and holds the lock.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from typing import Any
 
 __all__ = ["main"]
 
-TICK = 2.0  # seconds between signs of life
-PAUSE, LONGEST_PAUSE = 1.0, 300.0  # seconds before tpuctl is started again: they double
-LONG = 30.0  # seconds after which a tpuctl that failed had begun well
-LONGEST_LOG = 1 << 20  # bytes, of which the last half is kept
-ACTIVE = "~/.tpuctl/watch/active"  # whose time tells the watch that somebody cares
+TICK = 2.0  # seconds between heartbeats
+PAUSE, MAX_PAUSE = 1.0, 300.0  # seconds before tpuctl is restarted: doubled each time
+STABLE_SECONDS = 30.0  # a tpuctl that fails later resets the backoff
+MAX_LOG_BYTES = 1 << 20  # bytes, of which the last half is kept
+ACTIVE = "~/.tpuctl/watchdog/active"  # its modification time counts as activity
 
 
 class Folder:
@@ -87,7 +87,7 @@ class Recoverer:
 
     def __init__(self, folder: Folder, order: dict[str, Any], lock: int) -> None:
         self.folder = folder
-        self.order = order
+        self.command = order
         self.lock = lock
         self.state: dict[str, Any] = {"pid": os.getpid(), "job": order["job"], "starts": 0}
         self.child: subprocess.Popen[bytes] | None = None
@@ -112,12 +112,12 @@ class Recoverer:
             if ended is not None:
                 finish(self.folder, ended)
                 return
-            if time.monotonic() - began >= LONG:
+            if time.monotonic() - began >= STABLE_SECONDS:
                 pause = PAUSE
             deadline = time.monotonic() + pause
             while time.monotonic() < deadline and not self.is_stopped:
                 time.sleep(min(TICK, pause))
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
 
     def try_once(self) -> dict[str, Any] | None:
         """Run tpuctl; what it says of the job's end, None when it could not tell."""
@@ -125,9 +125,9 @@ class Recoverer:
         with open(self.folder.file("log"), "ab", opener=private) as log:
             began = log.seek(0, os.SEEK_END)
             self.child = subprocess.Popen(
-                self.order["argv"],
+                self.command["argv"],
                 cwd=self.folder.path,
-                env=dict(os.environ, **self.order["env"]),
+                env=dict(os.environ, **self.command["env"]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -138,17 +138,17 @@ class Recoverer:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self.child.wait(TICK)
                 break
-            live()
+            touch_activity()
         self.save(child=None, exit_code=code)
-        with open(self.folder.file("log"), "rb") as told:
-            told.seek(began)
-            return end_of(told, code)
+        with open(self.folder.file("log"), "rb") as log_file:
+            log_file.seek(began)
+            return end_of(log_file, code)
 
 
-def end_of(told: Iterable[bytes], code: int) -> dict[str, Any] | None:
-    """The end of the job among the events that tpuctl told; None where it ended without one."""
+def end_of(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
+    """The end of the job among tpuctl's events; None if it exited without one."""
     ended = None
-    for line in told:
+    for line in events:
         if b'"JobEnded"' in line:
             with contextlib.suppress(ValueError):
                 ended = dict(json.loads(line))
@@ -158,17 +158,17 @@ def end_of(told: Iterable[bytes], code: int) -> dict[str, Any] | None:
 
 def finish(folder: Folder, ended: dict[str, Any]) -> None:
     """Nothing is to be done any more: what was secret goes."""
-    folder.write("ended.json", ended)
+    folder.write("result.json", ended)
     forget(folder)
 
 
 def forget(folder: Folder) -> None:
-    for name in ("order.json", "tpuctl.yaml"):
+    for name in ("command.json", "tpuctl.yaml"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
 
 
-def live() -> None:
+def touch_activity() -> None:
     """Let the machine's watch know that this machine is needed."""
     path = os.path.expanduser(ACTIVE)
     with contextlib.suppress(OSError):
@@ -180,12 +180,12 @@ def live() -> None:
 def shorten(log: str) -> None:
     """Keep a log that grows for weeks from filling the disk."""
     with contextlib.suppress(FileNotFoundError):
-        if os.path.getsize(log) > LONGEST_LOG:
+        if os.path.getsize(log) > MAX_LOG_BYTES:
             with open(log, "rb") as source:
-                source.seek(-LONGEST_LOG // 2, os.SEEK_END)
-                kept = source.read().partition(b"\n")[2]
+                source.seek(-MAX_LOG_BYTES // 2, os.SEEK_END)
+                tail = source.read().partition(b"\n")[2]
             with open(log + ".part", "wb", opener=private) as target:
-                target.write(kept)
+                target.write(tail)
             os.replace(log + ".part", log)
 
 
@@ -194,17 +194,17 @@ def shorten(log: str) -> None:
 
 def start(folder: Folder) -> dict[str, Any]:
     """See to it that one runs; how it fares. Two never run at the same time."""
-    ended = folder.read("ended.json")
-    order = folder.read("order.json")
+    ended = folder.read("result.json")
+    order = folder.read("command.json")
     if ended is not None:
         forget(folder)  # an order that was sent twice may have come back
     if ended is not None or order is None:
-        return {"ended": ended}
-    daemonise(folder, order)
+        return {"result": ended}
+    daemonize(folder, order)
     return folder.read("state.json") or {}
 
 
-def daemonise(folder: Folder, order: dict[str, Any]) -> None:
+def daemonize(folder: Folder, order: dict[str, Any]) -> None:
     """Start one that belongs to no session, and wait until it runs or found another running."""
     ready, tell = os.pipe()
     if os.fork() == 0:
@@ -237,12 +237,12 @@ def key(folder: str) -> str:
     path = os.path.join(folder, "ssh", "id_ed25519")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        made = f"{path}.{os.getpid()}"
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", made]
+        temporary = f"{path}.{os.getpid()}"
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", temporary]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=True)
         with contextlib.suppress(FileExistsError):
-            os.link(made, path)  # a link, unlike a rename, fails when another was first
-        for left in (made, made + ".pub"):
+            os.link(temporary, path)  # a link, unlike a rename, fails when another was first
+        for left in (temporary, temporary + ".pub"):
             os.remove(left)
     show = ["ssh-keygen", "-y", "-f", path]
     return subprocess.check_output(show, stdin=subprocess.DEVNULL).decode().strip()

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
 else:
     from folder import Folder, private
 
-__all__ = ["Failure", "Once"]
+__all__ = ["Failure", "RunOnce"]
 
 OUTPUT = "install.log"
 
@@ -32,7 +32,7 @@ class Failure(Exception):
     """It could not be done; the log has all that its commands said."""
 
 
-class Once:
+class RunOnce:
     """One thing that is to be done, and its folder `home`, named after all that it depends on.
 
     The folder counts only with the file `complete` in it, which comes last. Its lock is held by
@@ -56,7 +56,7 @@ class Once:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.folder.say(f"{doing}: another job on this machine is at it, waiting")
+            self.folder.log(f"{doing}: waiting for another job on this machine to finish it")
             fcntl.flock(self.lock, fcntl.LOCK_EX)
         os.set_inheritable(self.lock, True)
         try:
@@ -66,7 +66,7 @@ class Once:
             os.close(self.lock)
 
     def work(self, work: Callable[[], None], doing: str, done: str) -> None:
-        self.folder.say(doing)
+        self.folder.log(doing)
         began = time.monotonic()
         shutil.rmtree(self.home, ignore_errors=True)
         os.makedirs(self.home)
@@ -80,7 +80,7 @@ class Once:
             shutil.rmtree(self.home, ignore_errors=True)  # half of it is of no use to anybody
             raise
         open(os.path.join(self.home, "complete"), "w", encoding="utf-8").close()
-        self.folder.say(f"{done} in {time.monotonic() - began:.0f} s")
+        self.folder.log(f"{done} in {time.monotonic() - began:.0f} s")
 
     def run(self, *argv: str, cwd: str | None = None) -> int:
         """Run a command, keeping what it says for the log; its exit code."""

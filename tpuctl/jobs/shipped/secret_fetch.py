@@ -3,7 +3,7 @@
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I secret_fetch.py FOLDER`: standard library only, Python 3.8 and later.
 
-    secrets.json: values that came along, and references -> opened.json: values by name
+    secrets.json: values that came along, and references -> secret_values.json: values by name
 
 Both are readable by the user alone, and removed when the attempt has ended. No value is ever
 printed, nor put into a command line.
@@ -20,8 +20,8 @@ import time
 import urllib.error
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
@@ -34,14 +34,14 @@ __all__ = ["main"]
 
 SECRETS = "https://secretmanager.googleapis.com/v1/"
 DELAYS = (1, 2, 4, 8)  # seconds between tries where the service is in trouble
-PAUSE, LONGEST_PAUSE = 1.0, 15.0  # between tries where the account may not be let in yet
+PAUSE, MAX_PAUSE = 1.0, 15.0  # between tries where the account may not be let in yet
 
 
 class Failure(Exception):
     """A secret cannot be had."""
 
 
-class Trouble(Exception):
+class Transient(Exception):
     """It may be had if asked for again."""
 
 
@@ -55,26 +55,26 @@ def access(account: Account, reference: str) -> bytes:
         with account.request("GET", SECRETS + reference + ":access") as answer:
             payload = json.load(answer)["payload"]
     except urllib.error.HTTPError as error:
-        told, reasons = refusal(error)
+        message, reasons = refusal(error)
         if error.code == 403 and "SERVICE_DISABLED" not in reasons:
-            raise Refused(told) from None
+            raise Refused(message) from None
         if error.code == 429 or error.code >= 500:
-            raise Trouble(told) from None
-        raise Failure(told) from None
+            raise Transient(message) from None
+        raise Failure(message) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Trouble(f"Secret Manager cannot be reached: {error}") from None
+        raise Transient(f"Secret Manager is unreachable: {error}") from None
     data = base64.b64decode(payload.get("data", ""))
     if int(payload.get("dataCrc32c", crc32c(data))) != crc32c(data):
-        raise Trouble("it arrived damaged")
+        raise Transient("checksum mismatch")
     return data
 
 
 def refusal(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
     """What Google says, and the reasons that it gives for programs."""
     try:
-        told = json.load(error)["error"]
-        reasons = [one.get("reason") for one in told.get("details", ())]
-        return " ".join(told["message"].split()), reasons
+        error_body = json.load(error)["error"]
+        reasons = [detail.get("reason") for detail in error_body.get("details", ())]
+        return " ".join(error_body["message"].split()), reasons
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"HTTP {error.code} {error.reason}", []
 
@@ -89,14 +89,16 @@ def crc32c(data: bytes) -> int:
     return rest ^ 0xFFFFFFFF
 
 
-def patiently(folder: Folder, account: Account, name: str, reference: str, until: float) -> bytes:
+def access_with_retries(
+    folder: Folder, account: Account, name: str, reference: str, until: float
+) -> bytes:
     """`access`, again where that may help. Grants take minutes to be felt: until then a refusal
     says to wait."""
     delays, pause = iter(DELAYS), PAUSE
     while True:
         try:
             return access(account, reference)
-        except Trouble as trouble:
+        except Transient as trouble:
             delay = next(delays, None)
             if delay is None:
                 raise Failure(str(trouble)) from None
@@ -108,37 +110,39 @@ def patiently(folder: Folder, account: Account, name: str, reference: str, until
                     "where the stack file names the secret"
                 ) from None
             if pause == PAUSE:
-                folder.say(f"secret {name}: the machine's account is not let in yet: waiting")
+                folder.log(
+                    f"secret {name}: waiting for the machine's service account to get access"
+                )
             time.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
 
 
 def text_of(name: str, data: bytes, folder: Folder) -> str:
     """As a variable of the environment has it."""
     if b"\0" in data:
-        raise Failure("it has a zero byte, which no variable can hold")
+        raise Failure("it contains a zero byte, which environment variables cannot hold")
     if data.endswith(b"\n"):
-        folder.say(f"secret {name} ends with a line break, which is part of it")
+        folder.log(f"secret {name} ends with a newline, which is part of its value")
     return data.decode("utf-8", "surrogateescape")
 
 
 def main(arguments: list[str]) -> int:
     folder = Folder(arguments[0])
-    wanted = folder.read("secrets.json")
-    if wanted is None:
-        print("they are not on this machine any more: the attempt had ended")
+    secrets = folder.read("secrets.json")
+    if secrets is None:
+        print("secrets were already deleted from this machine: the attempt has ended")
         return 1
-    opened: dict[str, str] = dict(wanted["values"])
+    opened: dict[str, str] = dict(secrets["values"])
     account = Account()
-    until = time.monotonic() + float(wanted.get("patience", 0))
-    for name, reference in sorted(wanted["references"].items()):
+    until = time.monotonic() + float(secrets.get("retry_seconds", 0))
+    for name, reference in sorted(secrets["references"].items()):
         try:
-            data = patiently(folder, account, name, reference, until)
+            data = access_with_retries(folder, account, name, reference, until)
             opened[name] = text_of(name, data, folder)
         except Failure as failure:
             print(f"{name} ({reference}): {failure}")
             return 1
-    folder.write("opened.json", opened)
+    folder.write("secret_values.json", opened)
     return 0
 
 

@@ -16,15 +16,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.run_once import Failure, Once
+    from tpuctl.jobs.shipped.run_once import Failure, RunOnce
 else:
     from folder import Folder
-    from run_once import Failure, Once
+    from run_once import Failure, RunOnce
 
 __all__ = ["main"]
 
@@ -41,12 +41,12 @@ def named_files(text: str, code: str) -> Iterator[str]:
 
 def key(text: str, code: str) -> str:
     """Another one when the command may do something else."""
-    seen = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
+    checksum = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
     for path in named_files(text, code):
         with open(path, "rb") as source:
             content = hashlib.sha256(source.read()).digest()
-        seen.update(b"\0" + os.path.relpath(path, code).encode() + b"\0" + content)
-    return seen.hexdigest()[:24]
+        checksum.update(b"\0" + os.path.relpath(path, code).encode() + b"\0" + content)
+    return checksum.hexdigest()[:24]
 
 
 def main(arguments: list[str]) -> int:
@@ -55,13 +55,13 @@ def main(arguments: list[str]) -> int:
     spec = folder.read("spec.json")
     assert spec is not None
     command, code = spec["install"]["setup"], folder.file("code")
-    once = Once(folder, os.path.expanduser("~/.tpuctl/setups/" + key(command, code)), os.environ)
+    once = RunOnce(folder, os.path.expanduser("~/.tpuctl/setups/" + key(command, code)), os.environ)
 
     def work() -> None:
         shell = shutil.which("bash") or "/bin/sh"
         exit_code = once.run(shell, "-e", "-c", command, cwd=code)
         if exit_code:
-            raise Failure(f"the setup command ended with exit code {exit_code}")
+            raise Failure(f"the setup command failed with exit code {exit_code}")
 
     try:
         once.do(work, "running the setup command", "ran the setup command")

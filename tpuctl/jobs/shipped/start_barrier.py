@@ -1,8 +1,8 @@
-"""The sign by which the workers of one attempt start together, when nobody gives it over SSH.
+"""The start signal of an attempt's workers through the bucket, if it does not come over SSH.
 
-Like `uploader.py`, whose work this is, this file is sent to workers as it is: standard library
-only, Python 3.8 and later. In the bucket, below the attempt: `ready/<worker>` of each worker that
-waits, and `go` once the first of them, the one that gives the sign, has seen them all.
+Used by `uploader.py`, this file is sent to workers as it is: standard library only, Python 3.8 and
+later. In the bucket, below the attempt: `ready/<worker>` for each worker that waits, and `start`
+once the first worker, which sends the signal, has seen all of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 import urllib.error
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
@@ -22,57 +22,57 @@ else:
     from folder import Folder
     from storage import Bucket
 
-__all__ = ["Together"]
+__all__ = ["StartBarrier"]
 
-SIGN = "go"  # its being there is all that counts
+START_SIGNAL = "start"  # only its existence counts
 
 
-class Together:
-    """What one worker's courier says and hears of the others before they start."""
+class StartBarrier:
+    """Waits for the workers of an attempt to become ready, on behalf of one of them."""
 
     def __init__(self, folder: Folder, spec: dict[str, Any], bucket: Bucket) -> None:
         self.folder = folder
         self.bucket = bucket
         self.prefix = spec["prefix"]
         self.worker = spec["worker"]
-        self.workers = (spec.get("together") or {}).get("workers", [])
+        self.workers = (spec.get("start_barrier") or {}).get("workers", [])
         self.is_first = self.workers[:1] == [self.worker]
-        self.has_told = False
+        self.has_reported = False
 
-    def look(self, state: str) -> None:
-        """One turn: say that this worker is ready, see whether all are."""
+    def poll(self, state: str) -> None:
+        """Report that this worker is ready, and check whether all are."""
         if not self.workers:
             return
-        is_given = os.path.exists(self.folder.file(SIGN))
+        is_given = os.path.exists(self.folder.file(START_SIGNAL))
         if not is_given and state == "ready":
-            if self.seek() if self.is_first else self.hear():
-                self.folder.write(SIGN, {"by": self.workers[0]})
-        elif is_given and self.is_first and not self.has_told:
-            self.give()  # it came over SSH, and perhaps not to all of them
+            if self.signal_if_ready() if self.is_first else self.is_signaled():
+                self.folder.write(START_SIGNAL, {"by": self.workers[0]})
+        elif is_given and self.is_first and not self.has_reported:
+            self.signal()  # it came over SSH, but perhaps not to all workers
 
-    def hear(self) -> bool:
-        """Whether the sign was given."""
-        if not self.has_told:
+    def is_signaled(self) -> bool:
+        """Whether the signal was sent."""
+        if not self.has_reported:
             self.bucket.put(f"{self.prefix}/ready/{self.worker}", b"{}")
-            self.has_told = True
-        return self.bucket.read(f"{self.prefix}/{SIGN}") is not None
+            self.has_reported = True
+        return self.bucket.read(f"{self.prefix}/{START_SIGNAL}") is not None
 
-    def seek(self) -> bool:
-        """Give the sign if all of the others are ready; whether they are."""
+    def signal_if_ready(self) -> bool:
+        """Send the signal if all other workers are ready; return whether they are."""
         place = f"{self.prefix}/ready/"
         ready = {int(name[len(place) :]) for name in self.bucket.names(place)}
         missing = sorted({*self.workers} - ready - {self.worker})
         if missing:
             self.folder.write("missing.json", {"workers": missing})
         else:
-            self.give()
+            self.signal()
         return not missing
 
-    def give(self) -> None:
-        """Let all workers have the sign that have not."""
+    def signal(self) -> None:
+        """Send the signal to all workers through the bucket."""
         try:
-            self.bucket.put(f"{self.prefix}/{SIGN}", b"{}", ifGenerationMatch=0)
+            self.bucket.put(f"{self.prefix}/{START_SIGNAL}", b"{}", ifGenerationMatch=0)
         except urllib.error.HTTPError as error:
             if error.code != 412:
                 raise
-        self.has_told = True
+        self.has_reported = True

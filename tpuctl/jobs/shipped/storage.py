@@ -77,8 +77,8 @@ class Bucket(Account):
 
     def stat(self, name: str) -> tuple[int, int]:
         """Size and generation; (0, 0) when the object is not there."""
-        found = unless_missing(lambda: self.call("GET", self.object(name)))
-        return (int(found["size"]), int(found["generation"])) if found else (0, 0)
+        metadata = unless_missing(lambda: self.call("GET", self.object(name)))
+        return (int(metadata["size"]), int(metadata["generation"])) if metadata else (0, 0)
 
     def read(self, name: str) -> Any:
         """A JSON object's value; None when the object is not there."""
@@ -107,12 +107,12 @@ class Bucket(Account):
             {"name": name, "generation": str(generation)},
             {"name": part, "generation": str(part_generation)},
         ]
-        wanted = {
+        request = {
             "sourceObjects": sources,
             "destination": {"contentType": "application/octet-stream"},
         }
         path = self.object(name) + "/compose"
-        answer = self.call("POST", path, json.dumps(wanted).encode(), ifGenerationMatch=generation)
+        answer = self.call("POST", path, json.dumps(request).encode(), ifGenerationMatch=generation)
         return int(answer["generation"])
 
     def delete(self, name: str, **query: Any) -> None:

@@ -1,15 +1,13 @@
-"""Runs one attempt of a job on one worker, and outlives whoever started it.
+"""Runs one attempt of a job on one worker, and outlives the connection that started it.
 
-This file is sent to workers as it is, beside the others of `launch.SHIPPED`, and runs there as
+This file is sent to workers with the others of `launch.SHIPPED`, and runs there as
 `python3 -S -I supervisor.py COMMAND FOLDER`: standard library only, Python 3.8 and later. FOLDER
-holds all that is known of the attempt: `spec.json` (what to run), `log` (all that
-the job printed), `record.json` (how it fares), `lock` (held while a supervisor lives), and the
-keeper's files.
+contains the attempt's files: `spec.json` (what to run), `log` (the job's output), `record.json`
+(its state), `lock` (held while a supervisor runs), and those of the job parent.
 
-Two processes watch over a job. The keeper is its parent and does nothing but wait, so that the
-exit status is known even when the supervisor is killed; the supervisor prepares, enforces limits
-and ends the job. Whoever asks about a job whose supervisor is gone starts a new one, which adopts
-the job.
+Two processes manage a job. The job parent only starts it and waits for it, so that the exit status
+is known even if the supervisor is killed; the supervisor prepares the job, enforces its limits and
+ends it. Any command for a job without a supervisor starts a new one, which adopts the job.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import ENDED, Folder
-    from tpuctl.jobs.shipped.tail import place, tail
+    from tpuctl.jobs.shipped.tail import locate, tail
 else:
     from folder import ENDED, Folder
-    from tail import place, tail
+    from tail import locate, tail
 
 __all__ = ["main"]
 
@@ -50,7 +48,7 @@ def ensure(folder: Folder) -> dict[str, Any]:
     record = folder.read("record.json")
     could_start = True
     if not is_over(record) and not folder.is_locked("lock"):
-        could_start = daemonise(folder, spec)
+        could_start = daemonize(folder, spec)
         record = folder.read("record.json")
     deadline = time.monotonic() + 30.0
     # Another supervisor may be starting; one that could not holds no lock.
@@ -60,9 +58,9 @@ def ensure(folder: Folder) -> dict[str, Any]:
     # One that could not start never will, and who waits for the end of the job is to hear of it.
     is_supervised = could_start or is_over(record) or folder.is_locked("lock")
     if record is None or not is_supervised:
-        why = "the machine's disk is full; " if folder.is_full() else ""
+        reason = "the machine's disk is full; " if folder.is_full() else ""
         where = folder.file("supervisor.log")
-        sys.exit(f"the supervisor did not start: {why}see {where}")
+        sys.exit(f"the supervisor did not start: {reason}see {where}")
     return record
 
 
@@ -70,7 +68,7 @@ def is_over(record: dict[str, Any] | None) -> bool:
     return record is not None and record["state"] in ENDED and record["synced"] is not None
 
 
-def daemonise(folder: Folder, spec: dict[str, Any]) -> bool:
+def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
     """Start a supervisor that belongs to no session; whether it has written its record."""
     ready, tell = os.pipe()
     if os.fork() == 0:
@@ -131,7 +129,7 @@ def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs a job on a worker.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("start", "status", "tail", "place", "stop"):
+    for name in ("start", "status", "tail", "locate", "stop"):
         command = commands.add_parser(name)
         command.add_argument("folder")
         if name == "tail":
@@ -139,24 +137,24 @@ def main() -> int:
             command.add_argument("--follow", action="store_true")
         elif name == "start":
             command.add_argument("--until", choices=("ready", "running"), default="running")
-            command.add_argument("--patience", type=float, default=0.0, help="until it is so far")
-        elif name == "place":
+            command.add_argument("--timeout", type=float, default=0.0, help="until it is so far")
+        elif name == "locate":
             command.add_argument("--lines", type=int, help="before the end")
             command.add_argument("--since", type=float, help="in seconds of the epoch")
         elif name == "stop":
             command.add_argument("--grace", type=float, default=30.0)
             command.add_argument("--worker", type=int, help="the one whose end is the reason")
-    given = parser.parse_args()
-    folder = Folder(given.folder)
-    if given.command == "tail":
-        return tail(folder, given.offset, given.follow, lambda: ensure(folder))
-    if given.command == "place":
+    arguments = parser.parse_args()
+    folder = Folder(arguments.folder)
+    if arguments.command == "tail":
+        return tail(folder, arguments.offset, arguments.follow, lambda: ensure(folder))
+    if arguments.command == "locate":
         ensure(folder)
-        print(json.dumps(place(folder, given.lines, given.since)))
-    elif given.command == "stop":
-        print(json.dumps(stop(folder, given.grace, given.worker)))
-    elif given.command == "start":
-        print(json.dumps(start(folder, given.until, given.patience)))
+        print(json.dumps(locate(folder, arguments.lines, arguments.since)))
+    elif arguments.command == "stop":
+        print(json.dumps(stop(folder, arguments.grace, arguments.worker)))
+    elif arguments.command == "start":
+        print(json.dumps(start(folder, arguments.until, arguments.timeout)))
     else:
         print(json.dumps(ensure(folder)))
     return 0

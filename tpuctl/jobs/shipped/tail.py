@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-# What is sent along lies beside this file, and after the standard library: the job's own code is
-# in that folder too.
+# The other shipped files are in this folder, as is the job's code: search it after the standard
+# library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import ENDED, Folder
@@ -26,13 +26,13 @@ else:
     from folder import ENDED, Folder
     from logfile import Freed, Log
 
-__all__ = ["FREED", "place", "tail"]
+__all__ = ["FREED", "locate", "tail"]
 
 FREED = 4  # exit code: what was asked for is in the bucket alone
 PIECE = 1 << 18  # bytes of log held in memory
 GATHER = 0.005  # seconds after some bytes, so that many small writes are few small messages
 LOOK = 0.25  # seconds between looks at the record
-BEHIND = 10.0  # seconds after a job's end that a bucket in trouble is waited for
+UPLOAD_WAIT = 10.0  # seconds after a job's end to wait for a failing upload
 POLL = 0.05  # seconds between looks at the log where the system cannot say
 MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
 
@@ -67,7 +67,7 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
         if changes is None:
             break
         if ended is not None:
-            is_late = now - ended >= BEHIND and folder.read("trouble.json") is not None
+            is_late = now - ended >= UPLOAD_WAIT and folder.read("upload_error.json") is not None
             if record["synced"] is not None or is_late:
                 break
         if piece:
@@ -81,7 +81,7 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
     return 0
 
 
-def place(folder: Folder, lines: int | None, since: float | None) -> dict[str, int]:
+def locate(folder: Folder, lines: int | None, since: float | None) -> dict[str, int]:
     """Where to begin: at a byte, unless `more` lines before it, in the bucket alone, are wanted
     too; but nothing before `earliest` is."""
     log = Log(folder)
@@ -113,7 +113,7 @@ class Changes:
                 self._poll.register(handle, select.POLLIN)
 
     def has_reader_left(self, seconds: float) -> bool:
-        """Wait for a change, or so long. True when nobody reads what is written any more."""
+        """Wait for a change, up to a timeout. True if the reader has gone."""
         self.is_record_new = False
         most = seconds if self._handle >= 0 else min(seconds, POLL)
         for handle, _ in self._poll.poll(most * 1000):

@@ -67,14 +67,14 @@ def unpack(folder: str, root: dict[str, Any], digest: str, target: str) -> None:
 
 def read_manifest(packs: list[str], chunks: list[str], digest: str) -> bytes:
     found: dict[bytes, bytes] = {}
-    wanted = [bytes.fromhex(text) for text in chunks]
+    hashes = [bytes.fromhex(text) for text in chunks]
     for pack in packs:
-        missing = set(wanted) - found.keys()
+        missing = set(hashes) - found.keys()
         if missing:
             found.update(read_chunks(pack, missing))
-    manifest = b"".join(found.get(sha, b"") for sha in wanted)
+    manifest = b"".join(found.get(sha, b"") for sha in hashes)
     if hashlib.sha256(manifest).hexdigest() != digest:
-        raise Failure("the bundle's packs do not hold its manifest")
+        raise Failure("the bundle's packs do not contain its manifest")
     return manifest
 
 
@@ -86,7 +86,7 @@ def lay_out(manifest: bytes, base: str) -> tuple[dict[str, str], dict[bytes, lis
 
     def path_of(name: str) -> str:
         if name in seen or name != os.path.normpath(name) or leaves(name) or name == os.curdir:
-            raise Failure(f"{name!r} cannot be a name in a bundle")
+            raise Failure(f"{name!r} is not a valid name in a bundle")
         seen.add(name)
         return os.path.join(base, name)
 
@@ -121,10 +121,10 @@ def fill(packs: list[str], places: dict[bytes, list[Place]]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(take, packs))
     if places:
-        raise Failure(f"the bundle's packs lack {len(places)} of its parts")
+        raise Failure(f"the bundle's packs lack {len(places)} of its chunks")
 
 
-def read_chunks(pack: str, wanted: Any) -> Iterator[tuple[bytes, bytes]]:
+def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
     """The wanted chunks of a pack with their SHA-256, each of them verified."""
     name = os.path.basename(pack)
     with open(pack, "rb") as source:
@@ -132,7 +132,7 @@ def read_chunks(pack: str, wanted: Any) -> Iterator[tuple[bytes, bytes]]:
         if hashlib.sha256(index).hexdigest() != name.partition(".")[0]:
             raise Damaged(name)
         buffer, pieces = b"", inflated(source)
-        left = sum(sha in wanted for sha, _ in RECORD.iter_unpack(index))
+        left = sum(sha in needed for sha, _ in RECORD.iter_unpack(index))
         start = 0
         for sha, size in RECORD.iter_unpack(index):
             if not left:
@@ -142,7 +142,7 @@ def read_chunks(pack: str, wanted: Any) -> Iterator[tuple[bytes, bytes]]:
                     buffer, start = buffer[start:] + next(pieces), 0
                 except (StopIteration, zlib.error):
                     raise Damaged(name) from None
-            if sha in wanted:
+            if sha in needed:
                 chunk = buffer[start : start + size]
                 if hashlib.sha256(chunk).digest() != sha:
                     raise Damaged(name)
@@ -183,4 +183,4 @@ def make_links(links: dict[str, str], base: str) -> None:
     for path, target in links.items():
         end = os.path.realpath(path)
         if os.path.isabs(target) or os.path.commonpath([inside, end]) != inside:
-            raise Failure(f"{os.path.relpath(path, base)} leaves the bundle")
+            raise Failure(f"{os.path.relpath(path, base)} points outside the bundle")

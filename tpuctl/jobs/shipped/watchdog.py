@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Deletes forgotten machines: lives on each of a stack's machines and enforces its limits.
+"""Deletes forgotten machines: runs on each machine of a stack and enforces the stack's limits.
 
-This file is the machines' startup script as it is: standard library only, Python 3.8 and later.
-Without arguments it starts the watch and then becomes the user's own startup script, from the
-metadata `tpuctl-startup-script`; `start` starts the watch alone, for `ensure_watchdog.py`. A watch
-holds `lock` in its folder and writes `watch.json` there at each look.
+This file is the machines' startup script: standard library only, Python 3.8 and later. Without
+arguments it starts the watchdog and then becomes the user's startup script, from the metadata
+`tpuctl-startup-script`; `start` only starts the watchdog, for `ensure_watchdog.py`. A watchdog
+holds `lock` in its folder and writes `watchdog.json` there at each check.
 
-The watch reads its orders from the metadata `tpuctl-watch`, anew each time, so that limits can be
+The watchdog reads its configuration from the metadata `tpuctl-watchdog` each time, so limits can be
 changed while it runs:
 
-    max_seconds, why   how old the TPU may become, and the limit that says so
-    idle_seconds       how long nothing may happen: no job, no login, no chip in use
-    created            URL that tells when the TPU was made
-    peers              URLs of the guest attributes in which the stack's machines say when
-                       something last happened on them; empty where there is one machine
-    remove             URLs of what is to be deleted, in that order; the machine itself is the last
-    chips              whether a program that holds a chip counts as activity
+    max_seconds, reason   maximum age of the TPU, and the limit that sets it
+    idle_seconds          maximum time without activity: no job, no login, no chip in use
+    tpu                   URL of the TPU, for its creation time
+    peers                 URLs of the guest attributes with the time of the last activity on each
+                          machine of the stack; empty if there is one machine
+    delete                URLs of the resources to delete, in order; the machine itself is last
+    count_chip_use        whether a program that holds a chip counts as activity
 
-All machines of a stack run it. Each decides alone, worker 0 first; a machine whose activity
-nobody can tell does not keep the others.
+All machines of a stack run it. Each decides alone, worker 0 first; machines whose activity is
+unknown are ignored.
 
-On a controller it also starts again what goes on with jobs there, `recoverer.py`, after that was
-killed or the machine began anew.
+On a controller it also restarts `recoverer.py`, which recovers jobs, after it was killed or the
+machine restarted.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from typing import Any, NamedTuple
 
 __all__ = ["main"]
 
-LONGEST_TICK, SHORTEST_TICK = 30.0, 0.2
-SLOWEST_RETRY = 300.0
-TURN = 60.0  # seconds that worker n waits longer than worker n - 1, should that one be dead
-ORDERS = "instance/attributes/tpuctl-watch"
-ATTRIBUTE = "instance/guest-attributes/tpuctl/busy"
-# Programs of tpuctl from before the job's parent had its name may run jobs here: `keeper.py`.
+MAX_TICK, MIN_TICK = 30.0, 0.2
+MAX_RETRY_DELAY = 300.0
+WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1, should that one be dead
+CONFIG = "instance/attributes/tpuctl-watchdog"
+ATTRIBUTE = "instance/guest-attributes/tpuctl/last-active"
+# Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
 JOB = re.compile(r"(?:^|/)\.tpuctl/jobs/.+/(?:job_parent|keeper|supervisor)\.py$")
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
 LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@")
 CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as tpu-info tells who uses a chip
-MAKING = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
-VANISHING = ("DELETING", "STOPPING", "SUSPENDING")
+CREATING_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
+DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
 
 
 # Decisions ----------------------------------------------------------------------------------
@@ -77,66 +77,66 @@ def activity(processes: Iterable[Process], first: int | None) -> str:
     `first` is the first process of a machine of the local cloud, which stands in for sshd: the
     processes below it are all that belong to the machine, and logins begin sessions under it.
     """
-    table = {one.pid: one for one in processes}
-    for one in table.values():
-        if first is not None and not is_below(one, first, table):
+    table = {process.pid: process for process in processes}
+    for process in table.values():
+        if first is not None and not is_below(process, first, table):
             continue
-        if any(JOB.search(part) for part in one.argv):
-            return "a job runs"
-        if one.argv and LOGIN.match(one.argv[0]):
-            return "somebody is logged in"
-        if first is not None and one.parent == first and one.session == one.pid:
-            return "somebody is logged in"
+        if any(JOB.search(part) for part in process.argv):
+            return "a job is running"
+        if process.argv and LOGIN.match(process.argv[0]):
+            return "a user is logged in"
+        if first is not None and process.parent == first and process.session == process.pid:
+            return "a user is logged in"
     return ""
 
 
-def is_below(one: Process, first: int, table: dict[int, Process]) -> bool:
+def is_below(process: Process, first: int, table: dict[int, Process]) -> bool:
     seen = set()
-    while one.pid not in seen:
-        if one.parent == first:
+    while process.pid not in seen:
+        if process.parent == first:
             return True
-        seen.add(one.pid)
-        above = table.get(one.parent)
+        seen.add(process.pid)
+        above = table.get(process.parent)
         if above is None:
             return False
-        one = above
+        process = above
     return False
 
 
-def tick(orders: dict[str, Any], age: float) -> float:
+def tick(config: dict[str, Any], age: float) -> float:
     """Seconds until the next look."""
-    idle, oldest = orders.get("idle_seconds"), orders.get("max_seconds")
-    wanted = idle / 4 if idle else LONGEST_TICK
+    idle, oldest = config.get("idle_seconds"), config.get("max_seconds")
+    seconds = idle / 4 if idle else MAX_TICK
     if oldest and age < oldest:
-        wanted = min(wanted, oldest - age)
-    return float(min(LONGEST_TICK, max(SHORTEST_TICK, wanted)))
+        seconds = min(seconds, oldest - age)
+    return float(min(MAX_TICK, max(MIN_TICK, seconds)))
 
 
-def too_old(orders: dict[str, Any], now: float, created: float, worker: int) -> str:
+def age_limit_reason(config: dict[str, Any], now: float, created: float, worker: int) -> str:
     """Why the machine is to go for its age, "" if it is not."""
-    limit = orders.get("max_seconds")
-    if not limit or now < created + limit + worker * TURN:
+    limit = config.get("max_seconds")
+    if not limit or now < created + limit + worker * WORKER_DELAY:
         return ""
-    return str(orders.get("why") or "it is too old")
+    return str(config.get("reason") or "it reached its maximum age")
 
 
-def too_idle(orders: dict[str, Any], now: float, active: float, worker: int) -> str:
+def idle_limit_reason(config: dict[str, Any], now: float, active: float, worker: int) -> str:
     """Why the machine is to go for doing nothing, "" if it is not."""
-    limit = orders.get("idle_seconds")
-    if not limit or now < active + limit + worker * TURN:
+    limit = config.get("idle_seconds")
+    if not limit or now < active + limit + worker * WORKER_DELAY:
         return ""
-    return f"nothing happened for {now - active:.0f} seconds (limits.idle)"
+    return f"no activity for {now - active:.0f} seconds (limits.idle)"
 
 
-def seconds_of(moment: str) -> float:
+def parse_timestamp(moment: str) -> float:
     """Seconds since 1970 of an API's `2026-01-31T18:00:00.123Z` or `…-08:00`."""
-    found = re.match(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.\d+)?(?:Z|([+-])(\d+):(\d+))$", moment)
-    if found is None:
+    match = re.match(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.\d+)?(?:Z|([+-])(\d+):(\d+))$", moment)
+    if match is None:
         raise ValueError(moment)
-    seconds = float(calendar.timegm(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")))
-    if found[2]:
-        offset = int(found[3]) * 3600 + int(found[4]) * 60
-        seconds += offset if found[2] == "-" else -offset
+    seconds = float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
+    if match[2]:
+        offset = int(match[3]) * 3600 + int(match[4]) * 60
+        seconds += offset if match[2] == "-" else -offset
     return seconds
 
 
@@ -144,7 +144,7 @@ def seconds_of(moment: str) -> float:
 
 
 def processes() -> list[Process]:
-    found = []
+    running = []
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
         with contextlib.suppress(OSError, ValueError):
             pid = int(name)
@@ -153,8 +153,8 @@ def processes() -> list[Process]:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 argv = file.read().decode(errors="replace").rstrip("\0").split("\0")
             if fields[0] not in (b"Z", b"X"):
-                found.append(Process(pid, int(fields[1]), int(fields[3]), argv))
-    return found
+                running.append(Process(pid, int(fields[1]), int(fields[3]), argv))
+    return running
 
 
 def has_chips_in_use() -> bool:
@@ -166,21 +166,21 @@ def has_chips_in_use() -> bool:
 
 
 def homes() -> list[str]:
-    own = os.path.expanduser("~")
-    return sorted({own, "/root", *glob.glob("/home/*"), *glob.glob(os.path.dirname(own) + "/*")})
+    home = os.path.expanduser("~")
+    return sorted({home, "/root", *glob.glob("/home/*"), *glob.glob(os.path.dirname(home) + "/*")})
 
 
-def last_sign() -> float:
-    """When somebody last submitted a job or looked after the watch: too short to be seen."""
+def last_activity_mark() -> float:
+    """Time of the last job submission or watchdog check by a user: too brief to be observed."""
     newest = 0.0
     for home in homes():
-        for name in ("jobs", "watch/active"):
+        for name in ("jobs", "watchdog/active"):
             with contextlib.suppress(OSError):
                 newest = max(newest, os.stat(os.path.join(home, ".tpuctl", name)).st_mtime)
     return newest
 
 
-def birth(pid: int) -> bytes:
+def process_start_time(pid: int) -> bytes:
     """Tells a process from a later one of the same number; empty when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -190,13 +190,13 @@ def birth(pid: int) -> bytes:
     return b"" if fields[0] in (b"Z", b"X") else fields[19]
 
 
-def revive() -> None:
+def restart_recoverers() -> None:
     """Start what recovers jobs from here and does not run, as the user whose it is."""
     for home in homes():
         for program in glob.glob(os.path.join(home, ".tpuctl/recover/*/recoverer.py")):
             folder = os.path.dirname(program)
             with contextlib.suppress(OSError, KeyError, subprocess.SubprocessError):
-                if not os.path.exists(os.path.join(folder, "ended.json")) and not is_held(folder):
+                if not os.path.exists(os.path.join(folder, "result.json")) and not is_held(folder):
                     start_as_owner([sys.executable, "-S", "-I", program, "start", folder], home)
 
 
@@ -238,32 +238,32 @@ def start_as_owner(command: list[str], home: str) -> None:
     )
 
 
-# What is asked of others --------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------
 
 
 class Clock:
-    """Google's time, as its servers tell it with their answers, whatever the machine's clock says.
+    """Google's time, from its servers' Date headers, independent of the machine's clock.
 
-    Between two answers it goes on by a clock that nobody sets. A machine whose clock is wrong would
-    else be deleted too early, or never.
+    Between responses it advances by a monotonic clock. Otherwise a machine with a wrong clock would
+    be deleted too early, or never.
     """
 
     def __init__(self) -> None:
-        self.ahead = time.time() - uptime()
+        self.offset = time.time() - uptime()
 
     def now(self) -> float:
-        return uptime() + self.ahead
+        return uptime() + self.offset
 
-    def hear(self, date: str | None) -> None:
-        """A Date header, which is of whole seconds; there may be none."""
-        with contextlib.suppress(TypeError, ValueError):  # nobody is to stop the watch by one
-            told = parsedate_to_datetime(date or "").timestamp()
-            if abs(told - self.now()) > 2:
-                self.ahead = told - uptime()
+    def synchronize(self, date: str | None) -> None:
+        """Set the clock by a Date header, which has whole seconds and may be missing."""
+        with contextlib.suppress(TypeError, ValueError):  # an invalid header is ignored
+            server_time = parsedate_to_datetime(date or "").timestamp()
+            if abs(server_time - self.now()) > 2:
+                self.offset = server_time - uptime()
 
 
 def uptime() -> float:
-    """Seconds on a clock that goes on while the machine is suspended."""
+    """Seconds on a monotonic clock that includes the time that the machine was suspended."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -289,7 +289,7 @@ class Cloud:
         try:
             with self.direct.open(request, timeout=10 + seconds) as answer:
                 self.tag = answer.headers.get("ETag", "0")
-                self.clock.hear(answer.headers.get("Date"))
+                self.clock.synchronize(answer.headers.get("Date"))
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             error.close()
@@ -311,7 +311,7 @@ class Cloud:
         request.add_header("Content-Type", "application/json")
         try:
             with self.opener.open(request, timeout=60) as answer:
-                self.clock.hear(answer.headers.get("Date"))
+                self.clock.synchronize(answer.headers.get("Date"))
                 status, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -322,183 +322,183 @@ class Cloud:
             return status, {"error": {"message": text.decode(errors="replace")}}
 
 
-# The watch ----------------------------------------------------------------------------------
+# The watchdog -------------------------------------------------------------------------------
 
 
-class Watch:
-    """One watch; `boot` is the process that runs the user's startup script, if there is one."""
+class Watchdog:
+    """The watchdog; `boot` is the process that runs the user's startup script, if any."""
 
     def __init__(self, folder: str, boot: int | None) -> None:
         self.folder = folder
-        self.boot = (boot, birth(boot)) if boot else None
+        self.boot = (boot, process_start_time(boot)) if boot else None
         self.cloud = Cloud()
         self.first = os.getppid() if self.cloud.is_local else None
         self.worker = 0
-        self.read: str | None = None  # the orders as they stand in the metadata, and their tag
-        self.tag = "0"
-        self.orders: dict[str, Any] = {}
+        self.config_text: str | None = None  # as in the metadata
+        self.tag = "0"  # its etag
+        self.config: dict[str, Any] = {}
         self.clock = self.cloud.clock
         self.created: float | None = None
         self.started = uptime()
-        self.active = self.told = time.monotonic()  # which stands still while suspended
-        self.sign: float | None = None  # what was seen last of those too short to be seen
-        self.delay = 0.0  # until the next try to delete
+        self.active = self.reported_active = time.monotonic()  # excludes time while suspended
+        self.last_sign: float | None = None  # see last_activity_mark
+        self.delay = 0.0  # until the next attempt to delete
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
     def run(self) -> None:
         while True:
             try:
-                self.look()
+                self.check()
             except Exception as error:
                 self.save(failure=f"{type(error).__name__}: {error}")
                 traceback.print_exc()
                 self.back_off()
-            self.rest(max(self.tick(), self.delay))
+            self.wait(max(self.tick(), self.delay))
 
     def tick(self) -> float:
-        return tick(self.orders, self.clock.now() - self.beginning())
+        return tick(self.config, self.clock.now() - self.tpu_created_at())
 
-    def beginning(self) -> float:
-        """When the TPU was made, else when the watch began."""
+    def tpu_created_at(self) -> float:
+        """When the TPU was created; if unknown, when the watchdog started."""
         return self.created or self.clock.now() - (uptime() - self.started)
 
     def last_active(self) -> float:
-        """When something last happened here, in Google's time."""
+        """Time of the last activity here, by Google's clock."""
         return self.clock.now() - (time.monotonic() - self.active)
 
-    def rest(self, seconds: float) -> None:
-        """Wait so long, or until the orders are others."""
+    def wait(self, seconds: float) -> None:
+        """Wait up to `seconds`, or until the configuration changes."""
         end = time.monotonic() + seconds
-        if self.read and seconds >= 1:
+        if self.config_text and seconds >= 1:
             query = f"?wait_for_change=true&timeout_sec={int(seconds)}&last_etag={self.tag}"
             with contextlib.suppress(OSError):
-                found = self.cloud.metadata(f"{ORDERS}{query}", seconds=seconds)
-                if found is not None and found != self.read:
+                configuration = self.cloud.metadata(f"{CONFIG}{query}", seconds=seconds)
+                if configuration is not None and configuration != self.config_text:
                     return
         time.sleep(max(0.0, end - time.monotonic()))
 
     def back_off(self) -> None:
-        self.delay = min(max(self.tick(), self.delay * 2), SLOWEST_RETRY)
+        self.delay = min(max(self.tick(), self.delay * 2), MAX_RETRY_DELAY)
 
     def save(self, **changes: Any) -> None:
-        self.state.update(changes, heartbeat=self.clock.now(), active=self.last_active())
-        write(os.path.join(self.folder, "watch.json"), self.state)
+        self.state.update(changes, heartbeat=self.clock.now(), last_active=self.last_active())
+        write(os.path.join(self.folder, "watchdog.json"), self.state)
 
-    def look(self) -> None:
-        self.read, self.tag = self.cloud.metadata(ORDERS), self.cloud.tag
-        self.orders = json.loads(self.read or "{}")
+    def check(self) -> None:
+        self.config_text, self.tag = self.cloud.metadata(CONFIG), self.cloud.tag
+        self.config = json.loads(self.config_text or "{}")
         self.worker = min(int(self.cloud.attribute("agent-worker-number") or 0), 5)
-        doing, sign = self.doing(), last_sign()
-        if doing or sign != self.sign:  # the clock that files are dated by may be set meanwhile
-            self.active, self.sign = time.monotonic(), sign
-        self.save(doing=doing)
-        self.tell()
-        revive()
+        doing, sign = self.current_activity(), last_activity_mark()
+        if doing or sign != self.last_sign:  # not >, since the machine's clock may be set back
+            self.active, self.last_sign = time.monotonic(), sign
+        self.save(activity=doing)
+        self.report_activity()
+        restart_recoverers()
         because = self.reason()
         if because:
-            self.say(f"this machine goes: {because}")
-            self.remove(because)
+            self.log(f"deleting this machine: {because}")
+            self.delete_next(because)
         else:
             self.delay = 0.0
 
-    def doing(self) -> str:
-        if self.boot and birth(self.boot[0]) == self.boot[1]:
-            return "the startup script runs"
-        found = activity(processes(), self.first)
-        if not found and self.orders.get("chips") and has_chips_in_use():
-            return "a program uses the TPU"
-        return found
+    def current_activity(self) -> str:
+        if self.boot and process_start_time(self.boot[0]) == self.boot[1]:
+            return "the startup script is running"
+        doing = activity(processes(), self.first)
+        if not doing and self.config.get("count_chip_use") and has_chips_in_use():
+            return "a program is using the TPU"
+        return doing
 
-    def tell(self) -> None:
-        """Let the other machines know when something last happened here."""
-        if self.orders.get("peers") and self.active > self.told:
+    def report_activity(self) -> None:
+        """Publish the time of the last activity to the other machines."""
+        if self.config.get("peers") and self.active > self.reported_active:
             with contextlib.suppress(OSError):  # guest attributes may be forbidden
                 self.cloud.metadata(ATTRIBUTE, f"{self.last_active():.3f}")
-                self.told = self.active
+                self.reported_active = self.active
 
     def reason(self) -> str:
-        """Why this machine is to go now."""
-        if self.orders.get("max_seconds"):
+        """Why this machine should be deleted now, "" if it should not."""
+        if self.config.get("max_seconds"):
             if self.created is None:
-                self.ask_tpu()
-            if self.is_too_old():  # a TPU node may have been made anew meanwhile
-                self.ask_tpu()
+                self.query_tpu()
+            if self.is_too_old():  # a TPU node may have been recreated
+                self.query_tpu()
             because = self.is_too_old()
             if because:
                 return because
         because = self.is_too_idle()
-        if because and self.ask_tpu() in MAKING:  # a controller is ready long before its TPU
+        if because and self.query_tpu() in CREATING_STATES:  # a controller is ready before its TPU
             self.active = time.monotonic()
-        elif because and self.orders.get("peers"):
+        elif because and self.config.get("peers"):
             now = self.clock.now()
-            idle = min([max(0.0, now - moment) for moment in self.ask_peers()], default=now)
+            idle = min([max(0.0, now - moment) for moment in self.query_peers()], default=now)
             self.active = max(self.active, time.monotonic() - idle)
         return because and self.is_too_idle()
 
     def is_too_old(self) -> str:
-        return too_old(self.orders, self.clock.now(), self.beginning(), self.worker)
+        return age_limit_reason(self.config, self.clock.now(), self.tpu_created_at(), self.worker)
 
     def is_too_idle(self) -> str:
-        return too_idle(self.orders, time.monotonic(), self.active, self.worker)
+        return idle_limit_reason(self.config, time.monotonic(), self.active, self.worker)
 
-    def ask_tpu(self) -> str:
-        """The TPU's state, "" when it cannot be told; when it was made is taken note of.
+    def query_tpu(self) -> str:
+        """The TPU's state, "" if unknown; also updates its creation time.
 
-        As long as that is not known age counts from the start of the watch.
+        While that is unknown, age counts from the start of the watchdog.
         """
-        status, found = self.cloud.call("GET", self.orders["created"])
-        if status != 200 or not found:
+        status, tpu = self.cloud.call("GET", self.config["tpu"])
+        if status != 200 or not tpu:
             return ""
-        if found.get("createTime"):
-            self.created = seconds_of(found["createTime"])
-        return str(found.get("state", ""))
+        if tpu.get("createTime"):
+            self.created = parse_timestamp(tpu["createTime"])
+        return str(tpu.get("state", ""))
 
-    def ask_peers(self) -> list[float]:
-        """When something last happened on the stack's machines, of those that can be asked."""
-        found = []
-        for url in self.orders["peers"]:
+    def query_peers(self) -> list[float]:
+        """Times of the last activity on the stack's machines, as far as available."""
+        times = []
+        for url in self.config["peers"]:
             is_node = url.endswith(":getGuestAttributes")
             with contextlib.suppress(OSError):
                 status, answer = self.cloud.call(
                     "POST" if is_node else "GET", url, {"queryPath": "tpuctl/"} if is_node else None
                 )
                 answers = answer.get("guestAttributes", [answer]) if status == 200 else []
-                for one in answers:
-                    for item in one.get("queryValue", {}).get("items", ()):
-                        if item.get("key") == "busy":
-                            found.append(float(item["value"]))
-        return found
+                for attributes in answers:
+                    for item in attributes.get("queryValue", {}).get("items", ()):
+                        if item.get("key") == "last-active":
+                            times.append(float(item["value"]))
+        return times
 
-    def remove(self, because: str) -> None:
-        """Delete what comes next; the machine itself last, once the others are gone."""
-        for url in self.orders.get("remove", ()):
-            status, found = self.cloud.call("GET", url.partition("?")[0])
+    def delete_next(self, because: str) -> None:
+        """Delete the next resource; the machine itself last, after the others."""
+        for url in self.config.get("delete", ()):
+            status, body = self.cloud.call("GET", url.partition("?")[0])
             if status == 404:
                 continue
-            state = (found or {}).get("state") or (found or {}).get("status")
+            state = (body or {}).get("state") or (body or {}).get("status")
             if isinstance(state, dict):  # of a queued resource
                 state = state.get("state")
-            if status == 200 and state in VANISHING:
+            if status == 200 and state in DELETING_STATES:
                 break
             status, answer = self.cloud.call("DELETE", url)
             if status in (200, 404):
-                self.say(f"deleted {url}")
+                self.log(f"deleted {url}")
                 self.delay = 0.0
                 break
             failure = f"{url}: HTTP {status}: {(answer or {}).get('error', {}).get('message')}"
-            self.say(f"cannot delete {failure}")
+            self.log(f"cannot delete {failure}")
             self.save(failure=failure, because=because)
             return self.back_off()
         return self.save(failure="", because=because)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         print(time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + text, flush=True)
         with contextlib.suppress(OSError), open("/dev/console", "w", encoding="utf-8") as console:
             console.write(f"tpuctl: {text}\n")
 
 
 def write(path: str, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all. Everybody on the machine may read it."""
+    """Write a file atomically, readable for all users of the machine."""
     with open(path + ".part", "w", encoding="utf-8") as target:
         json.dump(value, target)
     os.chmod(path + ".part", 0o644)
@@ -508,21 +508,21 @@ def write(path: str, value: dict[str, Any]) -> None:
 # Starting it --------------------------------------------------------------------------------
 
 
-def own_folder() -> str:
-    """Where this user's watch keeps its state: out of the way of users if it may be."""
+def state_folder() -> str:
+    """The folder of this user's watchdog: /run/tpuctl for root where possible."""
     choices = ["/run/tpuctl"] if os.getuid() == 0 else []
-    for path in [*choices, os.path.expanduser("~/.tpuctl/watch")]:
+    for path in [*choices, os.path.expanduser("~/.tpuctl/watchdog")]:
         with contextlib.suppress(OSError):
             os.makedirs(path, exist_ok=True)
             open(os.path.join(path, "lock"), "a").close()
             os.chmod(os.path.join(path, "lock"), 0o644)
             return path
-    raise OSError("there is no folder for the watch's state")
+    raise OSError("no writable folder for the watchdog's state")
 
 
 def start(boot: int | None) -> None:
-    """Start a watch that belongs to no session, and wait until it holds its lock."""
-    folder = own_folder()
+    """Start a watchdog that belongs to no session, and wait until it holds its lock."""
+    folder = state_folder()
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -532,14 +532,14 @@ def start(boot: int | None) -> None:
             os.close(ready)
             os.chdir("/")
             out = os.open(
-                os.path.join(folder, "watch.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+                os.path.join(folder, "watchdog.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
             )
             for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, out)):
                 os.dup2(source, target)
             lock = os.open(os.path.join(folder, "lock"), os.O_RDWR)
-            if take(lock):
-                watch = Watch(folder, boot)
-                watch.save(doing="")
+            if lock_file(lock):
+                watch = Watchdog(folder, boot)
+                watch.save(activity="")
                 os.close(tell)
                 watch.run()
         except BaseException:
@@ -548,12 +548,12 @@ def start(boot: int | None) -> None:
             os._exit(0)
     os.close(tell)
     os.wait()
-    os.read(ready, 1)  # ends when the watch closes it
+    os.read(ready, 1)  # returns when the watchdog closes it
     os.close(ready)
 
 
-def take(lock: int) -> bool:
-    """Hold a lock for the rest of this process; patient with those who only look."""
+def lock_file(lock: int) -> bool:
+    """Hold a lock for the rest of this process; retries while others test it."""
     for _ in range(50):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -564,7 +564,7 @@ def take(lock: int) -> bool:
 
 
 def become_startup_script() -> None:
-    """Turn into the user's own startup script: its output and its exit are Google's to see."""
+    """Become the user's startup script, so that Google's runner sees its output and exit code."""
     script = None
     for _ in range(30):
         with contextlib.suppress(OSError):
@@ -588,7 +588,7 @@ def main(arguments: list[str]) -> int:
         start(None)
     elif not arguments:
         # Google's runner ends with this process alone (KillMode=process of the guest agent's
-        # google-startup-scripts.service): the watch stays.
+        # google-startup-scripts.service): the watchdog keeps running.
         start(os.getpid())
         become_startup_script()
     else:

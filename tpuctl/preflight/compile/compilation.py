@@ -147,7 +147,7 @@ async def _first(
 def _early_exit(exit: Exit, log: Path, observations: Path) -> OperationFailed | Refused:
     failed = [failure for failure in read(observations) if isinstance(failure, ShimFailed)]
     if failed:
-        message = f"{failed[-1].what}\n{failed[-1].traceback.strip()}"
+        message = f"{failed[-1].action}\n{failed[-1].traceback.strip()}"
         return OperationFailed("Failed to capture the step", message, hint="This is a tpuctl bug.")
     if exit.code == 0:
         return Refused(
@@ -218,7 +218,7 @@ class _Compilation:
             available_bytes=await self._available_bytes(),
             dynamic_dimensions=self.lowered["dynamic"],
             has_bfloat16=self.lowered["has_bfloat16"],
-            variable_bytes=self.lowered["held"],
+            variable_bytes=self.lowered["variable_bytes"],
         )
         if request.batch is not None or batch is None:
             return report

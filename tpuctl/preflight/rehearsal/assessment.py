@@ -15,7 +15,7 @@ __all__ = ["judge"]
 
 
 def judge(
-    passes: Sequence[Pass], target: Target, *, asked: int, operations: float | None = None
+    passes: Sequence[Pass], target: Target, *, requested_steps: int, operations: float | None = None
 ) -> Judgement:
     """What is to be said of a rehearsal of `asked` steps: at least one pass, the first with XLA.
 
@@ -23,14 +23,14 @@ def judge(
     """
     first, second = passes[0], passes[1] if len(passes) > 1 else None
     likely = _estimate(first, second, target, operations)
-    found = list(_findings(first, second, target, likely, asked))
+    found = list(_findings(first, second, target, likely, requested_steps))
     return Judgement(tuple(found), _measured(first, second), likely)
 
 
 def _findings(
-    first: Pass, second: Pass | None, target: Target, likely: Estimate, asked: int
+    first: Pass, second: Pass | None, target: Target, likely: Estimate, requested_steps: int
 ) -> Iterator[Finding]:
-    yield from exit_findings.of_first(first, asked)
+    yield from exit_findings.of_first(first, requested_steps)
     if second is not None:
         yield from exit_findings.of_second(second, first)
     if not exit_findings.used_tensorflow(first):
@@ -51,30 +51,32 @@ def _findings(
 def _estimate(
     first: Pass, second: Pass | None, target: Target, operations: float | None
 ) -> Estimate:
-    seen, whole = first.examples, (second.examples if second is not None else None)
+    step_examples, whole = first.examples, (second.examples if second is not None else None)
     if target.replicas == 1:
-        whole = seen
-    if operations is not None and seen and whole:
-        operations *= whole / seen
+        whole = step_examples
+    if operations is not None and step_examples and whole:
+        operations *= whole / step_examples
     else:
         operations = None
     functions = first.functions
     return estimate(
         Chips(target.generation, target.chips, target.per_hour),
         operations=operations,
-        program_bytes=None if not (seen and whole) else _bytes(first, whole / seen),
+        program_bytes=None
+        if not (step_examples and whole)
+        else _bytes(first, whole / step_examples),
         steps=first.planned_steps,
-        has_dynamic_shapes=any(one.dynamic for one in functions),
+        has_dynamic_shapes=any(function.dynamic for function in functions),
         has_varying_shapes=any(
-            not one.is_remainder
+            not dimension.is_remainder
             for function in functions
-            for one in varying([each.shapes for each in function.compilations])
+            for dimension in varying([each.shapes for each in function.compilations])
         ),
     )
 
 
 def _bytes(first: Pass, times: float) -> int | None:
-    peak = max((one.peak or 0 for one in first.functions), default=0)
+    peak = max((function.peak or 0 for function in first.functions), default=0)
     return int(peak * times) or None
 
 
@@ -93,14 +95,14 @@ def _measured(first: Pass, second: Pass | None) -> dict[str, Any]:
         "planned_steps": first.planned_steps,
         "functions": [
             {
-                "function": one.name,
-                "compilations": len(one.compilations),
-                "seconds": one.seconds,
-                "peak_bytes": one.peak,
-                "dynamic": one.dynamic,
-                "shapes": [[str(shape) for shape in each.shapes] for each in one.compilations],
+                "function": function.name,
+                "compilations": len(function.compilations),
+                "seconds": function.seconds,
+                "peak_bytes": function.peak,
+                "dynamic": function.dynamic,
+                "shapes": [[str(shape) for shape in each.shapes] for each in function.compilations],
             }
-            for one in first.functions
+            for function in first.functions
         ],
         "replicas": None if second is None else second.replicas,
         "replica_steps": None if second is None else len(second.steps),

@@ -22,9 +22,9 @@ __all__ = [
     "Chips",
     "Estimate",
     "estimate",
+    "format_cost",
+    "format_time",
     "rounded",
-    "spoken_cost",
-    "spoken_time",
 ]
 
 # FLOP/s of a chip in bfloat16, which TensorFlow's matrix multiplications on a TPU use for float32
@@ -55,7 +55,7 @@ class Chips:
 class Estimate:
     """Between what the whole run lies, best first; else why nothing can be said."""
 
-    why_not: str = ""
+    unavailable_reason: str = ""
     step_seconds: tuple[float, float] | None = None
     seconds: tuple[float, float] | None = None  # None where nobody knows how many steps
     dollars: tuple[float, float] | None = None
@@ -75,18 +75,20 @@ def estimate(
     that batch takes in memory."""
     peak = PEAK.get(chips.generation)
     if peak is None:
-        return Estimate(f"no peak of {chips.generation} is known")
+        return Estimate(f"the peak performance of {chips.generation} is unknown")
     if has_dynamic_shapes:
-        return Estimate("its dynamic shapes take a TPU as long as the largest they may have")
+        return Estimate("its dynamic shapes take as long as their upper bounds on a TPU")
     if has_varying_shapes:
-        return Estimate("its shapes vary, and each new one is compiled anew")
+        return Estimate("its shapes vary, and each new one is compiled again")
     if not operations:
-        return Estimate("the arithmetic of its step cannot be counted")
+        return Estimate("the operations of its step cannot be counted")
     if program_bytes and operations / program_bytes < LEAST_INTENSITY:
-        return Estimate("its step moves more data than it computes with")
+        return Estimate("its step is limited by memory bandwidth, not by arithmetic")
     low, high = (operations / (chips.chips * peak * share) for share in reversed(UTILIZATION))
     if low < LEAST_SECONDS:
-        return Estimate("its step is too small for these chips: starting it would take longest")
+        return Estimate(
+            "its step is too small for these chips: launching it takes longer than running it"
+        )
     if steps is None:
         return Estimate(step_seconds=(low, high))
     seconds = (low * steps, high * steps)
@@ -96,7 +98,7 @@ def estimate(
     return Estimate(step_seconds=(low, high), seconds=seconds, dollars=cost, steps=steps)
 
 
-def spoken_time(between: tuple[float, float]) -> str:
+def format_time(between: tuple[float, float]) -> str:
     """`2 to 7 hours`."""
     for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0)):
         if between[1] >= 2 * size:
@@ -104,7 +106,7 @@ def spoken_time(between: tuple[float, float]) -> str:
     return f"{rounded(between[0] * 1000)} to {rounded(between[1] * 1000)} ms"
 
 
-def spoken_cost(between: tuple[float, float]) -> str:
+def format_cost(between: tuple[float, float]) -> str:
     """`$18 to $60`: no more digits than an estimate has."""
     low, high = between
     if high < 10:

@@ -22,55 +22,57 @@ ABSENT = re.compile(
 )
 ABSENCES = ("NotFoundError", "FileNotFoundError", "NotFound")  # of TensorFlow, Python, Google
 KILLED = 137
-LONGEST = 240  # letters of one message
-SAMPLE = "Put a sample there, a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
+MAX_MESSAGE_LENGTH = 240  # letters of one message
+SAMPLE = "Provide a sample from a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
 
 
-def used_tensorflow(one: Pass) -> bool:
-    return any(each.tensorflow for each in one.of(Started)) or bool(one.steps)
+def used_tensorflow(run: Pass) -> bool:
+    return any(each.tensorflow for each in run.of(Started)) or bool(run.steps)
 
 
-def of_first(one: Pass, asked: int) -> Iterator[Finding]:
+def of_first(run: Pass, requested_steps: int) -> Iterator[Finding]:
     """What is to be said of the end itself; a refusal of XLA is told where that is told."""
-    yield from _shim(one)
-    if one.has_failed:
-        if not _is_of_xla(one):
-            yield _failed(one)
-    elif one.stopped == "timeout":
-        yield _timed_out(one, asked)
-    elif one.stopped:
-        seen = f"after {_count(len(one.steps), 'step')}"
-        yield Finding(TOPIC, "unknown", f"interrupted {seen}: what follows is from these")
-    elif not used_tensorflow(one):
-        others = sorted({name for each in one.of(Started) for name in each.others})
+    yield from _shim(run)
+    if run.has_failed:
+        if not _is_of_xla(run):
+            yield _failed(run)
+    elif run.stopped == "timeout":
+        yield _timed_out(run, requested_steps)
+    elif run.stopped:
+        after = f"after {_count(len(run.steps), 'step')}"
+        yield Finding(
+            TOPIC, "unknown", f"interrupted {after}: the following findings are based on these"
+        )
+    elif not used_tensorflow(run):
+        others = sorted({name for each in run.of(Started) for name in each.others})
         instead = f" ({', '.join(others)} was)" if others else ""
         yield Finding(
             TOPIC,
             "unknown",
-            f"ran to its end, and TensorFlow was never imported{instead}: no step can be seen",
+            f"finished without importing TensorFlow{instead}: no steps were observed",
         )
-    elif not one.steps:
+    elif not run.steps:
         yield Finding(
             TOPIC,
             "unknown",
-            "ran to its end without a training step that could be seen",
-            hint="Seen are fit, train_on_batch, strategy.run, and optimizers' apply_gradients "
+            "finished without an observable training step",
+            hint="Observed are fit, train_on_batch, strategy.run, and optimizers' apply_gradients "
             "in a tf.function.",
         )
-    elif len(one.steps) < asked:
-        yield Finding(TOPIC, "fine", f"ran to its end in {_count(len(one.steps), 'step')}")
+    elif len(run.steps) < requested_steps:
+        yield Finding(TOPIC, "fine", f"finished after {_count(len(run.steps), 'step')}")
     else:
-        yield _stopped(one)
+        yield _stopped(run)
 
 
-def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
+def of_second(run: Pass, first: Pass) -> Iterator[Finding]:
     """Of the run on several replicas, where the first run went well."""
-    if one.has_failed:
-        failed = _failed(one)
+    if run.has_failed:
+        failed = _failed(run)
         if failed.topic == "observing":  # the first run says something all the same
             yield replace(failed, severity="unknown")
             return
-        where = f"on {one.replicas} replicas" if one.replicas > 1 else "when started again"
+        where = f"on {run.replicas} replicas" if run.replicas > 1 else "when started again"
         yield Finding(
             "replicas",
             failed.severity,
@@ -79,47 +81,49 @@ def of_second(one: Pass, first: Pass) -> Iterator[Finding]:
             failed.hint,
             failed.where,
         )
-    elif one.stopped == "timeout" and not one.steps and first.steps:
-        yield Finding("replicas", "unknown", "no step within the time on several replicas")
+    elif run.stopped == "timeout" and not run.steps and first.steps:
+        yield Finding("replicas", "unknown", "no step on several replicas before the timeout")
 
 
-def missing_objects(one: Pass) -> list[str]:
+def missing_objects(run: Pass) -> list[str]:
     """The gs:// paths for want of which the script failed.
 
     What it looked for in vain and did without, as a first run does for a checkpoint, is none.
     """
-    ended = one.ended
+    ended = run.ended
     if ended is None or ended.error is None or not ABSENT.search(_all(ended.error)):
         return []
-    named = OBJECT.findall(ended.error.message)
-    if not named and ended.error.type in ABSENCES:
-        named = [each.path for each in one.of(Read) if each.missing][-1:]
-    paths = dict.fromkeys(path.rstrip(".:") for path in named)
+    paths_in_message = OBJECT.findall(ended.error.message)
+    if not paths_in_message and ended.error.type in ABSENCES:
+        paths_in_message = [each.path for each in run.of(Read) if each.missing][-1:]
+    paths = dict.fromkeys(path.rstrip(".:") for path in paths_in_message)
     return [path for path in paths if path.startswith("gs://")]
 
 
-def _failed(one: Pass) -> Finding:
-    error = one.ended.error if one.ended is not None else None
-    missing = missing_objects(one)
-    tail = "\n".join(one.tail)
+def _failed(run: Pass) -> Finding:
+    error = run.ended.error if run.ended is not None else None
+    missing = missing_objects(run)
+    tail = "\n".join(run.tail)
     if missing:
         return Finding(
             "data",
             "error",
-            f"{missing[0]} is not in the local cloud, which serves gs:// here",
+            f"{missing[0]} does not exist in the local cloud, which serves gs:// in a rehearsal",
             tail,
             SAMPLE.format(_folder(missing[0])),
             error.where if error is not None else None,
         )
-    if error is not None and _is_ours(one):
-        message = f"what observes the script failed, which is a bug in tpuctl: {_first_line(error)}"
-        return Finding("observing", "error", message, tail, "Please report it with the log.")
+    if error is not None and _is_ours(run):
+        message = (
+            f"the observer of the script failed, which is a bug in tpuctl: {_first_line(error)}"
+        )
+        return Finding("observing", "error", message, tail, "Report it with the log.")
     if error is not None:
         return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
-    if one.exit_code == KILLED:
-        message = "was killed from outside: this machine's memory may not be enough for it"
+    if run.exit_code == KILLED:
+        message = "was killed: this machine may have run out of memory"
         return Finding(TOPIC, "unknown", message, tail)
-    return Finding(TOPIC, "error", f"ended with exit code {one.exit_code}", tail)
+    return Finding(TOPIC, "error", f"failed with exit code {run.exit_code}", tail)
 
 
 def _folder(path: str) -> str:
@@ -128,49 +132,51 @@ def _folder(path: str) -> str:
     return before if slash and "." in name and not before.endswith("/") else path
 
 
-def _stopped(one: Pass) -> Finding:
+def _stopped(run: Pass) -> Finding:
     """After the steps asked for: as a machine that is taken away ends it."""
-    after = f"stopped after {len(one.steps)} steps"
-    ended = one.ended
+    after = f"stopped after {len(run.steps)} steps"
+    ended = run.ended
     if ended is not None and ended.error is not None:
-        message = f"{after}, it fails while it ends: {_first_line(ended.error)}"
-        return Finding(TOPIC, "risk", message, "\n".join(one.tail), where=ended.error.where)
+        message = f"{after}, it failed while exiting: {_first_line(ended.error)}"
+        return Finding(TOPIC, "risk", message, "\n".join(run.tail), where=ended.error.where)
     if ended is not None and ended.hard:
-        message = f"{after}, it went on after SIGTERM: a machine that is taken away waits 30 s"
+        message = (
+            f"{after}, it kept running after SIGTERM: a preempted machine is stopped after 30 s"
+        )
         return Finding(TOPIC, "risk", message)
-    return Finding(TOPIC, "fine", f"ran, and was {after}")
+    return Finding(TOPIC, "fine", f"ran and was {after}")
 
 
-def _timed_out(one: Pass, asked: int) -> Finding:
-    if one.steps:
-        message = f"took {len(one.steps)} of {asked} steps within {one.seconds:.0f} s"
+def _timed_out(run: Pass, requested_steps: int) -> Finding:
+    if run.steps:
+        message = f"took {len(run.steps)} of {requested_steps} steps within {run.seconds:.0f} s"
         return Finding(TOPIC, "fine", message)
     return Finding(
         TOPIC,
         "error",
-        f"took no training step within {one.seconds:.0f} s",
-        "\n".join(one.tail),
-        "Where it needs longer, say so with\n    tpuctl rehearse --timeout 1h",
+        f"took no training step within {run.seconds:.0f} s",
+        "\n".join(run.tail),
+        "To allow more time:\n    tpuctl rehearse --timeout 1h",
     )
 
 
-def _is_ours(one: Pass) -> bool:
+def _is_ours(run: Pass) -> bool:
     """Whether the innermost frame of the traceback is the observer's own."""
-    return "/preflight/shim/" in one.raised_in
+    return "/preflight/shim/" in run.raised_in
 
 
-def _is_of_xla(one: Pass) -> bool:
-    return bool(one.of(Refused))
+def _is_of_xla(run: Pass) -> bool:
+    return bool(run.of(Refused))
 
 
-def _shim(one: Pass) -> Iterator[Finding]:
-    failed = one.of(ShimFailed)
+def _shim(run: Pass) -> Iterator[Finding]:
+    failed = run.of(ShimFailed)
     if failed:
         yield Finding(
             "observing",
             "unknown",
-            "not everything could be observed: this is a gap of tpuctl, not of the script",
-            "\n".join(dict.fromkeys(each.what for each in failed)),
+            "some observations failed: this is a limitation of tpuctl, not of the script",
+            "\n".join(dict.fromkeys(each.action for each in failed)),
         )
 
 
@@ -183,7 +189,7 @@ def _first_line(error: Failure) -> str:
 
 def shortened(text: str) -> str:
     """No longer than a reader takes in at once."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH - 1]}…"
 
 
 def _all(error: Failure) -> str:

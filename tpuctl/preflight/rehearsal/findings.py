@@ -59,9 +59,9 @@ class Judgement:
 
     @property
     def has_errors(self) -> bool:
-        return any(one.severity == "error" for one in self.findings)
+        return any(finding.severity == "error" for finding in self.findings)
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        found = (one for one in self.findings if one.is_problem)
-        return tuple(sorted(found, key=lambda one: ORDER.index(one.severity)))
+        problems = (finding for finding in self.findings if finding.is_problem)
+        return tuple(sorted(problems, key=lambda finding: ORDER.index(finding.severity)))

@@ -30,7 +30,7 @@ HEAVY = ("dot", "convolution")
 
 @dataclass
 class _Computation:
-    own: float = 0.0
+    operations: float = 0.0
     called: list[str] = field(default_factory=list)
     looped: list[str] = field(default_factory=list)
 
@@ -41,10 +41,10 @@ def operations_of(text: str) -> float | None:
     if entry is None:
         return None
     try:
-        found = _total(entry, computations, ())
+        operations = _total(entry, computations, ())
     except _Unknown:
         return None
-    return None if math.isnan(found) else found
+    return None if math.isnan(operations) else operations
 
 
 class _Unknown(Exception):
@@ -71,22 +71,24 @@ def _read(text: str) -> tuple[dict[str, _Computation], str | None]:
             shapes[match["name"]] = dims
         code, rest = match["code"], line[match.end() :]
         if code in HEAVY and dims is not None:
-            here.own += _heavy(code, rest, dims, shapes)
+            here.operations += _heavy(code, rest, dims, shapes)
         names = CALLED.findall(rest)
         for several in BRANCHES.findall(rest):
-            names += [one.strip().lstrip("%") for one in several.split(",")]
+            names += [branch.strip().lstrip("%") for branch in several.split(",")]
         (here.looped if code == "while" else here.called).extend(names)
     return found, entry
 
 
 def _total(name: str, computations: Mapping[str, _Computation], within: tuple[str, ...]) -> float:
-    one = computations.get(name)
-    if one is None or name in within:
+    computation = computations.get(name)
+    if computation is None or name in within:
         raise _Unknown
     inside = (*within, name)
-    if any(_total(each, computations, inside) for each in one.looped):
+    if any(_total(each, computations, inside) for each in computation.looped):
         raise _Unknown
-    return one.own + math.fsum(_total(each, computations, inside) for each in one.called)
+    return computation.operations + math.fsum(
+        _total(each, computations, inside) for each in computation.called
+    )
 
 
 def _heavy(
@@ -112,12 +114,12 @@ def _heavy(
 
 def _window(text: str, name: str) -> list[int]:
     match = re.search(rf"\b{name}=([\dx]+)", text)
-    return [int(one) for one in match[1].split("x")] if match else []
+    return [int(number) for number in match[1].split("x")] if match else []
 
 
 def _numbers(text: str, name: str) -> list[int]:
     match = re.search(rf"{name}=\{{([\d,]*)\}}", text)
-    return [int(one) for one in match[1].split(",") if one] if match else []
+    return [int(number) for number in match[1].split(",") if number] if match else []
 
 
 def _dims(text: str) -> tuple[int, ...] | None:
@@ -125,4 +127,4 @@ def _dims(text: str) -> tuple[int, ...] | None:
     match = SHAPE.match(text)
     if match is None:
         return None
-    return tuple(int(one.strip(" <=")) for one in match["dims"].split(",") if one.strip())
+    return tuple(int(size.strip(" <=")) for size in match["dims"].split(",") if size.strip())

@@ -46,14 +46,14 @@ class Rehearsed:
 
     def note(self, content: Content, outcome: Mapping[str, object]) -> None:
         """Remember that this content was rehearsed, whatever came of it."""
-        known = self.folder / "known"
+        records = self.folder / "known"
         with suppress(OSError):
-            private_folder(known)
+            private_folder(records)
             text = json.dumps({**asdict(content), **outcome}, sort_keys=True)
-            draft = known / f".{content.name}.{os.getpid()}"
+            draft = records / f".{content.name}.{os.getpid()}"
             draft.write_text(text, "utf-8")
-            draft.replace(known / content.name)
-            for old in _oldest(known, KEPT_NAMES):
+            draft.replace(records / content.name)
+            for old in _oldest(records, KEPT_NAMES):
                 old.unlink(missing_ok=True)
 
     def new_folder(self, name: str) -> Path:
@@ -61,11 +61,11 @@ class Rehearsed:
         runs = private_folder(self.folder / "runs")
         for old in _oldest(runs, KEPT_FOLDERS - 1):
             shutil.rmtree(old, ignore_errors=True)
-        made = runs / name
-        made.mkdir()
-        return made
+        run_folder = runs / name
+        run_folder.mkdir()
+        return run_folder
 
 
 def _oldest(folder: Path, keep: int) -> list[Path]:
-    entries = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
+    entries = sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
     return entries[keep:]

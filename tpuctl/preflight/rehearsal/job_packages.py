@@ -23,14 +23,14 @@ class Packages:
     """The interpreter to start the script with, and what goes before its search paths."""
 
     python: Path
-    home: Path | None = None  # the virtual environment, where there is one
+    virtual_env: Path | None = None  # the virtual environment, where there is one
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
 
 
 async def install(
     image: Path,
-    wanted: Mapping[str, Any],
+    installation: Mapping[str, Any],
     code: Path,
     digest: str,
     *,
@@ -47,10 +47,18 @@ async def install(
     for name in PROGRAMS:
         (folder / name).write_text(program(name), "utf-8")
     (folder / "code").symlink_to(code.resolve())
-    spec = {"install": dict(wanted), "bundle": {"sha256": digest}}
+    spec = {"install": dict(installation), "bundle": {"sha256": digest}}
     (folder / "spec.json").write_text(json.dumps(spec), "utf-8")
     making = await asyncio.create_subprocess_exec(
-        *(str(image), "-S", "-I", str(folder / "environment.py"), "make", str(folder), str(image)),
+        *(
+            str(image),
+            "-S",
+            "-I",
+            str(folder / "environment.py"),
+            "create",
+            str(folder),
+            str(image),
+        ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -58,21 +66,26 @@ async def install(
         start_new_session=True,
     )
     try:
-        said = await _until_made(making, folder / LOG, report)
+        output = await _until_made(making, folder / LOG, report)
     finally:
         if making.returncode is None:
             _kill_group(making.pid)
             await making.wait()
     if making.returncode:
         raise RemoteFailed(
-            "Requirements cannot be installed",
-            _words(folder / LOG, said),
-            hint="A worker would say the same. Mend what is asked for, and repeat the command.",
-            where=wanted.get("requirements") or "job.requirements",
+            "Installing requirements failed",
+            _words(folder / LOG, output),
+            hint="Fix the requirements, which would fail on a worker too, and try again.",
+            where=installation.get("requirements") or "job.requirements",
         )
-    made = json.loads((folder / "environment.json").read_text("utf-8"))
-    home = Path(made["home"]) if made["home"] else None
-    return Packages(Path(made["python"]), home, tuple(made["programs"]), tuple(made["modules"]))
+    environment = json.loads((folder / "environment.json").read_text("utf-8"))
+    home = Path(environment["virtual_env"]) if environment["virtual_env"] else None
+    return Packages(
+        Path(environment["python"]),
+        home,
+        tuple(environment["path"]),
+        tuple(environment["python_path"]),
+    )
 
 
 async def _until_made(
@@ -107,8 +120,8 @@ def _lines(log: Path) -> list[str]:
         return []
 
 
-def _words(log: Path, said: str) -> str:
+def _words(log: Path, output: str) -> str:
     """Why not, then what pip said that tells why."""
     errors = [line.strip() for line in _lines(log) if line.lstrip().startswith("ERROR:")]
-    reason = said.strip().splitlines()[-1] if said.strip() else "it failed"
+    reason = output.strip().splitlines()[-1] if output.strip() else "it failed"
     return "\n".join([reason, *errors[-4:]])

@@ -229,7 +229,7 @@ class Ended(Observation):
 class ShimFailed(Observation):
     """Something of the shim itself went wrong; the script went on without it."""
 
-    what: str
+    action: str
     traceback: str = ""
 
 
@@ -274,14 +274,14 @@ def parse(lines: Iterable[str]) -> Iterable[Observation]:
         try:
             yield _observation(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"an observation that cannot be understood ({error}): {line[:200]}"
-            yield ShimFailed(what=what)
+            problem = f"invalid observation ({error}): {line[:200]}"
+            yield ShimFailed(action=problem)
 
 
 def _observation(plain: dict[str, Any]) -> Observation:
     kind = KINDS[plain.pop("kind")]
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: _value(name, plain[name]) for name in plain if name in known})
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: _value(name, plain[name]) for name in plain if name in names})
 
 
 def _value(name: str, plain: Any) -> Any:
@@ -293,11 +293,14 @@ def _value(name: str, plain: Any) -> Any:
     if name == "shapes":
         return tuple(_shape(*shape) for shape in plain)
     if name == "operations":
-        return tuple(Operation(str(one["operation"]), _where(one.get("where"))) for one in plain)
+        return tuple(
+            Operation(str(operation["operation"]), _where(operation.get("where")))
+            for operation in plain
+        )
     if name == "error":
         return Failure(str(plain["type"]), str(plain["message"]), _where(plain.get("where")))
     if name in ("devices", "others"):
-        return tuple(str(one) for one in plain)
+        return tuple(str(item) for item in plain)
     return plain
 
 

@@ -1,8 +1,8 @@
-"""Sees to it that a rehearsed script never outlives the tpuctl that rehearses it.
+"""Ensures that a rehearsed script never outlives the tpuctl that rehearses it.
 
-Run as `python -S -I parent_watchdog.py KEEPER...`: it starts the keeper, as the supervisor of a
-worker does, and listens on its stdin. A byte asks the script to end (SIGTERM); the end of stdin,
-which is also what a killed tpuctl leaves, kills everything that the script started.
+Run as `python -S -I parent_watchdog.py COMMAND...`: it starts the job parent, as the supervisor
+of a worker does, and reads its stdin. A byte requests the script's end (SIGTERM); the end of stdin,
+which a killed tpuctl also leaves, kills everything that the script started.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _nothing)  # it hears its stdin alone
-    keeper = subprocess.Popen(
+    job_parent = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no other threads
     )
-    while keeper.poll() is None:
+    while job_parent.poll() is None:
         ready, _, _ = select.select([0], [], [], TICK)
         if ready:
             if not os.read(0, 1):
                 break
-            keeper.send_signal(signal.SIGUSR2)
-    while keeper.poll() is None:
-        keeper.send_signal(signal.SIGUSR1)
+            job_parent.send_signal(signal.SIGUSR2)
+    while job_parent.poll() is None:
+        job_parent.send_signal(signal.SIGUSR1)
         time.sleep(TICK)
-    return keeper.wait()
+    return job_parent.wait()
 
 
 def _end_with_parent() -> None:

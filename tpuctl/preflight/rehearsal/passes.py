@@ -42,7 +42,7 @@ class Pass:
 
     def of(self, kind: type[T]) -> list[T]:
         """The observations of one kind, in order."""
-        return [one for one in self.observations if isinstance(one, kind)]
+        return [observation for observation in self.observations if isinstance(observation, kind)]
 
     @property
     def steps(self) -> list[Step]:
@@ -54,30 +54,30 @@ class Pass:
 
         What a process that it started fails with is its own affair while it ends well itself.
         """
-        found = self.of(Ended)
-        failed = [one for one in found if one.reason == "failed" and self.exit_code != 0]
-        chosen = failed or found
-        return chosen[-1] if chosen else None
+        ends = self.of(Ended)
+        failed = [end for end in ends if end.reason == "failed" and self.exit_code != 0]
+        candidates = failed or ends
+        return candidates[-1] if candidates else None
 
     @property
     def has_failed(self) -> bool:
         """Whether the script came to a bad end of its own."""
-        found = self.of(Ended)
-        if self.stopped or any(one.reason == "steps" for one in found):
+        ends = self.of(Ended)
+        if self.stopped or any(end.reason == "steps" for end in ends):
             return False
         if self.exit_code is None:
-            return any(one.reason == "failed" for one in found)
+            return any(end.reason == "failed" for end in ends)
         return bool(self.exit_code)
 
     @property
     def losses(self) -> list[float]:
-        return [one.loss for one in self.steps if one.loss is not None]
+        return [step.loss for step in self.steps if step.loss is not None]
 
     @property
     def examples(self) -> int | None:
         """The global batch: the usual one, which the last of an epoch may not be."""
-        seen = [one.examples for one in self.steps if one.examples]
-        return max(set(seen), key=seen.count) if seen else None
+        sizes = [step.examples for step in self.steps if step.examples]
+        return max(set(sizes), key=sizes.count) if sizes else None
 
     @property
     def warm_steps(self) -> list[Step]:
@@ -88,41 +88,43 @@ class Pass:
     @property
     def step_seconds(self) -> float | None:
         """Of a usual step on this machine."""
-        found = [one.seconds for one in self.warm_steps if one.seconds > 0]
-        return median(found) if found else None
+        step = [durations.seconds for durations in self.warm_steps if durations.seconds > 0]
+        return median(step) if step else None
 
     @property
     def waited_share(self) -> float | None:
         """Which part of the steps' time was spent on waiting for data; None if nobody knows."""
-        told = [one for one in self.warm_steps if one.waited is not None and one.seconds > 0]
-        if not told:
+        waits = [step for step in self.warm_steps if step.waited is not None and step.seconds > 0]
+        if not waits:
             return None
-        waited = math.fsum(one.waited or 0.0 for one in told)
-        return min(1.0, waited / math.fsum(one.seconds for one in told))
+        waited = math.fsum(step.waited or 0.0 for step in waits)
+        return min(1.0, waited / math.fsum(step.seconds for step in waits))
 
     @property
     def planned_steps(self) -> int | None:
         """Of the whole run, where the script says so; the largest of several plans."""
-        return max((one.steps for one in self.of(Planned) if one.steps), default=None)
+        return max((plan.steps for plan in self.of(Planned) if plan.steps), default=None)
 
     @property
     def saved(self) -> list[Checkpoint]:
-        return [one for one in self.of(Checkpoint) if one.action == "saved"]
+        return [checkpoint for checkpoint in self.of(Checkpoint) if checkpoint.action == "saved"]
 
     @property
     def restored(self) -> list[Checkpoint]:
-        return [one for one in self.of(Checkpoint) if one.action == "restored"]
+        return [checkpoint for checkpoint in self.of(Checkpoint) if checkpoint.action == "restored"]
 
     @property
     def strategy(self) -> Strategy | None:
         """The one with the most replicas."""
-        return max(self.of(Strategy), key=lambda one: one.replicas, default=None)
+        return max(self.of(Strategy), key=lambda strategy: strategy.replicas, default=None)
 
     @property
     def training_step(self) -> Function | None:
         """The function that computes gradients; of several, what took longest to compile."""
         functions = self.functions
-        training = [one for one in functions if any(each.trains for each in one.compilations)]
+        training = [
+            function for function in functions if any(each.trains for each in function.compilations)
+        ]
         return next(iter(training), None)
 
     @property
@@ -139,16 +141,19 @@ class Function:
 
     @property
     def seconds(self) -> float:
-        return math.fsum(one.seconds for one in self.compilations)
+        return math.fsum(compilation.seconds for compilation in self.compilations)
 
     @property
     def peak(self) -> int | None:
-        return max((one.peak for one in self.compilations if one.peak), default=None)
+        return max(
+            (compilation.peak for compilation in self.compilations if compilation.peak),
+            default=None,
+        )
 
     @property
     def dynamic(self) -> int:
         """Dynamic dimensions in its programs."""
-        return max((one.dynamic or 0 for one in self.compilations), default=0)
+        return max((compilation.dynamic or 0 for compilation in self.compilations), default=0)
 
 
 def functions_of(compilations: Iterable[Compiled]) -> list[Function]:
@@ -157,7 +162,9 @@ def functions_of(compilations: Iterable[Compiled]) -> list[Function]:
     Keras' steps of training and of evaluation have one name, and stand on one line of the script.
     """
     grouped: dict[tuple[str, str, bool], list[Compiled]] = {}
-    for one in compilations:
-        grouped.setdefault((one.function, str(one.where), one.trains), []).append(one)
+    for compilation in compilations:
+        grouped.setdefault(
+            (compilation.function, str(compilation.where), compilation.trains), []
+        ).append(compilation)
     functions = [Function(key[0], tuple(each)) for key, each in grouped.items()]
-    return sorted(functions, key=lambda one: one.seconds, reverse=True)
+    return sorted(functions, key=lambda function: function.seconds, reverse=True)

@@ -16,11 +16,11 @@ ROUTES = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
 # No metadata server of the machine that this is, should it be one of Google's.
-NOBODY = "127.0.0.1:9"
+UNREACHABLE = "127.0.0.1:9"
 CLOSED = {
-    "GCE_METADATA_HOST": NOBODY,
-    "GCE_METADATA_IP": NOBODY,
-    "GCE_METADATA_ROOT": NOBODY,
+    "GCE_METADATA_HOST": UNREACHABLE,
+    "GCE_METADATA_IP": UNREACHABLE,
+    "GCE_METADATA_ROOT": UNREACHABLE,
     "NO_GCE_CHECK": "true",
     "TPU_SKIP_MDS_QUERY": "1",
 }
@@ -53,7 +53,7 @@ def script_variables(
     The job's own come after those of the shell, as on a worker, and before what keeps the script
     here: nothing in a stack file leads it to Google.
     """
-    found = {
+    variables = {
         **shell,
         "HOME": str(home),
         "PYTHONUNBUFFERED": "1",
@@ -64,15 +64,15 @@ def script_variables(
     }
     for name, value in cloud.items():
         if value is None:
-            found.pop(name, None)
+            variables.pop(name, None)
         else:
-            found[name] = value
-    found["TPUCTL_CLOUD"] = "google"  # scripts leave the TPU alone on the local cloud
-    found["PYTHONDONTWRITEBYTECODE"] = "1"  # the folder is the user's
-    found["TPUCTL_REHEARSAL"] = str(settings)
-    found["PYTHONPATH"] = _search([str(shim), *modules], job.get("PYTHONPATH", ""))
-    found["PATH"] = _search(programs, found.get("PATH", os.defpath))
-    return found
+            variables[name] = value
+    variables["TPUCTL_CLOUD"] = "google"  # scripts leave the TPU alone on the local cloud
+    variables["PYTHONDONTWRITEBYTECODE"] = "1"  # the folder is the user's
+    variables["TPUCTL_REHEARSAL"] = str(settings)
+    variables["PYTHONPATH"] = _search([str(shim), *modules], job.get("PYTHONPATH", ""))
+    variables["PATH"] = _search(programs, variables.get("PATH", os.defpath))
+    return variables
 
 
 def _search(places: Sequence[str], before: str) -> str:

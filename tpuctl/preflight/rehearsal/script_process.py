@@ -17,20 +17,20 @@ from tpuctl.assets import program
 
 __all__ = ["Command", "Exit", "last_lines", "raised_in", "run"]
 
-KEEPER = ("job_parent.py", "processes.py", "folder.py", "clock.py")
-GUARD = Path(__file__).with_name("parent_watchdog.py")
+JOB_PARENT_FILES = ("job_parent.py", "processes.py", "folder.py", "clock.py")
+PARENT_WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
 TICK = 0.25
 GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
 TAIL_BYTES = 1 << 16
 # `2026-11-22 01:54:58.986051: I tensorflow/core/…`, `I0000 00:00:1795311975.651596 …`, and what
 # goes on from the first.
-OWN = re.compile(
+TENSORFLOW_LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
     r"|WARNING: All log messages before absl"
 )
 FRAME = re.compile(r'  File "(?P<file>[^"]+)"')
 LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/")
-WIDEST = 200  # letters of a line that is shown again
+MAX_LINE_LENGTH = 200  # letters of a line that is shown again
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,19 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
     started before CancelledError goes on; so does the end of this program, whatever ends it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _equip(folder)
+    _copy_programs(folder)
     python = (sys.executable, "-S", "-I")
-    keeper = (*python, str(folder / "job_parent.py"), str(folder), str(command.cwd), *command.argv)
+    job_parent = (
+        *python,
+        str(folder / "job_parent.py"),
+        str(folder),
+        str(command.cwd),
+        *command.argv,
+    )
     clock = asyncio.get_running_loop().time
     began = clock()
     guard = await asyncio.create_subprocess_exec(
-        *(*python, str(GUARD), *keeper),
+        *(*python, str(PARENT_WATCHDOG), *job_parent),
         stdin=asyncio.subprocess.PIPE,
         env=dict(command.environment),
         start_new_session=True,
@@ -84,7 +90,7 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
         guard.stdin.close()
         await _end(guard)
         code = _code(folder)
-        _tidy(folder)
+        _clean_up(folder)
     look()
     return Exit(code, stopped, clock() - began)
 
@@ -94,16 +100,16 @@ def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
 
     Left out are TensorFlow's own, what stands before a traceback, and its frames in libraries.
     """
-    return tuple(_without_libraries(_said(log))[-count:])
+    return tuple(_without_libraries(_last_output_lines(log))[-count:])
 
 
 def raised_in(log: Path) -> str:
     """The file of the innermost frame of the last traceback; empty where there is none."""
-    frames = [match["file"] for line in _said(log) if (match := FRAME.match(line))]
+    frames = [match["file"] for line in _last_output_lines(log) if (match := FRAME.match(line))]
     return frames[-1] if frames else ""
 
 
-def _said(log: Path) -> list[str]:
+def _last_output_lines(log: Path) -> list[str]:
     """The last lines that are the script's, those of the last traceback where there is one."""
     try:
         with log.open("rb") as file:
@@ -112,26 +118,30 @@ def _said(log: Path) -> list[str]:
     except OSError:
         return []
     lines = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n"))
-    said = [line[:WIDEST] for line in lines if line.strip() and not OWN.match(line)]
-    begins = [number for number, line in enumerate(said) if line.startswith("Traceback (")]
-    return said[begins[-1] :] if begins else said
+    kept_lines = [
+        line[:MAX_LINE_LENGTH]
+        for line in lines
+        if line.strip() and not TENSORFLOW_LOG_LINE.match(line)
+    ]
+    begins = [number for number, line in enumerate(kept_lines) if line.startswith("Traceback (")]
+    return kept_lines[begins[-1] :] if begins else kept_lines
 
 
 def _without_libraries(lines: Sequence[str]) -> list[str]:
     """A traceback's lines but for those of installed packages."""
-    found, is_library = [], False
+    kept_lines, is_library = [], False
     for line in lines:
         if FRAME.match(line):
-            is_library = any(one in line for one in LIBRARIES)
+            is_library = any(library in line for library in LIBRARIES)
         elif not line.startswith("    "):
             is_library = False
         if not is_library:
-            found.append(line)
-    return found
+            kept_lines.append(line)
+    return kept_lines
 
 
-def _equip(folder: Path) -> None:
-    for name in KEEPER:
+def _copy_programs(folder: Path) -> None:
+    for name in JOB_PARENT_FILES:
         (folder / name).write_text(program(name), "utf-8")
 
 
@@ -161,9 +171,9 @@ def _code(folder: Path) -> int | None:
     return int(code)
 
 
-def _tidy(folder: Path) -> None:
+def _clean_up(folder: Path) -> None:
     """Leave what is of use afterwards: the log, and what was observed."""
-    for name in (*KEEPER, "begun.json", "exit.json", "job.lock"):
+    for name in (*JOB_PARENT_FILES, "started.json", "exit.json", "job.lock"):
         with suppress(FileNotFoundError):
             (folder / name).unlink()
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)

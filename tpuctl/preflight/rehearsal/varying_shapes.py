@@ -44,28 +44,28 @@ class Padding:
     waste: float  # how much longer the seen lengths become, as a part of them
 
 
-def varying(seen: Sequence[Shapes]) -> list[Varying]:
+def varying(compilations: Sequence[Shapes]) -> list[Varying]:
     """The dimensions that differ between compilations with the same number of arguments."""
-    if len({_outline(shapes) for shapes in seen}) != 1:
+    if len({_outline(shapes) for shapes in compilations}) != 1:
         return []
-    found = []
-    for argument, shape in enumerate(seen[0]):
+    variations = []
+    for argument, shape in enumerate(compilations[0]):
         for dimension in range(len(shape.dims or ())):
-            values = tuple(_size(shapes[argument], dimension) for shapes in seen)
+            values = tuple(_size(shapes[argument], dimension) for shapes in compilations)
             if len(set(values)) > 1:
-                found.append(Varying(argument, dimension, values))
-    return found
+                variations.append(Varying(argument, dimension, values))
+    return variations
 
 
-def padding_for(seen: Sequence[Shapes], dimensions: Sequence[Varying]) -> Padding | None:
+def padding_for(compilations: Sequence[Shapes], dimensions: Sequence[Varying]) -> Padding | None:
     """The smallest multiple to pad lengths to after which few shapes are left.
 
     None where no dimension but the batch varies, or padding helps little.
     """
-    lengths = [one for one in dimensions if not one.is_batch]
+    lengths = [dimension for dimension in dimensions if not dimension.is_batch]
     if not lengths:
         return None
-    rows = list(zip(*(one.values for one in lengths), strict=True))
+    rows = list(zip(*(length.values for length in lengths), strict=True))
     before = len(set(rows))
     best = None
     for multiple in MULTIPLES:

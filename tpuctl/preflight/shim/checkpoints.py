@@ -77,8 +77,8 @@ def _watched(
         if not depth:
             path = arguments[position] if len(arguments) > position else None
             path = next(iter(keywords.values()), None) if path is None else path
-            given = (rehearsal, action, path, result, where)
-            rehearsal.writer.attempt("a checkpoint", _note, *given)
+            details = (rehearsal, action, path, result, where)
+            rehearsal.writer.attempt("a checkpoint", _note, *details)
         return result
 
     return call

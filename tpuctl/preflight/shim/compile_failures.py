@@ -51,7 +51,7 @@ class Refusals:
         operations = self._operations(message)
         places = self.rehearsal.places
         of = places.of(function)
-        lines = [one["where"] for one in operations if one["where"]]
+        lines = [operation["where"] for operation in operations if operation["where"]]
         where = lines[0] if lines else places.of_exception(error) or of or places.here()
         self.rehearsal.writer.write(
             "refused",
@@ -71,18 +71,18 @@ class Refusals:
 
     def _operations(self, message: str) -> list[dict[str, Any]]:
         """The operations that a message names, our own marks left out."""
-        named = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
-        if not named:
-            named = [("", match["name"]) for match in NODE.finditer(message)]
+        names_by_type = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
+        if not names_by_type:
+            names_by_type = [("", match["name"]) for match in NODE.finditer(message)]
         found: dict[tuple[str, Any], dict[str, Any]] = {}
-        for kind, name in named:
+        for kind, name in names_by_type:
             if MARK in name:
                 continue
             operation = self._operation(kind, name)
             where = operation and self.rehearsal.places.of_operation(operation)
-            shown = kind or (operation.type if operation is not None else name)
+            label = kind or (operation.type if operation is not None else name)
             line = (where["file"], where["line"]) if where else None
-            found.setdefault((shown, line), {"operation": shown, "where": where})
+            found.setdefault((label, line), {"operation": label, "where": where})
         if len(found) == 1:
             for one in found.values():
                 one["where"] = one["where"] or self.rehearsal.places.printed(message)

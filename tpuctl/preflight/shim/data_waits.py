@@ -13,7 +13,7 @@ from .graphs import Graphs
 __all__ = ["install"]
 
 # Where an iterator's next element is asked for, under all of its interfaces.
-ASKED = (
+ITERATOR_METHODS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "get_next_as_optional"),
     ("tensorflow.python.distribute.input_lib", "DistributedIteratorBase", "get_next"),
@@ -22,7 +22,7 @@ ASKED = (
 
 def install(rehearsal: Rehearsal, graphs: Graphs) -> None:
     """Take the time of every next element."""
-    for module, kind, name in ASKED:
+    for module, kind, name in ITERATOR_METHODS:
         rehearsal.writer.attempt("iterators", _watch, rehearsal, graphs, module, kind, name)
 
 
@@ -34,32 +34,32 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
 
     @functools.wraps(original)
     def following(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        ask = functools.partial(original, self, *arguments, **keywords)
+        get_next = functools.partial(original, self, *arguments, **keywords)
         if rehearsal.writer.is_foreign():
-            return ask()
+            return get_next()
         if graphs.is_eager():
             steps.begin_wait()
             try:
-                element = ask()
+                element = get_next()
             except BaseException:
                 steps.abandon()  # the data is at its end: no step follows from it
                 raise
             steps.end_wait()
             return element
         rehearsal.writer.attempt("iterators", graphs.note_reading)
-        return _marked(rehearsal, graphs, ask) if has_graphs else ask()
+        return _marked(rehearsal, graphs, get_next) if has_graphs else get_next()
 
     setattr(holder, name, following)
 
 
-def _marked(rehearsal: Rehearsal, graphs: Graphs, ask: Callable[[], Any]) -> Any:
+def _marked(rehearsal: Rehearsal, graphs: Graphs, get_next: Callable[[], Any]) -> Any:
     """Ask within a graph, with marks before and after it."""
     tensorflow, steps = graphs.tensorflow, rehearsal.steps
     if graphs.is_compiled():
-        return ask()
+        return get_next()
     before = rehearsal.writer.attempt("iterators", graphs.mark, steps.begin_wait)
     with tensorflow.control_dependencies([] if before is None else [before]):
-        element = ask()
+        element = get_next()
 
     def after() -> None:
         leaves = tensorflow.nest.flatten(element, expand_composites=True)

@@ -24,22 +24,22 @@ def begin(environment: Mapping[str, str]) -> None:
     """Watch this process, as the file that the environment names says."""
     rehearsal = Rehearsal(settings.load(environment["TPUCTL_REHEARSAL"]))
     rehearsal.ending.where = rehearsal.places.of_exception
-    Beginning(rehearsal).install()
+    Hooks(rehearsal).install()
 
 
-class Beginning:
+class Hooks:
     """What happens at which import."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.others: list[str] = []
-        self.is_told = False
+        self.has_reported = False
 
     def install(self) -> None:
         attempt = self.rehearsal.writer.attempt
         ending: Ending = self.rehearsal.ending
         attempt("the process' end", ending.install)
-        ending.last.append(self._tell_without)
+        ending.last.append(self._report_without_tensorflow)
         if self.rehearsal.is_xla:
             attempt("XLA's dumps", self._prepare_dumps)
         functions: dict[str, Callable[[ModuleType], None]] = {
@@ -80,16 +80,16 @@ class Beginning:
         attempt("traces", tracing.install, rehearsal, graphs, refusals)
         attempt("checkpoints", checkpoints.install, rehearsal, tensorflow)
         attempt("files", opened_files.install, rehearsal, tensorflow)
-        self._tell(str(getattr(tensorflow, "__version__", "?")))
+        self._report_start(str(getattr(tensorflow, "__version__", "?")))
 
     def _keras(self, keras: ModuleType) -> None:
         from . import keras_fit
 
         keras_fit.install(self.rehearsal, keras)
 
-    def _tell(self, version: str | None) -> None:
+    def _report_start(self, version: str | None) -> None:
         """Write what was started, with the devices that do not initialize anything to name."""
-        self.is_told = True
+        self.has_reported = True
         devices: list[str] = []
         if version is not None:
             replicas = self.rehearsal.settings.replicas
@@ -104,12 +104,12 @@ class Beginning:
             others=self.others,
         )
 
-    def _tell_without(self) -> None:
+    def _report_without_tensorflow(self) -> None:
         """At the end of a process that never imported TensorFlow, if it was a script's."""
         started = getattr(sys, "orig_argv", [])[1:3] + list(getattr(sys, "argv", []))[:1]
         is_helper = any(name in word for word in started for name in HELPERS)
-        if not self.is_told and not is_helper:
-            self._tell(None)
+        if not self.has_reported and not is_helper:
+            self._report_start(None)
 
 
 def _keras_version() -> str | None:

@@ -49,12 +49,12 @@ def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[...
     @functools.wraps(original)
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
-            given = signature.bind(*arguments, **keywords)
+            bound = signature.bind(*arguments, **keywords)
         except TypeError:
             return original(*arguments, **keywords)  # which says what is wrong
         if rehearsal.writer.is_foreign():
             return original(*arguments, **keywords)
-        return function(original, given)
+        return function(original, bound)
 
     setattr(model, name, call)
 
@@ -65,52 +65,52 @@ class Fitting:
     def __init__(self, rehearsal: Rehearsal, keras: Any) -> None:
         self.rehearsal, self.keras = rehearsal, keras
 
-    def compile(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+    def compile(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """XLA on, off, or as the script says; never where it asked to run eagerly."""
-        rehearsal, values = self.rehearsal, given.arguments
-        wanted: bool | None = None
+        rehearsal, values = self.rehearsal, bound.arguments
+        jit_compile: bool | None = None
         if rehearsal.is_xla:
-            wanted = True
+            jit_compile = True
         elif rehearsal.is_compile or is_stand_in(self._strategy()):
-            wanted = False
+            jit_compile = False
         if values.get("run_eagerly"):
             rehearsal.note_eager()
-        elif wanted is not None and "jit_compile" in inspect.signature(original).parameters:
-            values["jit_compile"] = wanted
-        return original(*given.args, **given.kwargs)
+        elif jit_compile is not None and "jit_compile" in inspect.signature(original).parameters:
+            values["jit_compile"] = jit_compile
+        return original(*bound.args, **bound.kwargs)
 
-    def fit(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+    def fit(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """As many steps as are left; the script goes on after them."""
         rehearsal, steps = self.rehearsal, self.rehearsal.steps
         if rehearsal.fitting:
-            return original(*given.args, **given.kwargs)
+            return original(*bound.args, **bound.kwargs)
         where = rehearsal.places.here()
         if not steps.remaining:
             rehearsal.ending.begin()
-        rehearsal.writer.attempt("the plan of fit", self._cap, given, where)
+        rehearsal.writer.attempt("the plan of fit", self._cap, bound, where)
         rehearsal.fitting += 1
         steps.abandon()
         steps.is_held = True
         try:
-            return original(*given.args, **given.kwargs)
+            return original(*bound.args, **bound.kwargs)
         finally:
             rehearsal.fitting -= 1
             steps.is_held = False
-            steps.taken.clear()
+            steps.pending.clear()
             steps.abandon()
 
-    def evaluate(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
-        self.rehearsal.writer.attempt("the plan of evaluate", self._cap_steps, given, "steps")
-        return original(*given.args, **given.kwargs)
+    def evaluate(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+        self.rehearsal.writer.attempt("the plan of evaluate", self._cap_steps, bound, "steps")
+        return original(*bound.args, **bound.kwargs)
 
-    def predict(self, original: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+    def predict(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """A few steps; where the number of rows was known, as many rows come back."""
-        values = given.arguments
+        values = bound.arguments
         rows = self._rows(values.get("x"))
         capped = self.rehearsal.writer.attempt(
-            "the plan of predict", self._cap_steps, given, "steps"
+            "the plan of predict", self._cap_steps, bound, "steps"
         )
-        result = original(*given.args, **given.kwargs)
+        result = original(*bound.args, **bound.kwargs)
         if not capped or rows is None:
             return result
         repeated = self.rehearsal.writer.attempt("the rows of predict", self._repeat, result, rows)
@@ -124,11 +124,11 @@ class Fitting:
 
         return self.rehearsal.tensorflow.nest.map_structure(repeat, result)
 
-    def _cap(self, given: inspect.BoundArguments, where: Any) -> None:
-        values, steps = given.arguments, self.rehearsal.steps
-        x, wanted = values.get("x"), values.get("steps_per_epoch")
+    def _cap(self, bound: inspect.BoundArguments, where: Any) -> None:
+        values, steps = bound.arguments, self.rehearsal.steps
+        x, steps_per_epoch = values.get("x"), values.get("steps_per_epoch")
         batch = values.get("batch_size")
-        length = wanted or self._length(x, batch, values.get("validation_split") or 0.0)
+        length = steps_per_epoch or self._length(x, batch, values.get("validation_split") or 0.0)
         epochs = max(0, int(values.get("epochs", 1)) - int(values.get("initial_epoch", 0) or 0))
         self.rehearsal.writer.write(
             "planned",
@@ -142,25 +142,25 @@ class Fitting:
             if batch is None and self._rows(x) is not None:
                 values["batch_size"] = 32  # else Keras 2 makes as many batches as steps
         if values.get("validation_data") is not None:
-            self._cap_steps(given, "validation_steps", "validation_data")
+            self._cap_steps(bound, "validation_steps", "validation_data")
         callbacks = values.get("callbacks")
-        ours = make_callback(self.keras.callbacks.Callback, self.rehearsal, callbacks)
+        callback = make_callback(self.keras.callbacks.Callback, self.rehearsal, callbacks)
         if callbacks is not None and hasattr(callbacks, "append") and hasattr(callbacks, "params"):
-            callbacks.append(ours)  # a CallbackList
+            callbacks.append(callback)  # a CallbackList
         elif isinstance(callbacks, (list, tuple)):
-            values["callbacks"] = [*callbacks, ours]
+            values["callbacks"] = [*callbacks, callback]
         else:
-            values["callbacks"] = [ours] if callbacks is None else [callbacks, ours]
+            values["callbacks"] = [callback] if callbacks is None else [callbacks, callback]
 
-    def _cap_steps(self, given: inspect.BoundArguments, name: str, data: str = "x") -> bool:
+    def _cap_steps(self, bound: inspect.BoundArguments, name: str, data: str = "x") -> bool:
         """Let no more batches be taken than a rehearsal has steps; whether that was needed."""
-        values, limit = given.arguments, self.rehearsal.steps.limit
-        wanted, x = values.get(name), values.get(data)
+        values, limit = bound.arguments, self.rehearsal.steps.limit
+        requested, x = values.get(name), values.get(data)
         if isinstance(x, (list, tuple)) and data == "validation_data":
             x = x[0] if x else None
         batch = values.get("validation_batch_size") if data != "x" else None
         batch = batch or values.get("batch_size")
-        length = wanted or self._length(x, batch, 0.0)
+        length = requested or self._length(x, batch, 0.0)
         if length is not None and length <= limit:
             return False
         values[name] = limit
@@ -199,9 +199,9 @@ class Fitting:
 def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
     """A callback that tells of steps and has the training stopped after the last."""
     steps = rehearsal.steps
-    named = others if isinstance(others, (list, tuple)) else [others]
-    named = getattr(others, "callbacks", named)
-    resumes = any(type(one).__name__ == "BackupAndRestore" for one in named)
+    callback_list = others if isinstance(others, (list, tuple)) else [others]
+    callback_list = getattr(others, "callbacks", callback_list)
+    resumes = any(type(callback).__name__ == "BackupAndRestore" for callback in callback_list)
 
     class Watching(base):  # type: ignore[misc]
         """Comes after the script's own callbacks."""

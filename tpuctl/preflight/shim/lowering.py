@@ -24,7 +24,7 @@ __all__ = ["Lowered", "Unlowered", "lower"]
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
 # What TensorFlow says around the compiler's words.
-AROUND = re.compile(
+TENSORFLOW_CONTEXT = re.compile(
     r"^Failed getting HLO text: '|\nOne approach is to outside compile.*|"
     r"\n\n?The op is created at:.*|\n\s*tf2xla conversion failed while.*|\n?Stack trace for op.*|"
     r"\n\s*\[\[\{\{node .*",
@@ -32,7 +32,7 @@ AROUND = re.compile(
 )
 NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
 # Not in the registry, for none of them is ever asked for: they come in and go out.
-HANDED = ("Placeholder", "_Arg", "_Retval", "NoOp")
+PASSED_THROUGH = ("Placeholder", "_Arg", "_Retval", "NoOp")
 
 
 class Unlowered(Exception):
@@ -63,7 +63,7 @@ class Lowered:
     results: int
     changed: tuple[int, ...]
     variables: int
-    held: int  # bytes of the variables
+    variable_bytes: int  # bytes of the variables
     dynamic: int  # dimensions with a bound instead of a size
     has_bfloat16: bool
 
@@ -82,7 +82,7 @@ def lower(
     except Exception as error:
         raise Unlowered(_short(error), "script", places.of_exception(error)) from error
     values = FunctionOfValues(concrete)
-    specs = [tf.TensorSpec(one.shape, one.dtype) for one in values.inputs]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
     try:
         outer = tf.function(values, jit_compile=True, autograph=False)
         ir = outer.experimental_get_compiler_ir(*values.variables, *specs)
@@ -95,7 +95,10 @@ def lower(
         results=values.results,
         changed=tuple(values.changed),
         variables=len(values.variables),
-        held=sum(one.dtype.size * (one.shape.num_elements() or 0) for one in values.variables),
+        variable_bytes=sum(
+            variable.dtype.size * (variable.shape.num_elements() or 0)
+            for variable in values.variables
+        ),
         dynamic=text.count("<="),
         has_bfloat16=" bf16[" in text,
     )
@@ -111,29 +114,29 @@ def _enter_replica(stack: contextlib.ExitStack) -> None:
 
 def _short(error: Exception) -> str:
     """Its last paragraph: what AutoGraph puts before it are the lines of libraries."""
-    words = [one for one in str(error).strip().split("\n\n") if one.strip()]
+    words = [paragraph for paragraph in str(error).strip().split("\n\n") if paragraph.strip()]
     lines = "\n".join(line.strip() for line in words[-1].splitlines()) if words else ""
     kind = type(error).__name__
     return lines if lines.startswith(kind) else f"{kind}: {lines}"
 
 
 def _refusal(error: Exception, graph: Any, places: Places) -> Unlowered:
-    found = [
+    unsupported = [
         {"operation": operation.type, "where": where}
         for operation, where in _unknown(graph, places, _registry(), None)
     ]
-    unique = list({repr(one): one for one in found}.values())
+    unique = list({repr(item): item for item in unsupported}.values())
     if unique:
-        names = sorted({str(one["operation"]) for one in unique})
+        names = sorted({str(item["operation"]) for item in unique})
         message = f"A TPU has no operation {', '.join(names)}"
         return Unlowered(message, "compiler", unique[0]["where"], unique)
     if isinstance(error, NotOfValues):
         operation = error.operation
         where = places.of_operation(operation)
         message = f"{operation.type} uses a variable in a way that cannot be handed over"
-        one = {"operation": operation.type, "where": where}
-        return Unlowered(message, "tpuctl", where, [one])
-    words = AROUND.sub("", str(error)).strip().rstrip("'")
+        item = {"operation": operation.type, "where": where}
+        return Unlowered(message, "tpuctl", where, [item])
+    words = TENSORFLOW_CONTEXT.sub("", str(error)).strip().rstrip("'")
     where = _named(str(error), graph, places) or places.of_exception(error)
     return Unlowered(NODE.sub("", words).strip(), "compiler", where)
 
@@ -144,7 +147,8 @@ def _registry() -> dict[str, list[dict[str, frozenset[int]]]]:
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type == DEVICE:
             bounds = {
-                one.name: frozenset(one.allowed_values.list.type) for one in kernel.constraint
+                constraint.name: frozenset(constraint.allowed_values.list.type)
+                for constraint in kernel.constraint
             }
             found.setdefault(kernel.op, []).append(bounds)
     return found
@@ -156,7 +160,7 @@ def _unknown(
     """Each operation that the TPU has not, and the user's line, of what calls it if need be."""
     for operation in needed(graph):
         where = places.of_operation(operation) or caller
-        if operation.type not in HANDED and not _is_known(operation, registry):
+        if operation.type not in PASSED_THROUGH and not _is_known(operation, registry):
             yield operation, where
             continue
         for body in bodies(operation):
@@ -174,7 +178,7 @@ def _is_known(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]
                 return False
         return True
 
-    return any(fits(one) for one in registry.get(operation.type, ()))
+    return any(fits(bounds) for bounds in registry.get(operation.type, ()))
 
 
 def _named(message: str, graph: Any, places: Places) -> Where | None:
@@ -191,7 +195,7 @@ def _search(graph: Any, name: str, places: Places) -> Where | None:
         if operation.name == name:
             return places.of_operation(operation)
         for body in bodies(operation):
-            found = _search(body, name, places)
-            if found is not None:
-                return found
+            where = _search(body, name, places)
+            if where is not None:
+                return where
     return None

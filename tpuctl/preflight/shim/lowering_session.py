@@ -23,12 +23,12 @@ from .lowering import Unlowered, lower
 from .settings import Settings, load
 from .user_lines import Places, Where
 
-__all__ = ["nothing", "take"]
+__all__ = ["lower_step", "nothing"]
 
 SOCKET = "conversation"
 
 
-def take(
+def lower_step(
     function: Callable[..., Any],
     arguments: Iterable[Any] = (),
     keywords: dict[str, Any] | None = None,
@@ -48,14 +48,14 @@ def take(
     with _conversation(settings) as host:
         try:
             step = Step(function, list(arguments), dict(keywords or {}), batched)
-            _tell(host, {"kind": "captured", **step.about(places, where), "replicas": replicas})
+            _send(host, {"kind": "captured", **step.about(places, where), "replicas": replicas})
             _answer(host, step, settings, places)
         except Unlowered as error:
-            _tell(host, _refusal(error))
+            _send(host, _refusal(error))
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has heard enough
         except Exception:
-            _tell(host, {"kind": "failed", "traceback": traceback.format_exc()})
+            _send(host, {"kind": "failed", "traceback": traceback.format_exc()})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -64,7 +64,7 @@ def take(
 def nothing(looked_for: Sequence[str]) -> None:
     """Tell the host that the script came to its end, and no step was among what it did."""
     with _conversation(_settings()) as host:
-        _tell(host, {"kind": "nothing", "looked_for": list(looked_for)})
+        _send(host, {"kind": "nothing", "looked_for": list(looked_for)})
 
 
 class Step:
@@ -78,18 +78,18 @@ class Step:
         batched: Sequence[bool] | None,
     ) -> None:
         self.function = function
-        self.flat = [_spec(one) for one in tf.nest.flatten((arguments, keywords))]
+        self.flat = [_spec(value) for value in tf.nest.flatten((arguments, keywords))]
         self.form = (arguments, keywords)
-        tensors = [one for one in self.flat if isinstance(one, tf.TensorSpec)]
-        first = next((one.shape[0] for one in tensors if one.shape.rank), None)
+        tensors = [value for value in self.flat if isinstance(value, tf.TensorSpec)]
+        first = next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)
         self.batch: int | None = first
         self.batched = list(
-            batched or (bool(one.shape.rank) and one.shape[0] == first for one in tensors)
+            batched or (bool(tensor.shape.rank) and tensor.shape[0] == first for tensor in tensors)
         )
         self.tensors = tensors
-        unknown = [str(one.shape) for one in tensors if not _is_known(one.shape)]
+        unknown = [str(tensor.shape) for tensor in tensors if not _is_known(tensor.shape)]
         if unknown:
-            message = f"shapes of the step's arguments are not known: {', '.join(unknown)}"
+            message = f"unknown shapes of the step's arguments: {', '.join(unknown)}"
             raise Unlowered(message, "tpuctl")
 
     def about(self, places: Places, where: Where | None) -> dict[str, Any]:
@@ -98,16 +98,16 @@ class Step:
             "where": where or places.of(self.function) or places.here(),
             "batch": self.batch,
             "has_batch": any(self.batched),
-            "inputs": [[one.dtype.name, one.shape.as_list()] for one in self.tensors],
+            "inputs": [[tensor.dtype.name, tensor.shape.as_list()] for tensor in self.tensors],
             "tensorflow": tf.__version__,
         }
 
     def of(self, batch: int | None) -> tuple[list[Any], dict[str, Any]]:
         """The arguments with another batch."""
         flat, flags = list(self.flat), iter(self.batched)
-        for place, one in enumerate(flat):
-            if isinstance(one, tf.TensorSpec) and next(flags) and batch is not None:
-                flat[place] = tf.TensorSpec([batch, *one.shape[1:]], one.dtype)
+        for place, value in enumerate(flat):
+            if isinstance(value, tf.TensorSpec) and next(flags) and batch is not None:
+                flat[place] = tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
         arguments, keywords = tf.nest.pack_sequence_as(self.form, flat)
         return arguments, keywords
 
@@ -122,7 +122,7 @@ def _spec(value: Any) -> Any:
     if isinstance(value, tf.distribute.DistributedValues):
         return _spec(value._values[0])
     if isinstance(value, tf.data.Iterator):
-        message = "the step takes an iterator, and what it takes from it is not known before"
+        message = "the step takes an iterator, whose elements are unknown in advance"
         raise Unlowered(message, "tpuctl")
     if isinstance(value, tf.TensorSpec):
         return tf.TensorSpec(value.shape, value.dtype)
@@ -142,16 +142,16 @@ def _answer(host: socket.socket, step: Step, settings: Settings, places: Places)
             batch = json.loads(line)["batch"]
             began = time.monotonic()
             try:
-                made = lower(step.function, *step.of(batch), places)
+                lowered = lower(step.function, *step.of(batch), places)
             except Unlowered as error:
-                _tell(host, {**_refusal(error), "batch": batch})
+                _send(host, {**_refusal(error), "batch": batch})
                 continue
             program = folder / f"{batch}.hlo"
-            program.write_bytes(made.program)
-            about = {name: value for name, value in vars(made).items() if name != "program"}
-            taken = round(time.monotonic() - began, 3)
-            told = {"batch": batch, "program": str(program), "seconds": taken, **about}
-            _tell(host, {"kind": "lowered", **told})
+            program.write_bytes(lowered.program)
+            about = {name: value for name, value in vars(lowered).items() if name != "program"}
+            seconds = round(time.monotonic() - began, 3)
+            answer = {"batch": batch, "program": str(program), "seconds": seconds, **about}
+            _send(host, {"kind": "lowered", **answer})
 
 
 def _refusal(error: Unlowered) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _refusal(error: Unlowered) -> dict[str, Any]:
     }
 
 
-def _tell(host: socket.socket, answer: dict[str, Any]) -> None:
+def _send(host: socket.socket, answer: dict[str, Any]) -> None:
     host.sendall(json.dumps(answer).encode() + b"\n")
 
 

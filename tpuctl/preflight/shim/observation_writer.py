@@ -44,17 +44,17 @@ class Writer:
         except (OSError, ValueError, TypeError):
             pass  # the script is worth more than what is seen of it
 
-    def fail(self, what: str) -> None:
+    def fail(self, action: str) -> None:
         """Write that something of the shim went wrong, once for each place."""
         text = traceback.format_exc()
-        if what not in self._failures:
-            self._failures.add(what)
-            self.write("shim-failed", what=what, traceback=text)
+        if action not in self._failures:
+            self._failures.add(action)
+            self.write("shim-failed", action=action, traceback=text)
 
-    def attempt(self, what: str, do: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    def attempt(self, action: str, do: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """What `do` returns, or None, written down, where it fails."""
         try:
             return do(*arguments, **keywords)
         except Exception:
-            self.fail(what)
+            self.fail(action)
             return None

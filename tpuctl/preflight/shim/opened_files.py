@@ -14,9 +14,9 @@ from .context import Rehearsal
 __all__ = ["install"]
 
 DATASETS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
-ASKED_FOR = 16  # objects of buckets that are looked for, at most; each costs a request
-PATIENCE = 5.0  # seconds; after an answer that took longer nothing more is asked
-NOTED = 2000
+MAX_LOOKUPS = 16  # objects of buckets that are looked for, at most; each costs a request
+SLOW_LOOKUP_SECONDS = 5.0  # seconds; after an answer that took longer nothing more is asked
+MAX_PATHS = 2000
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -35,7 +35,7 @@ class Files:
     def __init__(self, rehearsal: Rehearsal, tensorflow: Any) -> None:
         self.writer, self.tensorflow = rehearsal.writer, tensorflow
         self.noted: set[tuple[str, str]] = set()
-        self.asked = 0
+        self.lookups = 0
 
     def watch_opening(self) -> None:
         module = importlib.import_module("tensorflow.python.lib.io.file_io")
@@ -52,24 +52,24 @@ class Files:
             self._before(gfile, name, self._written)
 
     def watch_dataset(self, kind: Any) -> None:
-        def made(dataset: Any, filenames: Any = None, *_: Any, **__: Any) -> None:
+        def before_init(dataset: Any, filenames: Any = None, *_: Any, **__: Any) -> None:
             for path in self._paths(filenames):
                 self.note("read", path, is_looked_for=True)
 
-        self._before(kind, "__init__", made)
+        self._before(kind, "__init__", before_init)
 
     def note(self, kind: str, path: Any, is_looked_for: bool = False) -> None:
         path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
-        if not path or (kind, path) in self.noted or len(self.noted) >= NOTED:
+        if not path or (kind, path) in self.noted or len(self.noted) >= MAX_PATHS:
             return
         self.noted.add((kind, path))
         missing = {}
-        if is_looked_for and path.startswith("gs://") and self.asked < ASKED_FOR:
-            self.asked += 1
+        if is_looked_for and path.startswith("gs://") and self.lookups < MAX_LOOKUPS:
+            self.lookups += 1
             began = time.monotonic()
             missing = {"missing": not self.tensorflow.io.gfile.exists(path)}
-            if time.monotonic() - began > PATIENCE:
-                self.asked = ASKED_FOR
+            if time.monotonic() - began > SLOW_LOOKUP_SECONDS:
+                self.lookups = MAX_LOOKUPS
         self.writer.write(kind, path=path, **missing)
 
     def _written(self, first: Any, second: Any = None, *_: Any, **keywords: Any) -> None:

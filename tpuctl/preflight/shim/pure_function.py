@@ -22,8 +22,8 @@ __all__ = ["CALLS", "FunctionOfValues", "NotOfValues", "bodies", "needed"]
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
-HANDED_ON = ("Identity", "IdentityN")
-LEFT_OUT = ("_class", "_output_shapes", "_XlaMustCompile")
+IDENTITIES = ("Identity", "IdentityN")
+OMITTED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile")
 
 
 class NotOfValues(Exception):
@@ -70,30 +70,30 @@ class FunctionOfValues:
                 numbers[id(handle)] = len(self.variables)
                 self.variables.append(spec)
             self._captured.append((place, Place(numbers[id(handle)])))
-        self.results = sum(one.dtype != tf.resource for one in self.graph.outputs)
+        self.results = sum(output.dtype != tf.resource for output in self.graph.outputs)
         bound = self._bound(
-            [Place(None) if one.dtype == tf.resource else one for one in self.inputs]
+            [Place(None) if tensor.dtype == tf.resource else tensor for tensor in self.inputs]
         )
         self.changed = sorted(written(self.graph, bound))
 
-    def _bound(self, given: Sequence[Any]) -> dict[str, Any]:
-        pairs = [*zip(self.inputs, given, strict=True), *self._captured]
+    def _bound(self, values: Sequence[Any]) -> dict[str, Any]:
+        pairs = [*zip(self.inputs, values, strict=True), *self._captured]
         return {place.name: value for place, value in pairs}
 
     def __call__(self, *values: Any) -> list[Any]:
         count = len(self.variables)
         state = dict(enumerate(values[:count]))
-        found = run(self.graph, self._bound(values[count:]), state)
-        kept = [one for one in found if not isinstance(one, Place)]
-        return [*kept, *(state[number] for number in self.changed)]
+        outputs = run(self.graph, self._bound(values[count:]), state)
+        value_outputs = [output for output in outputs if not isinstance(output, Place)]
+        return [*value_outputs, *(state[number] for number in self.changed)]
 
 
 def variable_spec(handle: Any) -> Any:
     """The type and shape of what a handle is of; None where it is no variable's."""
-    known = getattr(handle, "_handle_data", None)
-    if known is None or not known.is_set or not known.shape_and_type:
+    handle_data = getattr(handle, "_handle_data", None)
+    if handle_data is None or not handle_data.is_set or not handle_data.shape_and_type:
         return None
-    first = known.shape_and_type[0]
+    first = handle_data.shape_and_type[0]
     return tf.TensorSpec(tf.TensorShape(first.shape), tf.dtypes.as_dtype(first.dtype))
 
 
@@ -107,7 +107,7 @@ def bodies(operation: Any) -> list[Any]:
     for _, attribute in sorted(operation.node_def.attr.items(), reverse=True):
         if attribute.HasField("func"):
             names.append(attribute.func.name)
-        names += [one.name for one in attribute.list.func]
+        names += [function.name for function in attribute.list.func]
     return [operation.graph._get_function(name).graph for name in names]
 
 
@@ -119,7 +119,7 @@ def needed(graph: Any) -> list[Any]:
     order: dict[str, Any] = {}
     begun: set[str] = set()
     ends = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
-    waiting = [(one, False) for one in reversed(ends)]
+    waiting = [(operation, False) for operation in reversed(ends)]
     while waiting:
         operation, is_ready = waiting.pop()
         if is_ready:
@@ -128,40 +128,45 @@ def needed(graph: Any) -> list[Any]:
             begun.add(operation.name)
             waiting.append((operation, True))
             before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-            waiting += [(one, False) for one in before if one.name not in begun]
+            waiting += [
+                (operation_before, False)
+                for operation_before in before
+                if operation_before.name not in begun
+            ]
     return list(order.values())
 
 
 def written(graph: Any, bound: dict[str, Any]) -> set[int]:
     """The numbers of the variables that a graph may change; `bound` has its inputs' places."""
-    known, found = dict(bound), set()
+    bindings, changed = dict(bound), set()
     for operation in needed(graph):
-        places = [known.get(one.name) for one in operation.inputs]
+        places = [bindings.get(tensor.name) for tensor in operation.inputs]
         numbers = _numbers(places)
         if not numbers:
             continue
         kind = operation.type
-        if kind in HANDED_ON:
-            known.update(
-                (out.name, one) for out, one in zip(operation.outputs, places, strict=True)
+        if kind in IDENTITIES:
+            bindings.update(
+                (out.name, binding) for out, binding in zip(operation.outputs, places, strict=True)
             )
         elif kind in (*CALLS, *BRANCHES, *LOOPS):
-            given = places[1:] if kind in BRANCHES else places
+            inner_places = places[1:] if kind in BRANCHES else places
             for body in bodies(operation):
-                inner = zip(body.inputs, given, strict=True)
-                found |= written(body, {one.name: place for one, place in inner})
+                inner = zip(body.inputs, inner_places, strict=True)
+                changed |= written(body, {tensor.name: place for tensor, place in inner})
             if kind in LOOPS:
-                known.update(
-                    (out.name, one) for out, one in zip(operation.outputs, places, strict=True)
+                bindings.update(
+                    (out.name, binding)
+                    for out, binding in zip(operation.outputs, places, strict=True)
                 )
         elif kind not in READING:
-            found |= numbers
-    return found
+            changed |= numbers
+    return changed
 
 
 def _numbers(places: Sequence[Any]) -> set[int]:
-    found = {one.variable for one in places if isinstance(one, Place)}
-    return {one for one in found if one is not None}
+    variables = {place.variable for place in places if isinstance(place, Place)}
+    return {variable for variable in variables if variable is not None}
 
 
 def run(graph: Any, bound: dict[str, Any], state: dict[int, Any]) -> list[Any]:
@@ -174,10 +179,12 @@ def run(graph: Any, bound: dict[str, Any], state: dict[int, Any]) -> list[Any]:
     for operation in needed(graph):
         if operation.outputs and operation.outputs[0].name in known:
             continue  # an input
-        given = [known[one.name] for one in operation.inputs]
-        made = _again(operation, given, state)
-        known.update((out.name, one) for out, one in zip(operation.outputs, made, strict=True))
-    return [known[one.name] for one in graph.outputs]
+        inputs = [known[tensor.name] for tensor in operation.inputs]
+        outputs = _again(operation, inputs, state)
+        known.update(
+            (out.name, value) for out, value in zip(operation.outputs, outputs, strict=True)
+        )
+    return [known[output.name] for output in graph.outputs]
 
 
 class _Held:
@@ -193,47 +200,47 @@ class _Held:
         self._state[self._numbers[place]] = value
 
 
-def _again(operation: Any, given: list[Any], state: dict[int, Any]) -> Iterable[Any]:
+def _again(operation: Any, inputs: list[Any], state: dict[int, Any]) -> Iterable[Any]:
     kind = operation.type
     if kind in CALLS:
         (body,) = bodies(operation)
-        return run(body, _inputs(body, given), state)
-    places = [one for one in given if isinstance(one, Place)]
+        return run(body, _inputs(body, inputs), state)
+    places = [value for value in inputs if isinstance(value, Place)]
     if not places:
-        return _copy(operation, given)
-    if kind in HANDED_ON:
-        return given
+        return _copy(operation, inputs)
+    if kind in IDENTITIES:
+        return inputs
     if kind in BRANCHES:
-        return _branch(operation, given, state)
+        return _branch(operation, inputs, state)
     if kind in LOOPS:
-        return _loop(operation, given, state)
+        return _loop(operation, inputs, state)
     change = UPDATES.get(kind) or READING.get(kind)
-    numbers = [one.variable for one in places if one.variable is not None]
+    numbers = [place.variable for place in places if place.variable is not None]
     if change is None or len(numbers) < len(places):
         raise NotOfValues(operation)
-    values = [one for one in given if not isinstance(one, Place)]
+    values = [value for value in inputs if not isinstance(value, Place)]
     result = change(operation, _Held(numbers, state), values)
     return [] if result is None else [result]
 
 
-def _inputs(body: Any, given: Sequence[Any]) -> dict[str, Any]:
-    return {place.name: one for place, one in zip(body.inputs, given, strict=True)}
+def _inputs(body: Any, values: Sequence[Any]) -> dict[str, Any]:
+    return {place.name: value for place, value in zip(body.inputs, values, strict=True)}
 
 
-def _copy(operation: Any, given: list[Any]) -> list[Any]:
+def _copy(operation: Any, inputs: list[Any]) -> list[Any]:
     graph = ops.get_default_graph()
     attributes = {}
     for name, attribute in operation.node_def.attr.items():
-        if name not in LEFT_OUT:
+        if name not in OMITTED_ATTRIBUTES:
             attributes[name] = attribute
         called = [attribute.func] if attribute.HasField("func") else attribute.list.func
-        for one in called:
-            graph._add_function_recursive(operation.graph._get_function(one.name))
-    kinds = [one.dtype for one in operation.outputs]
-    made = graph._create_op_internal(
-        operation.type, given, kinds, name=operation.name, attrs=attributes
+        for function in called:
+            graph._add_function_recursive(operation.graph._get_function(function.name))
+    kinds = [output.dtype for output in operation.outputs]
+    created = graph._create_op_internal(
+        operation.type, inputs, kinds, name=operation.name, attrs=attributes
     )
-    return list(made.outputs)
+    return list(created.outputs)
 
 
 class _Inner:
@@ -242,17 +249,17 @@ class _Inner:
     Arguments are the values given, in their order, then the variables' in the order of `numbers`.
     """
 
-    def __init__(self, given: list[Any], state: dict[int, Any]) -> None:
-        self.given = given
-        places = {one.variable: None for one in given if isinstance(one, Place)}
-        self.numbers = [one for one in places if one is not None]
-        self.plain = [place for place, one in enumerate(given) if not isinstance(one, Place)]
-        self.values = [given[place] for place in self.plain]
+    def __init__(self, inputs: list[Any], state: dict[int, Any]) -> None:
+        self.inputs = inputs
+        places = {value.variable: None for value in inputs if isinstance(value, Place)}
+        self.numbers = [number for number in places if number is not None]
+        self.plain = [place for place, value in enumerate(inputs) if not isinstance(value, Place)]
+        self.values = [inputs[place] for place in self.plain]
         self.values += [state[number] for number in self.numbers]
 
     def bound(self, body: Any, values: Sequence[Any]) -> tuple[dict[str, Any], dict[int, Any]]:
         """What its inputs are, and its variables, where it is traced with these arguments."""
-        mixed = list(self.given)
+        mixed = list(self.inputs)
         for place, value in zip(self.plain, values, strict=False):
             handle_data_util.copy_handle_data(body.inputs[place], value)
             mixed[place] = value
@@ -269,44 +276,48 @@ class _Inner:
             tf.TensorSpec(body.inputs[place].shape, body.inputs[place].dtype)
             for place in self.plain
         ]
-        specs += [tf.TensorSpec(one.shape, one.dtype) for one in self.values[len(self.plain) :]]
+        specs += [
+            tf.TensorSpec(value.shape, value.dtype) for value in self.values[len(self.plain) :]
+        ]
         return func_graph.func_graph_from_py_func(
             f"{body.name}_{ops.uid()}", function, specs, {}, add_control_dependencies=True
         )
 
 
-def _branch(operation: Any, given: list[Any], state: dict[int, Any]) -> list[Any]:
-    chosen, inner, graphs = given[0], _Inner(given[1:], state), bodies(operation)
-    changed = sorted(set().union(*(written(one, _inputs(one, inner.given)) for one in graphs)))
+def _branch(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]:
+    condition, inner, graphs = inputs[0], _Inner(inputs[1:], state), bodies(operation)
+    changed = sorted(set().union(*(written(body, _inputs(body, inner.inputs)) for body in graphs)))
     if any(out.dtype == tf.resource for out in operation.outputs):
         raise NotOfValues(operation)
 
     def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
         return [*outputs, *(last[number] for number in changed)]
 
-    traced = [inner.traced(one, results) for one in graphs]
+    traced = [inner.traced(body, results) for body in graphs]
     functions = _functions(traced)
-    held = [one for graph in traced for one in graph.external_captures]
-    assert not held, held
+    captures = [capture for graph in traced for capture in graph.external_captures]
+    assert not captures, captures
     kinds = [out.dtype for out in traced[0].outputs]
     shapes = [out.shape for out in operation.outputs]
     shapes += [state[number].shape for number in changed]
     if operation.type in ("Case", "StatelessCase"):
-        made = gen_functional_ops.case(chosen, inner.values, kinds, functions, output_shapes=shapes)
+        made = gen_functional_ops.case(
+            condition, inner.values, kinds, functions, output_shapes=shapes
+        )
     else:
         first, second = functions
         made = gen_functional_ops._if(
-            chosen, inner.values, kinds, first, second, output_shapes=shapes
+            condition, inner.values, kinds, first, second, output_shapes=shapes
         )
     return _outputs(made, changed, state, operation)
 
 
-def _loop(operation: Any, given: list[Any], state: dict[int, Any]) -> list[Any]:
-    inner, (condition, body) = _Inner(given, state), bodies(operation)
+def _loop(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]:
+    inner, (condition, body) = _Inner(inputs, state), bodies(operation)
 
     def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
-        for place, one in enumerate(outputs):
-            if isinstance(one, Place) and one != given[place]:
+        for place, output in enumerate(outputs):
+            if isinstance(output, Place) and output != inputs[place]:
                 raise NotOfValues(operation)  # one variable takes another's place
         plain = [outputs[place] for place in inner.plain]
         return [*plain, *(last[number] for number in inner.numbers)]
@@ -327,20 +338,20 @@ def _loop(operation: Any, given: list[Any], state: dict[int, Any]) -> list[Any]:
     )
     values = _outputs(made, inner.numbers, state, operation)
     back = dict(zip(inner.plain, values, strict=True))
-    return [back.get(place, one) for place, one in enumerate(given)]
+    return [back.get(place, value) for place, value in enumerate(inputs)]
 
 
 def _functions(graphs: list[Any]) -> list[Any]:
-    return [control_flow_util_v2.create_new_tf_function(one) for one in graphs]
+    return [control_flow_util_v2.create_new_tf_function(graph) for graph in graphs]
 
 
-def _outputs(made: Any, numbers: list[int], state: dict[int, Any], operation: Any) -> list[Any]:
+def _outputs(outputs: Any, numbers: list[int], state: dict[int, Any], operation: Any) -> list[Any]:
     """Take the variables' values from the end of what came out; the rest."""
-    found = [made] if tf.is_tensor(made) else list(made)
-    first = found[0].op if found else None
+    tensors = [outputs] if tf.is_tensor(outputs) else list(outputs)
+    first = tensors[0].op if tensors else None
     if first is not None:
         # As a TPU's own tracing has it: sizes that are known before stay so within.
         first._set_attr("_xla_propagate_compile_time_consts", tf.compat.v1.AttrValue(b=True))
-    split = len(found) - len(numbers)
-    state.update(zip(numbers, found[split:], strict=True))
-    return found[:split]
+    split = len(tensors) - len(numbers)
+    state.update(zip(numbers, tensors[split:], strict=True))
+    return tensors[:split]

@@ -30,7 +30,7 @@ def load(path: str) -> Settings:
     """Read the settings; what is unknown there is for others."""
     with open(path, encoding="utf-8") as file:
         plain = json.load(file)
-    known = {name: plain[name] for name in Settings.__dataclass_fields__ if name in plain}
-    settings = Settings(**known)
+    fields = {name: plain[name] for name in Settings.__dataclass_fields__ if name in plain}
+    settings = Settings(**fields)
     root = settings.root or os.path.dirname(settings.script) or os.getcwd()
-    return Settings(**{**known, "root": os.path.realpath(root)})
+    return Settings(**{**fields, "root": os.path.realpath(root)})

@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 
 from .context import Rehearsal
 
-__all__ = ["hand_over"]
+__all__ = ["capture_step"]
 
 
-def hand_over(
+def capture_step(
     rehearsal: Rehearsal, function: Any, arguments: Any, keywords: Any, replicas: int
 ) -> NoReturn:
-    """Call `lowering_session.take` with the step, then end the script.
+    """Call `lowering_session.lower_step` with the step, then end the script.
 
     The function is the one that runs on one replica; its arguments are values, or tensors of the
     graph around it, or hold both for every replica.
@@ -26,7 +26,7 @@ def hand_over(
     def take() -> None:
         session = importlib.import_module(f"{__package__}.lowering_session")
         with rehearsal.tensorflow.init_scope():
-            session.take(function, arguments, keywords, replicas)
+            session.lower_step(function, arguments, keywords, replicas)
 
     writer.attempt("capturing the training step", take)
     rehearsal.ending.leave_now()

@@ -24,7 +24,7 @@ class Steps:
         self.limit = limit
         self.count = 0
         self.is_held = False  # Keras counts, and ends by itself
-        self.taken: list[dict[str, Any]] = []  # while held: steps whose loss is not known yet
+        self.pending: list[dict[str, Any]] = []  # while held: steps whose loss is not known yet
         self.after: list[Any] = []  # called after each step
         self._lock = threading.RLock()
         self._began: float | None = None
@@ -34,13 +34,13 @@ class Steps:
         self._waited: float | None = None
 
     @property
-    def seen(self) -> int:
+    def total_count(self) -> int:
         """How many steps there were, those that are held included."""
-        return self.count + len(self.taken)
+        return self.count + len(self.pending)
 
     @property
     def remaining(self) -> int:
-        return max(0, self.limit - self.seen)
+        return max(0, self.limit - self.total_count)
 
     def begin(self) -> None:
         """A step begins, unless one has."""
@@ -79,7 +79,7 @@ class Steps:
             }
             self._began, self._waited, self._waiting = None, None, 0
             if self.is_held:
-                self.taken.append(step)
+                self.pending.append(step)
                 return
             self._write(step)
         if self.count >= self.limit:
@@ -94,11 +94,11 @@ class Steps:
     def settle(self, loss: float | None) -> None:
         """Give the steps that were held their loss, the mean over them, and write them."""
         with self._lock:
-            if not self.taken:
+            if not self.pending:
                 self.end()
-            for step in self.taken:
+            for step in self.pending:
                 self._write({**step, "loss": loss})
-            self.taken.clear()
+            self.pending.clear()
 
     def _write(self, step: dict[str, Any]) -> None:
         self.count += 1

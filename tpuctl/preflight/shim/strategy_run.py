@@ -10,7 +10,7 @@ from typing import Any
 from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .step_capture import hand_over
+from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras
 from .tpu_stubs import is_stand_in
@@ -28,7 +28,7 @@ class Runs:
     ) -> None:
         self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
         self.functions, self.tensorflow = functions, graphs.tensorflow
-        self.told: dict[Any, Any] = {}  # functions by what they were made of
+        self.reporting_functions: dict[Any, Any] = {}  # functions by what they were made of
         self.wrapped: dict[Any, Any] = {}
         self.training: set[Any] = set()
 
@@ -60,7 +60,7 @@ class Runs:
         before, is_eager = rehearsal.gradients, self.graphs.is_eager()
         telling = None
         if not rehearsal.is_compile and not is_keras(fn):
-            telling = writer.attempt("a step's loss", self._telling, key, fn)
+            telling = writer.attempt("a step's loss", self._reporting_function, key, fn)
         function = telling or fn
         self.functions.running += 1
         try:
@@ -75,7 +75,7 @@ class Runs:
             self.training.add(key)
         if key in self.training:
             if rehearsal.is_compile:
-                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
+                capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
             note = self._ran if is_eager else self.functions.mark
             writer.attempt("a step", note, strategy, result, (args, kwargs), target)
         elif is_eager:
@@ -109,7 +109,7 @@ class Runs:
             before = rehearsal.gradients
             attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
             if rehearsal.gradients > before:
-                hand_over(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
+                capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
         rehearsal.steps.begin()
         try:
             return do()
@@ -126,13 +126,13 @@ class Runs:
         examples = number(batch_of(self.tensorflow, strategy, arguments))
         self.rehearsal.steps.end(None if value is None else float(value), examples)
 
-    def _telling(self, key: Any, fn: Any) -> Any:
+    def _reporting_function(self, key: Any, fn: Any) -> Any:
         """The function with one more result: what its gradient was taken of, where it is told.
 
         Steps that return nothing, and keep their loss in a metric, are common.
         """
-        if key in self.told:
-            return self.told[key]
+        if key in self.reporting_functions:
+            return self.reporting_functions[key]
         losses = self.functions.losses
         graph = importlib.import_module("tensorflow.python.framework.ops").get_default_graph
 
@@ -146,7 +146,7 @@ class Runs:
             return result, target
 
         tell.__name__ = getattr(getattr(fn, "python_function", fn), "__name__", "step_fn")
-        self.told[key] = tell
+        self.reporting_functions[key] = tell
         return tell
 
     def _compiled(self, key: Any, fn: Any) -> Any:

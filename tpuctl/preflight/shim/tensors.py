@@ -30,7 +30,7 @@ def batch_of(tensorflow: Any, strategy: Any, arguments: Any) -> Any:
             if isinstance(part, tensorflow.Variable):
                 break
             parts = _parts(strategy, leaf)
-            sizes = [tensorflow.cast(tensorflow.shape(one)[0], tensorflow.int32) for one in parts]
+            sizes = [tensorflow.cast(tensorflow.shape(part)[0], tensorflow.int32) for part in parts]
             return tensorflow.add_n(sizes)
     return None
 

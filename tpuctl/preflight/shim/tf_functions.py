@@ -13,7 +13,7 @@ from typing import Any
 from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .step_capture import hand_over
+from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 
 __all__ = ["Functions", "is_keras"]
@@ -91,7 +91,7 @@ class Functions:
         rehearsal = self.rehearsal
         state = rehearsal.writer.attempt("a tf.function", self._state, function) or Watched()
         target, before = function, (rehearsal.gradients, self.graphs.marks)
-        steps, taken = rehearsal.steps, rehearsal.steps.seen
+        steps, steps_before = rehearsal.steps, rehearsal.steps.total_count
         self.depth += 1
         try:
             if self._is_to_be_traced(function, state):
@@ -109,7 +109,7 @@ class Functions:
         self._learn(state, before)
         if self.depth or self.running or rehearsal.fitting:
             return result
-        if state.trains and not state.has_marks and steps.seen == taken:
+        if state.trains and not state.has_marks and steps.total_count == steps_before:
             rehearsal.writer.attempt("a step", self._stepped, result, arguments)
         steps.abandon()
         return result
@@ -143,7 +143,7 @@ class Functions:
                 self.rehearsal.writer.write("traced", **trace)
             return function
         if self.rehearsal.is_compile:
-            hand_over(self.rehearsal, function.python_function, arguments, keywords, 1)
+            capture_step(self.rehearsal, function.python_function, arguments, keywords, 1)
         state.twin = self.compiled(function)
         return state.twin
 
@@ -171,7 +171,7 @@ class Functions:
         self._learn(state, before)
         if state.trains and not state.has_marks:
             if rehearsal.is_compile:
-                hand_over(rehearsal, function.python_function, arguments, keywords, 1)
+                capture_step(rehearsal, function.python_function, arguments, keywords, 1)
             rehearsal.writer.attempt("a step's mark", self.mark, None, result, arguments)
         return result
 
@@ -232,7 +232,7 @@ def _names(function: Any) -> set[str]:
     found: set[str] = set()
     waiting = [code] if code is not None else []
     while waiting:
-        one = waiting.pop()
-        found.update(one.co_names)
-        waiting.extend(constant for constant in one.co_consts if hasattr(constant, "co_names"))
+        current = waiting.pop()
+        found.update(current.co_names)
+        waiting.extend(constant for constant in current.co_consts if hasattr(constant, "co_names"))
     return found

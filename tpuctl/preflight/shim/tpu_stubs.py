@@ -15,7 +15,7 @@ from .context import Rehearsal
 __all__ = ["install", "is_stand_in"]
 
 # Where TensorFlow and Keras ask for a TPU's strategy by its name, to do what only works on one.
-ASKED = (
+TPU_CHECKS = (
     ("tensorflow.python.ops.control_flow_util_v2", "_is_tpu_strategy"),
     ("tensorflow.python.tpu.tpu_replication", "is_tpu_strategy"),
 )
@@ -37,15 +37,15 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
     attempt("lists of devices", _replace_lists, rehearsal, tensorflow)
     if rehearsal.settings.mode == "replicas":
         attempt("weights read from files", _accept_arrays, tensorflow)
-    for module, name in ASKED:
+    for module, name in TPU_CHECKS:
         with contextlib.suppress(ImportError, AttributeError):
             deny(importlib.import_module(module), name)
 
 
 def deny(module: Any, name: str) -> None:
     """Have a function that asks whether a strategy is a TPU's say no of a stand-in."""
-    asked = getattr(module, name)
-    setattr(module, name, lambda strategy: not is_stand_in(strategy) and asked(strategy))
+    is_tpu_strategy = getattr(module, name)
+    setattr(module, name, lambda strategy: not is_stand_in(strategy) and is_tpu_strategy(strategy))
 
 
 def _replace(tensorflow: Any, name: str, value: Any) -> None:
@@ -63,12 +63,12 @@ def _make_devices(rehearsal: Rehearsal, tensorflow: Any) -> None:
     if rehearsal.settings.mode != "replicas" or rehearsal.settings.replicas < 2:
         return
     config = tensorflow.config
-    one = getattr(config, "LogicalDeviceConfiguration", None)
+    configuration = getattr(config, "LogicalDeviceConfiguration", None)
     configure = getattr(config, "set_logical_device_configuration", None)
-    one = one or config.experimental.VirtualDeviceConfiguration
+    configuration = configuration or config.experimental.VirtualDeviceConfiguration
     configure = configure or config.experimental.set_virtual_device_configuration
     processor = config.list_physical_devices("CPU")[0]
-    configure(processor, [one() for _ in range(rehearsal.settings.replicas)])
+    configure(processor, [configuration() for _ in range(rehearsal.settings.replicas)])
 
 
 def _replace_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -115,9 +115,9 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
         return tensorflow.train.ClusterSpec({"worker": [address]})
 
     def connect(tpu: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        made = resolver(tpu)
+        created = resolver(tpu)
         rehearsal.writer.write("resolver", where=None, initialized=rehearsal.places.here())
-        return made
+        return created
 
     def master(self: Any, *arguments: Any, **keywords: Any) -> str:
         workers = cluster_spec(self).as_dict().get("worker", [])

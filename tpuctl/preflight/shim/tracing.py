@@ -56,8 +56,8 @@ def _note(rehearsal: Rehearsal, concrete: Any) -> None:
     graph = concrete.graph
     captured = len(graph.internal_captures)
     inputs = list(graph.inputs)
-    given = [shape_of(tensor) for tensor in inputs[: len(inputs) - captured]]
-    shapes = [shape for shape in given if shape[0] not in ("resource", "variant")]
+    argument_shapes = [shape_of(tensor) for tensor in inputs[: len(inputs) - captured]]
+    shapes = [shape for shape in argument_shapes if shape[0] not in ("resource", "variant")]
     name = str(graph.name)
     where = rehearsal.defined.get(name) or rehearsal.places.here()
     key = concrete.name.decode() if isinstance(concrete.name, bytes) else str(concrete.name)

@@ -55,11 +55,11 @@ class Places:
         frame = sys._getframe(2)
         while frame is not None:
             if CONVERTED in frame.f_code.co_filename:
-                found = self._converted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+                where = self._converted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
             else:
-                found = self.at(frame.f_code.co_filename, frame.f_lineno)
-            if found is not None:
-                return found
+                where = self.at(frame.f_code.co_filename, frame.f_lineno)
+            if where is not None:
+                return where
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
@@ -77,9 +77,9 @@ class Places:
     def of_operation(self, operation: Any) -> Where | None:
         """The innermost line of the user's that made an operation of a graph."""
         for frame in reversed(list(operation.traceback or ())):
-            found = self.at(frame.filename, frame.lineno)
-            if found is not None:
-                return found
+            where = self.at(frame.filename, frame.lineno)
+            if where is not None:
+                return where
         return None
 
     def of_exception(self, error: BaseException) -> Where | None:
@@ -89,15 +89,15 @@ class Places:
 
     def printed(self, message: str) -> Where | None:
         """The innermost of the user's lines in a message of TensorFlow's, root or not before it."""
-        found = None
+        last = None
         for match in PRINTED.finditer(message):
             name = match["file"]
             line = int(match["line"])
-            found = self.at(name, line) or self.at(os.sep + name, line) or found
-        return found
+            last = self.at(name, line) or self.at(os.sep + name, line) or last
+        return last
 
     def _passed(self, passed: TracebackType | None) -> Where | None:
-        found = None
+        last = None
         while passed is not None:
             code = passed.tb_frame.f_code
             if CONVERTED in code.co_filename:
@@ -106,8 +106,8 @@ class Places:
                 )
             else:
                 here = self.at(code.co_filename, passed.tb_lineno)
-            found, passed = here or found, passed.tb_next
-        return found
+            last, passed = here or last, passed.tb_next
+        return last
 
     def _converted(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
         """The user's line behind one that AutoGraph generated, from the map that it keeps."""

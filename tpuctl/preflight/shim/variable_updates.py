@@ -31,13 +31,13 @@ def _read(_: Any, variables: Variables, __: list[Any]) -> Any:
     return tf.identity(variables[0])
 
 
-def _gather(operation: Any, variables: Variables, given: list[Any]) -> Any:
+def _gather(operation: Any, variables: Variables, inputs: list[Any]) -> Any:
     dims = operation.get_attr("batch_dims")
-    return tf.gather(variables[0], given[0], batch_dims=dims, axis=dims)
+    return tf.gather(variables[0], inputs[0], batch_dims=dims, axis=dims)
 
 
-def _gather_nd(_: Any, variables: Variables, given: list[Any]) -> Any:
-    return tf.gather_nd(variables[0], given[0])
+def _gather_nd(_: Any, variables: Variables, inputs: list[Any]) -> Any:
+    return tf.gather_nd(variables[0], inputs[0])
 
 
 def _shape(operation: Any, variables: Variables, _: list[Any]) -> Any:
@@ -58,8 +58,8 @@ READING: dict[str, Update] = {
 
 
 def _assigned(change: Changed) -> Update:
-    def update(_: Any, variables: Variables, given: list[Any]) -> None:
-        variables[0] = change(variables[0], given[0])
+    def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
+        variables[0] = change(variables[0], inputs[0])
 
     return update
 
@@ -67,8 +67,8 @@ def _assigned(change: Changed) -> Update:
 def _scattered(name: str) -> Update:
     """Rows of the variable, changed; the same numbers for all of them where one is given."""
 
-    def update(_: Any, variables: Variables, given: list[Any]) -> None:
-        rows, values = given
+    def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
+        rows, values = inputs
         value = variables[0]
         shape = tf.concat([tf.shape(rows), tf.shape(value)[1:]], axis=0)
         change = getattr(tf, f"tensor_scatter_nd_{name}")
@@ -78,15 +78,15 @@ def _scattered(name: str) -> Update:
 
 
 def _scattered_nd(name: str) -> Update:
-    def update(_: Any, variables: Variables, given: list[Any]) -> None:
-        variables[0] = getattr(tf, f"tensor_scatter_nd_{name}")(variables[0], given[0], given[1])
+    def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
+        variables[0] = getattr(tf, f"tensor_scatter_nd_{name}")(variables[0], inputs[0], inputs[1])
 
     return update
 
 
-def _slice_assigned(operation: Any, variables: Variables, given: list[Any]) -> None:
+def _slice_assigned(operation: Any, variables: Variables, inputs: list[Any]) -> None:
     masks = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    begin, end, strides, value = given
+    begin, end, strides, value = inputs
     variables[0] = tf.raw_ops.TensorStridedSliceUpdate(
         input=variables[0],
         begin=begin,
@@ -97,10 +97,10 @@ def _slice_assigned(operation: Any, variables: Variables, given: list[Any]) -> N
     )
 
 
-def _random_skipped(_: Any, variables: Variables, given: list[Any]) -> Any:
+def _random_skipped(_: Any, variables: Variables, inputs: list[Any]) -> Any:
     """The generator's state as it was; its counter moves on. The carry to 128 bits is left out."""
     state = variables[0]
-    moved = tf.cast(given[1] * SKIPPED, state.dtype)
+    moved = tf.cast(inputs[1] * SKIPPED, state.dtype)
     variables[0] = tf.concat([state[:1] + tf.reshape(moved, [1]), state[1:]], axis=0)
     return tf.identity(state)
 
@@ -108,29 +108,29 @@ def _random_skipped(_: Any, variables: Variables, given: list[Any]) -> Any:
 # Optimizers, as tensorflow/core/kernels/training_ops.cc documents them. ---------------------
 
 
-def _descent(_: Any, variables: Variables, given: list[Any]) -> None:
-    rate, gradient = given
+def _descent(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, gradient = inputs
     variables[0] = variables[0] - rate * gradient
 
 
-def _momentum(operation: Any, variables: Variables, given: list[Any]) -> None:
-    rate, gradient, momentum = given
-    kept = variables[1] * momentum + gradient
+def _momentum(operation: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, gradient, momentum = inputs
+    accumulated = variables[1] * momentum + gradient
     nesterov = operation.get_attr("use_nesterov")
-    step = gradient * rate + kept * momentum * rate if nesterov else rate * kept
-    variables[0], variables[1] = variables[0] - step, kept
+    step = gradient * rate + accumulated * momentum * rate if nesterov else rate * accumulated
+    variables[0], variables[1] = variables[0] - step, accumulated
 
 
-def _keras_momentum(operation: Any, variables: Variables, given: list[Any]) -> None:
-    rate, gradient, momentum = given
-    kept = variables[1] * momentum - rate * gradient
+def _keras_momentum(operation: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, gradient, momentum = inputs
+    accumulated = variables[1] * momentum - rate * gradient
     nesterov = operation.get_attr("use_nesterov")
-    step = kept * momentum - rate * gradient if nesterov else kept
-    variables[0], variables[1] = variables[0] + step, kept
+    step = accumulated * momentum - rate * gradient if nesterov else accumulated
+    variables[0], variables[1] = variables[0] + step, accumulated
 
 
-def _adam(operation: Any, variables: Variables, given: list[Any]) -> None:
-    power_1, power_2, rate, beta_1, beta_2, epsilon, gradient = given
+def _adam(operation: Any, variables: Variables, inputs: list[Any]) -> None:
+    power_1, power_2, rate, beta_1, beta_2, epsilon, gradient = inputs
     mean = variables[1] + (gradient - variables[1]) * (1 - beta_1)
     square = variables[2] + (gradient * gradient - variables[2]) * (1 - beta_2)
     rate = rate * tf.sqrt(1 - power_2) / (1 - power_1)
@@ -140,39 +140,41 @@ def _adam(operation: Any, variables: Variables, given: list[Any]) -> None:
     variables[1], variables[2] = mean, square
 
 
-def _adamax(_: Any, variables: Variables, given: list[Any]) -> None:
-    power_1, rate, beta_1, beta_2, epsilon, gradient = given
+def _adamax(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    power_1, rate, beta_1, beta_2, epsilon, gradient = inputs
     mean = variables[1] * beta_1 + gradient * (1 - beta_1)
     most = tf.maximum(variables[2] * beta_2, tf.abs(gradient))
     variables[0] = variables[0] - rate / (1 - power_1) * mean / (most + epsilon)
     variables[1], variables[2] = mean, most
 
 
-def _adagrad(_: Any, variables: Variables, given: list[Any]) -> None:
-    rate, *epsilon, gradient = given
+def _adagrad(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, *epsilon, gradient = inputs
     sums = variables[1] + gradient * gradient
     root = tf.sqrt(sums) + epsilon[0] if epsilon else tf.sqrt(sums)
     variables[0], variables[1] = variables[0] - rate * gradient / root, sums
 
 
-def _rms_prop(_: Any, variables: Variables, given: list[Any]) -> None:
-    rate, rho, momentum, epsilon, gradient = given
+def _rms_prop(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, rho, momentum, epsilon, gradient = inputs
     square = variables[1] + (gradient * gradient - variables[1]) * (1 - rho)
-    kept = momentum * variables[2] + rate * gradient / tf.sqrt(square + epsilon)
-    variables[0], variables[1], variables[2] = variables[0] - kept, square, kept
+    accumulated = momentum * variables[2] + rate * gradient / tf.sqrt(square + epsilon)
+    variables[0], variables[1], variables[2] = variables[0] - accumulated, square, accumulated
 
 
-def _centered_rms_prop(_: Any, variables: Variables, given: list[Any]) -> None:
-    rate, rho, momentum, epsilon, gradient = given
+def _centered_rms_prop(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, rho, momentum, epsilon, gradient = inputs
     mean = variables[1] + (gradient - variables[1]) * (1 - rho)
     square = variables[2] + (gradient * gradient - variables[2]) * (1 - rho)
-    kept = momentum * variables[3] + rate * gradient / tf.sqrt(square - mean * mean + epsilon)
-    variables[0], variables[1] = variables[0] - kept, mean
-    variables[2], variables[3] = square, kept
+    accumulated = momentum * variables[3] + rate * gradient / tf.sqrt(
+        square - mean * mean + epsilon
+    )
+    variables[0], variables[1] = variables[0] - accumulated, mean
+    variables[2], variables[3] = square, accumulated
 
 
-def _adadelta(_: Any, variables: Variables, given: list[Any]) -> None:
-    rate, rho, epsilon, gradient = given
+def _adadelta(_: Any, variables: Variables, inputs: list[Any]) -> None:
+    rate, rho, epsilon, gradient = inputs
     square = variables[1] * rho + gradient * gradient * (1 - rho)
     step = tf.sqrt(variables[2] + epsilon) / tf.sqrt(square + epsilon) * gradient
     variables[2] = variables[2] * rho + step * step * (1 - rho)

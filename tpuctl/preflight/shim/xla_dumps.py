@@ -33,14 +33,14 @@ class Dumps:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.folder = f"{rehearsal.settings.observations}.xla-{os.getpid()}"
-        self.seen: set[str] = set()
-        self.kept: set[str] = set()
+        self.processed: set[str] = set()
+        self.saved: set[str] = set()
 
     def install(self) -> None:
         """Ask for the texts; before TensorFlow reads its environment."""
         before = os.environ.get("XLA_FLAGS", "")
-        wanted = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
-        os.environ["XLA_FLAGS"] = f"{before} {wanted}".strip()
+        dump_flags = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
+        os.environ["XLA_FLAGS"] = f"{before} {dump_flags}".strip()
         self.rehearsal.steps.after.append(self.read)
         self.rehearsal.ending.last.append(self.finish)
 
@@ -56,15 +56,15 @@ class Dumps:
             return
         for name in names:
             match = BEFORE.match(name)
-            if match is None or match["module"] in self.seen:
+            if match is None or match["module"] in self.processed:
                 continue
             stem = name.removesuffix("before_optimizations.txt")
             texts = [other for other in names if other.startswith(stem)]
             if any(other.endswith("-buffer-assignment.txt") for other in texts):
-                self.seen.add(match["module"])
+                self.processed.add(match["module"])
                 self._write(match["function"], name, texts)
         for name in names:
-            if name.endswith((".ll", ".o")) and name.partition(".")[0] in self.seen:
+            if name.endswith((".ll", ".o")) and name.partition(".")[0] in self.processed:
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(self.folder, name))
 
@@ -74,32 +74,32 @@ class Dumps:
         times = [os.stat(place).st_mtime for place in places if os.path.exists(place)]
         assignment = [name for name in texts if name.endswith("-buffer-assignment.txt")]
         total = TOTAL.search(self._text(assignment[0]))
-        known = self._traced(function)
-        shapes = [] if known.shapes is None else _parameters(program)[: len(known.shapes)]
+        trace = self._traced(function)
+        shapes = [] if trace.shapes is None else _parameters(program)[: len(trace.shapes)]
         self.rehearsal.writer.write(
             "compiled",
-            function=known.name,
-            where=known.where,
+            function=trace.name,
+            where=trace.where,
             seconds=round(max(times) - min(times), 3),
             shapes=shapes,
-            trains=known.trains,
+            trains=trace.trains,
             dynamic=_dynamic(program),
             peak=int(total["bytes"]) if total else None,
-            program=self._kept(known.name, before),
+            program=self._save_program(trace.name, before),
         )
 
     def _traced(self, function: str) -> Trace:
-        for key, known in self.rehearsal.traced.items():
+        for key, trace in self.rehearsal.traced.items():
             if re.sub(r"\W", "_", key) == function:
-                return known
+                return trace
         return Trace(re.sub(r"_\d+$", "", function))
 
-    def _kept(self, function: str, before: str) -> str | None:
+    def _save_program(self, function: str, before: str) -> str | None:
         """Where the first program of each function is left for the host to read, and remove."""
-        if function in self.kept:
+        if function in self.saved:
             return None
-        self.kept.add(function)
-        place = f"{self.folder}-{len(self.kept)}.hlo"
+        self.saved.add(function)
+        place = f"{self.folder}-{len(self.saved)}.hlo"
         shutil.copyfile(os.path.join(self.folder, before), place)
         return place
 
@@ -110,13 +110,13 @@ class Dumps:
 
 def _parameters(program: str) -> list[list[Any]]:
     layout = LAYOUT.search(program.partition("\n")[0])
-    found = PARAMETER.finditer(layout["parameters"]) if layout else ()
+    parameters = PARAMETER.finditer(layout["parameters"]) if layout else ()
     return [
         [
-            _type(one["type"]),
-            [int(dim.lstrip("<=")) for dim in one["dims"].split(",") if dim],
+            _type(parameter["type"]),
+            [int(dim.lstrip("<=")) for dim in parameter["dims"].split(",") if dim],
         ]
-        for one in found
+        for parameter in parameters
     ]
 
 

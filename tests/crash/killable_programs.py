@@ -1,4 +1,4 @@
-"""What the killed programs do, and what a project holds afterwards."""
+"""The programs that tests kill, and what a project contains afterwards."""
 
 from __future__ import annotations
 
@@ -29,40 +29,48 @@ from tpuctl.model import known_errors
 __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
-for one in RPC.values():
-    importlib.import_module(one[0])
-for one in ("google.cloud.storage", "tpuctl.flows.up", "tpuctl.flows.down"):
-    importlib.import_module(one)
-for one in (known_errors.table, accelerator_types, machine_types):
-    one()  # what is read once
-for one in ("networks", "firewalls", "instances", "disks", "images", "addresses", "subnetworks"):
-    compute_service(one)
+for module, *_ in RPC.values():
+    importlib.import_module(module)
+for module in ("google.cloud.storage", "tpuctl.flows.up", "tpuctl.flows.down"):
+    importlib.import_module(module)
+for load_table in (known_errors.table, accelerator_types, machine_types):
+    load_table()  # fills a cache
+for service in (
+    "networks",
+    "firewalls",
+    "instances",
+    "disks",
+    "images",
+    "addresses",
+    "subnetworks",
+):
+    compute_service(service)
 gc.freeze()
 
 LEAKS = 3
 
 
-def opened(stack_file: str, url: str, token: str) -> Tpuctl:
-    found = Tpuctl(stack_file, cloud="local")
-    found.endpoint = Endpoint("local", url, token)  # type: ignore[misc]
-    return found
+def open_stack(stack_file: str, url: str, token: str) -> Tpuctl:
+    stack = Tpuctl(stack_file, cloud="local")
+    stack.endpoint = Endpoint("local", url, token)  # type: ignore[misc]
+    return stack
 
 
 def bring_up(stack_file: str, url: str, token: str, options: dict[str, Any]) -> None:
-    """`tpuctl up` until everything is made; machines are not connected to."""
+    """`tpuctl up` until all resources exist, without connecting to machines."""
 
     async def work() -> None:
-        stack = opened(stack_file, url, token)
+        stack = open_stack(stack_file, url, token)
         await stack.provision(await stack.plan())
 
     _run(work())
 
 
 def take_down(stack_file: str, url: str, token: str, options: dict[str, Any]) -> None:
-    """`tpuctl down`; ends with LEAKS when something billable is left."""
+    """`tpuctl down`; exits with LEAKS if something billable is left."""
 
     async def work() -> None:
-        done = await opened(stack_file, url, token).down(**options)
+        done = await open_stack(stack_file, url, token).down(**options)
         if done.leaks:
             print(done.leaks, file=sys.stderr)
             sys.exit(LEAKS)
@@ -78,9 +86,19 @@ def _run(work: Any) -> None:
         sys.exit(error.exit_code)
 
 
-# What names and times differ in between two runs that did the same.
-OWN = ("time", "created", "id", "uid", "etag", "fingerprint", "unique", "generation", "ip_address")
-OWN += (
+# Parts of the names of fields that differ between two equal runs.
+VOLATILE = (
+    "time",
+    "created",
+    "id",
+    "uid",
+    "etag",
+    "fingerprint",
+    "unique",
+    "generation",
+    "ip_address",
+)
+VOLATILE += (
     "external_ip",
     "nat_i_p",
     "network_i_p",
@@ -94,34 +112,36 @@ OWN += (
 
 
 def content(url: str, token: str, project: str, stack: str) -> dict[str, Any]:
-    """What is in the project, told by the official clients, without what differs by chance.
+    """What the official clients list in the project, without volatile fields.
 
-    Nothing where there is no such project.
+    Empty if the project does not exist.
     """
     cloud = Cloud(Endpoint("local", url, token), project)
     try:
         number = cloud.client("projects").get_project(name=f"projects/{project}").name.split("/")[1]
-    except PermissionDenied:  # so Google answers for what nobody has made
+    except PermissionDenied:  # Google's answer for projects that do not exist
         return {}
-    found: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
     for kind, listing in LISTINGS.items():
         try:
-            found[kind] = sorted(
-                _plain(one, {project: "PROJECT", number: "NUMBER", stack: "STACK"})
-                for one in listing(cloud, project)
+            resources[kind] = sorted(
+                _plain(resource, {project: "PROJECT", number: "NUMBER", stack: "STACK"})
+                for resource in listing(cloud, project)
             )
         except Exception as error:
             if "has not been used" not in str(error):
                 raise
-            found[kind] = ["the API is not enabled"]
-    return found
+            resources[kind] = ["the API is not enabled"]
+    return resources
 
 
-def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """What is there and should not be (+), and what should be there (-), line by line."""
+def differences(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """Unexpected (+) and missing (-) resources as lines of a diff."""
     texts = [
-        json.dumps({kind: [_read(one) for one in rows] for kind, rows in each.items()}, indent=1)
-        for each in (expected, found)
+        json.dumps(
+            {kind: [_read(row) for row in rows] for kind, rows in resources.items()}, indent=1
+        )
+        for resources in (expected, actual)
     ]
     lines = difflib.unified_diff(*(text.splitlines() for text in texts), n=2, lineterm="")
     return list(lines)
@@ -134,24 +154,24 @@ def _read(text: str) -> Any:
         return text
 
 
-def _plain(one: Any, names: dict[str, str]) -> str:
-    if hasattr(type(one), "pb"):
-        one = json_format.MessageToDict(type(one).pb(one), preserving_proto_field_name=True)
-    text = json.dumps(_without_own(one), sort_keys=True, default=str)
+def _plain(value: Any, names: dict[str, str]) -> str:
+    if hasattr(type(value), "pb"):
+        value = json_format.MessageToDict(type(value).pb(value), preserving_proto_field_name=True)
+    text = json.dumps(_without_volatile(value), sort_keys=True, default=str)
     for name, word in names.items():
         text = re.sub(rf"(?<![a-z0-9]){re.escape(name)}(?![0-9])", word, text)
     return text
 
 
-def _without_own(value: Any) -> Any:
+def _without_volatile(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _without_own(one)
-            for key, one in value.items()
-            if not any(key == own or own in key for own in OWN)
+            key: _without_volatile(item)
+            for key, item in value.items()
+            if not any(part in key for part in VOLATILE)
         }
     if isinstance(value, list | tuple | set | frozenset):
-        return sorted((_without_own(one) for one in value), key=repr)
+        return sorted((_without_volatile(item) for item in value), key=repr)
     return value
 
 
@@ -166,22 +186,22 @@ def _tpu(client: str, method: str) -> Any:
 def _compute(service: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
         for page in cloud.client(service).aggregated_list(project=project, timeout=20).pages:
-            for scope, found in type(page).pb(page).items.items():
-                for one in getattr(found, service):
-                    yield {"scope": scope, **_as_dict(one)}
+            for scope, scoped_list in type(page).pb(page).items.items():
+                for resource in getattr(scoped_list, service):
+                    yield {"scope": scope, **_as_dict(resource)}
 
     return listing
 
 
 def _global(service: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
-        return map(_shape, cloud.client(service).list(project=project, timeout=20))
+        return map(_message_dict, cloud.client(service).list(project=project, timeout=20))
 
     return listing
 
 
-def _shape(one: Any) -> dict[str, Any]:
-    return _as_dict(type(one).pb(one))
+def _message_dict(message: Any) -> dict[str, Any]:
+    return _as_dict(type(message).pb(message))
 
 
 def _as_dict(message: Any) -> dict[str, Any]:
@@ -196,28 +216,32 @@ def _buckets(cloud: Cloud, project: str) -> Iterable[Any]:
             blob.name: json.loads(blob.download_as_bytes())
             for blob in client.list_blobs(bucket.name)
         }
-        for one in record.values():
-            one["grants"] = sorted(one["grants"], key=repr)
-            for own in ("down_count", "zones", "write_id"):
-                one.pop(own, None)
+        for content in record.values():
+            content["grants"] = sorted(content["grants"], key=repr)
+            for key in ("down_count", "zones", "write_id"):
+                content.pop(key, None)
         yield {
             "name": bucket.name,
             "labels": bucket.labels,
             "location": bucket.location,
             "rules": [dict(rule) for rule in bucket.lifecycle_rules],
-            "policy": [{**one, "members": sorted(one["members"])} for one in policy.bindings],
+            "policy": [
+                {**binding, "members": sorted(binding["members"])} for binding in policy.bindings
+            ],
             "objects": record,
         }
 
 
 def _policy(cloud: Cloud, project: str) -> Iterable[Any]:
     policy = cloud.client("projects").get_iam_policy(resource=f"projects/{project}")
-    return [{"role": one.role, "members": sorted(one.members)} for one in policy.bindings]
+    return [
+        {"role": binding.role, "members": sorted(binding.members)} for binding in policy.bindings
+    ]
 
 
 def _apis(cloud: Cloud, project: str) -> Iterable[Any]:
     request = {"parent": f"projects/{project}", "filter": "state:ENABLED"}
-    return [{"api": one.name} for one in cloud.client("services").list_services(request)]
+    return [{"api": service.name} for service in cloud.client("services").list_services(request)]
 
 
 def _accounts(cloud: Cloud, project: str) -> Iterable[Any]:
@@ -247,7 +271,7 @@ LISTINGS = {
 
 
 def main(arguments: list[str]) -> None:
-    """For a look by hand: STACK_FILE URL TOKEN."""
+    """For manual debugging: STACK_FILE URL TOKEN."""
     bring_up(*arguments[:3], {})
 
 

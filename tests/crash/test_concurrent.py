@@ -1,0 +1,106 @@
+"""Concurrent commands on a stack: two `up` create one stack, `down` during `up` leaves nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.crash import killable_programs
+from tests.crash.conftest import EXHAUSTIVE_KINDS, KINDS, Stage
+from tests.crash.test_crash import SAMPLE, compare, reference
+from tpuctl.emulator.client import remote_control
+
+MakeStage = Callable[[str], Stage]
+# Changes that may be missing: concurrent commands repeat writes of the record.
+MAX_REPEATED_CHANGES = 3
+EXIT_DELETED = 1  # documented exit code of `up` when the stack was deleted meanwhile
+
+
+def run_during_up(
+    stage: Stage, position: int, other: Callable[..., None]
+) -> tuple[str, int, int] | None:
+    """Hold an `up` at its Nth change while another command runs to completion.
+
+    Returns the method it was held at, and both exit codes; None if it makes fewer changes.
+    """
+    with stage.fault("hold", method="mutating", at=position) as fault:
+        first = stage.start(killable_programs.bring_up)
+        waiting: list[Any] = []
+        while first.is_alive() and not waiting:
+            waiting = remote_control.fault(stage.cloud, fault).get("held_calls") or []
+            first.join(0.02)
+        if not waiting:
+            return None
+        second = stage.run(other)
+        remote_control.release(stage.cloud, fault)
+        first.join(60)
+    assert first.exitcode is not None
+    return str(waiting[0]["method"]), first.exitcode, second
+
+
+def up_and_up(make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> bool:
+    """Whether the change was reached."""
+    stage = make_stage(kind)
+    outcome = run_during_up(stage, position, killable_programs.bring_up)
+    if outcome is None:
+        return False
+    at, first, second = outcome
+    assert (first, second) == (0, 0), at
+    compare(stage, expected["up"], at)
+    return True
+
+
+def up_and_down(make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> bool:
+    """The whole stack exists, or nothing of it, depending on which command was first."""
+    stage = make_stage(kind)
+    outcome = run_during_up(stage, position, killable_programs.take_down)
+    if outcome is None:
+        return False
+    at, first, _ = outcome
+    if first == 0:  # `down` ran before anything existed
+        compare(stage, expected["up"], at)
+        return True
+    assert first == EXIT_DELETED, at
+    stage.run(killable_programs.take_down)
+    compare(stage, expected["down"], at)
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_simultaneous_ups_converge(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
+    stage = make_stage(kind)
+    both = [stage.start(killable_programs.bring_up) for _ in range(2)]
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    compare(stage, expected["up"], "two at once")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scenario", [up_and_up, up_and_down])
+def test_command_during_some_changes_of_up_converges(
+    make_stage: MakeStage, kind: str, scenario: Callable[..., bool], undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
+    choice = random.Random(f"{scenario.__name__} {kind}")
+    for position in choice.sample(range(1, expected["up changes"] - MAX_REPEATED_CHANGES), SAMPLE):
+        assert scenario(make_stage, kind, expected, position)
+
+
+@pytest.mark.soak
+@pytest.mark.release("every change; `make test` draws some of them")
+@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
+@pytest.mark.parametrize("scenario", [up_and_up, up_and_down])
+def test_command_during_every_change_of_up_converges(
+    make_stage: MakeStage, kind: str, scenario: Callable[..., bool], undisturbed: dict[str, Any]
+) -> None:
+    expected = reference(make_stage, kind, undisturbed)
+    positions = range(1, expected["up changes"] + 1)
+    outcomes = [scenario(make_stage, kind, expected, position) for position in positions]
+    assert outcomes.count(False) <= MAX_REPEATED_CHANGES
