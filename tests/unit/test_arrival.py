@@ -13,15 +13,15 @@ ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
 
 
 def send(folder: Path, number: int, **files: str) -> Path:
-    sent = folder / f"new.{number}"
-    sent.mkdir(parents=True)
+    upload = folder / f"new.{number}"
+    upload.mkdir(parents=True)
     for name, text in files.items():
-        (sent / name.replace("_", ".")).write_text(text)
-    return sent
+        (upload / name.replace("_", ".")).write_text(text)
+    return upload
 
 
-def arrive(sent: Path, folder: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
-    argv = [python, "-S", "-I", str(ARRIVAL), str(sent), str(folder)]
+def arrive(upload: Path, folder: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
+    argv = [python, "-S", "-I", str(ARRIVAL), str(upload), str(folder)]
     return subprocess.Popen(argv, stderr=subprocess.PIPE)
 
 
@@ -39,8 +39,8 @@ def test_the_first_that_is_whole_counts(tmp_path: Path) -> None:
         assert content(folder) == {}
         for number in (1, 2):
             text = str(number)
-            sent = send(folder, number, secrets_json=text, supervisor_py=text, spec_json=text)
-            with arrive(sent, folder, python) as ended:
+            upload = send(folder, number, secrets_json=text, supervisor_py=text, spec_json=text)
+            with arrive(upload, folder, python) as ended:
                 assert ended.wait(30) == 0
             (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
         assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
@@ -48,11 +48,11 @@ def test_the_first_that_is_whole_counts(tmp_path: Path) -> None:
 
 def test_files_of_several_are_never_mixed(tmp_path: Path) -> None:
     names = [f"program{number}_py" for number in range(20)]
-    sent = [
+    uploads = [
         send(tmp_path, number, **dict.fromkeys([*names, "spec_json"], str(number)))
         for number in range(8)
     ]
-    running = [arrive(each, tmp_path) for each in sent]
+    running = [arrive(each, tmp_path) for each in uploads]
     for each in running:
         assert each.wait(60) == 0
         each.communicate()

@@ -90,10 +90,10 @@ def test_same_files_elsewhere_and_later_are_the_same_bundle(tmp_path: Path, into
     for path in second.parent.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
-    one = build_bundle(first, into)
+    first_bundle = build_bundle(first, into)
     two = build_bundle(second, into)
-    assert two.digest == one.digest
-    assert list(two.chunks) == list(one.chunks)
+    assert two.digest == first_bundle.digest
+    assert list(two.chunks) == list(first_bundle.chunks)
 
 
 def test_content_mode_and_name_count(source: Path, into: Path) -> None:
@@ -111,9 +111,9 @@ def test_content_mode_and_name_count(source: Path, into: Path) -> None:
 def test_executables_stay_executable(source: Path, into: Path) -> None:
     script = tree(source, run__sh="echo")
     (source / "run.sh").chmod(0o755)
-    found = entries(build_bundle(script, into))
-    assert found["run.sh"]["executable"] is True
-    assert found["job.py"]["executable"] is False
+    bundle_entries = entries(build_bundle(script, into))
+    assert bundle_entries["run.sh"]["executable"] is True
+    assert bundle_entries["job.py"]["executable"] is False
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_links_inside_stay_links(source: Path, into: Path) -> None:
     (source / "folder").symlink_to("lib")
     (source / "itself").symlink_to("itself")
     built = build_bundle(script, into)
-    links = {name: one["target"] for name, one in entries(built).items() if "target" in one}
+    links = {name: entry["target"] for name, entry in entries(built).items() if "target" in entry}
     assert links == {
         "relative": "lib/a.txt",
         "lib/absolute": "../job.py",
@@ -235,12 +235,12 @@ def test_links_outside_are_refused_alike_and_all_named(leaving: Path, into: Path
 
 def test_links_outside_that_are_named_are_followed_and_told(leaving: Path, into: Path) -> None:
     built = build_bundle(leaving, into, include=["/folder", "/lib/file"])
-    found = entries(built)
-    assert found["lib/file"]["content"] == b"a"
-    assert found["folder/deep/b.txt"]["content"] == b"b"
-    assert found["folder/near"]["target"] == "a.txt"
-    (told,) = built.warnings
-    assert "folder -> ../outside\n    lib/file -> /" in told.detail
+    bundle_entries = entries(built)
+    assert bundle_entries["lib/file"]["content"] == b"a"
+    assert bundle_entries["folder/deep/b.txt"]["content"] == b"b"
+    assert bundle_entries["folder/near"]["target"] == "a.txt"
+    (warning,) = built.warnings
+    assert "folder -> ../outside\n    lib/file -> /" in warning.detail
 
 
 def test_a_script_that_is_a_link_is_named_by_who_runs_it(

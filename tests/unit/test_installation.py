@@ -75,8 +75,8 @@ def test_a_project_is_a_package_when_it_says_how_it_is_built(
 def test_extras_of_a_project(tmp_path: Path, extras: str, more: tuple[str, ...]) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/pyproject.toml").write_text(PYPROJECT + EXTRAS + BUILT)
-    found = read(tmp_path, requirements=f"sub/pyproject.toml[{extras}]")
-    assert found == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
+    install = read(tmp_path, requirements=f"sub/pyproject.toml[{extras}]")
+    assert install == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
 
 
 def test_wheels_are_found_in_their_usual_folder_or_where_the_file_says(tmp_path: Path) -> None:
@@ -105,13 +105,13 @@ def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("job", "project", "where", "told"),
+    ("job", "project", "where", "message"),
     [
-        ({"requirements": "other.txt"}, "", "job.requirements", "there is no other.txt"),
-        ({"requirements": "../up.txt"}, "", "job.requirements", "not in the folder"),
-        ({"requirements": "/etc/passwd"}, "", "job.requirements", "not in the folder"),
+        ({"requirements": "other.txt"}, "", "job.requirements", "other.txt not found"),
+        ({"requirements": "../up.txt"}, "", "job.requirements", "outside the uploaded folder"),
+        ({"requirements": "/etc/passwd"}, "", "job.requirements", "outside the uploaded folder"),
         ({"requirements": "given.txt[tpu]"}, "", "job.requirements", "a requirements file"),
-        ({"wheels": "vendor"}, "", "job.wheels", "no wheel is in"),
+        ({"wheels": "vendor"}, "", "job.wheels", "no wheels in"),
         ({"requirements": "pyproject.toml[gpu]"}, PYPROJECT + EXTRAS, "job.requirements", "it has"),
         ({"requirements": "pyproject.toml[gpu]"}, BUILT, "job.requirements", "no extra 'gpu'"),
         ({}, "[project\n", "pyproject.toml", "line 1"),
@@ -126,7 +126,7 @@ def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_is_refused_by_name(
-    tmp_path: Path, job: dict[str, Any], project: str, where: str, told: str
+    tmp_path: Path, job: dict[str, Any], project: str, where: str, message: str
 ) -> None:
     (tmp_path / "given.txt").touch()
     if project:
@@ -134,4 +134,4 @@ def test_what_cannot_be_is_refused_by_name(
     with pytest.raises(Usage) as caught:
         read(tmp_path, **job)
     assert caught.value.diagnostics[0].where.endswith(where)
-    assert told in caught.value.diagnostics[0].detail
+    assert message in caught.value.diagnostics[0].detail

@@ -69,9 +69,9 @@ def wheel(folder: Path, lock: str) -> Wheel:
     package.mkdir()
     (package / "__main__.py").write_text(MAIN, "utf-8")
     (package / "__init__.py").touch()
-    found = wheel_of(package, "9.8")
+    result = wheel_of(package, "9.8")
     return Wheel(
-        found.package, found.version, {**found.files, "tpuctl/runtime.lock": lock.encode()}
+        result.package, result.version, {**result.files, "tpuctl/runtime.lock": lock.encode()}
     )
 
 
@@ -86,24 +86,24 @@ def needed(machine: Machine) -> str:
 @pytest.mark.soak
 def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    made = wheel(tmp_path, needed(machine))
-    assert machine.find(made) is None
-    machine.put(made)
+    result = wheel(tmp_path, needed(machine))
+    assert machine.find(result) is None
+    machine.put(result)
     used, unused = (machine.home / ".tpuctl" / "programs" / name for name in ("aa11", "bb22"))
     order = machine.home / ".tpuctl" / "recover" / "job" / "command.json"
     for folder in (used, unused, order.parent):
         folder.mkdir(parents=True)
     order.write_text(json.dumps({"argv": [f"{used}/environment/bin/tpuctl"]}), "utf-8")
-    done = machine.run("install", made.version, made.digest)
+    done = machine.run("install", result.version, result.digest)
     assert done.returncode == 0, done.stderr
     assert (used.exists(), unused.exists()) == (True, False)
     program = json.loads(done.stdout)["program"]
-    said = subprocess.run([program], env={}, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == "tpuctl 9.8 needed\n"
-    assert machine.find(made) == program
-    (machine.home / ".tpuctl" / "programs" / made.digest / made.name).unlink()
-    again = machine.run("install", made.version, made.digest)
+    version_output = subprocess.run([program], env={}, capture_output=True, text=True, check=False)
+    assert version_output.returncode == 0, version_output.stderr
+    assert version_output.stdout == "tpuctl 9.8 needed\n"
+    assert machine.find(result) == program
+    (machine.home / ".tpuctl" / "programs" / result.digest / result.name).unlink()
+    again = machine.run("install", result.version, result.digest)
     assert json.loads(again.stdout)["program"] == program, "what is there is not made again"
 
 
@@ -111,12 +111,12 @@ def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
 def test_what_the_lock_does_not_know_is_not_installed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     line = needed(machine)
-    made = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
-    machine.put(made)
-    done = machine.run("install", made.version, made.digest)
+    result = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
+    machine.put(result)
+    done = machine.run("install", result.version, result.digest)
     assert done.returncode == 1
     assert "hash" in done.stderr.lower()
-    assert machine.find(made) is None
+    assert machine.find(result) is None
 
 
 @pytest.mark.parametrize(("says", "is_taken"), [("tpuctl 9.8", True), ("tpuctl 9.7", False)])
@@ -124,33 +124,33 @@ def test_what_the_image_has_serves_if_it_is_of_that_version(
     tmp_path: Path, says: str, is_taken: bool
 ) -> None:
     machine = Machine(tmp_path)
-    own = machine.bin / "tpuctl"
-    own.write_text(f"#!/bin/sh\necho {says}\n", "utf-8")
-    own.chmod(0o755)
-    assert machine.find(wheel(tmp_path, "")) == (str(own) if is_taken else None)
+    installed_program = machine.bin / "tpuctl"
+    installed_program.write_text(f"#!/bin/sh\necho {says}\n", "utf-8")
+    installed_program.chmod(0o755)
+    assert machine.find(wheel(tmp_path, "")) == (str(installed_program) if is_taken else None)
 
 
 def test_where_no_python_is_new_enough_that_is_said(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    made = wheel(tmp_path, "")
-    machine.put(made)
-    done = machine.run("install", made.version, made.digest, path=str(machine.bin))
+    result = wheel(tmp_path, "")
+    machine.put(result)
+    done = machine.run("install", result.version, result.digest, path=str(machine.bin))
     assert done.returncode == 4
     assert "no Python from python3.11 or later is installed" in done.stderr
 
 
 def test_our_own_wheel_has_all_that_runs(tmp_path: Path) -> None:
-    own = own_wheel()
+    package_wheel = own_wheel()
     package = Path(tpuctl.__file__).parent
     for name in ("__main__.py", "cli/app.py", "jobs/shipped/supervisor.py", "catalog/tpu.toml"):
-        assert own.files[f"tpuctl/{name}"] == (package / name).read_bytes()
-    assert own.files["tpuctl/runtime.lock"] == assets.runtime_lock().read_bytes()
-    assert [name for name in own.files if name.startswith("tpuctl/templates/stacks/")]
-    assert not [name for name in own.files if "__pycache__" in name]
-    (tmp_path / own.name).write_bytes(own.build())
-    with zipfile.ZipFile(tmp_path / own.name) as archive:
+        assert package_wheel.files[f"tpuctl/{name}"] == (package / name).read_bytes()
+    assert package_wheel.files["tpuctl/runtime.lock"] == assets.runtime_lock().read_bytes()
+    assert [name for name in package_wheel.files if name.startswith("tpuctl/templates/stacks/")]
+    assert not [name for name in package_wheel.files if "__pycache__" in name]
+    (tmp_path / package_wheel.name).write_bytes(package_wheel.build())
+    with zipfile.ZipFile(tmp_path / package_wheel.name) as archive:
         assert archive.testzip() is None
-        assert {*own.files} < {*archive.namelist()}
+        assert {*package_wheel.files} < {*archive.namelist()}
 
 
 def test_one_changed_byte_makes_another_wheel() -> None:

@@ -74,17 +74,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_what_can_run_is_found(folder: Path, program: str, form: JobKind, file: str | None) -> None:
-    wanted = runnable(program, form)
-    assert wanted.form == form
-    assert wanted.file == (None if file is None else Path(file))
-    assert wanted.folder == (Path(program).parent if form == "script" else Path())
-    check_runnable(wanted, Installation(requirements="requirements.txt"))
+    runnable_command = runnable(program, form)
+    assert runnable_command.form == form
+    assert runnable_command.file == (None if file is None else Path(file))
+    assert runnable_command.folder == (Path(program).parent if form == "script" else Path())
+    check_runnable(runnable_command, Installation(requirements="requirements.txt"))
 
 
 def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -> None:
-    wanted = runnable("scripts/run.sh")
-    assert (wanted.form, wanted.program, wanted.folder) == ("shell", "./run.sh", Path("scripts"))
-    check_runnable(wanted, Installation())
+    runnable_command = runnable("scripts/run.sh")
+    assert (runnable_command.form, runnable_command.program, runnable_command.folder) == (
+        "shell",
+        "./run.sh",
+        Path("scripts"),
+    )
+    check_runnable(runnable_command, Installation())
     (folder / "train.py").write_text("#!/usr/bin/env python3\nprint(1)\n")
     assert runnable("train.py").form == "script"
 
@@ -140,7 +144,7 @@ def test_a_command_in_one_word(
 
 
 def test_what_is_installed_may_bring_a_module(folder: Path) -> None:
-    wanted = runnable("trainer.main", "module")
+    runnable_command = runnable("trainer.main", "module")
     (folder / "wheels").mkdir()
     (folder / "wheels/trainer-1.0-py3-none-any.whl").touch()
     for brings in (
@@ -149,11 +153,11 @@ def test_what_is_installed_may_bring_a_module(folder: Path) -> None:
         Installation(project="."),
         Installation(wheels="wheels"),
     ):
-        check_runnable(wanted, brings)
+        check_runnable(runnable_command, brings)
     with pytest.raises(TpuctlError):
-        check_runnable(wanted, Installation(requirements="requirements.txt"))
+        check_runnable(runnable_command, Installation(requirements="requirements.txt"))
     (folder / "requirements.txt").write_text("-r others.txt\n")
-    check_runnable(wanted, Installation(requirements="requirements.txt"))
+    check_runnable(runnable_command, Installation(requirements="requirements.txt"))
 
 
 def test_the_home_is_not_shipped_for_a_module_or_command(
@@ -214,5 +218,5 @@ def test_a_record_tells_what_was_run(
     # A record of an earlier version is a script's, with nothing to install.
     old = json.loads(record.model_dump_json())
     del old["kind"], old["installation"]
-    found = JobRecord.model_validate(old)
-    assert (found.kind, found.installation) == ("script", Installation())
+    old_record = JobRecord.model_validate(old)
+    assert (old_record.kind, old_record.installation) == ("script", Installation())

@@ -26,11 +26,11 @@ def blocks() -> object:
 
 def begins(log: bytes) -> list[int]:
     """Where lines begin, read from the front as Python reads them."""
-    found, place = [], 0
+    line_begins, place = [], 0
     for line in log.splitlines(keepends=True):
-        found.append(place)
+        line_begins.append(place)
         place += len(line)
-    return found
+    return line_begins
 
 
 def counted(log: bytes) -> list[int]:
@@ -73,14 +73,14 @@ def test_what_cannot_be_read_is_looked_for_elsewhere(
 @given(LOG, st.integers(0, 12), st.data())
 def test_nothing_before_the_earliest_wanted(log: bytes, lines: int, data: st.DataObject) -> None:
     earliest = data.draw(st.sampled_from([*begins(log), len(log)]))
-    found = searched(log, lines, earliest=earliest)
-    assert (found.begins_at, found.lines) == (max(earliest, searched(log, lines).begins_at), 0)
+    search = searched(log, lines, earliest=earliest)
+    assert (search.begins_at, search.lines) == (max(earliest, searched(log, lines).begins_at), 0)
 
 
 @given(LOG, st.data())
 def test_the_line_of_a_place(log: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(log)))
-    expected = max([0, *(one for one in [*begins(log), *ends(log)] if one <= place)])
+    expected = max([0, *(position for position in [*begins(log), *ends(log)] if position <= place)])
     assert line_begin(log[: place + 1], 0, place) == expected
 
 
@@ -109,9 +109,9 @@ def test_nothing_written_since_is_before_the_length(
         length += more
         line = moments.note(seconds, length)
         text += line or b""
-    found = LogTimestamps(text).length_at(moment)
-    assert found == moments.length_at(moment)
-    assert found <= (length if safe is None else safe)
+    offset = LogTimestamps(text).length_at(moment)
+    assert offset == moments.length_at(moment)
+    assert offset <= (length if safe is None else safe)
 
 
 def test_a_steady_log_is_found_to_the_second() -> None:

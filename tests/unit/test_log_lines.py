@@ -19,13 +19,13 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
-def named(*chunks: bytes) -> bytes:
+def with_names(*chunks: bytes) -> bytes:
     names = LineNames([3])
     return b"".join(names.feed(3, chunk) for chunk in chunks) + names.finish(3)
 
 
 def test_lines_get_the_name_and_keep_their_ends() -> None:
-    assert named(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
+    assert with_names(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
         b"[worker 3] one\n[worker 3] two\r\n[worker 3] 10%\r[worker 3] 20%\r\n[worker 3] last\n"
     )
 
@@ -51,8 +51,8 @@ def test_a_line_that_was_shown_before_its_end_goes_on() -> None:
 def test_another_worker_begins_a_line_of_its_own() -> None:
     names = LineNames([0, 1])
     names.feed(0, b"loading")
-    shown = names.flush(0) + names.feed(1, b"one\n") + names.feed(0, b" done\n")
-    assert shown == b"[worker 0] loading\n[worker 1] one\n[worker 0]  done\n"
+    output = names.flush(0) + names.feed(1, b"one\n") + names.feed(0, b" done\n")
+    assert output == b"[worker 0] loading\n[worker 1] one\n[worker 0]  done\n"
     names.feed(1, b"half")
     assert names.flush(1) + names.finish(1) == b"[worker 1] half\n"
 
@@ -66,23 +66,23 @@ def test_half_a_line_end_is_not_shown_before_it_is_known() -> None:
 
 def test_a_line_without_end_is_not_held_in_memory() -> None:
     names = LineNames([0])
-    held = 0
+    pending = 0
     for _ in range(40):
-        shown = names.feed(0, b"x" * (1 << 17))
-        held += (1 << 17) - len(shown.removeprefix(b"[worker 0] "))
-        assert held <= 2 << 20
+        output = names.feed(0, b"x" * (1 << 17))
+        pending += (1 << 17) - len(output.removeprefix(b"[worker 0] "))
+        assert pending <= 2 << 20
     assert names.finish(0).endswith(b"\n")
 
 
 @given(st.binary(max_size=60), CUTS)
 def test_where_chunks_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
-    assert named(*pieces(data, cuts)) == named(data)
+    assert with_names(*pieces(data, cuts)) == with_names(data)
 
 
 @given(st.text("ab\r\n", max_size=40))
 def test_names_are_all_that_is_added(text: str) -> None:
     data = text.encode()
-    plain = named(data).replace(b"[worker 3] ", b"")
+    plain = with_names(data).replace(b"[worker 3] ", b"")
     ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
     assert plain == data + (b"\n" if ends_open else b"")
 
@@ -90,25 +90,25 @@ def test_names_are_all_that_is_added(text: str) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.text("ab\r\n", max_size=8), st.booleans())),
 )
-def test_several_workers_lose_nothing_but_line_feeds(said: list[tuple[int, str, bool]]) -> None:
+def test_several_workers_lose_nothing_but_line_feeds(writes: list[tuple[int, str, bool]]) -> None:
     """Whoever is shown when: each worker's letters stay its own, in their order."""
     names = LineNames(range(3))
-    shown = b""
-    for worker, text, is_flushed in said:
-        shown += names.feed(worker, text.encode())
+    output = b""
+    for worker, text, is_flushed in writes:
+        output += names.feed(worker, text.encode())
         if is_flushed:
-            shown += names.flush(worker)
+            output += names.flush(worker)
     for worker in range(3):
-        shown += names.finish(worker)
-    heard = dict.fromkeys(range(3), "")
-    for line in re.split(r"[\r\n]", shown.decode()):
+        output += names.finish(worker)
+    texts = dict.fromkeys(range(3), "")
+    for line in re.split(r"[\r\n]", output.decode()):
         if line:
             name = re.match(r"\[worker (\d)\] ", line)
             assert name is not None, line
-            heard[int(name[1])] += line[name.end() :]
+            texts[int(name[1])] += line[name.end() :]
     for worker in range(3):
-        wanted = "".join(text for one, text, _ in said if one == worker)
-        assert heard[worker] == re.sub(r"[\r\n]", "", wanted)
+        expected = "".join(text for source, text, _ in writes if source == worker)
+        assert texts[worker] == re.sub(r"[\r\n]", "", expected)
 
 
 def matching(pattern: str, *chunks: bytes, most: int = 1 << 20) -> bytes:

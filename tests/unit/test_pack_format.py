@@ -51,7 +51,7 @@ def write_all(bundle: Bundle, folder: Path, group_bytes: int = PACK_BYTES) -> di
     for group in groups(sizes, group_bytes):
         packs.append(pack_name(index_of(group)))
         write_pack(folder / packs[-1], group, bundle.chunks)
-    return {"manifest": [one.hex() for one in bundle.manifest], "packs": packs}
+    return {"manifest": [digest.hex() for digest in bundle.manifest], "packs": packs}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def make(tmp_path: Path) -> Callable[..., tuple[Bundle, dict[str, Any], Path]]:
     return bundled
 
 
-def seen(root: Path) -> dict[str, Any]:
+def tree_contents(root: Path) -> dict[str, Any]:
     """All that counts of a folder."""
     found: dict[str, Any] = {}
     for path in sorted(root.rglob("*")):
@@ -125,7 +125,7 @@ def test_what_is_unpacked_is_what_was_bundled(
         (source / folder / name).chmod(0o755 if is_executable else 0o644)
     bundle = build_bundle(None, into, root=source)
     unpack(str(into), write_all(bundle, into, group_bytes), bundle.digest, str(base / "code"))
-    assert seen(base / "code") == seen(source)
+    assert tree_contents(base / "code") == tree_contents(source)
 
 
 def test_links_modes_and_empty_folders_arrive(make: Any, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_links_modes_and_empty_folders_arrive(make: Any, tmp_path: Path) -> None
     (source / "nothing").write_bytes(b"")
     bundle, root, into = make()
     unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
-    assert seen(tmp_path / "code") == seen(source)
+    assert tree_contents(tmp_path / "code") == tree_contents(source)
     assert stat.S_IMODE((tmp_path / "code/lib/run.sh").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "code/nothing").stat().st_mode) == 0o644
 
@@ -151,7 +151,7 @@ def test_what_does_not_compress_is_stored(make: Any, tmp_path: Path) -> None:
     (pack,) = root["packs"]
     assert len(noise) < (into / pack).stat().st_size < len(noise) + 200_000
     unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
-    assert seen(tmp_path / "code") == seen(tmp_path / "source")
+    assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
 def test_memory_grows_neither_with_files_nor_with_what_a_pack_becomes(
@@ -204,7 +204,7 @@ def test_a_worker_unpacks_with_what_it_has(make: Any, tmp_path: Path, python: st
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert seen(folder / "code") == seen(tmp_path / "source")
+    assert tree_contents(folder / "code") == tree_contents(tmp_path / "source")
 
 
 # What is refused ----------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_damaged_pack_is_named_and_nothing_is_there(
         assert not (tmp_path / "code").exists()
     else:  # the last byte is of the stream's own checksum: no chunk suffered
         assert where == -1
-        assert seen(tmp_path / "code") == seen(tmp_path / "source")
+        assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
 def test_a_pack_with_other_chunks_than_it_says_is_damaged(make: Any, tmp_path: Path) -> None:
@@ -344,25 +344,25 @@ NUMBERS = st.sets(st.integers(0, 60))
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, st.lists(NUMBERS.filter(bool), max_size=30))
-def test_every_chunk_is_used_or_sent(wanted: set[int], there: list[set[int]]) -> None:
-    chunks = {sha(number): 1000 + number for number in sorted(wanted)}
+def test_every_chunk_is_used_or_sent(needed: set[int], there: list[set[int]]) -> None:
+    chunks = {sha(number): 1000 + number for number in sorted(needed)}
     packs = {
         f"{position:064x}.{len(numbers)}": {sha(number): 1000 + number for number in numbers}
         for position, numbers in enumerate(there)
     }
     use, send = plan(chunks, packs)
-    had = {one for name in use for one in packs[name]}
-    assert send == {one: size for one, size in chunks.items() if one in send}
+    had = {chunk for name in use for chunk in packs[name]}
+    assert send == {chunk: size for chunk, size in chunks.items() if chunk in send}
     assert set(chunks) <= had | set(send)
     for name in use:
-        useful = sum(size for one, size in packs[name].items() if one in chunks)
+        useful = sum(size for chunk, size in packs[name].items() if chunk in chunks)
         assert useful * WASTE >= sum(packs[name].values())
     assert len(use) <= MAX_SMALL_PACKS  # all of them are small ones
 
 
 def test_what_is_there_is_not_sent() -> None:
     chunks = {sha(number): SMALL for number in range(10)}
-    first = {one: chunks[one] for one in list(chunks)[:9]}
+    first = {chunk: chunks[chunk] for chunk in list(chunks)[:9]}
     use, send = plan(chunks, {"a": first})
     assert use == ("a",)
     assert send == {sha(9): SMALL}
@@ -377,7 +377,7 @@ def test_a_pack_of_which_little_is_wanted_is_passed_over() -> None:
 
 def test_many_small_packs_become_one() -> None:
     chunks = {sha(number): 100 for number in range(MAX_SMALL_PACKS + 1)} | {sha(-1): PACK_BYTES}
-    packs: dict[str, Mapping[bytes, int]] = {str(n): {one: 100} for n, one in enumerate(chunks)}
+    packs: dict[str, Mapping[bytes, int]] = {str(n): {chunk: 100} for n, chunk in enumerate(chunks)}
     packs["large"] = {sha(-1): PACK_BYTES}
     del packs[str(MAX_SMALL_PACKS + 1)]
     use, send = plan(chunks, packs)
@@ -390,7 +390,7 @@ def test_many_small_packs_become_one() -> None:
 def test_packs_hold_so_much_and_keep_the_order() -> None:
     chunks = {sha(number): MAX_CHUNK_BYTES for number in range(150)}
     found = list(groups(chunks))
-    assert [one for group in found for one in group] == list(chunks)
+    assert [chunk for group in found for chunk in group] == list(chunks)
     assert all(sum(group.values()) <= PACK_BYTES for group in found)
     assert len(found) == 3
 
@@ -413,7 +413,8 @@ def test_a_pack_is_what_is_written_down(make: Any, tmp_path: Path) -> None:
         hashlib.sha256(b"hello").hexdigest().encode()
     )
     index = b"".join(
-        hashlib.sha256(one).digest() + len(one).to_bytes(4, "big") for one in (manifest, b"hello")
+        hashlib.sha256(data).digest() + len(data).to_bytes(4, "big")
+        for data in (manifest, b"hello")
     )
     assert root["packs"] == [hashlib.sha256(index).hexdigest() + ".2"]
     content = (into / root["packs"][0]).read_bytes()

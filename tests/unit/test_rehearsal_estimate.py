@@ -73,16 +73,16 @@ def bert(**more: object) -> Estimate:
 
 
 def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
-    found = bert()
-    assert found.step_seconds is not None
-    best, worst = (BATCH * LENGTH / seconds for seconds in found.step_seconds)
+    result = bert()
+    assert result.step_seconds is not None
+    best, worst = (BATCH * LENGTH / seconds for seconds in result.step_seconds)
     assert worst < 217_000 < best
-    assert found.seconds is not None
-    assert found.seconds[0] < 7 * 86400 < found.seconds[1]
+    assert result.seconds is not None
+    assert result.seconds[0] < 7 * 86400 < result.seconds[1]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "reason"),
     [
         ({"operations": None}, "cannot be counted"),
         ({"operations": 1e9, "program_bytes": 1 << 20}, "too small"),
@@ -91,22 +91,22 @@ def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
         ({"has_varying_shapes": True}, "vary"),
     ],
 )
-def test_there_is_none_where_something_else_decides(more: dict[str, object], said: str) -> None:
-    found = bert(**more)
-    assert found.step_seconds is None
-    assert found.seconds is None
-    assert said in found.unavailable_reason
+def test_there_is_none_where_something_else_decides(more: dict[str, object], reason: str) -> None:
+    result = bert(**more)
+    assert result.step_seconds is None
+    assert result.seconds is None
+    assert reason in result.unavailable_reason
 
 
 def test_without_a_plan_only_the_step_is_estimated() -> None:
-    found = bert(steps=None)
-    assert found.step_seconds is not None
-    assert found.seconds is None
-    assert found.dollars is None
+    result = bert(steps=None)
+    assert result.step_seconds is not None
+    assert result.seconds is None
+    assert result.dollars is None
 
 
 def test_without_a_price_there_is_no_cost() -> None:
-    found = estimate(
+    result = estimate(
         Chips("v3", 4, None),
         operations=BERT,
         program_bytes=None,
@@ -114,23 +114,23 @@ def test_without_a_price_there_is_no_cost() -> None:
         has_dynamic_shapes=False,
         has_varying_shapes=False,
     )
-    assert found.seconds is not None
-    assert found.dollars is None
+    assert result.seconds is not None
+    assert result.dollars is None
 
 
 def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
     from tpuctl.catalog import accelerator_types, runtime_for
 
     with_tensorflow = {
-        one.generation
-        for one in accelerator_types().values()
-        if (runtime := runtime_for(one)) is not None and runtime.tensorflow
+        accelerator.generation
+        for accelerator in accelerator_types().values()
+        if (runtime := runtime_for(accelerator)) is not None and runtime.tensorflow
     }
     assert with_tensorflow <= set(PEAK)
 
 
 @pytest.mark.parametrize(
-    ("between", "said"),
+    ("between", "expected"),
     [
         ((0.004, 0.012), "4 to 12 ms"),
         ((2.0, 7.0), "2 to 7 s"),
@@ -139,17 +139,17 @@ def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
         ((200_000.0, 666_667.0), "2.3 to 7.7 days"),
     ],
 )
-def test_times_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
-    assert format_time(between) == said
+def test_times_are_said_with_two_digits(between: tuple[float, float], expected: str) -> None:
+    assert format_time(between) == expected
 
 
 @pytest.mark.parametrize(
-    ("between", "said"),
+    ("between", "expected"),
     [
         ((0.5, 1.5), "$0.50 to $1.50"),
         ((17.6, 58.7), "$18 to $59"),
         ((488.9, 1630), "$490 to $1,600"),
     ],
 )
-def test_costs_are_said_with_two_digits(between: tuple[float, float], said: str) -> None:
-    assert format_cost(between) == said
+def test_costs_are_said_with_two_digits(between: tuple[float, float], expected: str) -> None:
+    assert format_cost(between) == expected

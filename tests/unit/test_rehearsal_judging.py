@@ -35,23 +35,23 @@ STOPPED = {"kind": "ended", "reason": "steps", "exit": 143}
 
 def steps(*losses: float | None, examples: int = 8, waited: float = 0.0) -> list[dict[str, Any]]:
     common = {"kind": "step", "seconds": 0.5, "waited": waited, "examples": examples}
-    return [{**common, "number": i, "loss": one} for i, one in enumerate(losses, 1)]
+    return [{**common, "number": i, "loss": loss} for i, loss in enumerate(losses, 1)]
 
 
-def seen(mode: Mode, *observations: Any, replicas: int = 1, **more: Any) -> Pass:
+def observed_pass(mode: Mode, *observations: Any, replicas: int = 1, **more: Any) -> Pass:
     """A pass from lines as the shim writes them; lists of them are taken apart."""
     flat: list[Any] = []
-    for one in observations:
-        flat += one if isinstance(one, list) else [one]
+    for observation in observations:
+        flat += observation if isinstance(observation, list) else [observation]
     return Pass(mode, replicas, tuple(parse(map(json.dumps, flat))), **more)
 
 
 def first(*observations: Any, **more: Any) -> Pass:
-    return seen("xla", STARTED, STRATEGY, *observations, **more)
+    return observed_pass("xla", STARTED, STRATEGY, *observations, **more)
 
 
 GOOD = first(COMPILED, steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6), SAVED, STOPPED)
-AGAIN = seen(
+AGAIN = observed_pass(
     "replicas", STARTED, RESTORED, steps(1.5, 1.4, examples=64), SAVED, STOPPED, replicas=8
 )
 
@@ -61,8 +61,8 @@ def judged(*passes: Pass, target: Target = V3, **more: Any) -> Judgement:
 
 
 def the(judgement: Judgement, topic: str) -> Finding:
-    [found] = [one for one in judgement.findings if one.topic == topic]
-    return found
+    [finding] = [candidate for candidate in judgement.findings if candidate.topic == topic]
+    return finding
 
 
 def test_a_script_that_does_all_of_it_well_has_no_problem() -> None:
@@ -78,21 +78,21 @@ def test_evaluation_beside_training_is_no_second_compilation() -> None:
     losses = steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6)
     assert judged(first(COMPILED, losses, evaluated, SAVED, STOPPED), AGAIN).problems == ()
     again = judged(first(COMPILED, losses, COMPILED, SAVED, STOPPED), AGAIN)
-    assert [one.topic for one in again.problems] == ["shapes"]
+    assert [finding.topic for finding in again.problems] == ["shapes"]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_an_error_at_its_step(loss: float) -> None:
-    found = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
-    assert found.severity == "error"
-    assert "step 3" in found.message
+    finding = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
+    assert finding.severity == "error"
+    assert "step 3" in finding.message
 
 
 def test_a_loss_that_breaks_on_several_replicas_alone_says_where() -> None:
-    broken = seen("replicas", STARTED, RESTORED, steps(float("nan")), STOPPED, replicas=8)
-    found = the(judged(GOOD, broken), "loss")
-    assert found.severity == "error"
-    assert "8 replicas" in found.message
+    broken = observed_pass("replicas", STARTED, RESTORED, steps(float("nan")), STOPPED, replicas=8)
+    finding = the(judged(GOOD, broken), "loss")
+    assert finding.severity == "error"
+    assert "8 replicas" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_each_refused_operation_is_an_error_at_its_own_line() -> None:
         "error": {"type": "InvalidArgumentError", "message": "Detected", "where": HERE},
     }
     errors = judged(first(refused, ended, exit_code=1)).problems
-    assert [(one.severity, one.where and one.where.line) for one in errors] == [
+    assert [(error.severity, error.where and error.where.line) for error in errors] == [
         ("error", 7),
         ("error", 34),
     ]
@@ -162,9 +162,9 @@ def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> No
         "exit": 1,
         "error": {"type": "NotFoundError", "message": message, "where": HERE},
     }
-    found = the(judged(first(ended, exit_code=1)), "data")
-    assert found.severity == "error"
-    assert "--sample FOLDER=gs://data/train\n" in f"{found.hint}\n"
+    finding = the(judged(first(ended, exit_code=1)), "data")
+    assert finding.severity == "error"
+    assert "--sample FOLDER=gs://data/train\n" in f"{finding.hint}\n"
 
 
 def test_what_was_looked_for_in_vain_is_named_where_the_failure_does_not() -> None:
@@ -186,9 +186,9 @@ def test_another_failure_that_names_an_object_is_the_scripts_own() -> None:
 def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
     error = {"type": "ValueError", "message": "12 is not divisible by 8", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1)
-    errors = [one for one in judged(GOOD, second).findings if one.severity == "error"]
-    assert [one.topic for one in errors] == ["replicas"]
+    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1)
+    errors = [finding for finding in judged(GOOD, second).findings if finding.severity == "error"]
+    assert [error.topic for error in errors] == ["replicas"]
     assert "on 8 replicas" in errors[0].message
     assert "12 is not divisible" in errors[0].message
 
@@ -197,10 +197,10 @@ def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
     error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
     place = "/x/tpuctl/preflight/shim/a.py"
-    found = the(judged(first(ended, exit_code=1, raised_in=place)), "observing")
-    assert found.severity == "error"
-    assert "bug in tpuctl" in found.message
-    second = seen("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=place)
+    finding = the(judged(first(ended, exit_code=1, raised_in=place)), "observing")
+    assert finding.severity == "error"
+    assert "bug in tpuctl" in finding.message
+    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=place)
     assert the(judged(GOOD, second), "observing").severity == "unknown"
 
 
@@ -229,10 +229,10 @@ def test_steps_that_took_longer_than_there_was_time_count_all_the_same() -> None
 def test_nothing_is_claimed_of_a_script_without_tensorflow() -> None:
     started = {"kind": "started", "tensorflow": None, "others": ["jax"]}
     ended = {"kind": "ended", "reason": "finished", "exit": 0}
-    judgement = judged(seen("xla", started, ended, exit_code=0))
-    [found] = judgement.findings
-    assert found.severity == "unknown"
-    assert "jax" in found.message
+    judgement = judged(observed_pass("xla", started, ended, exit_code=0))
+    [finding] = judgement.findings
+    assert finding.severity == "unknown"
+    assert "jax" in finding.message
 
 
 def compiled(*shapes: list[int | None]) -> list[dict[str, Any]]:
@@ -241,31 +241,31 @@ def compiled(*shapes: list[int | None]) -> list[dict[str, Any]]:
 
 def test_varying_lengths_cost_compilations_and_the_padding_is_counted() -> None:
     lengths = (17, 23, 41, 55, 60, 61, 70, 90, 120)
-    one = first(compiled(*([8, each] for each in lengths)), steps(2.0, 1.9), SAVED, STOPPED)
-    found = the(judged(one), "shapes")
-    assert found.severity == "cost"
-    assert "9 times" in found.message
+    observed = first(compiled(*([8, each] for each in lengths)), steps(2.0, 1.9), SAVED, STOPPED)
+    finding = the(judged(observed), "shapes")
+    assert finding.severity == "cost"
+    assert "9 times" in finding.message
     # 17 to 60 and 61 become 64, the others 128.
-    assert "multiples of 64: 2 instead of 9" in found.hint
+    assert "multiples of 64: 2 instead of 9" in finding.hint
 
 
 def test_a_smaller_last_batch_asks_for_drop_remainder() -> None:
-    one = first(compiled([8, 64], [3, 64]), steps(2.0, 1.9), SAVED, STOPPED)
-    found = the(judged(one), "shapes")
-    assert "drop_remainder=True" in found.hint
-    assert "multiples" not in found.hint
+    observed = first(compiled([8, 64], [3, 64]), steps(2.0, 1.9), SAVED, STOPPED)
+    finding = the(judged(observed), "shapes")
+    assert "drop_remainder=True" in finding.hint
+    assert "multiples" not in finding.hint
 
 
 def test_the_same_shapes_again_ask_for_tensors() -> None:
-    one = first(compiled([8, 64], [8, 64]), steps(2.0, 1.9), SAVED, STOPPED)
-    found = the(judged(one), "shapes")
-    assert "same shapes" in found.message
-    assert "Python numbers" in found.hint
+    observed = first(compiled([8, 64], [8, 64]), steps(2.0, 1.9), SAVED, STOPPED)
+    finding = the(judged(observed), "shapes")
+    assert "same shapes" in finding.message
+    assert "Python numbers" in finding.hint
 
 
 def test_dynamic_shapes_cost() -> None:
-    one = first({**COMPILED, "dynamic": 12}, steps(2.0, 1.9), SAVED, STOPPED)
-    assert the(judged(one), "shapes").severity == "cost"
+    observed = first({**COMPILED, "dynamic": 12}, steps(2.0, 1.9), SAVED, STOPPED)
+    assert the(judged(observed), "shapes").severity == "cost"
 
 
 @pytest.mark.parametrize(
@@ -280,64 +280,64 @@ def test_dynamic_shapes_cost() -> None:
 )
 def test_memory_is_held_against_a_cores(peak: int | None, whole: int, severity: str) -> None:
     size = None if peak is None else peak * GIB
-    one = first({**COMPILED, "peak": size}, steps(2.0, 1.9, examples=8), SAVED, STOPPED)
-    two = seen("replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8)
-    assert the(judged(one, two), "memory").severity == severity
+    observed = first({**COMPILED, "peak": size}, steps(2.0, 1.9, examples=8), SAVED, STOPPED)
+    two = observed_pass("replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8)
+    assert the(judged(observed, two), "memory").severity == severity
 
 
 def test_a_pipeline_that_is_waited_for_here_is_waited_for_there() -> None:
     slow = first(COMPILED, steps(*[2.0, 1.9] * 4, waited=0.4), SAVED, STOPPED)
-    found = the(judged(slow), "data")
-    assert found.severity == "cost"
-    assert "80%" in found.message
+    finding = the(judged(slow), "data")
+    assert finding.severity == "cost"
+    assert "80%" in finding.message
     assert the(judged(GOOD), "data").severity == "fine"
-    tiny = [{**one, "seconds": 0.002, "waited": 0.0018} for one in steps(*[2.0, 1.9] * 4)]
+    tiny = [{**step, "seconds": 0.002, "waited": 0.0018} for step in steps(*[2.0, 1.9] * 4)]
     assert the(judged(first(COMPILED, tiny, SAVED, STOPPED)), "data").severity == "fine"
-    unknown = [{**one, "waited": None} for one in steps(*[2.0, 1.9] * 4)]
+    unknown = [{**step, "waited": None} for step in steps(*[2.0, 1.9] * 4)]
     assert the(judged(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity == "unknown"
 
 
 def test_no_strategy_leaves_the_cores_unused() -> None:
-    one = seen("xla", STARTED, COMPILED, steps(2.0, 1.9), SAVED, STOPPED)
-    found = the(judged(one), "replicas")
-    assert found.severity == "cost"
-    assert "8 cores" in found.message
+    observed = observed_pass("xla", STARTED, COMPILED, steps(2.0, 1.9), SAVED, STOPPED)
+    finding = the(judged(observed), "replicas")
+    assert finding.severity == "cost"
+    assert "8 cores" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("passes", "severity", "said"),
+    ("passes", "severity", "message"),
     [
         ((first(COMPILED, steps(2.0, 1.9), STOPPED),), "risk", "none in 2 steps"),
         ((GOOD,), "unknown", "was not tested"),
         ((GOOD, AGAIN), "fine", "resumes from step 8"),
         (
-            (GOOD, seen("replicas", STARTED, steps(2.3, 2.2), SAVED, replicas=8)),
+            (GOOD, observed_pass("replicas", STARTED, steps(2.3, 2.2), SAVED, replicas=8)),
             "risk",
             "starts from scratch",
         ),
     ],
 )
-def test_checkpoints(passes: tuple[Pass, ...], severity: str, said: str) -> None:
-    found = the(judged(*passes), "checkpoint")
-    assert found.severity == severity
-    assert said in found.message
+def test_checkpoints(passes: tuple[Pass, ...], severity: str, message: str) -> None:
+    finding = the(judged(*passes), "checkpoint")
+    assert finding.severity == severity
+    assert message in finding.message
 
 
 def test_a_checkpoint_on_the_machines_disk_is_a_risk_though_it_is_gone_on_from() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
     back = {**RESTORED, "path": "/tmp/ckpt-8"}
-    again = seen("replicas", STARTED, back, steps(1.5, examples=64), STOPPED, replicas=8)
+    again = observed_pass("replicas", STARTED, back, steps(1.5, examples=64), STOPPED, replicas=8)
     judgement = judged(first(COMPILED, steps(2.0, 1.9), local, STOPPED), again)
-    found = [one for one in judgement.problems if one.topic == "checkpoint"]
-    assert [one.severity for one in found] == ["risk"]
-    assert "/tmp/ckpt-8" in found[0].message
+    problems = [problem for problem in judgement.problems if problem.topic == "checkpoint"]
+    assert [problem.severity for problem in problems] == ["risk"]
+    assert "/tmp/ckpt-8" in problems[0].message
 
 
 def test_a_checkpoint_that_is_copied_to_the_bucket_is_safe() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
     copied = {"kind": "wrote", "path": "gs://b/out/ckpt-8.index"}
     good = (COMPILED, steps(2.0, 1.9), local, STOPPED)
-    again = seen("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
+    again = observed_pass("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
     assert not judged(first(*good), AGAIN).problems  # it came back from there
     [risk] = judged(first(*good, copied), again).problems
     assert "starts from scratch" in risk.message
@@ -354,9 +354,9 @@ PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}
 
 
 def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -> None:
-    one = first({**COMPILED, "peak": GIB}, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    observed = first({**COMPILED, "peak": GIB}, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     # 8 examples here, 64 on the slice: 492e12 operations, which 4 chips of 123e12 do in 1 s.
-    judgement = judged(one, AGAIN, operations=492e12 / 8)
+    judgement = judged(observed, AGAIN, operations=492e12 / 8)
     low, high = judgement.estimate.seconds or (0.0, 0.0)
     assert low == pytest.approx(100_000 / 0.5)
     assert high == pytest.approx(100_000 / 0.15)
@@ -367,27 +367,27 @@ def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
-        (lambda one: {**one, "dynamic": 3}, "dynamic"),
-        (lambda one: {**one, "peak": 10**13}, "limited by memory bandwidth"),
-        (lambda one: one, ""),
+        (lambda line: {**line, "dynamic": 3}, "dynamic"),
+        (lambda line: {**line, "peak": 10**13}, "limited by memory bandwidth"),
+        (lambda line: line, ""),
     ],
 )
 def test_none_is_given_where_it_would_be_wrong(
-    change: Callable[[dict[str, Any]], dict[str, Any]], said: str
+    change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
 ) -> None:
-    one = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
-    likely = judged(one, AGAIN, operations=492e12 / 8).estimate
-    assert (likely.seconds is None) is bool(said)
-    assert said in likely.unavailable_reason
+    observed = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    likely = judged(observed, AGAIN, operations=492e12 / 8).estimate
+    assert (likely.seconds is None) is bool(reason)
+    assert reason in likely.unavailable_reason
 
 
 def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
-    one = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
-    found = the(judged(one, operations=492e12 / 8), "estimate")
-    assert found.severity == "unknown"
-    assert "1,000 steps cost $2.44 per second of step time" in found.message
+    observed = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
+    finding = the(judged(observed, operations=492e12 / 8), "estimate")
+    assert finding.severity == "unknown"
+    assert "1,000 steps cost $2.44 per second of step time" in finding.message
 
 
 def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
@@ -431,14 +431,16 @@ def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"error": {"type": "OSError", "message": "no room", "where": HERE}}, "no room"),
         ({"hard": True}, "kept running after SIGTERM"),
     ],
 )
-def test_a_script_that_ends_badly_when_asked_to_is_a_risk(more: dict[str, Any], said: str) -> None:
-    one = first(COMPILED, steps(*[2.0, 1.9] * 4), SAVED, {**STOPPED, **more})
-    found = the(judged(one), "script")
-    assert found.severity == "risk"
-    assert said in found.message
+def test_a_script_that_ends_badly_when_asked_to_is_a_risk(
+    more: dict[str, Any], message: str
+) -> None:
+    observed = first(COMPILED, steps(*[2.0, 1.9] * 4), SAVED, {**STOPPED, **more})
+    finding = the(judged(observed), "script")
+    assert finding.severity == "risk"
+    assert message in finding.message

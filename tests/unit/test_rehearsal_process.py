@@ -45,11 +45,11 @@ def is_alive(pid: int) -> bool:
     return state not in (b"Z", b"X")
 
 
-async def soon(claim: Callable[[], bool], what: str) -> None:
+async def soon(claim: Callable[[], bool], description: str) -> None:
     async def probe() -> bool | None:
         return claim() or None
 
-    await wait_until(probe, description=what, seconds=60.0, backoff=Backoff(0.05, 0.2))
+    await wait_until(probe, description=description, seconds=60.0, backoff=Backoff(0.05, 0.2))
 
 
 def pids_in(folder: Path) -> list[int]:
@@ -63,7 +63,7 @@ async def test_output_and_exit_code_are_the_scripts(tmp_path: Path) -> None:
     done = await ran(tmp_path, text)
     assert (done.code, done.stopped) == (3, "")
     assert set(last_lines(tmp_path / "run" / "log")) == {"said", "told"}
-    assert [one.name for one in (tmp_path / "run").iterdir()] == ["log"]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["log"]
 
 
 async def test_a_signal_ends_it_as_shells_tell_it(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_no_credential_of_the_shell_reaches_the_script() -> None:
         "PYTHONPATH": "/home/me/code",
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": "secret",
     }
-    found = script_variables(
+    variables = script_variables(
         shell_variables(around),
         {"GOOGLE_APPLICATION_CREDENTIALS": "/local/credentials.json", "GONE": None},
         {"EPOCHS": "3", "GONE": "1", "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/other.json"},
@@ -133,13 +133,13 @@ def test_no_credential_of_the_shell_reaches_the_script() -> None:
         programs=("/venv/bin",),
         modules=("/layer",),
     )
-    assert not [value for value in found.values() if "secret" in value or "/home/me" in value]
-    assert found["GOOGLE_APPLICATION_CREDENTIALS"] == "/local/credentials.json"
-    assert found["EPOCHS"] == "3"
-    assert "GONE" not in found
-    assert found["PYTHONPATH"].split(os.pathsep) == ["/shim", "/layer"]
-    assert found["PATH"].split(os.pathsep) == ["/venv/bin", "/bin"]
-    assert found["HOME"] == "/cache/home"
+    assert not [value for value in variables.values() if "secret" in value or "/home/me" in value]
+    assert variables["GOOGLE_APPLICATION_CREDENTIALS"] == "/local/credentials.json"
+    assert variables["EPOCHS"] == "3"
+    assert "GONE" not in variables
+    assert variables["PYTHONPATH"].split(os.pathsep) == ["/shim", "/layer"]
+    assert variables["PATH"].split(os.pathsep) == ["/venv/bin", "/bin"]
+    assert variables["HOME"] == "/cache/home"
 
 
 def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
     assert Rehearsed(tmp_path).has(content)
     for other in ({"digest": "cd"}, {"program": "b.py"}, {"accelerator": "v2-8"}, {"kind": "node"}):
         assert not memory.has(replace(content, **other))
-    [kept] = (tmp_path / "known").iterdir()
-    assert json.loads(kept.read_text("utf-8"))["digest"] == "ab12"
+    [remaining] = (tmp_path / "known").iterdir()
+    assert json.loads(remaining.read_text("utf-8"))["digest"] == "ab12"
 
 
 def test_folders_of_old_rehearsals_go(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_folders_of_old_rehearsals_go(tmp_path: Path) -> None:
 
     memory = Rehearsed(tmp_path)
     for number in range(KEPT_FOLDERS + 3):
-        made = memory.new_folder(f"run-{number:02}")
-        os.utime(made, (number, number))
-    left = {one.name for one in (tmp_path / "runs").iterdir()}
+        run_folder = memory.new_folder(f"run-{number:02}")
+        os.utime(run_folder, (number, number))
+    left = {path.name for path in (tmp_path / "runs").iterdir()}
     assert left == {f"run-{number:02}" for number in range(3, KEPT_FOLDERS + 3)}

@@ -48,8 +48,8 @@ def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = 
 
 
 def orders_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
-    found = watch_metadata(stack, on_controller=on_controller)
-    return dict(json.loads(found["tpuctl-watchdog"]))
+    metadata = watch_metadata(stack, on_controller=on_controller)
+    return dict(json.loads(metadata["tpuctl-watchdog"]))
 
 
 # What goes on on a machine -------------------------------------------------------------------
@@ -237,28 +237,28 @@ def test_money_is_counted_in_time(tmp_path: Path) -> None:
 def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
     (tmp_path / "begin.sh").write_text("echo hello\n", "utf-8")
     stack = stack_of(tmp_path, "type: v2-8, startup_script: begin.sh")
-    found = metadata_of(stack, "me:ssh-ed25519 AAAA me")
-    assert found["tpuctl-startup-script"] == "echo hello\n"
-    assert found["startup-script"] == PROGRAMS[0].read_text("utf-8"), "byte for byte"
+    metadata = metadata_of(stack, "me:ssh-ed25519 AAAA me")
+    assert metadata["tpuctl-startup-script"] == "echo hello\n"
+    assert metadata["startup-script"] == PROGRAMS[0].read_text("utf-8"), "byte for byte"
     without = metadata_of(stack, "me:ssh-ed25519 AAAA me", startup=False)
     assert without["startup-script"] == "echo hello\n"
     assert "tpuctl-startup-script" not in without
-    assert without["tpuctl-watchdog"] == found["tpuctl-watchdog"], (
+    assert without["tpuctl-watchdog"] == metadata["tpuctl-watchdog"], (
         "a watch over SSH has the same orders"
     )
-    assert len(found["startup-script"]) < 256_000, "the limit of one value"
+    assert len(metadata["startup-script"]) < 256_000, "the limit of one value"
 
 
 def test_the_same_stack_is_told_the_same(tmp_path: Path) -> None:
     """Else each `up` would change the machines."""
-    one = metadata_of(stack_of(tmp_path), "key")
-    assert metadata_differs(one, metadata_of(stack_of(tmp_path), "key")) == ()
+    metadata = metadata_of(stack_of(tmp_path), "key")
+    assert metadata_differs(metadata, metadata_of(stack_of(tmp_path), "key")) == ()
     other = metadata_of(stack_of(tmp_path, more="limits: {idle: 1h}\n"), "key")
-    assert metadata_differs(one, other) == ("limits",)
+    assert metadata_differs(metadata, other) == ("limits",)
     none = metadata_of(stack_of(tmp_path, more="limits: {idle: null}\n"), "key")
-    assert metadata_differs(one, none) == ("limits",), "what was limited is set free"
+    assert metadata_differs(metadata, none) == ("limits",), "what was limited is set free"
     assert metadata_differs({"ssh-keys": "key", "enable-guest-attributes": "TRUE"}, none) == ()
-    assert metadata_differs({**one, "mine": "1", "ssh-keys": "his\nkey"}, one) == ()
+    assert metadata_differs({**metadata, "mine": "1", "ssh-keys": "his\nkey"}, metadata) == ()
 
 
 # The programs as they are sent ---------------------------------------------------------------

@@ -38,8 +38,8 @@ class Google(BaseHTTPRequestHandler):
                 ]
             },
         }
-        found = answers.get(self.path, {"access_token": "x"})
-        text = json.dumps(found).encode()
+        answer = answers.get(self.path, {"access_token": "x"})
+        text = json.dumps(answer).encode()
         self.send_response_only(200)
         if self.ahead is not None:
             self.send_header("Date", formatdate(TIME() + self.ahead, usegmt=True))
@@ -106,13 +106,13 @@ def test_a_clock_that_is_set_later_changes_nothing(
     google: type[Google], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
     google.created, google.ahead = moment(HOUR / 2), None  # nobody corrects it
-    one = watching(tmp_path, max_seconds=HOUR, idle_seconds=HOUR)
-    before = one.clock.now()
+    watchdog = watching(tmp_path, max_seconds=HOUR, idle_seconds=HOUR)
+    before = watchdog.clock.now()
     wrong_clock(monkeypatch, ahead)
-    assert 0 <= one.clock.now() - before < HOUR / 4
-    assert one.reason() == ""
-    one.active -= 2 * HOUR
-    assert "limits.idle" in one.reason()
+    assert 0 <= watchdog.clock.now() - before < HOUR / 4
+    assert watchdog.reason() == ""
+    watchdog.active -= 2 * HOUR
+    assert "limits.idle" in watchdog.reason()
 
 
 @pytest.mark.parametrize("ahead", [-MONTH, 0.0, MONTH])
@@ -127,10 +127,10 @@ def test_what_a_peer_did_counts_from_when_it_was(
 ) -> None:
     google.created, google.busy = moment(9 * HOUR), TIME() - ago
     wrong_clock(monkeypatch, ahead)
-    one = watching(tmp_path, idle_seconds=HOUR)
-    one.active -= 2 * HOUR
-    assert bool(one.reason()) == is_idle
-    assert one.last_active() == pytest.approx(TIME() - min(ago, 2 * HOUR), abs=60)
+    watchdog = watching(tmp_path, idle_seconds=HOUR)
+    watchdog.active -= 2 * HOUR
+    assert bool(watchdog.reason()) == is_idle
+    assert watchdog.last_active() == pytest.approx(TIME() - min(ago, 2 * HOUR), abs=60)
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 07:00:00 GMT"])
