@@ -30,8 +30,8 @@ for name in ("secrets.json", "secret_values.json"):
     path = os.path.expanduser(f"~/.tpuctl/jobs/{os.environ['TPUCTL_JOB']}/1/{name}")
     print(name, oct(os.stat(path).st_mode & 0o777))
 print(os.environ["HERE"] in subprocess.check_output(["ps", "-eo", "args"]).decode(), flush=True)
-with open(f"/proc/{os.getppid()}/stat") as keeper:  # its supervisor: another one adopts the job
-    os.kill(int(keeper.read().rpartition(")")[2].split()[1]), 9)
+with open(f"/proc/{os.getppid()}/stat") as stat:  # kill the supervisor: another one adopts the job
+    os.kill(int(stat.read().rpartition(")")[2].split()[1]), 9)
 """
 
 

@@ -132,10 +132,10 @@ def test_who_looks_for_a_supervisor_is_not_taken_for_one(tmp_path: Path) -> None
 
     with ThreadPoolExecutor(8) as pool:
         assert not any(pool.map(look, range(4000)))
-    held = folder.lock("lock")
-    assert held is not None
+    lock_handle = folder.lock("lock")
+    assert lock_handle is not None
     assert folder.is_locked("lock")
-    os.close(held)
+    os.close(lock_handle)
 
 
 def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
@@ -175,7 +175,7 @@ def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
     worker.record("start")
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGKILL)
-    until((worker.folder / "exit.json").exists, "the keeper's note")
+    until((worker.folder / "exit.json").exists, "the job parent's record")
     _, record = worker.follow()
     assert (record.state, record.exit_code) == ("failed", 9)
 

@@ -78,9 +78,9 @@ def earlier_job(worker: Worker) -> Path:
 def test_a_lock_that_nobody_holds_is_removed(worker: Worker) -> None:
     (worker.home / "tmp/libtpu_lockfile_1").touch()
     give(worker)
-    *told, seen = worker.follow()[0].decode().splitlines()
-    assert seen == ""
-    assert [line.partition(", which no process holds")[0] for line in told] == [
+    *log_lines, output_line = worker.follow()[0].decode().splitlines()
+    assert output_line == ""
+    assert [line.partition(", which no process holds")[0] for line in log_lines] == [
         f"tpuctl: removed {worker.home}/tmp/libtpu_lockfile",
         f"tpuctl: removed {worker.home}/tmp/libtpu_lockfile_1",
     ]
@@ -131,7 +131,7 @@ def test_a_job_that_still_runs_keeps_its_chips(worker: Worker, hold: Hold) -> No
     folder = earlier_job(worker)
     holder = hold(worker.home / "dev/accel0", TPUCTL_FOLDER=str(folder))
     with (folder / "job.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # as its keeper does
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as its job parent does
         give(worker, patience=0.1)
         _, record = worker.follow()
     assert record.first_cause == "accelerator"

@@ -43,10 +43,10 @@ class Machine:
         self.python = image / "bin/python"
         packages = next((image / "lib").iterdir()) / "site-packages"
         if pip:
-            found = importlib.util.find_spec("pip")
-            assert found is not None
-            assert found.origin is not None
-            (packages / "pip").symlink_to(Path(found.origin).parent)
+            pip_spec = importlib.util.find_spec("pip")
+            assert pip_spec is not None
+            assert pip_spec.origin is not None
+            (packages / "pip").symlink_to(Path(pip_spec.origin).parent)
         build = home / "image-wheels"
         for wheel in (
             make_wheel(
@@ -94,7 +94,7 @@ class Machine:
             start_new_session=True,
         )
 
-    def made(self, requirements: str = "", **more: Any) -> Path:
+    def create_environment(self, requirements: str = "", **more: Any) -> Path:
         done = self.make(requirements, **more)
         assert done.returncode == 0, (done.stdout + done.stderr + self.log()).decode()
         return Path(json.loads((self.folder / "environment.json").read_text())["virtual_env"])
@@ -130,11 +130,11 @@ VERSION_OF = "from importlib.metadata import version; print(version({!r}))"
 def test_requirements_come_on_top_of_the_image(tmp_path: Path) -> None:
     machine = Machine(tmp_path, pip=False)
     make_wheel(machine.wheels, "small-library", "3.0")
-    environment = machine.made("small-library\n")
+    environment = machine.create_environment("small-library\n")
     code = "import small_library, tensorflow; print(small_library.__version__, tensorflow)"
-    seen = machine.evaluate(environment, code)
-    assert seen.startswith("3.0 ")
-    assert str(machine.home / "image") in seen
+    output = machine.evaluate(environment, code)
+    assert output.startswith("3.0 ")
+    assert str(machine.home / "image") in output
     log = machine.log().decode().splitlines()
     assert log[0] == "tpuctl: installing requirements.txt"
     assert log[1].startswith("tpuctl: installed requirements.txt in ")
@@ -144,7 +144,7 @@ def test_requirements_come_on_top_of_the_image(tmp_path: Path) -> None:
 def test_tensorflow_of_another_name_satisfies_and_stays(machine: Machine) -> None:
     make_wheel(machine.wheels, "layers", "1.0", requires=["tensorflow>=2.19,<2.20"])
     make_wheel(machine.wheels, "tensorflow", "2.19.9")  # what must not be installed
-    environment = machine.made("layers\n")
+    environment = machine.create_environment("layers\n")
     code = "import tensorflow; print(tensorflow.from_wheel, tensorflow.__version__)"
     assert machine.evaluate(environment, code) == "tensorflow-cpu 2.19.1"
     assert machine.evaluate(environment, VERSION_OF.format("tensorflow")) == "2.19.1"
@@ -155,7 +155,9 @@ def test_what_tensorflow_depends_on_stays_and_the_rest_is_free(machine: Machine)
     make_wheel(machine.wheels, "array-library", "2.0")
     make_wheel(machine.wheels, "free-library", "2.0")
     make_wheel(machine.wheels, "extra-thing", "2.0")
-    environment = machine.made("free-library>=2\narray-library>=1\nextra-thing==2.0\n")
+    environment = machine.create_environment(
+        "free-library>=2\narray-library>=1\nextra-thing==2.0\n"
+    )
     assert machine.evaluate(environment, VERSION_OF.format("array-library")) == "1.5"
     assert machine.evaluate(environment, VERSION_OF.format("free-library")) == "2.0"
     code = "import extra_thing; print(extra_thing.__version__)"
@@ -163,43 +165,45 @@ def test_what_tensorflow_depends_on_stays_and_the_rest_is_free(machine: Machine)
 
 
 @pytest.mark.parametrize(
-    "wanted", ["array-library==2.0", "tensorflow==2.18.0", "tensorflow-cpu==2"]
+    "requirement", ["array-library==2.0", "tensorflow==2.18.0", "tensorflow-cpu==2"]
 )
-def test_replacing_the_image_fails_and_the_log_has_it_whole(machine: Machine, wanted: str) -> None:
+def test_replacing_the_image_fails_and_the_log_has_it_whole(
+    machine: Machine, requirement: str
+) -> None:
     make_wheel(machine.wheels, "array-library", "2.0")
     make_wheel(machine.wheels, "tensorflow", "2.18.0")
     make_wheel(machine.wheels, "tensorflow-cpu", "2", module="tensorflow")
-    done = machine.make(wanted + "\n")
+    done = machine.make(requirement + "\n")
     assert done.returncode == 1
     assert done.stdout == b"requirements.txt could not be installed\n"
     assert b"ERROR" in machine.log()
-    assert wanted.partition("=")[0].encode() in machine.log()
+    assert requirement.partition("=")[0].encode() in machine.log()
 
 
 def test_same_requirements_are_made_once(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
-    first = machine.made("small-library\n")
+    first = machine.create_environment("small-library\n")
     (machine.folder / "log").write_bytes(b"")
-    assert machine.made("small-library\n") == first
+    assert machine.create_environment("small-library\n") == first
     assert machine.log() == b""
-    assert machine.made("small-library  # other bytes\n") != first
+    assert machine.create_environment("small-library  # other bytes\n") != first
 
 
 @pytest.mark.soak
 def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
-    first = machine.made("small-library\n")
+    first = machine.create_environment("small-library\n")
     (first / "complete").unlink()
     (first / "leftover").touch()
-    assert machine.made("small-library\n") == first
+    assert machine.create_environment("small-library\n") == first
     assert not (first / "leftover").exists()
 
 
 @pytest.mark.soak
 def test_requirements_that_name_files_belong_to_their_bundle(machine: Machine) -> None:
     wheel = make_wheel(machine.folder / "code", "small-library", "3.0")
-    first = machine.made(f"./{wheel.name}\n")
-    assert machine.made(f"./{wheel.name}\n", bundle="2") != first
+    first = machine.create_environment(f"./{wheel.name}\n")
+    assert machine.create_environment(f"./{wheel.name}\n", bundle="2") != first
     assert machine.evaluate(first, VERSION_OF.format("small-library")) == "3.0"
 
 
@@ -223,7 +227,7 @@ def test_wheels_of_the_bundle_need_no_index_and_leave_tensorflow_alone(connected
     make_wheel(code / "wheels", "array-library", "2.0")  # pinned: TensorFlow's
     for_another = make_wheel(code / "wheels", "small-library", "4.0")
     for_another.rename(for_another.with_name("small_library-4.0-cp27-none-any.whl"))
-    environment = connected.made(wheels="wheels")
+    environment = connected.create_environment(wheels="wheels")
     assert connected.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
     assert connected.evaluate(environment, VERSION_OF.format("free-library")) == "2.0"
     assert connected.evaluate(environment, VERSION_OF.format("array-library")) == "1.5"
@@ -240,14 +244,14 @@ def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connecte
         "requirements.txt could not be installed from the bundle's wheels alone (no index is "
         "used unless job.wheels is null)\n"
     )
-    said = (connected.folder / "install.log").read_bytes()
-    assert b"absent-library" in said
-    assert said in connected.log()
+    install_log = (connected.folder / "install.log").read_bytes()
+    assert b"absent-library" in install_log
+    assert install_log in connected.log()
     environments = connected.home / ".tpuctl/envs"
     assert [path.suffix for path in environments.iterdir()] == [".lock"]
 
     make_wheel(wheels, "small-library", "3.0", text="mended = True\n")
-    environment = connected.made("small-library\n", wheels="wheels")
+    environment = connected.create_environment("small-library\n", wheels="wheels")
     assert connected.evaluate(environment, "import small_library as s; print(s.mended)") == "True"
 
 
@@ -255,15 +259,15 @@ def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connecte
 def test_other_content_of_a_wheel_makes_another_environment(connected: Machine) -> None:
     wheels = connected.folder / "code/wheels"
     make_wheel(wheels, "small-library", "3.0", text="value = 1\n")
-    first = connected.made("small-library\n", wheels="wheels", bundle="1")
-    assert connected.made("small-library\n", wheels="wheels", bundle="2") == first
+    first = connected.create_environment("small-library\n", wheels="wheels", bundle="1")
+    assert connected.create_environment("small-library\n", wheels="wheels", bundle="2") == first
     make_wheel(wheels, "small-library", "3.0", text="value = 2\n")
-    second = connected.made("small-library\n", wheels="wheels", bundle="3")
-    seen = [
-        connected.evaluate(one, "import small_library as s; print(s.value)")
-        for one in (first, second)
+    second = connected.create_environment("small-library\n", wheels="wheels", bundle="3")
+    values = [
+        connected.evaluate(environment, "import small_library as s; print(s.value)")
+        for environment in (first, second)
     ]
-    assert seen == ["1", "2"]
+    assert values == ["1", "2"]
 
 
 # Projects -----------------------------------------------------------------------------------
@@ -271,11 +275,11 @@ def test_other_content_of_a_wheel_makes_another_environment(connected: Machine) 
 
 def run_with(machine: Machine, *argv: str) -> str:
     """What a job prints that is started as environment.json says."""
-    made = machine.started_with()
+    environment = machine.started_with()
     variables = {
         **machine.variables,
-        "PATH": os.pathsep.join([*made["path"], machine.variables["PATH"]]),
-        "PYTHONPATH": os.pathsep.join(made["python_path"]),
+        "PATH": os.pathsep.join([*environment["path"], machine.variables["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(environment["python_path"]),
     }
     program = shutil.which(argv[0], path=variables["PATH"])
     assert program is not None
@@ -288,25 +292,25 @@ def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
     code = machine.folder / "code"
     make_project(code, "model", "import small_library\ndef say(): print('first')\n")
     install = {"dependencies": ["small-library>=2"], "project": "."}
-    environment = machine.made(bundle="1", **install)
+    environment = machine.create_environment(bundle="1", **install)
     assert run_with(machine, "say-model") == "first"
     assert run_with(machine, "python", "-c", VERSION_OF.format("model")) == "1.0"
 
     # Other code: built again, and only that.
     make_project(code, "model", "import small_library\ndef say(): print('second')\n")
     (machine.folder / "log").write_bytes(b"")
-    assert machine.made(bundle="2", **install) == environment
+    assert machine.create_environment(bundle="2", **install) == environment
     assert run_with(machine, "say-model") == "second"
-    told = machine.log().decode().splitlines()
-    assert told[0] == "tpuctl: installing the project"
-    assert len(told) == 2
+    lines = machine.log().decode().splitlines()
+    assert lines[0] == "tpuctl: installing the project"
+    assert len(lines) == 2
 
     # The same code again: nothing to do, not even after a project that cannot be built.
     (code / "backend.py").write_text("raise RuntimeError('no such thing')\n")
     assert machine.make(bundle="3", **install).returncode == 1
     assert b"no such thing" in machine.log()
     (machine.folder / "log").write_bytes(b"")
-    machine.made(bundle="1", **install)
+    machine.create_environment(bundle="1", **install)
     assert run_with(machine, "say-model") == "first"
     assert machine.log() == b""
 
@@ -315,11 +319,14 @@ def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
 def test_a_project_that_alone_knows_what_it_needs_belongs_to_its_bundle(machine: Machine) -> None:
     code = machine.folder / "code"
     make_project(code, "model", "value = 1\n")
-    first = machine.made(dependencies=["./."], bundle="1")
+    first = machine.create_environment(dependencies=["./."], bundle="1")
     make_project(code, "model", "value = 2\n")
-    second = machine.made(dependencies=["./."], bundle="2")
-    seen = [machine.evaluate(one, "import model; print(model.value)") for one in (first, second)]
-    assert seen == ["1", "2"]
+    second = machine.create_environment(dependencies=["./."], bundle="2")
+    values = [
+        machine.evaluate(environment, "import model; print(model.value)")
+        for environment in (first, second)
+    ]
+    assert values == ["1", "2"]
 
 
 # Interruptions ------------------------------------------------------------------------------
@@ -350,8 +357,10 @@ def test_two_jobs_that_need_the_same_make_it_once(machine: Machine, gate: Path) 
         assert making.returncode == 0, (out + err + machine.log()).decode()
     assert b"installed" in machine.log()
     assert b"installed" not in (other / "log").read_bytes()
-    made = [json.loads((one / "environment.json").read_text()) for one in (machine.folder, other)]
-    assert made[0] == made[1]
+    environments = [
+        json.loads((folder / "environment.json").read_text()) for folder in (machine.folder, other)
+    ]
+    assert environments[0] == environments[1]
 
 
 @pytest.mark.soak
@@ -368,7 +377,7 @@ def test_a_start_after_a_kill_installs_anew(
         gate.touch()
         out, err = again.communicate(timeout=PATIENCE)
         assert again.returncode == 0, (out + err + machine.log()).decode()
-    environment = machine.made(dependencies=["./."])
+    environment = machine.create_environment(dependencies=["./."])
     assert machine.evaluate(environment, "import model; print(model.value)") == "1"
     assert machine.log().count(b"tpuctl: installed ") == 1
 

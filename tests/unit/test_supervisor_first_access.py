@@ -80,15 +80,15 @@ def test_each_pause_is_longer_than_the_one_before(worker: Worker) -> None:
     worker.record("start")
     log, record = worker.follow()
     assert (record.exit_code, record.restarts) == (0, 2)
-    said = [line for line in log.splitlines() if line.startswith(b"tpuctl: ")]
-    assert [line.rpartition(b"restarting the script in ")[2] for line in said] == [
+    lines = [line for line in log.splitlines() if line.startswith(b"tpuctl: ")]
+    assert [line.rpartition(b"restarting the script in ")[2] for line in lines] == [
         b"0.1 s",
         b"0.2 s",
     ]
 
 
 @pytest.mark.parametrize(
-    ("why", "given"),
+    ("reason", "options"),
     [
         ("no first access to wait for", {}),
         ("its time is over", {"first_access": {**SOON, "seconds": 0}}),
@@ -98,12 +98,14 @@ def test_each_pause_is_longer_than_the_one_before(worker: Worker) -> None:
         ("no failure", {"code": 0, "first_access": SOON}),
     ],
 )
-def test_any_other_end_is_the_scripts_own(worker: Worker, why: str, given: dict[str, Any]) -> None:
-    give(worker, **{"code": 7, **given})
+def test_any_other_end_is_the_scripts_own(
+    worker: Worker, reason: str, options: dict[str, Any]
+) -> None:
+    give(worker, **{"code": 7, **options})
     worker.record("start")
     log, record = worker.follow()
-    assert record.exit_code == given.get("code", 7), why
-    assert (record.restarts, starts(worker)) == (0, 1), why
+    assert record.exit_code == options.get("code", 7), reason
+    assert (record.restarts, starts(worker)) == (0, 1), reason
     assert b"tpuctl:" not in log
 
 
@@ -163,8 +165,12 @@ def test_a_supervisor_killed_in_the_pause_is_replaced_by_one_that_starts_again(
     tail = worker.open("tail", "--follow")
     os.kill(supervisor, signal.SIGKILL)
     log, record = tail.communicate(timeout=TIMEOUT)
-    found = WorkerRecord.model_validate_json(record)
-    assert (found.state, found.exit_code, found.restarts) == ("succeeded", 0, 1)
+    worker_record = WorkerRecord.model_validate_json(record)
+    assert (worker_record.state, worker_record.exit_code, worker_record.restarts) == (
+        "succeeded",
+        0,
+        1,
+    )
     assert starts(worker) == 2
     assert log == (worker.folder / "log").read_bytes()
     assert log.endswith(b"start 2\n")

@@ -41,8 +41,10 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 
 def supervisors(worker: Worker) -> list[int]:
-    found = worker.processes().items()
-    return [pid for pid, line in found if any(Path(part).name == "supervisor.py" for part in line)]
+    processes = worker.processes().items()
+    return [
+        pid for pid, line in processes if any(Path(part).name == "supervisor.py" for part in line)
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(s, marks=MORE) for s in range(3, 25))])
@@ -61,13 +63,13 @@ def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> None:
-    """A supervisor may be killed when its keeper was started and has said nothing yet."""
+def test_second_job_parent_starts_and_breaks_nothing(worker: Worker) -> None:
+    """A supervisor may be killed after starting its job parent, which has written nothing yet."""
     worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
-    keeper = worker.pid_of("job_parent.py")
-    argv = worker.processes()[keeper]
+    job_parent = worker.pid_of("job_parent.py")
+    argv = worker.processes()[job_parent]
     begun = worker.read("started.json")
     with_variables = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
     assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
@@ -77,7 +79,7 @@ def test_a_second_keeper_starts_nothing_and_spoils_nothing(worker: Worker) -> No
     assert worker.follow()[0].count(b"began") == 1
 
 
-def test_what_a_killed_keeper_leaves_is_ended(worker: Worker) -> None:
+def test_processes_left_by_killed_job_parent_are_ended(worker: Worker) -> None:
     """Else it would hold the chips, and nobody would know what it does there."""
     worker.write_spec(
         "import subprocess, sys, time\n"

@@ -54,9 +54,9 @@ def disk_bytes(path: str) -> int:
 def place(worker: Worker, *options: str) -> int:
     done = worker.run("locate", *options)
     assert done.returncode == 0, done.stderr.decode()
-    found = json.loads(done.stdout)
-    assert found["more"] == 0
-    return int(found["offset"])
+    position = json.loads(done.stdout)
+    assert position["more"] == 0
+    return int(position["offset"])
 
 
 def test_the_place_of_the_last_lines(worker: Worker) -> None:
@@ -91,10 +91,10 @@ def test_the_place_of_a_moment(worker: Worker) -> None:
         worker.until_logged(b"burst %d\nhalf a line" % number)
     log = (worker.folder / "log").read_bytes()
     for number, moment in enumerate(moments):
-        found = log[place(worker, "--since", str(moment)) :]
+        output = log[place(worker, "--since", str(moment)) :]
         # A line that had begun before is shown whole: it was not finished then.
         half = b"half a line" if number else b""
-        assert found.startswith(half + b"burst %d\n" % number)
+        assert output.startswith(half + b"burst %d\n" % number)
     both = log[place(worker, "--since", str(moments[0]), "--lines", "2") :]
     assert both == b"half a lineburst 2\nhalf a line"
     assert place(worker, "--since", str(moments[2]), "--lines", "9") == place(
@@ -162,10 +162,10 @@ def test_it_is_written_down_before_anything_is_freed(
 ) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
-    known = []
-    monkeypatch.setattr(logfile, "punch", lambda _, length: known.append((length, log.first())))
+    calls = []
+    monkeypatch.setattr(logfile, "punch", lambda _, length: calls.append((length, log.first())))
     log.free(len(data), room=1000)
-    assert known[-1][0] == known[-1][1] > 0
+    assert calls[-1][0] == calls[-1][1] > 0
 
 
 def test_what_is_freed_while_it_is_read_is_not_taken_for_the_log(
@@ -188,9 +188,9 @@ def test_lines_before_what_is_still_here_are_counted(log: Log, tmp_path: Path) -
     data = lines(10_000)
     (tmp_path / "log").write_bytes(data)
     log.free(len(data), room=len(data) // 2)
-    found, more = log.last_lines(9_000, 0)
-    assert found >= log.first()
-    assert data[found:] == lines(9_000 - more, first=1_000 + more)
+    begin, more = log.last_lines(9_000, 0)
+    assert begin >= log.first()
+    assert data[begin:] == lines(9_000 - more, first=1_000 + more)
     assert log.last_lines(100, 0) == (len(data) - len(lines(100, first=9_900)), 0)
 
 
@@ -253,9 +253,9 @@ def test_the_end_is_told_once_the_bucket_has_it(
     folder = Folder(str(tmp_path))
     ended = tail.tail(folder, 0, True, lambda: {"state": "succeeded", "synced": next(answers)})
     assert ended == 0
-    seen = capfd.readouterr()
-    assert seen.out == "all of it\n"
-    assert json.loads(seen.err)["synced"] is (None if is_in_trouble else True)
+    output = capfd.readouterr()
+    assert output.out == "all of it\n"
+    assert json.loads(output.err)["synced"] is (None if is_in_trouble else True)
 
 
 # Cut or removed -------------------------------------------------------------------------------
@@ -281,13 +281,13 @@ def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: s
         os.truncate(path, 0 if harm == "cut" else 500)
     until(lambda: path.exists() and b"this log was" in path.read_bytes(), "the report of it")
     gate.touch()
-    seen, stderr = tail.communicate(timeout=TIMEOUT)
+    output, stderr = tail.communicate(timeout=TIMEOUT)
     assert tail.returncode == 0, stderr.decode()
     record = json.loads(stderr)
     assert (record["state"], record["exit_code"]) == ("failed", 5)
     action = "deleted" if harm == "removed" else "truncated"
-    assert f"this log was {action} on the machine: ".encode() in seen
+    assert f"this log was {action} on the machine: ".encode() in output
     # Whoever had read all of it goes on at the byte where it would have gone on.
-    assert (b"afterwards" in seen) == (harm != "removed")
-    assert record["log_bytes"] == path.stat().st_size == 1000 + len(seen)
+    assert (b"afterwards" in output) == (harm != "removed")
+    assert record["log_bytes"] == path.stat().st_size == 1000 + len(output)
     assert worker.run("tail", "--offset", "0").returncode == FREED

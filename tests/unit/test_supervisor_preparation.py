@@ -67,14 +67,14 @@ def test_python_is_the_same_in_every_form(worker: Worker) -> None:
     write(code / "run.sh", f"#!/bin/sh\npython -c '{WHICH}'\npython3 -c '{WHICH}'\n", 0o755)
     forms = [["./run.sh"], ["{python}", "job.py"], ["{python}", "-m", "sub.package.module"]]
     forms = forms if worker.python == sys.executable else forms[:1]
-    seen = {line for argv in forms for line in printed(worker, argv)}
-    asked = subprocess.check_output([worker.python, "-c", WHICH], env=worker.environment)
-    assert seen == {asked.decode().strip()}, "the image's"
+    outputs = {line for argv in forms for line in printed(worker, argv)}
+    shell_output = subprocess.check_output([worker.python, "-c", WHICH], env=worker.environment)
+    assert outputs == {shell_output.decode().strip()}, "the image's"
 
     make_wheel(code / "wheels", "small-library", "1.0")
     install = {"wheels": "wheels"}
-    seen = {line for argv in forms for line in printed(worker, argv, install=install)}
-    (programs,) = {Path(line).parent for line in seen}
+    outputs = {line for argv in forms for line in printed(worker, argv, install=install)}
+    (programs,) = {Path(line).parent for line in outputs}
     assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
 
 
@@ -105,21 +105,21 @@ def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "text", "code", "told"),
+    ("mode", "text", "code", "message"),
     [
         (0o644, "#!/bin/sh\n", 126, "Permission denied"),
         (0o755, "#!/proc/absent/sh\n", 127, "No such file or directory"),
     ],
 )
 def test_what_cannot_be_started_says_why(
-    new_worker: Worker, mode: int, text: str, code: int, told: str
+    new_worker: Worker, mode: int, text: str, code: int, message: str
 ) -> None:
     write(new_worker.folder / "code/run.sh", text, mode)
     new_worker.write_spec("", argv=["./run.sh"])
     new_worker.record("start")
     log, record = new_worker.follow()
     assert (record.state, record.exit_code) == ("failed", code)
-    assert log.decode() == f"tpuctl: cannot start ./run.sh: {told}\n"
+    assert log.decode() == f"tpuctl: cannot start ./run.sh: {message}\n"
 
 
 # The setup command --------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def machine(tmp_path: Path) -> Machine:
 def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path: Path) -> None:
     setup = "./prepare.sh all && echo 'done' >/dev/null"
     files = {"prepare.sh": '#!/bin/sh\necho "$1 $TOKEN" >> ~/done\n', "train.py": "1"}
-    code, told, log = machine.run(setup, files)
-    assert (code, told) == (0, "")
+    code, message, log = machine.run(setup, files)
+    assert (code, message) == (0, "")
     assert log.startswith("tpuctl: running the setup command\ntpuctl: ran the setup command in ")
     assert machine.done == ["all open sesame"]
     # Other code beside it is nothing to the setup command, other content of what it names is.
@@ -184,8 +184,8 @@ def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path
 def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Machine) -> None:
     setup = "echo begun >> ~/done\necho 'first words'\nls /dev/null/absent\necho never >> ~/done"
     for tried in (1, 2):
-        code, told, log = machine.run(setup)
-        assert (code, told) == (1, "the setup command failed with exit code 2\n")
+        code, message, log = machine.run(setup)
+        assert (code, message) == (1, "the setup command failed with exit code 2\n")
         first, second, *rest = log.splitlines()
         assert (first, second) == ("tpuctl: running the setup command", "first words")
         assert any("/dev/null/absent" in line for line in rest)

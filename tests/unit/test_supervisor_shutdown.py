@@ -42,7 +42,7 @@ def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
     worker.write_spec(script, *arguments, max_seconds=3600)
     worker.record("start")
     worker.until_logged(b"began")
-    until(lambda: worker.read("started.json")["job_parent"] is not None, "the keeper's note")
+    until(lambda: worker.read("started.json")["job_parent"] is not None, "the job parent's record")
 
 
 def take_down(worker: ClockedWorker) -> None:
@@ -93,7 +93,7 @@ def test_a_script_that_wants_hangups_gets_them(worker: ClockedWorker) -> None:
 
 
 def test_a_machine_that_ends_all_at_once_is_not_the_jobs_fault(worker: ClockedWorker) -> None:
-    """The keeper too, which may not have been ready for it."""
+    """Including the job parent, which may not have been ready for it."""
     begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     supervisor = worker.pid_of("supervisor.py")
     os.kill(supervisor, signal.SIGSTOP)

@@ -48,8 +48,8 @@ def test_a_ready_worker_starts_with_the_sign_and_not_before(worker: Worker) -> N
     assert worker.record("start", "--until", "running", "--timeout", "1").state == "ready"
     assert starts(worker) == 0
     give_sign(worker)
-    found = worker.record("start", "--until", "running", "--timeout", "30")
-    assert found.state in ("running", "succeeded")
+    record = worker.record("start", "--until", "running", "--timeout", "30")
+    assert record.state in ("running", "succeeded")
     assert worker.follow()[0] == b"began\n"
 
 

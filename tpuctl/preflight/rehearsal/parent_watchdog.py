@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_with_parent() -> None:
-    """Have the keeper kill everything when this process is killed, where the system knows how."""
+    """Let the job parent kill everything if this process is killed, where supported."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGUSR1, 0, 0, 0)
 

@@ -84,8 +84,8 @@ class Refusals:
             line = (where["file"], where["line"]) if where else None
             found.setdefault((label, line), {"operation": label, "where": where})
         if len(found) == 1:
-            for one in found.values():
-                one["where"] = one["where"] or self.rehearsal.places.printed(message)
+            for failure in found.values():
+                failure["where"] = failure["where"] or self.rehearsal.places.printed(message)
         return list(found.values())
 
     def _operation(self, kind: str, name: str) -> Any:

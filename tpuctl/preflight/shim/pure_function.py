@@ -301,15 +301,15 @@ def _branch(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[An
     shapes = [out.shape for out in operation.outputs]
     shapes += [state[number].shape for number in changed]
     if operation.type in ("Case", "StatelessCase"):
-        made = gen_functional_ops.case(
+        result = gen_functional_ops.case(
             condition, inner.values, kinds, functions, output_shapes=shapes
         )
     else:
         first, second = functions
-        made = gen_functional_ops._if(
+        result = gen_functional_ops._if(
             condition, inner.values, kinds, first, second, output_shapes=shapes
         )
-    return _outputs(made, changed, state, operation)
+    return _outputs(result, changed, state, operation)
 
 
 def _loop(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]:
@@ -329,14 +329,14 @@ def _loop(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]
     checked, repeated = _functions(traced)
     shapes = [operation.outputs[place].shape for place in inner.plain]
     shapes += [state[number].shape for number in inner.numbers]
-    made = gen_functional_ops._while(
+    result = gen_functional_ops._while(
         inner.values,
         checked,
         repeated,
         output_shapes=shapes,
         parallel_iterations=operation.get_attr("parallel_iterations"),
     )
-    values = _outputs(made, inner.numbers, state, operation)
+    values = _outputs(result, inner.numbers, state, operation)
     back = dict(zip(inner.plain, values, strict=True))
     return [back.get(place, value) for place, value in enumerate(inputs)]
 
