@@ -15,7 +15,7 @@ SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null)
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
-	@echo "make check   format, lint, types, layers"
+	@echo "make check   format, lint, types, layers, names"
 	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their name"
 	@echo "make ci-soak whole runs that an edit may break, at every commit after make test"
 	@echo "make soak    all whole runs, those that are made before a release, too: more than an hour"
@@ -78,6 +78,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.support.vague_names
 
 live: $(VENV)/.installed
 	@$(BIN)/python tests/live/run.py

@@ -50,12 +50,12 @@ SIZES = st.sampled_from([1, MIN_CHUNK_BYTES - 1, MIN_CHUNK_BYTES, 70_000, MAX_CH
         max_size=6,
     )
 )
-def test_chunks_are_the_whole_and_of_the_sizes_agreed(parts: list[bytes]) -> None:
+def test_chunks_join_to_the_data_and_respect_size_limits(parts: list[bytes]) -> None:
     data = b"".join(parts)
-    found = chunks(data)
-    assert b"".join(found) == data
-    assert all(MIN_CHUNK_BYTES <= len(chunk) <= MAX_CHUNK_BYTES for chunk in found[:-1])
-    assert all(0 < len(chunk) <= MAX_CHUNK_BYTES for chunk in found[-1:])
+    pieces = list(chunks(data))
+    assert b"".join(pieces) == data
+    assert all(MIN_CHUNK_BYTES <= len(chunk) <= MAX_CHUNK_BYTES for chunk in pieces[:-1])
+    assert all(0 < len(chunk) <= MAX_CHUNK_BYTES for chunk in pieces[-1:])
 
 
 def test_small_files_are_one_chunk() -> None:
@@ -82,8 +82,8 @@ def test_an_insertion_changes_only_what_is_around_it(kind: str, seed: int) -> No
     before = KINDS[kind](seed)
     where = random.Random(seed).randrange(len(before))
     after = before[:where] + b"inserted" + before[where:]
-    known = {hashlib.sha256(chunk).digest() for chunk in chunks(before)}
-    new = [chunk for chunk in chunks(after) if hashlib.sha256(chunk).digest() not in known]
+    hashes = {hashlib.sha256(chunk).digest() for chunk in chunks(before)}
+    new = [chunk for chunk in chunks(after) if hashlib.sha256(chunk).digest() not in hashes]
     assert new, "something was changed"
     assert sum(map(len, new)) <= 4 * MAX_CHUNK_BYTES, "of two megabytes"
     if kind == "lines":
