@@ -161,6 +161,9 @@ TOKENS = [
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=60).map("".join))
 @example("{}}{")
+@example("{[[{")
+@example("{<b>{")
+@example("{(()())()<ref name=a/>{")
 def test_arbitrary_markup_is_handled(job: SimpleNamespace, markup: str) -> None:
     for paragraph in job.markup.paragraphs(markup):
         assert paragraph == " ".join(paragraph.split()) != ""

@@ -30,7 +30,7 @@ def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in files}
 
 
-def test_the_first_that_is_whole_counts(tmp_path: Path) -> None:
+def test_first_complete_upload_is_used(tmp_path: Path) -> None:
     for python in PYTHONS:
         folder = tmp_path / Path(python).name
         cut = send(folder, 0, secrets_json="0", supervisor_py="0")  # the spec comes last
@@ -46,7 +46,7 @@ def test_the_first_that_is_whole_counts(tmp_path: Path) -> None:
         assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
 
 
-def test_files_of_several_are_never_mixed(tmp_path: Path) -> None:
+def test_files_of_concurrent_uploads_are_not_mixed(tmp_path: Path) -> None:
     names = [f"program{number}_py" for number in range(20)]
     uploads = [
         send(tmp_path, number, **dict.fromkeys([*names, "spec_json"], str(number)))

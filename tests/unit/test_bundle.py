@@ -72,7 +72,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_holds_the_folder_and_knows_itself(source: Path, into: Path) -> None:
+def test_bundle_has_folder_and_its_digest(source: Path, into: Path) -> None:
     script = tree(source, lib___model__py="x = 1", data__txt="hello")
     bundle = build_bundle(script, into)
     assert names(bundle) == ["data.txt", "job.py", "lib", "lib/model.py"]
@@ -84,19 +84,19 @@ def test_holds_the_folder_and_knows_itself(source: Path, into: Path) -> None:
     assert bundle.digest == hashlib.sha256(manifest).hexdigest()
 
 
-def test_same_files_elsewhere_and_later_are_the_same_bundle(tmp_path: Path, into: Path) -> None:
+def test_digest_ignores_location_and_times(tmp_path: Path, into: Path) -> None:
     first = tree(tmp_path / "one", a___b__txt="b", c__txt="c")
     second = tree(tmp_path / "two/deeper", c__txt="c", a___b__txt="b")
     for path in second.parent.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
     first_bundle = build_bundle(first, into)
-    two = build_bundle(second, into)
-    assert two.digest == first_bundle.digest
-    assert list(two.chunks) == list(first_bundle.chunks)
+    second_bundle = build_bundle(second, into)
+    assert second_bundle.digest == first_bundle.digest
+    assert list(second_bundle.chunks) == list(first_bundle.chunks)
 
 
-def test_content_mode_and_name_count(source: Path, into: Path) -> None:
+def test_digest_depends_on_content_mode_and_name(source: Path, into: Path) -> None:
     script = tree(source, run__sh="echo")
     digests = {build_bundle(script, into).digest}
     (source / "run.sh").chmod(0o755)
@@ -108,7 +108,7 @@ def test_content_mode_and_name_count(source: Path, into: Path) -> None:
     assert len(digests) == 4
 
 
-def test_executables_stay_executable(source: Path, into: Path) -> None:
+def test_executable_bit_is_kept(source: Path, into: Path) -> None:
     script = tree(source, run__sh="echo")
     (source / "run.sh").chmod(0o755)
     bundle_entries = entries(build_bundle(script, into))
@@ -136,7 +136,7 @@ def test_ignore_files_are_respected(
     assert names(build_bundle(script, into)) == [file, *shipped]
 
 
-def test_deeper_ignore_files_and_ours_have_the_last_word(source: Path, into: Path) -> None:
+def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, into: Path) -> None:
     script = tree(
         source,
         __gitignore="*.txt",
@@ -152,7 +152,7 @@ def test_deeper_ignore_files_and_ours_have_the_last_word(source: Path, into: Pat
     assert "vocab.txt" in shipped
 
 
-def test_ignore_files_above_count_within_the_repository(source: Path, into: Path) -> None:
+def test_ignore_files_of_parent_folders_apply_within_repository(source: Path, into: Path) -> None:
     (source / ".gitignore").write_text("*.log")  # outside of the repository
     repository = source / "repository"
     (repository / ".git").mkdir(parents=True)
@@ -162,16 +162,14 @@ def test_ignore_files_above_count_within_the_repository(source: Path, into: Path
 
 
 @pytest.mark.parametrize("rule", ["/build/", "bert", "build/*"])
-def test_a_folder_that_its_repository_ignores_is_shipped_whole(
-    source: Path, into: Path, rule: str
-) -> None:
+def test_folder_ignored_by_its_repository_is_shipped(source: Path, into: Path, rule: str) -> None:
     (source / ".git").mkdir(parents=True)
     (source / ".gitignore").write_text(f"{rule}\n*.csv\n")
     script = tree(source / "build/bert", a__csv="", __gitignore="*.log", b__log="")
     assert names(build_bundle(script, into)) == [".gitignore", "a.csv", "job.py"]
 
 
-def test_include_and_exclude_of_the_stack(source: Path, into: Path) -> None:
+def test_include_and_exclude_of_stack_file(source: Path, into: Path) -> None:
     script = tree(
         source,
         __gitignore="data/\n*.bin",
@@ -184,7 +182,7 @@ def test_include_and_exclude_of_the_stack(source: Path, into: Path) -> None:
     assert names(bundle) == [".gitignore", "data", "data/small.csv", "job.py", "model.bin"]
 
 
-def test_what_never_belongs_on_a_worker(source: Path, into: Path) -> None:
+def test_default_exclusions(source: Path, into: Path) -> None:
     script = tree(source)
     for name in (".git/config", "__pycache__/x.pyc", "env/pyvenv.cfg", "env/bin/python"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +190,7 @@ def test_what_never_belongs_on_a_worker(source: Path, into: Path) -> None:
     assert names(build_bundle(script, into, include=["*"])) == ["job.py"]
 
 
-def test_links_inside_stay_links(source: Path, into: Path) -> None:
+def test_internal_links_are_kept(source: Path, into: Path) -> None:
     script = tree(source, lib___a__txt="inside")
     (source / "relative").symlink_to("lib/a.txt")
     (source / "lib/absolute").symlink_to(source / "job.py")
@@ -220,7 +218,7 @@ def leaving(source: Path, tmp_path: Path) -> Path:
     return script
 
 
-def test_links_outside_are_refused_alike_and_all_named(leaving: Path, into: Path) -> None:
+def test_external_links_are_rejected_and_listed(leaving: Path, into: Path) -> None:
     with pytest.raises(
         Usage, match=r"folder points to \.\./outside; lib/file points to /"
     ) as caught:
@@ -233,7 +231,7 @@ def test_links_outside_are_refused_alike_and_all_named(leaving: Path, into: Path
         build_bundle(leaving, into, include=["/folder"])
 
 
-def test_links_outside_that_are_named_are_followed_and_told(leaving: Path, into: Path) -> None:
+def test_included_external_links_are_followed_with_warning(leaving: Path, into: Path) -> None:
     built = build_bundle(leaving, into, include=["/folder", "/lib/file"])
     bundle_entries = entries(built)
     assert bundle_entries["lib/file"]["content"] == b"a"
@@ -243,9 +241,7 @@ def test_links_outside_that_are_named_are_followed_and_told(leaving: Path, into:
     assert "folder -> ../outside\n    lib/file -> /" in warning.detail
 
 
-def test_a_script_that_is_a_link_is_named_by_who_runs_it(
-    source: Path, into: Path, tmp_path: Path
-) -> None:
+def test_script_may_be_external_link(source: Path, into: Path, tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("print()")
     (source / "train.py").symlink_to("../shared.py")
     built = build_bundle(source / "train.py", into)
@@ -253,7 +249,7 @@ def test_a_script_that_is_a_link_is_named_by_who_runs_it(
     assert "train.py -> ../shared.py" in built.warnings[0].detail
 
 
-def test_a_folder_outside_that_leads_into_itself_is_refused(
+def test_external_folder_with_link_cycle_is_rejected(
     source: Path, into: Path, tmp_path: Path
 ) -> None:
     script = tree(source)
@@ -266,7 +262,7 @@ def test_a_folder_outside_that_leads_into_itself_is_refused(
 
 @pytest.mark.parametrize("include", [[], ["link"]])
 @pytest.mark.parametrize("target", ["no-such/../../file", "/no-such"])
-def test_links_outside_to_nothing_are_refused(
+def test_broken_external_links_are_rejected(
     source: Path, into: Path, target: str, include: list[str]
 ) -> None:
     script = tree(source)
@@ -282,7 +278,7 @@ def private_key(kind: serialization.PrivateFormat) -> str:
     ).decode()
 
 
-def test_private_keys_are_refused_by_name(source: Path, into: Path) -> None:
+def test_private_keys_are_rejected_by_name(source: Path, into: Path) -> None:
     script = tree(
         source,
         lib___id_ed25519=private_key(serialization.PrivateFormat.OpenSSH),
@@ -296,7 +292,7 @@ def test_private_keys_are_refused_by_name(source: Path, into: Path) -> None:
     assert detail == "account.json, lib/id_ed25519, server.pem, user.json"
 
 
-def test_what_only_speaks_of_keys_is_shipped(source: Path, into: Path) -> None:
+def test_files_that_mention_keys_are_shipped(source: Path, into: Path) -> None:
     script = tree(
         source,
         check__py='PEM = "-----BEGIN PRIVATE KEY-----"\n',
@@ -307,13 +303,13 @@ def test_what_only_speaks_of_keys_is_shipped(source: Path, into: Path) -> None:
     assert build_bundle(script, into).files == 5
 
 
-def test_ignored_keys_do_not_matter(source: Path, into: Path) -> None:
+def test_ignored_private_keys_are_accepted(source: Path, into: Path) -> None:
     key = private_key(serialization.PrivateFormat.OpenSSH)
     script = tree(source, __tpuctlignore="/id_*", id_ed25519=key)
     assert "id_ed25519" not in names(build_bundle(script, into))
 
 
-def test_large_bundles_warn_and_memory_stays_small(source: Path, into: Path) -> None:
+def test_large_bundle_warns_with_bounded_memory(source: Path, into: Path) -> None:
     script = tree(source)
     with (source / "weights.bin").open("wb") as target:
         target.truncate(LARGE_BYTES + 2_000_000)
@@ -328,7 +324,7 @@ def test_large_bundles_warn_and_memory_stays_small(source: Path, into: Path) -> 
     assert peak < 10_000_000
 
 
-def test_large_files_that_did_not_change_are_not_read_again(source: Path, into: Path) -> None:
+def test_unchanged_large_files_are_not_read_again(source: Path, into: Path) -> None:
     script = tree(source, small__txt="small")
     large = source / "large.bin"
     large.write_bytes(random.Random(1).randbytes(WORTH_BYTES * 2))
@@ -365,7 +361,7 @@ def settled(path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_large_files_are_warned_about_once(source: Path, into: Path) -> None:
+def test_warning_about_large_files_is_given_once(source: Path, into: Path) -> None:
     script = tree(source)
     for name, size in (("old.bin", LARGE_BYTES), ("small.bin", 1_000)):
         with (source / name).open("wb") as target:
@@ -387,12 +383,12 @@ def test_small_bundles_do_not_warn(source: Path, into: Path) -> None:
     assert build_bundle(tree(source), into).warnings == ()
 
 
-def test_a_missing_script_is_named(source: Path, into: Path) -> None:
+def test_missing_script_is_named(source: Path, into: Path) -> None:
     with pytest.raises(Usage, match=r"nothing\.py"):
         build_bundle(source / "nothing.py", into)
 
 
-def test_a_script_outside_of_the_folder_is_refused(source: Path, into: Path) -> None:
+def test_script_outside_folder_is_rejected(source: Path, into: Path) -> None:
     script = tree(source)
     other = source / "other"
     other.mkdir()
@@ -400,13 +396,13 @@ def test_a_script_outside_of_the_folder_is_refused(source: Path, into: Path) -> 
         build_bundle(script, into, root=other)
 
 
-def test_an_ignored_script_is_refused(source: Path, into: Path) -> None:
+def test_ignored_script_is_rejected(source: Path, into: Path) -> None:
     script = tree(source, __gitignore="*.py")
     with pytest.raises(Usage, match="Script is excluded from the upload"):
         build_bundle(script, into)
 
 
-def test_a_wider_folder_keeps_the_scripts_place(source: Path, into: Path) -> None:
+def test_script_keeps_its_path_in_wider_folder(source: Path, into: Path) -> None:
     tree(source, jobs___train__py="")
     bundle = build_bundle(source / "jobs/train.py", into, root=source)
     assert bundle.script == "jobs/train.py"

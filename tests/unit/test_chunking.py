@@ -70,7 +70,7 @@ class Slow(io.BytesIO):
         return super().read(min(size or 0, MAX_CHUNK_BYTES + 1))
 
 
-def test_how_it_is_read_does_not_matter() -> None:
+def test_chunks_are_independent_of_read_sizes() -> None:
     data = KINDS["lines"](1)
     slow: IO[bytes] = Slow(data)
     assert list(cut(slow)) == chunks(data)
@@ -78,7 +78,7 @@ def test_how_it_is_read_does_not_matter() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_an_insertion_changes_only_what_is_around_it(kind: str, seed: int) -> None:
+def test_insertion_changes_only_nearby_chunks(kind: str, seed: int) -> None:
     before = KINDS[kind](seed)
     where = random.Random(seed).randrange(len(before))
     after = before[:where] + b"inserted" + before[where:]
@@ -90,6 +90,6 @@ def test_an_insertion_changes_only_what_is_around_it(kind: str, seed: int) -> No
         assert len(new) <= 2
 
 
-def test_usual_text_is_cut_into_chunks_of_usual_size() -> None:
+def test_average_chunk_size_of_text() -> None:
     sizes = [len(chunk) for chunk in chunks(KINDS["lines"](7))]
     assert 40_000 <= sum(sizes) / len(sizes) <= 100_000

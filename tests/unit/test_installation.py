@@ -25,13 +25,13 @@ def read(folder: Path, **job: Any) -> Installation:
     return read_installation(JobSection(**job), folder)
 
 
-def test_a_folder_without_any_needs_nothing(tmp_path: Path) -> None:
+def test_folder_without_requirements_needs_nothing(tmp_path: Path) -> None:
     assert read(tmp_path) == Installation()
     # What older stack files name: fine though it is not there.
     assert read(tmp_path, requirements="requirements.txt") == Installation()
 
 
-def test_requirements_go_before_a_project(tmp_path: Path) -> None:
+def test_requirements_file_takes_precedence_over_project(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tqdm\n")
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     assert read(tmp_path) == Installation(requirements="requirements.txt")
@@ -57,7 +57,7 @@ def test_requirements_go_before_a_project(tmp_path: Path) -> None:
         ('[tool.poetry]\nname = "m"\n' + BUILT, Installation(dependencies=("./.",))),
     ],
 )
-def test_a_project_is_a_package_when_it_says_how_it_is_built(
+def test_project_with_build_system_is_installed(
     tmp_path: Path, text: str, expected: Installation
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
@@ -72,14 +72,14 @@ def test_a_project_is_a_package_when_it_says_how_it_is_built(
         ("every-thing", ("jax[tpu]==0.4.30", "optax", "tqdm")),
     ],
 )
-def test_extras_of_a_project(tmp_path: Path, extras: str, more: tuple[str, ...]) -> None:
+def test_project_extras(tmp_path: Path, extras: str, more: tuple[str, ...]) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/pyproject.toml").write_text(PYPROJECT + EXTRAS + BUILT)
     install = read(tmp_path, requirements=f"sub/pyproject.toml[{extras}]")
     assert install == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
 
 
-def test_wheels_are_found_in_their_usual_folder_or_where_the_file_says(tmp_path: Path) -> None:
+def test_wheels_folder_is_default_or_configured(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     assert read(tmp_path) == Installation()
     (tmp_path / "wheels/tqdm-4.0-py3-none-any.whl").touch()
@@ -90,7 +90,7 @@ def test_wheels_are_found_in_their_usual_folder_or_where_the_file_says(tmp_path:
     assert read(tmp_path, wheels="deep/vendor/") == Installation(wheels="deep/vendor")
 
 
-def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> None:
+def test_configured_files_are_shipped_even_if_ignored(tmp_path: Path) -> None:
     (tmp_path / "vendor").mkdir()
     (tmp_path / "vendor/tqdm-4.0-py3-none-any.whl").touch()
     (tmp_path / "requirements-tpu.txt").touch()
@@ -125,7 +125,7 @@ def test_what_the_stack_file_names_is_shipped_though_ignored(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_installation_is_rejected(
     tmp_path: Path, job: dict[str, Any], project: str, where: str, message: str
 ) -> None:
     (tmp_path / "given.txt").touch()

@@ -77,14 +77,16 @@ def wheel(folder: Path, lock: str) -> Wheel:
 
 def needed(machine: Machine) -> str:
     """A line of a lock for a package that lies among the wheels."""
-    made = Wheel("needed", "1.5", {"needed/__init__.py": b"", "needed/__main__.py": b"main = 0\n"})
-    content = made.build()
-    (machine.wheels / made.name).write_bytes(content)
+    dependency = Wheel(
+        "needed", "1.5", {"needed/__init__.py": b"", "needed/__main__.py": b"main = 0\n"}
+    )
+    content = dependency.build()
+    (machine.wheels / dependency.name).write_bytes(content)
     return f"needed==1.5 --hash=sha256:{hashlib.sha256(content).hexdigest()}\n"
 
 
 @pytest.mark.soak
-def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
+def test_wheel_is_installed_once_with_dependencies(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     result = wheel(tmp_path, needed(machine))
     assert machine.find(result) is None
@@ -108,7 +110,7 @@ def test_a_wheel_is_installed_once_with_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak  # another environment, of some seconds
-def test_what_the_lock_does_not_know_is_not_installed(tmp_path: Path) -> None:
+def test_dependency_with_other_hash_is_not_installed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     line = needed(machine)
     result = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
@@ -120,7 +122,7 @@ def test_what_the_lock_does_not_know_is_not_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("says", "is_taken"), [("tpuctl 9.8", True), ("tpuctl 9.7", False)])
-def test_what_the_image_has_serves_if_it_is_of_that_version(
+def test_image_program_is_used_if_version_matches(
     tmp_path: Path, says: str, is_taken: bool
 ) -> None:
     machine = Machine(tmp_path)
@@ -130,7 +132,7 @@ def test_what_the_image_has_serves_if_it_is_of_that_version(
     assert machine.find(wheel(tmp_path, "")) == (str(installed_program) if is_taken else None)
 
 
-def test_where_no_python_is_new_enough_that_is_said(tmp_path: Path) -> None:
+def test_missing_recent_python_is_reported(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     result = wheel(tmp_path, "")
     machine.put(result)
@@ -139,7 +141,7 @@ def test_where_no_python_is_new_enough_that_is_said(tmp_path: Path) -> None:
     assert "no Python from python3.11 or later is installed" in done.stderr
 
 
-def test_our_own_wheel_has_all_that_runs(tmp_path: Path) -> None:
+def test_built_wheel_is_complete(tmp_path: Path) -> None:
     package_wheel = own_wheel()
     package = Path(tpuctl.__file__).parent
     for name in ("__main__.py", "cli/app.py", "jobs/shipped/supervisor.py", "catalog/tpu.toml"):
@@ -153,13 +155,13 @@ def test_our_own_wheel_has_all_that_runs(tmp_path: Path) -> None:
         assert {*package_wheel.files} < {*archive.namelist()}
 
 
-def test_one_changed_byte_makes_another_wheel() -> None:
-    one = Wheel("tpuctl", "1", {"tpuctl/a.py": b"1", "tpuctl/b.py": b"2"})
-    assert one.digest == Wheel("tpuctl", "1", dict(reversed(one.files.items()))).digest
-    assert one.build() == Wheel("tpuctl", "1", dict(one.files)).build()
+def test_wheel_digest_depends_on_every_byte() -> None:
+    original = Wheel("tpuctl", "1", {"tpuctl/a.py": b"1", "tpuctl/b.py": b"2"})
+    assert original.digest == Wheel("tpuctl", "1", dict(reversed(original.files.items()))).digest
+    assert original.build() == Wheel("tpuctl", "1", dict(original.files)).build()
     for other in (
-        Wheel("tpuctl", "1", {**one.files, "tpuctl/b.py": b"3"}),
-        Wheel("tpuctl", "2", one.files),
+        Wheel("tpuctl", "1", {**original.files, "tpuctl/b.py": b"3"}),
+        Wheel("tpuctl", "2", original.files),
         Wheel("tpuctl", "1", {"tpuctl/a.py": b"1"}),
     ):
-        assert other.digest != one.digest
+        assert other.digest != original.digest

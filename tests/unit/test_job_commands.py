@@ -73,7 +73,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("what-only-workers-have", "shell", None),
     ],
 )
-def test_what_can_run_is_found(folder: Path, program: str, form: JobKind, file: str | None) -> None:
+def test_runnable_programs_are_found(
+    folder: Path, program: str, form: JobKind, file: str | None
+) -> None:
     runnable_command = runnable(program, form)
     assert runnable_command.form == form
     assert runnable_command.file == (None if file is None else Path(file))
@@ -81,7 +83,7 @@ def test_what_can_run_is_found(folder: Path, program: str, form: JobKind, file: 
     check_runnable(runnable_command, Installation(requirements="requirements.txt"))
 
 
-def test_a_script_that_is_not_pythons_is_a_command_of_its_folder(folder: Path) -> None:
+def test_shell_script_runs_in_its_folder(folder: Path) -> None:
     runnable_command = runnable("scripts/run.sh")
     assert (runnable_command.form, runnable_command.program, runnable_command.folder) == (
         "shell",
@@ -133,7 +135,7 @@ def test_invalid_programs_are_rejected_before_submission(
 
 
 @pytest.mark.parametrize("words", [["--", "./train.sh --steps 3"], ["--", "echo a && echo b"]])
-def test_a_command_in_one_word(
+def test_command_in_one_argument_is_rejected(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     (folder / "tpuctl.yaml").write_text(
@@ -143,7 +145,7 @@ def test_a_command_in_one_word(
     assert "tpuctl run -- bash -c './prepare.sh && ./train.sh'" in capsys.readouterr().err
 
 
-def test_what_is_installed_may_bring_a_module(folder: Path) -> None:
+def test_module_may_come_from_installed_packages(folder: Path) -> None:
     runnable_command = runnable("trainer.main", "module")
     (folder / "wheels").mkdir()
     (folder / "wheels/trainer-1.0-py3-none-any.whl").touch()
@@ -160,7 +162,7 @@ def test_what_is_installed_may_bring_a_module(folder: Path) -> None:
     check_runnable(runnable_command, Installation(requirements="requirements.txt"))
 
 
-def test_the_home_is_not_shipped_for_a_module_or_command(
+def test_home_folder_is_not_shipped_for_module_or_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(folder))
@@ -170,7 +172,7 @@ def test_the_home_is_not_shipped_for_a_module_or_command(
         assert caught.value.exit_code == 65
 
 
-def test_a_setup_command_is_refused_where_machines_are_not_kept_apart() -> None:
+def test_setup_command_requires_isolated_machines() -> None:
     check_setup(Installation(), are_isolated=False)
     check_setup(Installation(setup="true"), are_isolated=True)
     with pytest.raises(TpuctlError) as caught:
@@ -193,7 +195,7 @@ def test_a_setup_command_is_refused_where_machines_are_not_kept_apart() -> None:
         ("shell", "./train.sh", ("--x",), ["./train.sh", "--x"], "-- ./train.sh --x"),
     ],
 )
-def test_a_record_tells_what_was_run(
+def test_job_record_has_command(
     form: JobKind, script: str, args: tuple[str, ...], argv: list[str], command: str
 ) -> None:
     record = JobRecord(

@@ -26,10 +26,10 @@ def blocks() -> object:
 
 def begins(log: bytes) -> list[int]:
     """Where lines begin, read from the front as Python reads them."""
-    line_begins, place = [], 0
+    line_begins, offset = [], 0
     for line in log.splitlines(keepends=True):
-        line_begins.append(place)
-        place += len(line)
+        line_begins.append(offset)
+        offset += len(line)
     return line_begins
 
 
@@ -46,22 +46,20 @@ def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
 
 
 @given(LOG, st.integers(0, 12))
-def test_the_last_lines(log: bytes, lines: int) -> None:
+def test_last_lines(log: bytes, lines: int) -> None:
     search = searched(log, lines)
     expected = [len(log), *reversed(counted(log))][: lines + 1][-1]
     assert (search.begins_at, search.lines) == (expected, 0)
 
 
-def test_the_states_of_a_progress_bar_are_one_line() -> None:
-    """As `tail` has it: whoever asks for two lines wants no two states of the bar."""
+def test_progress_bar_counts_as_one_line() -> None:
+    """As in `tail`: two lines are not two states of the bar."""
     log = b"first\nsecond\n10%\r20%\r30%\r\nlast\r\n"
     assert log[searched(log, 2).begins_at :] == b"10%\r20%\r30%\r\nlast\r\n"
 
 
 @given(LOG, st.integers(0, 12), st.data())
-def test_what_cannot_be_read_is_looked_for_elsewhere(
-    log: bytes, lines: int, data: st.DataObject
-) -> None:
+def test_search_continues_in_other_copy(log: bytes, lines: int, data: st.DataObject) -> None:
     """The search goes on in another copy where it had to stop, and finds the same."""
     readable = data.draw(st.integers(0, len(log)))
     here = searched(log, lines, readable=readable)
@@ -71,14 +69,14 @@ def test_what_cannot_be_read_is_looked_for_elsewhere(
 
 
 @given(LOG, st.integers(0, 12), st.data())
-def test_nothing_before_the_earliest_wanted(log: bytes, lines: int, data: st.DataObject) -> None:
+def test_search_stops_at_earliest_offset(log: bytes, lines: int, data: st.DataObject) -> None:
     earliest = data.draw(st.sampled_from([*begins(log), len(log)]))
     search = searched(log, lines, earliest=earliest)
     assert (search.begins_at, search.lines) == (max(earliest, searched(log, lines).begins_at), 0)
 
 
 @given(LOG, st.data())
-def test_the_line_of_a_place(log: bytes, data: st.DataObject) -> None:
+def test_line_begin_of_offset(log: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(log)))
     expected = max([0, *(position for position in [*begins(log), *ends(log)] if position <= place)])
     assert line_begin(log[: place + 1], 0, place) == expected
@@ -88,7 +86,7 @@ def ends(log: bytes) -> list[int]:
     return [len(log)] if log.endswith((b"\r", b"\n")) else []
 
 
-def test_a_line_whose_beginning_is_not_seen_begins_where_it_was_asked_for() -> None:
+def test_line_without_visible_begin_starts_at_offset() -> None:
     assert line_begin(b"xxxxx", 100, 104) == 104
     assert line_begin(b"xx\nxx", 100, 104) == 103
 
@@ -97,7 +95,7 @@ SECONDS = st.floats(0, 1e6, allow_nan=False)
 
 
 @given(st.lists(st.tuples(SECONDS, st.integers(0, 500)), max_size=60), SECONDS)
-def test_nothing_written_since_is_before_the_length(
+def test_text_before_length_is_older_than_moment(
     steps: list[tuple[float, int]], moment: float
 ) -> None:
     """Whatever the clock did meanwhile, and though not each step is remembered."""
@@ -114,7 +112,7 @@ def test_nothing_written_since_is_before_the_length(
     assert offset <= (length if safe is None else safe)
 
 
-def test_a_steady_log_is_found_to_the_second() -> None:
+def test_steady_log_is_indexed_to_the_second() -> None:
     moments = LogTimestamps()
     for second in range(1000):
         moments.note(float(second), second * 10)
@@ -124,7 +122,7 @@ def test_a_steady_log_is_found_to_the_second() -> None:
     assert moments.length_at(-1.0) == 0
 
 
-def test_a_week_of_moments_has_a_bounded_size_and_is_found_to_some_percent() -> None:
+def test_week_of_timestamps_has_bounded_size_and_error() -> None:
     moments, text = LogTimestamps(), b""
     last = 7 * 24 * 3600
     for second in range(0, last, 2):
@@ -136,5 +134,5 @@ def test_a_week_of_moments_has_a_bounded_size_and_is_found_to_some_percent() -> 
         assert (last - ago) - (0.03 * ago + 4) <= kept.length_at(last - ago) <= last - ago
 
 
-def test_an_index_that_is_being_written_or_was_damaged_is_read() -> None:
+def test_incomplete_or_damaged_index_is_read() -> None:
     assert LogTimestamps(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20

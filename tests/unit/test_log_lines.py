@@ -24,13 +24,13 @@ def with_names(*chunks: bytes) -> bytes:
     return b"".join(names.feed(3, chunk) for chunk in chunks) + names.finish(3)
 
 
-def test_lines_get_the_name_and_keep_their_ends() -> None:
+def test_lines_get_prefix_and_keep_line_endings() -> None:
     assert with_names(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
         b"[worker 3] one\n[worker 3] two\r\n[worker 3] 10%\r[worker 3] 20%\r\n[worker 3] last\n"
     )
 
 
-def test_nothing_is_held_back_longer_than_its_line() -> None:
+def test_complete_lines_are_not_buffered() -> None:
     names = LineNames([0, 10])
     assert names.feed(0, b"a\nb") == b"[worker  0] a\n"
     assert names.holds(0) and not names.holds(10)
@@ -39,7 +39,7 @@ def test_nothing_is_held_back_longer_than_its_line() -> None:
     assert names.finish(0) == b""
 
 
-def test_a_line_that_was_shown_before_its_end_goes_on() -> None:
+def test_flushed_partial_line_is_continued() -> None:
     names = LineNames([0, 1])
     assert names.feed(0, b"loading") == b""
     assert names.flush(0) == b"[worker 0] loading"
@@ -48,7 +48,7 @@ def test_a_line_that_was_shown_before_its_end_goes_on() -> None:
     assert names.feed(0, b" done\nnext\n") == b" done\n[worker 0] next\n"
 
 
-def test_another_worker_begins_a_line_of_its_own() -> None:
+def test_other_worker_starts_new_line() -> None:
     names = LineNames([0, 1])
     names.feed(0, b"loading")
     output = names.flush(0) + names.feed(1, b"one\n") + names.feed(0, b" done\n")
@@ -57,14 +57,14 @@ def test_another_worker_begins_a_line_of_its_own() -> None:
     assert names.flush(1) + names.finish(1) == b"[worker 1] half\n"
 
 
-def test_half_a_line_end_is_not_shown_before_it_is_known() -> None:
+def test_carriage_return_is_held_until_next_byte() -> None:
     names = LineNames([0])
     assert names.feed(0, b"50%\r") == b""
     assert names.flush(0) == b"[worker 0] 50%"
     assert names.feed(0, b"\nnext\n") == b"\r\n[worker 0] next\n"
 
 
-def test_a_line_without_end_is_not_held_in_memory() -> None:
+def test_endless_line_has_bounded_memory() -> None:
     names = LineNames([0])
     pending = 0
     for _ in range(40):
@@ -75,12 +75,12 @@ def test_a_line_without_end_is_not_held_in_memory() -> None:
 
 
 @given(st.binary(max_size=60), CUTS)
-def test_where_chunks_are_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+def test_prefixes_are_independent_of_chunk_boundaries(data: bytes, cuts: list[int]) -> None:
     assert with_names(*pieces(data, cuts)) == with_names(data)
 
 
 @given(st.text("ab\r\n", max_size=40))
-def test_names_are_all_that_is_added(text: str) -> None:
+def test_only_prefixes_are_added(text: str) -> None:
     data = text.encode()
     plain = with_names(data).replace(b"[worker 3] ", b"")
     ends_open = bool(data) and not data.endswith((b"\n", b"\r"))
@@ -90,8 +90,8 @@ def test_names_are_all_that_is_added(text: str) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.text("ab\r\n", max_size=8), st.booleans())),
 )
-def test_several_workers_lose_nothing_but_line_feeds(writes: list[tuple[int, str, bool]]) -> None:
-    """Whoever is shown when: each worker's letters stay its own, in their order."""
+def test_interleaved_workers_keep_all_text(writes: list[tuple[int, str, bool]]) -> None:
+    """In any interleaving, each worker's text stays its own, in order."""
     names = LineNames(range(3))
     output = b""
     for worker, text, is_flushed in writes:
@@ -129,7 +129,7 @@ def matching(pattern: str, *chunks: bytes, most: int = 1 << 20) -> bytes:
         ("nothing", b""),
     ],
 )
-def test_whole_lines_match_without_their_colors(pattern: str, expected: bytes) -> None:
+def test_pattern_matches_whole_lines_without_colors(pattern: str, expected: bytes) -> None:
     log = (
         b"loss 3\r\nstep 2 \x1b[31mloss\x1b[0m 2\n5%\r10%\r\xff\n" + "손실\n".encode() + b"the end"
     )
@@ -137,14 +137,14 @@ def test_whole_lines_match_without_their_colors(pattern: str, expected: bytes) -
 
 
 @given(st.text("ab\r\n", max_size=60), CUTS)
-def test_a_line_matches_wherever_chunks_are_cut(text: str, cuts: list[int]) -> None:
+def test_matches_are_independent_of_chunk_boundaries(text: str, cuts: list[int]) -> None:
     data = text.encode()
     expected = b"".join(line for line in data.splitlines(keepends=True) if b"ab" in line)
     assert matching("ab", *pieces(data, cuts)) == expected
 
 
 @pytest.mark.parametrize("begin", [b"yes", b"no"])
-def test_of_a_line_without_end_the_beginning_decides(begin: bytes) -> None:
+def test_endless_line_is_matched_by_its_beginning(begin: bytes) -> None:
     chunks = [begin, *[b"." * 50] * 20, b"yes\n", b"yes\n"]
     whole = b"".join(chunks)
     expected = whole if begin == b"yes" else b"yes\n"

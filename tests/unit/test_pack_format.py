@@ -110,7 +110,7 @@ CONTENTS = st.one_of(
     ),
     st.sampled_from([1, 100_000, PACK_BYTES]),
 )
-def test_what_is_unpacked_is_what_was_bundled(
+def test_unpacked_files_equal_bundled_files(
     tmp_path_factory: pytest.TempPathFactory,
     files: dict[tuple[str, str], tuple[bytes, bool]],
     group_bytes: int,
@@ -128,7 +128,7 @@ def test_what_is_unpacked_is_what_was_bundled(
     assert tree_contents(base / "code") == tree_contents(source)
 
 
-def test_links_modes_and_empty_folders_arrive(make: Any, tmp_path: Path) -> None:
+def test_links_modes_and_empty_folders_are_unpacked(make: Any, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "lib/empty").mkdir(parents=True)
     (source / "lib/run.sh").write_text("echo")
@@ -143,7 +143,7 @@ def test_links_modes_and_empty_folders_arrive(make: Any, tmp_path: Path) -> None
     assert stat.S_IMODE((tmp_path / "code/nothing").stat().st_mode) == 0o644
 
 
-def test_what_does_not_compress_is_stored(make: Any, tmp_path: Path) -> None:
+def test_incompressible_chunks_are_stored(make: Any, tmp_path: Path) -> None:
     noise = random.Random(3).randbytes(3_000_000)
     (tmp_path / "source/noise").write_bytes(noise)
     (tmp_path / "source/text").write_bytes(b"over and over again\n" * 100_000)
@@ -154,9 +154,7 @@ def test_what_does_not_compress_is_stored(make: Any, tmp_path: Path) -> None:
     assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
-def test_memory_grows_neither_with_files_nor_with_what_a_pack_becomes(
-    make: Any, tmp_path: Path
-) -> None:
+def test_memory_is_independent_of_file_and_pack_sizes(make: Any, tmp_path: Path) -> None:
     with (tmp_path / "source/zeros").open("wb") as file:
         file.truncate(40_000_000)
     (tmp_path / "source/noise").write_bytes(random.Random(1).randbytes(8_000_000))
@@ -171,7 +169,7 @@ def test_memory_grows_neither_with_files_nor_with_what_a_pack_becomes(
     assert (tmp_path / "code/zeros").stat().st_size == 40_000_000
 
 
-def test_a_file_that_changes_meanwhile_is_told(make: Any, tmp_path: Path) -> None:
+def test_file_changed_during_packing_is_reported(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/data").write_text("one")
     bundle, _, into = make()
     (tmp_path / "source/data").write_text("two")
@@ -180,7 +178,7 @@ def test_a_file_that_changes_meanwhile_is_told(make: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
-def test_a_worker_unpacks_with_what_it_has(make: Any, tmp_path: Path, python: str) -> None:
+def test_unpack_runs_on_worker_pythons(make: Any, tmp_path: Path, python: str) -> None:
     """The shipped files alone, isolated, with packs that were put there over SSH."""
     (tmp_path / "source/안녕.txt").write_text("x" * 1_000_000)
     bundle, root, into = make()
@@ -233,7 +231,7 @@ def chunk_line(content: bytes) -> list[Any]:
     "name", ["../out", "/tmp/out", "a/../../out", "a//b", "a/./b", ".", "..", "", "./a", "a/"]
 )
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_names_that_leave_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+def test_names_outside_folder_are_rejected(tmp_path: Path, kind: str, name: str) -> None:
     entry = {"folder": name} if kind == "folder" else {kind: name, "target": "x", "executable": 0}
     root, digest = packed(tmp_path, [{"folder": "a"}, entry])
     with pytest.raises(Failure, match="is not a valid name in a bundle"):
@@ -251,7 +249,7 @@ def test_names_that_leave_are_refused(tmp_path: Path, kind: str, name: str) -> N
         {"l": "a/up/..", "a/up": ".."},  # each of them looks as if it stayed inside
     ],
 )
-def test_links_that_leave_are_refused(tmp_path: Path, links: dict[str, str]) -> None:
+def test_links_outside_folder_are_rejected(tmp_path: Path, links: dict[str, str]) -> None:
     lines = [{"folder": "a"}, *({"link": name, "target": to} for name, to in links.items())]
     root, digest = packed(tmp_path, lines)
     with pytest.raises(Failure, match="points outside the bundle"):
@@ -259,7 +257,7 @@ def test_links_that_leave_are_refused(tmp_path: Path, links: dict[str, str]) -> 
     assert not (tmp_path / "code").exists()
 
 
-def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+def test_nothing_is_written_through_links(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     lines = [
         {"link": "a", "target": "../out"},
@@ -272,7 +270,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_name_cannot_be_there_twice(tmp_path: Path) -> None:
+def test_duplicate_names_are_rejected(tmp_path: Path) -> None:
     file = {"executable": False, "file": "a"}
     root, digest = packed(tmp_path, [file, file])
     with pytest.raises(Failure, match="is not a valid name in a bundle"):
@@ -280,7 +278,7 @@ def test_a_name_cannot_be_there_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 40, 200, -1])
-def test_a_damaged_pack_is_named_and_nothing_is_there(
+def test_damaged_pack_is_named_and_nothing_is_unpacked(
     make: Any, tmp_path: Path, where: int
 ) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
@@ -299,7 +297,7 @@ def test_a_damaged_pack_is_named_and_nothing_is_there(
         assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
-def test_a_pack_with_other_chunks_than_it_says_is_damaged(make: Any, tmp_path: Path) -> None:
+def test_pack_with_unexpected_chunks_is_damaged(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/a").write_text("print('good')")
     bundle, root, into = make()
     path = into / root["packs"][0]
@@ -312,7 +310,7 @@ def test_a_pack_with_other_chunks_than_it_says_is_damaged(make: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("left", [0, 10, 50_000])
-def test_a_pack_that_ends_early_is_damaged(make: Any, tmp_path: Path, left: int) -> None:
+def test_truncated_pack_is_damaged(make: Any, tmp_path: Path, left: int) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
     bundle, root, into = make()
     (name,) = root["packs"]
@@ -321,7 +319,7 @@ def test_a_pack_that_ends_early_is_damaged(make: Any, tmp_path: Path, left: int)
         unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
 
 
-def test_a_bundle_that_lacks_a_pack_is_not_unpacked(make: Any, tmp_path: Path) -> None:
+def test_bundle_with_missing_pack_is_not_unpacked(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(300_000))
     bundle, root, into = make(group_bytes=1)
     root["packs"].pop()
@@ -330,7 +328,7 @@ def test_a_bundle_that_lacks_a_pack_is_not_unpacked(make: Any, tmp_path: Path) -
     assert not (tmp_path / "code").exists()
 
 
-def test_a_bundle_with_another_manifest_is_refused(make: Any, tmp_path: Path) -> None:
+def test_bundle_with_other_manifest_is_rejected(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/a").write_text("a")
     _, root, into = make()
     with pytest.raises(Failure, match="do not contain its manifest"):
@@ -344,7 +342,7 @@ NUMBERS = st.sets(st.integers(0, 60))
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, st.lists(NUMBERS.filter(bool), max_size=30))
-def test_every_chunk_is_used_or_sent(needed: set[int], there: list[set[int]]) -> None:
+def test_every_chunk_is_reused_or_uploaded(needed: set[int], there: list[set[int]]) -> None:
     chunks = {sha(number): 1000 + number for number in sorted(needed)}
     packs = {
         f"{position:064x}.{len(numbers)}": {sha(number): 1000 + number for number in numbers}
@@ -360,7 +358,7 @@ def test_every_chunk_is_used_or_sent(needed: set[int], there: list[set[int]]) ->
     assert len(use) <= MAX_SMALL_PACKS  # all of them are small ones
 
 
-def test_what_is_there_is_not_sent() -> None:
+def test_existing_chunks_are_not_uploaded() -> None:
     chunks = {sha(number): SMALL for number in range(10)}
     first = {chunk: chunks[chunk] for chunk in list(chunks)[:9]}
     use, send = plan(chunks, {"a": first})
@@ -368,14 +366,14 @@ def test_what_is_there_is_not_sent() -> None:
     assert send == {sha(9): SMALL}
 
 
-def test_a_pack_of_which_little_is_wanted_is_passed_over() -> None:
+def test_pack_with_few_needed_chunks_is_not_reused() -> None:
     pack = {sha(number): SMALL for number in range(WASTE + 1)}
     assert plan({sha(0): SMALL}, {"a": pack}).send == {sha(0): SMALL}
     del pack[sha(WASTE)]
     assert plan({sha(0): SMALL}, {"a": pack}).send == {}
 
 
-def test_many_small_packs_become_one() -> None:
+def test_small_packs_are_merged() -> None:
     chunks = {sha(number): 100 for number in range(MAX_SMALL_PACKS + 1)} | {sha(-1): PACK_BYTES}
     packs: dict[str, Mapping[bytes, int]] = {str(n): {chunk: 100} for n, chunk in enumerate(chunks)}
     packs["large"] = {sha(-1): PACK_BYTES}
@@ -387,7 +385,7 @@ def test_many_small_packs_become_one() -> None:
     assert list(plan(chunks, packs).send) == [sha(0)], "so many are fine"
 
 
-def test_packs_hold_so_much_and_keep_the_order() -> None:
+def test_packs_have_limited_size_and_keep_order() -> None:
     chunks = {sha(number): MAX_CHUNK_BYTES for number in range(150)}
     found = list(groups(chunks))
     assert [chunk for group in found for chunk in group] == list(chunks)
@@ -395,7 +393,7 @@ def test_packs_hold_so_much_and_keep_the_order() -> None:
     assert len(found) == 3
 
 
-def test_an_index_is_known_by_the_name_of_its_pack() -> None:
+def test_index_matches_pack_name() -> None:
     index = index_of({sha(1): 10, sha(2): MAX_CHUNK_BYTES})
     name = pack_name(index)
     assert is_pack(name)
@@ -405,7 +403,7 @@ def test_an_index_is_known_by_the_name_of_its_pack() -> None:
     assert not is_pack("lock") and not is_pack(name + ".part") and not is_pack("../" + name)
 
 
-def test_a_pack_is_what_is_written_down(make: Any, tmp_path: Path) -> None:
+def test_pack_format_is_as_documented(make: Any, tmp_path: Path) -> None:
     """The form of packs and manifests, which workers of other versions rely on."""
     (tmp_path / "source/a").write_text("hello")
     _, root, into = make()

@@ -32,24 +32,24 @@ def program(inside: str = "", around: str = "") -> str:
     return PROGRAM.read_text("utf-8").replace("@inside", inside).replace("@around", around)
 
 
-def test_matrix_multiplications_and_convolutions_are_counted_where_they_are_called() -> None:
+def test_operations_of_called_computations_are_counted() -> None:
     assert operations_of(program()) == 2 * DENSE + CONVOLUTION
 
 
-def test_a_loop_around_arithmetic_makes_the_number_unknown() -> None:
+def test_loop_with_arithmetic_has_unknown_count() -> None:
     assert operations_of(program(HEAVY, LOOP)) is None
 
 
-def test_a_loop_around_none_changes_nothing() -> None:
+def test_loop_without_arithmetic_is_ignored() -> None:
     assert operations_of(program("", LOOP)) == 2 * DENSE + CONVOLUTION
 
 
 @pytest.mark.parametrize("text", ["", "HloModule nothing", "some words\nand { others }"])
-def test_what_is_no_program_has_no_number(text: str) -> None:
+def test_invalid_program_has_no_count(text: str) -> None:
     assert operations_of(text) is None
 
 
-def test_an_operand_that_is_not_there_makes_the_number_unknown() -> None:
+def test_missing_operand_has_unknown_count() -> None:
     assert operations_of(program().replace("kernel.1 = ", "other.1 = ")) is None
 
 
@@ -72,7 +72,7 @@ def bert(**more: object) -> Estimate:
     return estimate(Chips("v3", 4, 8.8), **{**given, **more})  # type: ignore[arg-type]
 
 
-def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
+def test_estimate_includes_published_speed_of_bert_on_v3_8() -> None:
     result = bert()
     assert result.step_seconds is not None
     best, worst = (BATCH * LENGTH / seconds for seconds in result.step_seconds)
@@ -91,21 +91,21 @@ def test_the_published_speed_of_bert_on_a_v3_8_lies_in_the_range() -> None:
         ({"has_varying_shapes": True}, "vary"),
     ],
 )
-def test_there_is_none_where_something_else_decides(more: dict[str, object], reason: str) -> None:
+def test_no_estimate_if_other_factors_dominate(more: dict[str, object], reason: str) -> None:
     result = bert(**more)
     assert result.step_seconds is None
     assert result.seconds is None
     assert reason in result.unavailable_reason
 
 
-def test_without_a_plan_only_the_step_is_estimated() -> None:
+def test_only_step_is_estimated_without_planned_steps() -> None:
     result = bert(steps=None)
     assert result.step_seconds is not None
     assert result.seconds is None
     assert result.dollars is None
 
 
-def test_without_a_price_there_is_no_cost() -> None:
+def test_no_cost_without_price() -> None:
     result = estimate(
         Chips("v3", 4, None),
         operations=BERT,
@@ -118,7 +118,7 @@ def test_without_a_price_there_is_no_cost() -> None:
     assert result.dollars is None
 
 
-def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
+def test_every_tensorflow_generation_has_peak_performance() -> None:
     from tpuctl.catalog import accelerator_types, runtime_for
 
     with_tensorflow = {
@@ -139,7 +139,7 @@ def test_every_generation_that_tensorflow_runs_on_has_a_peak() -> None:
         ((200_000.0, 666_667.0), "2.3 to 7.7 days"),
     ],
 )
-def test_times_are_said_with_two_digits(between: tuple[float, float], expected: str) -> None:
+def test_times_have_two_digits(between: tuple[float, float], expected: str) -> None:
     assert format_time(between) == expected
 
 
@@ -151,5 +151,5 @@ def test_times_are_said_with_two_digits(between: tuple[float, float], expected: 
         ((488.9, 1630), "$490 to $1,600"),
     ],
 )
-def test_costs_are_said_with_two_digits(between: tuple[float, float], expected: str) -> None:
+def test_costs_have_two_digits(between: tuple[float, float], expected: str) -> None:
     assert format_cost(between) == expected

@@ -65,7 +65,7 @@ def the(judgement: Judgement, topic: str) -> Finding:
     return finding
 
 
-def test_a_script_that_does_all_of_it_well_has_no_problem() -> None:
+def test_good_script_has_no_problems() -> None:
     judgement = judged(GOOD, AGAIN)
     assert judgement.problems == ()
     assert not judgement.has_errors
@@ -73,7 +73,7 @@ def test_a_script_that_does_all_of_it_well_has_no_problem() -> None:
     assert "64" in the(judgement, "replicas").message
 
 
-def test_evaluation_beside_training_is_no_second_compilation() -> None:
+def test_evaluation_is_not_a_second_compilation() -> None:
     evaluated = {**COMPILED, "trains": False}
     losses = steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6)
     assert judged(first(COMPILED, losses, evaluated, SAVED, STOPPED), AGAIN).problems == ()
@@ -82,13 +82,13 @@ def test_evaluation_beside_training_is_no_second_compilation() -> None:
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_is_an_error_at_its_step(loss: float) -> None:
+def test_nonfinite_loss_is_an_error_at_its_step(loss: float) -> None:
     finding = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
     assert finding.severity == "error"
     assert "step 3" in finding.message
 
 
-def test_a_loss_that_breaks_on_several_replicas_alone_says_where() -> None:
+def test_nonfinite_loss_only_on_replicas_names_them() -> None:
     broken = observed_pass("replicas", STARTED, RESTORED, steps(float("nan")), STOPPED, replicas=8)
     finding = the(judged(GOOD, broken), "loss")
     assert finding.severity == "error"
@@ -105,11 +105,11 @@ def test_a_loss_that_breaks_on_several_replicas_alone_says_where() -> None:
         ((0.7,), "fine"),
     ],
 )
-def test_what_few_steps_say_of_the_loss(losses: Any, severity: str) -> None:
+def test_loss_of_few_steps(losses: Any, severity: str) -> None:
     assert the(judged(first(COMPILED, steps(*losses), STOPPED)), "loss").severity == severity
 
 
-def test_each_refused_operation_is_an_error_at_its_own_line() -> None:
+def test_each_unsupported_operation_is_an_error_at_its_line() -> None:
     line = {"file": "/job/model.py", "line": 7, "text": "tf.py_function(f, [x], x.dtype)"}
     refused = {
         "kind": "refused",
@@ -137,7 +137,7 @@ def test_each_refused_operation_is_an_error_at_its_own_line() -> None:
     assert "py_function" in errors[0].hint
 
 
-def test_a_script_that_fails_is_told_at_its_line_with_its_last_words() -> None:
+def test_script_failure_is_reported_with_line_and_traceback() -> None:
     ended = {
         "kind": "ended",
         "reason": "failed",
@@ -154,7 +154,7 @@ def test_a_script_that_fails_is_told_at_its_line_with_its_last_words() -> None:
     assert judgement.has_errors
 
 
-def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> None:
+def test_missing_object_is_reported_with_sample_option() -> None:
     message = "Object gs://data/train/part-0.tfrecord not found; HTTP response code 404"
     ended = {
         "kind": "ended",
@@ -167,7 +167,7 @@ def test_what_is_not_in_the_bucket_is_named_with_the_way_to_put_it_there() -> No
     assert "--sample FOLDER=gs://data/train\n" in f"{finding.hint}\n"
 
 
-def test_what_was_looked_for_in_vain_is_named_where_the_failure_does_not() -> None:
+def test_missing_path_comes_from_observed_reads() -> None:
     looked = {"kind": "read", "path": "gs://data/ids.txt", "missing": True}
     error = {"type": "NotFoundError", "message": "HTTP response code 404", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
@@ -177,13 +177,13 @@ def test_what_was_looked_for_in_vain_is_named_where_the_failure_does_not() -> No
     assert the(judged(first(looked, ended, exit_code=1)), "script").severity == "error"
 
 
-def test_another_failure_that_names_an_object_is_the_scripts_own() -> None:
+def test_other_failure_with_object_name_is_a_script_error() -> None:
     error = {"type": "ValueError", "message": "gs://data/x has 3 columns, not 4", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
     assert the(judged(first(ended, exit_code=1)), "script").severity == "error"
 
 
-def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
+def test_failure_only_on_replicas_is_an_error() -> None:
     error = {"type": "ValueError", "message": "12 is not divisible by 8", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
     second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1)
@@ -193,7 +193,7 @@ def test_a_script_that_fails_on_several_replicas_alone_is_an_error() -> None:
     assert "12 is not divisible" in errors[0].message
 
 
-def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
+def test_shim_failure_is_not_a_script_error() -> None:
     error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
     place = "/x/tpuctl/preflight/shim/a.py"
@@ -204,7 +204,7 @@ def test_a_failure_of_the_observer_is_not_put_down_to_the_script() -> None:
     assert the(judged(GOOD, second), "observing").severity == "unknown"
 
 
-def test_a_failure_of_what_the_script_starts_is_its_own_affair() -> None:
+def test_failure_of_child_process_is_ignored() -> None:
     error = {"type": "ImportError", "message": "no such module", "where": HERE}
     child = {"kind": "ended", "process": 2, "reason": "failed", "exit": 1, "error": error}
     finished = {"kind": "ended", "process": 1, "reason": "finished", "exit": 0}
@@ -214,19 +214,19 @@ def test_a_failure_of_what_the_script_starts_is_its_own_affair() -> None:
     assert "no such module" in the(bad, "script").message
 
 
-def test_no_step_within_the_time_is_an_error() -> None:
+def test_timeout_without_step_is_an_error() -> None:
     judgement = judged(first(stopped="timeout", seconds=60.0))
     assert judgement.has_errors
     assert "60 s" in the(judgement, "script").message
 
 
-def test_steps_that_took_longer_than_there_was_time_count_all_the_same() -> None:
+def test_timeout_after_some_steps_is_not_an_error() -> None:
     judgement = judged(first(COMPILED, steps(2.0, 1.9), SAVED, stopped="timeout", seconds=60.0))
     assert not judgement.has_errors
     assert "2 of 8" in the(judgement, "script").message
 
 
-def test_nothing_is_claimed_of_a_script_without_tensorflow() -> None:
+def test_script_without_tensorflow_is_unknown() -> None:
     started = {"kind": "started", "tensorflow": None, "others": ["jax"]}
     ended = {"kind": "ended", "reason": "finished", "exit": 0}
     judgement = judged(observed_pass("xla", started, ended, exit_code=0))
@@ -239,7 +239,7 @@ def compiled(*shapes: list[int | None]) -> list[dict[str, Any]]:
     return [{**COMPILED, "shapes": [["int64", dims], ["int64", [8]]]} for dims in shapes]
 
 
-def test_varying_lengths_cost_compilations_and_the_padding_is_counted() -> None:
+def test_varying_lengths_suggest_padding() -> None:
     lengths = (17, 23, 41, 55, 60, 61, 70, 90, 120)
     observed = first(compiled(*([8, each] for each in lengths)), steps(2.0, 1.9), SAVED, STOPPED)
     finding = the(judged(observed), "shapes")
@@ -249,21 +249,21 @@ def test_varying_lengths_cost_compilations_and_the_padding_is_counted() -> None:
     assert "multiples of 64: 2 instead of 9" in finding.hint
 
 
-def test_a_smaller_last_batch_asks_for_drop_remainder() -> None:
+def test_smaller_last_batch_suggests_drop_remainder() -> None:
     observed = first(compiled([8, 64], [3, 64]), steps(2.0, 1.9), SAVED, STOPPED)
     finding = the(judged(observed), "shapes")
     assert "drop_remainder=True" in finding.hint
     assert "multiples" not in finding.hint
 
 
-def test_the_same_shapes_again_ask_for_tensors() -> None:
+def test_recompiled_shapes_suggest_tensors() -> None:
     observed = first(compiled([8, 64], [8, 64]), steps(2.0, 1.9), SAVED, STOPPED)
     finding = the(judged(observed), "shapes")
     assert "same shapes" in finding.message
     assert "Python numbers" in finding.hint
 
 
-def test_dynamic_shapes_cost() -> None:
+def test_dynamic_shapes_are_a_cost() -> None:
     observed = first({**COMPILED, "dynamic": 12}, steps(2.0, 1.9), SAVED, STOPPED)
     assert the(judged(observed), "shapes").severity == "cost"
 
@@ -278,14 +278,16 @@ def test_dynamic_shapes_cost() -> None:
         (None, 64, "unknown"),
     ],
 )
-def test_memory_is_held_against_a_cores(peak: int | None, whole: int, severity: str) -> None:
+def test_memory_is_compared_with_core_memory(peak: int | None, whole: int, severity: str) -> None:
     size = None if peak is None else peak * GIB
     observed = first({**COMPILED, "peak": size}, steps(2.0, 1.9, examples=8), SAVED, STOPPED)
-    two = observed_pass("replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8)
-    assert the(judged(observed, two), "memory").severity == severity
+    replicated = observed_pass(
+        "replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8
+    )
+    assert the(judged(observed, replicated), "memory").severity == severity
 
 
-def test_a_pipeline_that_is_waited_for_here_is_waited_for_there() -> None:
+def test_slow_input_pipeline_is_a_cost() -> None:
     slow = first(COMPILED, steps(*[2.0, 1.9] * 4, waited=0.4), SAVED, STOPPED)
     finding = the(judged(slow), "data")
     assert finding.severity == "cost"
@@ -297,7 +299,7 @@ def test_a_pipeline_that_is_waited_for_here_is_waited_for_there() -> None:
     assert the(judged(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity == "unknown"
 
 
-def test_no_strategy_leaves_the_cores_unused() -> None:
+def test_missing_strategy_is_a_cost() -> None:
     observed = observed_pass("xla", STARTED, COMPILED, steps(2.0, 1.9), SAVED, STOPPED)
     finding = the(judged(observed), "replicas")
     assert finding.severity == "cost"
@@ -323,7 +325,7 @@ def test_checkpoints(passes: tuple[Pass, ...], severity: str, message: str) -> N
     assert message in finding.message
 
 
-def test_a_checkpoint_on_the_machines_disk_is_a_risk_though_it_is_gone_on_from() -> None:
+def test_local_checkpoint_is_a_risk_even_if_restored() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
     back = {**RESTORED, "path": "/tmp/ckpt-8"}
     again = observed_pass("replicas", STARTED, back, steps(1.5, examples=64), STOPPED, replicas=8)
@@ -333,7 +335,7 @@ def test_a_checkpoint_on_the_machines_disk_is_a_risk_though_it_is_gone_on_from()
     assert "/tmp/ckpt-8" in problems[0].message
 
 
-def test_a_checkpoint_that_is_copied_to_the_bucket_is_safe() -> None:
+def test_checkpoint_copied_to_bucket_is_not_a_local_risk() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
     copied = {"kind": "wrote", "path": "gs://b/out/ckpt-8.index"}
     good = (COMPILED, steps(2.0, 1.9), local, STOPPED)
@@ -343,7 +345,7 @@ def test_a_checkpoint_that_is_copied_to_the_bucket_is_safe() -> None:
     assert "starts from scratch" in risk.message
 
 
-def test_a_gap_of_the_observer_is_no_problem_of_the_script() -> None:
+def test_shim_gap_is_not_a_script_problem() -> None:
     gap = {"kind": "shim-failed", "action": "Keras", "traceback": "…"}
     judgement = judged(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), AGAIN)
     assert the(judgement, "observing").severity == "unknown"
@@ -353,7 +355,7 @@ def test_a_gap_of_the_observer_is_no_problem_of_the_script() -> None:
 PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}
 
 
-def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -> None:
+def test_compute_bound_run_with_known_steps_is_estimated() -> None:
     observed = first({**COMPILED, "peak": GIB}, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     # 8 examples here, 64 on the slice: 492e12 operations, which 4 chips of 123e12 do in 1 s.
     judgement = judged(observed, AGAIN, operations=492e12 / 8)
@@ -374,7 +376,7 @@ def test_a_run_is_estimated_where_arithmetic_decides_and_its_steps_are_known() -
         (lambda line: line, ""),
     ],
 )
-def test_none_is_given_where_it_would_be_wrong(
+def test_no_estimate_if_it_would_be_wrong(
     change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
 ) -> None:
     observed = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
@@ -383,14 +385,14 @@ def test_none_is_given_where_it_would_be_wrong(
     assert reason in likely.unavailable_reason
 
 
-def test_none_is_given_where_the_whole_batch_is_not_known() -> None:
+def test_no_estimate_without_global_batch() -> None:
     observed = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
     finding = the(judged(observed, operations=492e12 / 8), "estimate")
     assert finding.severity == "unknown"
     assert "1,000 steps cost $2.44 per second of step time" in finding.message
 
 
-def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
+def test_traceback_shows_only_lines_of_script(tmp_path: Path) -> None:
     from tpuctl.preflight.rehearsal.script_process import last_lines, raised_in
 
     log = tmp_path / "log"
@@ -421,7 +423,7 @@ def test_of_a_traceback_the_scripts_own_lines_are_shown(tmp_path: Path) -> None:
     assert raised_in(log) == "/job/model.py"
 
 
-def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
+def test_last_lines_collapse_progress_bars(tmp_path: Path) -> None:
     from tpuctl.preflight.rehearsal.script_process import last_lines
 
     log = tmp_path / "log"
@@ -437,9 +439,7 @@ def test_logs_end_in_lines_not_in_progress_bars(tmp_path: Path) -> None:
         ({"hard": True}, "kept running after SIGTERM"),
     ],
 )
-def test_a_script_that_ends_badly_when_asked_to_is_a_risk(
-    more: dict[str, Any], message: str
-) -> None:
+def test_script_that_fails_at_sigterm_is_a_risk(more: dict[str, Any], message: str) -> None:
     observed = first(COMPILED, steps(*[2.0, 1.9] * 4), SAVED, {**STOPPED, **more})
     finding = the(judged(observed), "script")
     assert finding.severity == "risk"

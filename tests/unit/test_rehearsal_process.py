@@ -58,7 +58,7 @@ def pids_in(folder: Path) -> list[int]:
     return [int(word) for word in text.split()] if text.endswith(" ") else []
 
 
-async def test_output_and_exit_code_are_the_scripts(tmp_path: Path) -> None:
+async def test_output_and_exit_code_of_script(tmp_path: Path) -> None:
     text = "import sys; print('said'); print('told', file=sys.stderr); sys.exit(3)"
     done = await ran(tmp_path, text)
     assert (done.code, done.stopped) == (3, "")
@@ -66,12 +66,12 @@ async def test_output_and_exit_code_are_the_scripts(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["log"]
 
 
-async def test_a_signal_ends_it_as_shells_tell_it(tmp_path: Path) -> None:
+async def test_signal_exit_code_is_as_in_shells(tmp_path: Path) -> None:
     done = await ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert done.code == 128 + signal.SIGKILL
 
 
-async def test_it_is_asked_to_end_when_its_time_is_over(tmp_path: Path) -> None:
+async def test_script_gets_sigterm_at_timeout(tmp_path: Path) -> None:
     text = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
@@ -83,7 +83,7 @@ async def test_it_is_asked_to_end_when_its_time_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
-async def test_cancelling_ends_everything_that_it_started(tmp_path: Path) -> None:
+async def test_cancel_kills_all_processes(tmp_path: Path) -> None:
     running = asyncio.ensure_future(ran(tmp_path, FAMILY))
     await soon(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
     running.cancel()
@@ -93,7 +93,7 @@ async def test_cancelling_ends_everything_that_it_started(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
-async def test_killing_the_rehearser_ends_everything_that_it_started(tmp_path: Path) -> None:
+async def test_killed_rehearsal_leaves_no_processes(tmp_path: Path) -> None:
     script(tmp_path, FAMILY)
     program = (
         "import asyncio, os, pathlib, sys\n"
@@ -111,7 +111,7 @@ async def test_killing_the_rehearser_ends_everything_that_it_started(tmp_path: P
     await soon(lambda: not any(map(is_alive, pids_in(tmp_path))), "the script's end")
 
 
-def test_no_credential_of_the_shell_reaches_the_script() -> None:
+def test_credentials_are_not_passed_to_script() -> None:
     around = {
         "PATH": "/bin",
         "LC_ALL": "C.UTF-8",
@@ -142,7 +142,7 @@ def test_no_credential_of_the_shell_reaches_the_script() -> None:
     assert variables["HOME"] == "/cache/home"
 
 
-def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
+def test_rehearsals_are_remembered_by_content(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from tpuctl.preflight.rehearsal.history import Content, Rehearsed
@@ -158,7 +158,7 @@ def test_what_was_rehearsed_is_known_by_its_content(tmp_path: Path) -> None:
     assert json.loads(remaining.read_text("utf-8"))["digest"] == "ab12"
 
 
-def test_folders_of_old_rehearsals_go(tmp_path: Path) -> None:
+def test_old_rehearsal_folders_are_deleted(tmp_path: Path) -> None:
     from tpuctl.preflight.rehearsal.history import KEPT_FOLDERS, Rehearsed
 
     memory = Rehearsed(tmp_path)

@@ -28,7 +28,7 @@ def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
     worker.close()
 
 
-def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker) -> None:
+def test_start_returns_immediately_and_tail_has_every_byte(worker: Worker) -> None:
     worker.write_spec(
         "import sys\n"
         "print('one'); print('two', file=sys.stderr)\n"
@@ -43,14 +43,14 @@ def test_start_returns_while_the_job_runs_and_tail_has_every_byte(worker: Worker
     assert record.finished is not None and record.finished >= record.started
 
 
-def test_record_has_the_fields_the_client_knows(worker: Worker) -> None:
+def test_record_has_fields_of_client(worker: Worker) -> None:
     worker.write_spec("")
     worker.record("start")
     worker.follow()
     assert set(worker.read("record.json")) - {"clock"} == set(WorkerRecord.model_fields)
 
 
-def test_tail_starts_at_the_offset(worker: Worker) -> None:
+def test_tail_starts_at_offset(worker: Worker) -> None:
     worker.write_spec("print('0123456789')")
     worker.record("start")
     worker.follow()
@@ -58,7 +58,7 @@ def test_tail_starts_at_the_offset(worker: Worker) -> None:
     assert worker.follow(offset=11)[0] == b""
 
 
-def test_tail_without_follow_ends_at_once(worker: Worker) -> None:
+def test_tail_without_follow_ends_immediately(worker: Worker) -> None:
     worker.write_spec("import time\nprint('here')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"here")
@@ -76,7 +76,7 @@ def test_tail_without_follow_ends_at_once(worker: Worker) -> None:
         ("import os; os.kill(os.getpid(), 9)", 137, 9, "signal"),
     ],
 )
-def test_exit_code_is_the_scripts(
+def test_exit_code_of_script(
     worker: Worker, script: str, code: int, signal_number: int | None, cause: str
 ) -> None:
     worker.write_spec(script)
@@ -86,7 +86,7 @@ def test_exit_code_is_the_scripts(
     assert record.first_cause == cause
 
 
-def test_a_command_that_is_not_there_is_127(worker: Worker) -> None:
+def test_missing_command_exits_with_127(worker: Worker) -> None:
     worker.write_spec("", argv=["no-such-program"])
     worker.record("start")
     log, record = worker.follow()
@@ -94,7 +94,7 @@ def test_a_command_that_is_not_there_is_127(worker: Worker) -> None:
     assert b"cannot start no-such-program: No such file or directory" in log
 
 
-def test_arguments_and_environment_arrive_as_given(worker: Worker) -> None:
+def test_arguments_and_environment_are_passed_unchanged(worker: Worker) -> None:
     script = "import os, sys; print(sys.argv[1:], os.environ['GREETING'], os.getcwd())"
     worker.write_spec(script, "--", "-x", "a b", "", env={"GREETING": "안녕"}, cwd="")
     worker.record("start")
@@ -102,7 +102,7 @@ def test_arguments_and_environment_arrive_as_given(worker: Worker) -> None:
     assert log.decode() == f"['--', '-x', 'a b', ''] 안녕 {worker.folder / 'code'}\n"
 
 
-def test_starting_again_adopts(worker: Worker) -> None:
+def test_second_start_adopts_running_job(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -113,7 +113,7 @@ def test_starting_again_adopts(worker: Worker) -> None:
     assert (worker.folder / "log").read_bytes() == b"began\n"
 
 
-def test_starting_many_times_at_once_starts_one(worker: Worker) -> None:
+def test_concurrent_starts_run_one_job(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     starts = [worker.open("start") for _ in range(5)]
     for start in starts:
@@ -124,7 +124,7 @@ def test_starting_many_times_at_once_starts_one(worker: Worker) -> None:
     assert (worker.folder / "log").read_bytes() == b"began\n"
 
 
-def test_who_looks_for_a_supervisor_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_lock_check_does_not_hold_lock(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
 
     def look(_: int) -> bool:
@@ -138,7 +138,7 @@ def test_who_looks_for_a_supervisor_is_not_taken_for_one(tmp_path: Path) -> None
     os.close(lock_handle)
 
 
-def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
+def test_start_of_ended_job_does_not_rerun_it(worker: Worker) -> None:
     worker.write_spec("print('once')")
     worker.record("start")
     worker.follow()
@@ -146,7 +146,7 @@ def test_starting_an_ended_job_does_not_run_it_again(worker: Worker) -> None:
     assert worker.follow()[0] == b"once\n"
 
 
-def test_a_killed_supervisor_is_replaced_and_the_exit_code_kept(worker: Worker) -> None:
+def test_killed_supervisor_is_replaced_and_exit_code_is_kept(worker: Worker) -> None:
     gate = worker.home / "gate"
     worker.write_spec(
         "import os, sys, time\n"
@@ -168,7 +168,7 @@ def test_a_killed_supervisor_is_replaced_and_the_exit_code_kept(worker: Worker) 
     assert WorkerRecord.model_validate_json(record).exit_code == 5
 
 
-def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
+def test_exit_code_is_recorded_without_supervisor(worker: Worker) -> None:
     worker.write_spec(
         "import time\nprint('began', flush=True)\ntime.sleep(0.5)\nraise SystemExit(9)"
     )
@@ -180,7 +180,7 @@ def test_the_exit_is_known_though_nobody_supervised(worker: Worker) -> None:
     assert (record.state, record.exit_code) == ("failed", 9)
 
 
-def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> None:
+def test_vanished_job_is_lost_and_not_restarted(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -192,7 +192,7 @@ def test_a_job_that_vanished_is_lost_and_not_started_again(worker: Worker) -> No
     assert log.count(b"began") == 1
 
 
-def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
+def test_stop_lets_job_save_and_ends_all_processes(worker: Worker) -> None:
     worker.write_spec(
         "import signal, subprocess, sys, time\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
@@ -211,7 +211,7 @@ def test_stop_lets_the_job_save_and_ends_the_whole_tree(worker: Worker) -> None:
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_stop_kills_what_does_not_end(worker: Worker) -> None:
+def test_stop_kills_job_after_grace_period(worker: Worker) -> None:
     worker.write_spec(
         "import signal, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('no'))\n"
@@ -225,14 +225,14 @@ def test_stop_kills_what_does_not_end(worker: Worker) -> None:
     assert b"no\n" in worker.follow()[0]
 
 
-def test_stop_of_an_ended_job_changes_nothing(worker: Worker) -> None:
+def test_stop_of_ended_job_changes_nothing(worker: Worker) -> None:
     worker.write_spec("raise SystemExit(3)")
     worker.record("start")
     worker.follow()
     assert worker.record("stop").exit_code == 3
 
 
-def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
+def test_stop_works_after_supervisor_was_killed(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -241,7 +241,7 @@ def test_stop_works_though_the_supervisor_was_killed(worker: Worker) -> None:
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
+def test_processes_left_by_script_are_killed(worker: Worker) -> None:
     worker.write_spec(
         "import subprocess, sys\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
@@ -252,7 +252,7 @@ def test_what_a_script_leaves_running_ends_with_it(worker: Worker) -> None:
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_the_time_limit_ends_the_job(worker: Worker) -> None:
+def test_time_limit_stops_job(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)", max_seconds=1)
     worker.record("start")
     _, record = worker.follow()
@@ -260,7 +260,7 @@ def test_the_time_limit_ends_the_job(worker: Worker) -> None:
     assert record.first_cause == "max_hours"
 
 
-def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
+def test_machine_shutdown_is_not_a_job_failure(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -269,7 +269,7 @@ def test_a_machine_going_down_is_not_the_jobs_fault(worker: Worker) -> None:
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
 
 
-def test_a_script_that_saves_and_ends_well_with_its_machine_has_not_succeeded(
+def test_clean_exit_at_machine_shutdown_is_not_success(
     worker: Worker,
 ) -> None:
     worker.write_spec(
@@ -286,7 +286,7 @@ def test_a_script_that_saves_and_ends_well_with_its_machine_has_not_succeeded(
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
 
 
-def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_machine(
+def test_script_ended_just_before_supervisor_at_machine_shutdown(
     worker: Worker,
 ) -> None:
     worker.write_spec("import os, time\nprint(os.getpid())\ntime.sleep(600)")
@@ -299,7 +299,7 @@ def test_a_script_that_is_ended_a_moment_before_its_supervisor_went_with_the_mac
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
 
 
-def test_another_workers_end_ends_this_one(worker: Worker) -> None:
+def test_end_of_other_worker_stops_this_one(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -309,14 +309,14 @@ def test_another_workers_end_ends_this_one(worker: Worker) -> None:
     assert record.detail == "worker 3 ended first"
 
 
-def test_no_job_is_told_by_exit_code_3(worker: Worker) -> None:
+def test_missing_job_exits_with_3(worker: Worker) -> None:
     for command in ("start", "status", "tail", "stop"):
         done = worker.run(command)
         assert done.returncode == 3
         assert b"no job in" in done.stderr
 
 
-def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
+def test_missing_bundle_fails_job(worker: Worker) -> None:
     worker.write_spec("")
     shutil.rmtree(worker.folder / "code")
     spec = worker.read("spec.json")
@@ -327,7 +327,7 @@ def test_a_bundle_that_is_not_there_fails_the_job(worker: Worker) -> None:
     assert b"the bundle was not uploaded to this machine" in log
 
 
-def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:
+def test_tail_ends_when_reader_disconnects(worker: Worker) -> None:
     worker.write_spec("import time\nprint('began')\ntime.sleep(600)")
     worker.record("start")
     worker.until_logged(b"began")
@@ -339,7 +339,7 @@ def test_tail_ends_when_its_reader_leaves(worker: Worker) -> None:
     tail.stderr.close()
 
 
-def test_the_first_line_tells_how_the_machine_is_another(worker: Worker) -> None:
+def test_first_line_notes_substituted_machine(worker: Worker) -> None:
     """A machine of the local cloud may have another TensorFlow than its runtime."""
     worker.write_spec("print('of the job')")
     note = "TensorFlow 2.20.0 instead of 2.18.0: no Python."

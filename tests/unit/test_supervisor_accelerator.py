@@ -75,7 +75,7 @@ def earlier_job(worker: Worker) -> Path:
     return folder
 
 
-def test_a_lock_that_nobody_holds_is_removed(worker: Worker) -> None:
+def test_unused_lock_is_removed(worker: Worker) -> None:
     (worker.home / "tmp/libtpu_lockfile_1").touch()
     give(worker)
     *log_lines, output_line = worker.follow()[0].decode().splitlines()
@@ -86,14 +86,14 @@ def test_a_lock_that_nobody_holds_is_removed(worker: Worker) -> None:
     ]
 
 
-def test_a_lock_in_use_stays(worker: Worker, hold: Hold) -> None:
+def test_lock_in_use_is_kept(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "tmp/libtpu_lockfile")
     give(worker)
     assert worker.follow()[0] == b"libtpu_lockfile\n"
 
 
-def test_a_lock_counts_though_its_holders_files_cannot_be_seen(worker: Worker) -> None:
-    """The kernel's own table tells of locks, whoever holds them."""
+def test_lock_of_hidden_process_is_respected(worker: Worker) -> None:
+    """The kernel's table lists locks of all processes."""
     with (worker.home / "tmp/libtpu_lockfile").open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         program = str(worker.folder / "accelerator.py")
@@ -105,7 +105,7 @@ def test_a_lock_counts_though_its_holders_files_cannot_be_seen(worker: Worker) -
     assert subprocess.check_output(argv, cwd=there, timeout=TIMEOUT) == b"False\n"
 
 
-def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
+def test_processes_of_earlier_job_are_killed(worker: Worker, hold: Hold) -> None:
     folder = earlier_job(worker)
     holder = hold(worker.home / "dev/accel1", TPUCTL_FOLDER=str(folder))
     give(worker)
@@ -116,7 +116,7 @@ def test_what_an_earlier_job_left_is_ended(worker: Worker, hold: Hold) -> None:
     assert holder.wait(TIMEOUT) == -15
 
 
-def test_somebody_else_is_named_and_left_alone(worker: Worker, hold: Hold) -> None:
+def test_foreign_process_is_named_and_not_killed(worker: Worker, hold: Hold) -> None:
     holder = hold(worker.home / "dev/vfio/0")
     give(worker, patience=0.1)
     log, record = worker.follow()
@@ -127,7 +127,7 @@ def test_somebody_else_is_named_and_left_alone(worker: Worker, hold: Hold) -> No
     assert holder.poll() is None
 
 
-def test_a_job_that_still_runs_keeps_its_chips(worker: Worker, hold: Hold) -> None:
+def test_running_job_keeps_its_chips(worker: Worker, hold: Hold) -> None:
     folder = earlier_job(worker)
     holder = hold(worker.home / "dev/accel0", TPUCTL_FOLDER=str(folder))
     with (folder / "job.lock").open("w") as lock:
@@ -139,7 +139,7 @@ def test_a_job_that_still_runs_keeps_its_chips(worker: Worker, hold: Hold) -> No
     assert holder.poll() is None
 
 
-def test_who_is_about_to_end_is_waited_for(worker: Worker, hold: Hold) -> None:
+def test_ending_process_is_waited_for(worker: Worker, hold: Hold) -> None:
     holder = hold(worker.home / "dev/accel0")
     give(worker)
     assert worker.record("status").state == "preparing"
@@ -147,15 +147,13 @@ def test_who_is_about_to_end_is_waited_for(worker: Worker, hold: Hold) -> None:
     assert worker.follow()[1].state == "succeeded"
 
 
-def test_the_door_to_all_devices_is_no_chip(worker: Worker, hold: Hold) -> None:
+def test_vfio_control_device_is_not_a_chip(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "dev/vfio/vfio")
     give(worker, patience=0.1)
     assert worker.follow()[1].state == "succeeded"
 
 
-def test_chips_that_the_image_serves_are_not_the_scripts_to_open(
-    worker: Worker, hold: Hold
-) -> None:
+def test_chips_served_by_image_are_ignored(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "dev/accel0")
     give(worker, patience=0.1, env={"TPU_LOAD_LIBRARY": "0"})
     assert worker.follow()[0] == b"libtpu_lockfile\n"

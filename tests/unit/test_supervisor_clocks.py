@@ -36,7 +36,7 @@ def lasted(record: WorkerRecord) -> timedelta:
     return record.finished - record.started
 
 
-def test_a_clock_that_is_put_forward_ends_no_job(worker: ClockedWorker) -> None:
+def test_clock_set_forward_does_not_end_job(worker: ClockedWorker) -> None:
     worker.write_spec(GATED, max_seconds=HOUR)
     worker.record("start")
     worker.until_logged(b"began")
@@ -46,7 +46,7 @@ def test_a_clock_that_is_put_forward_ends_no_job(worker: ClockedWorker) -> None:
     assert worker.follow()[1].state == "succeeded"
 
 
-def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) -> None:
+def test_clock_set_back_does_not_extend_limit(worker: ClockedWorker) -> None:
     worker.write_spec(GATED, max_seconds=2)
     worker.record("start")
     worker.until_logged(b"began")
@@ -56,7 +56,7 @@ def test_a_clock_that_is_put_back_gives_no_job_more_time(worker: ClockedWorker) 
     assert timedelta(0) <= lasted(record) < timedelta(hours=1)
 
 
-def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
+def test_job_never_ends_before_its_start(worker: ClockedWorker) -> None:
     """Nor one that never ran, of whose end the supervisor tells the time."""
     worker.write_spec(
         GATED, max_seconds=HOUR, start_barrier={"workers": [0, 1], "timeout_seconds": HOUR}
@@ -68,7 +68,7 @@ def test_no_job_ends_before_it_began(worker: ClockedWorker) -> None:
     assert timedelta(0) <= lasted(record) < timedelta(hours=1)
 
 
-def test_limits_hold_for_the_next_supervisor_too(worker: ClockedWorker) -> None:
+def test_limits_apply_to_replaced_supervisor(worker: ClockedWorker) -> None:
     worker.write_spec(GATED, max_seconds=2)
     worker.record("start")
     worker.until_logged(b"began")
@@ -88,13 +88,13 @@ def restarted(worker: ClockedWorker, ago: float) -> None:
     (worker.folder / "record.json").write_text(json.dumps({**record, "clock": clock}))
 
 
-def test_time_before_a_restart_of_the_machine_counts(worker: ClockedWorker) -> None:
+def test_time_before_reboot_counts(worker: ClockedWorker) -> None:
     worker.write_spec(GATED, max_seconds=HOUR)
     restarted(worker, ago=2 * HOUR)
     assert worker.follow()[1].state == "timed_out"
 
 
-def test_a_restart_alone_ends_no_job_that_can_still_begin(worker: ClockedWorker) -> None:
+def test_reboot_does_not_end_job_that_can_still_start(worker: ClockedWorker) -> None:
     worker.write_spec("print('began')", max_seconds=HOUR)
     restarted(worker, ago=60)
     log, record = worker.follow()

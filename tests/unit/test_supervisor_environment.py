@@ -127,7 +127,7 @@ def machine(tmp_path: Path) -> Machine:
 VERSION_OF = "from importlib.metadata import version; print(version({!r}))"
 
 
-def test_requirements_come_on_top_of_the_image(tmp_path: Path) -> None:
+def test_requirements_are_installed_on_top_of_image(tmp_path: Path) -> None:
     machine = Machine(tmp_path, pip=False)
     make_wheel(machine.wheels, "small-library", "3.0")
     environment = machine.create_environment("small-library\n")
@@ -141,7 +141,7 @@ def test_requirements_come_on_top_of_the_image(tmp_path: Path) -> None:
     assert len(log) == 2
 
 
-def test_tensorflow_of_another_name_satisfies_and_stays(machine: Machine) -> None:
+def test_other_tensorflow_package_satisfies_requirement(machine: Machine) -> None:
     make_wheel(machine.wheels, "layers", "1.0", requires=["tensorflow>=2.19,<2.20"])
     make_wheel(machine.wheels, "tensorflow", "2.19.9")  # what must not be installed
     environment = machine.create_environment("layers\n")
@@ -151,7 +151,7 @@ def test_tensorflow_of_another_name_satisfies_and_stays(machine: Machine) -> Non
     assert machine.evaluate(environment, VERSION_OF.format("layers")) == "1.0"
 
 
-def test_what_tensorflow_depends_on_stays_and_the_rest_is_free(machine: Machine) -> None:
+def test_only_dependencies_of_tensorflow_are_pinned(machine: Machine) -> None:
     make_wheel(machine.wheels, "array-library", "2.0")
     make_wheel(machine.wheels, "free-library", "2.0")
     make_wheel(machine.wheels, "extra-thing", "2.0")
@@ -167,9 +167,7 @@ def test_what_tensorflow_depends_on_stays_and_the_rest_is_free(machine: Machine)
 @pytest.mark.parametrize(
     "requirement", ["array-library==2.0", "tensorflow==2.18.0", "tensorflow-cpu==2"]
 )
-def test_replacing_the_image_fails_and_the_log_has_it_whole(
-    machine: Machine, requirement: str
-) -> None:
+def test_conflict_with_image_fails_with_complete_log(machine: Machine, requirement: str) -> None:
     make_wheel(machine.wheels, "array-library", "2.0")
     make_wheel(machine.wheels, "tensorflow", "2.18.0")
     make_wheel(machine.wheels, "tensorflow-cpu", "2", module="tensorflow")
@@ -180,7 +178,7 @@ def test_replacing_the_image_fails_and_the_log_has_it_whole(
     assert requirement.partition("=")[0].encode() in machine.log()
 
 
-def test_same_requirements_are_made_once(machine: Machine) -> None:
+def test_same_requirements_are_installed_once(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     first = machine.create_environment("small-library\n")
     (machine.folder / "log").write_bytes(b"")
@@ -190,7 +188,7 @@ def test_same_requirements_are_made_once(machine: Machine) -> None:
 
 
 @pytest.mark.soak
-def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
+def test_incomplete_environment_is_recreated(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     first = machine.create_environment("small-library\n")
     (first / "complete").unlink()
@@ -200,7 +198,7 @@ def test_a_half_made_environment_is_made_again(machine: Machine) -> None:
 
 
 @pytest.mark.soak
-def test_requirements_that_name_files_belong_to_their_bundle(machine: Machine) -> None:
+def test_requirements_with_files_are_cached_per_bundle(machine: Machine) -> None:
     wheel = make_wheel(machine.folder / "code", "small-library", "3.0")
     first = machine.create_environment(f"./{wheel.name}\n")
     assert machine.create_environment(f"./{wheel.name}\n", bundle="2") != first
@@ -209,18 +207,18 @@ def test_requirements_that_name_files_belong_to_their_bundle(machine: Machine) -
 
 # Wheels of the bundle -----------------------------------------------------------------------
 
-NOBODY = "http://127.0.0.1:9/"  # an index that nothing may ask: the discard port
+UNUSED_INDEX = "http://127.0.0.1:9/"  # an index that must not be queried: the discard port
 
 
 @pytest.fixture
 def connected(machine: Machine) -> Machine:
     """A machine that would ask an index, and look nowhere else."""
     del machine.variables["PIP_NO_INDEX"], machine.variables["PIP_FIND_LINKS"]
-    machine.variables.update(PIP_INDEX_URL=NOBODY, PIP_RETRIES="0")
+    machine.variables.update(PIP_INDEX_URL=UNUSED_INDEX, PIP_RETRIES="0")
     return machine
 
 
-def test_wheels_of_the_bundle_need_no_index_and_leave_tensorflow_alone(connected: Machine) -> None:
+def test_bundled_wheels_need_no_index_and_keep_tensorflow(connected: Machine) -> None:
     code = connected.folder / "code"
     make_wheel(code / "wheels", "small-library", "3.0", requires=["free-library>=2"])
     make_wheel(code / "wheels", "free-library", "2.0")  # the image has 1.0
@@ -231,11 +229,11 @@ def test_wheels_of_the_bundle_need_no_index_and_leave_tensorflow_alone(connected
     assert connected.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
     assert connected.evaluate(environment, VERSION_OF.format("free-library")) == "2.0"
     assert connected.evaluate(environment, VERSION_OF.format("array-library")) == "1.5"
-    assert NOBODY.encode() not in (connected.folder / "install.log").read_bytes()
+    assert UNUSED_INDEX.encode() not in (connected.folder / "install.log").read_bytes()
     assert connected.log().startswith(b"tpuctl: installing the wheels in wheels\n")
 
 
-def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connected: Machine) -> None:
+def test_failed_install_is_logged_and_leaves_nothing(connected: Machine) -> None:
     wheels = connected.folder / "code/wheels"
     make_wheel(wheels, "small-library", "3.0", requires=["absent-library"])
     done = connected.make("small-library\n", wheels="wheels")
@@ -256,7 +254,7 @@ def test_a_failed_try_is_shown_whole_leaves_nothing_and_poisons_nothing(connecte
 
 
 @pytest.mark.soak
-def test_other_content_of_a_wheel_makes_another_environment(connected: Machine) -> None:
+def test_changed_wheel_creates_new_environment(connected: Machine) -> None:
     wheels = connected.folder / "code/wheels"
     make_wheel(wheels, "small-library", "3.0", text="value = 1\n")
     first = connected.create_environment("small-library\n", wheels="wheels", bundle="1")
@@ -287,7 +285,7 @@ def run_with(machine: Machine, *argv: str) -> str:
 
 
 @pytest.mark.soak
-def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
+def test_project_is_built_on_top_of_dependencies(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     code = machine.folder / "code"
     make_project(code, "model", "import small_library\ndef say(): print('first')\n")
@@ -316,7 +314,7 @@ def test_a_project_is_built_above_what_it_depends_on(machine: Machine) -> None:
 
 
 @pytest.mark.soak
-def test_a_project_that_alone_knows_what_it_needs_belongs_to_its_bundle(machine: Machine) -> None:
+def test_project_with_dynamic_dependencies_is_cached_per_bundle(machine: Machine) -> None:
     code = machine.folder / "code"
     make_project(code, "model", "value = 1\n")
     first = machine.create_environment(dependencies=["./."], bundle="1")
@@ -345,7 +343,7 @@ def reached(gate: Path) -> Path:
     return gate.with_name("gate.reached")
 
 
-def test_two_jobs_that_need_the_same_make_it_once(machine: Machine, gate: Path) -> None:
+def test_concurrent_jobs_share_one_installation(machine: Machine, gate: Path) -> None:
     other = machine.another_folder("other-job")
     first = machine.begin(machine.folder, dependencies=["./."])
     until(reached(gate).exists, "building")
@@ -365,9 +363,7 @@ def test_two_jobs_that_need_the_same_make_it_once(machine: Machine, gate: Path) 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("is_whole_tree", [True, False])
-def test_a_start_after_a_kill_installs_anew(
-    machine: Machine, gate: Path, is_whole_tree: bool
-) -> None:
+def test_start_after_kill_reinstalls(machine: Machine, gate: Path, is_whole_tree: bool) -> None:
     with machine.begin(machine.folder, dependencies=["./."]) as making:
         until(reached(gate).exists, "building")
         (os.killpg if is_whole_tree else os.kill)(making.pid, signal.SIGKILL)
@@ -382,6 +378,6 @@ def test_a_start_after_a_kill_installs_anew(
     assert machine.log().count(b"tpuctl: installed ") == 1
 
 
-def test_a_dependency_is_no_option_of_pip(machine: Machine) -> None:
+def test_dependency_is_not_parsed_as_pip_option(machine: Machine) -> None:
     assert machine.make(dependencies=["--version"]).returncode == 1
     assert b"Invalid requirement: '--version'" in machine.log()

@@ -59,7 +59,7 @@ def starts(worker: Worker) -> int:
 
 
 @pytest.mark.parametrize("text", [OLD, NEW])
-def test_a_refused_first_access_starts_the_script_again(worker: Worker, text: str) -> None:
+def test_denied_first_access_restarts_script(worker: Worker, text: str) -> None:
     give(worker, text=text, first_access=SOON)
     assert worker.record("start").attempt == 1
     log, record = worker.follow()
@@ -75,7 +75,7 @@ def test_a_refused_first_access_starts_the_script_again(worker: Worker, text: st
     assert record.log_bytes == len(log)
 
 
-def test_each_pause_is_longer_than_the_one_before(worker: Worker) -> None:
+def test_pauses_grow(worker: Worker) -> None:
     give(worker, refused=2, first_access=SOON)
     worker.record("start")
     log, record = worker.follow()
@@ -98,7 +98,7 @@ def test_each_pause_is_longer_than_the_one_before(worker: Worker) -> None:
         ("no failure", {"code": 0, "first_access": SOON}),
     ],
 )
-def test_any_other_end_is_the_scripts_own(
+def test_other_failures_are_not_retried(
     worker: Worker, reason: str, options: dict[str, Any]
 ) -> None:
     give(worker, **{"code": 7, **options})
@@ -109,7 +109,7 @@ def test_any_other_end_is_the_scripts_own(
     assert b"tpuctl:" not in log
 
 
-def test_only_what_it_ended_with_counts(worker: Worker) -> None:
+def test_only_last_error_counts(worker: Worker) -> None:
     """A refusal that the script got over is not what it failed of."""
     script = f"print({NEW.format(AGENT)!r})\nprint('x' * 70_000)\nraise SystemExit(3)"
     worker.write_spec(script, first_access=SOON)
@@ -117,7 +117,7 @@ def test_only_what_it_ended_with_counts(worker: Worker) -> None:
     assert worker.follow()[1].exit_code == 3
 
 
-def test_an_earlier_starts_refusal_does_not_count(worker: Worker) -> None:
+def test_denial_of_earlier_start_does_not_count(worker: Worker) -> None:
     give(worker, first_access=SOON)
     with (worker.folder / "code/job.py").open("a") as file:
         file.write("sys.exit(5)")
@@ -126,7 +126,7 @@ def test_an_earlier_starts_refusal_does_not_count(worker: Worker) -> None:
     assert (record.exit_code, record.restarts, starts(worker)) == (5, 1, 2)
 
 
-def test_it_ends_with_its_own_code_when_the_time_is_over(worker: Worker) -> None:
+def test_exit_code_of_script_after_deadline(worker: Worker) -> None:
     give(worker, refused=99, code=7, first_access={**LONG, "seconds": 4})
     worker.record("start")
     log, record = worker.follow()
@@ -135,7 +135,7 @@ def test_it_ends_with_its_own_code_when_the_time_is_over(worker: Worker) -> None
     assert log.count(b"tpuctl: ") == 1
 
 
-def test_stop_ends_the_pause(worker: Worker) -> None:
+def test_stop_ends_pause(worker: Worker) -> None:
     give(worker, first_access=LONG)
     worker.record("start")
     worker.until_logged(b"restarting the script in 32 s\n")  # as long as it gets
@@ -145,7 +145,7 @@ def test_stop_ends_the_pause(worker: Worker) -> None:
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_a_machine_going_down_in_the_pause_is_not_the_jobs_fault(worker: Worker) -> None:
+def test_machine_shutdown_during_pause_is_not_a_job_failure(worker: Worker) -> None:
     give(worker, first_access=LONG)
     worker.record("start")
     worker.until_logged(b"restarting the script in 32 s\n")
@@ -154,7 +154,7 @@ def test_a_machine_going_down_in_the_pause_is_not_the_jobs_fault(worker: Worker)
     assert (record.state, record.first_cause, starts(worker)) == ("failed", "terminated", 1)
 
 
-def test_a_supervisor_killed_in_the_pause_is_replaced_by_one_that_starts_again(
+def test_supervisor_killed_during_pause_is_replaced_and_restarts_script(
     worker: Worker,
 ) -> None:
     give(worker, first_access=LONG)

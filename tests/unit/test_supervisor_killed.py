@@ -48,7 +48,7 @@ def supervisors(worker: Worker) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(s, marks=MORE) for s in range(3, 25))])
-def test_a_supervisor_killed_at_any_moment_is_replaced(worker: Worker, seed: int) -> None:
+def test_supervisor_killed_at_any_time_is_replaced(worker: Worker, seed: int) -> None:
     choice = random.Random(seed)
     worker.write_spec(COUNTING)
     for _ in range(6):
@@ -80,7 +80,7 @@ def test_second_job_parent_starts_and_breaks_nothing(worker: Worker) -> None:
 
 
 def test_processes_left_by_killed_job_parent_are_ended(worker: Worker) -> None:
-    """Else it would hold the chips, and nobody would know what it does there."""
+    """Otherwise it would hold the chips, unsupervised."""
     worker.write_spec(
         "import subprocess, sys, time\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
@@ -94,7 +94,7 @@ def test_processes_left_by_killed_job_parent_are_ended(worker: Worker) -> None:
     until(lambda: not worker.processes(), "the end of all processes")
 
 
-def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:
+def test_killed_script_is_not_lost(worker: Worker) -> None:
     worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
@@ -104,7 +104,7 @@ def test_a_script_that_is_killed_is_not_lost(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("command", ["tail", "start", "stop"])
-def test_where_no_supervisor_can_live_every_command_says_so(worker: Worker, command: str) -> None:
+def test_commands_report_that_supervisor_cannot_start(worker: Worker, command: str) -> None:
     """As on a disk that is full to the last byte: the log of the supervisor cannot be opened."""
     worker.write_spec(LONG)
     worker.record("start")

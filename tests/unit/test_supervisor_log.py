@@ -1,4 +1,4 @@
-"""A worker's log: found by line and moment, freed in part, cut or removed by somebody.
+"""A worker's log: found by line and moment, freed in part, truncated or removed.
 
 As in test_supervisor.py, processes and files are what is under test.
 """
@@ -59,7 +59,7 @@ def place(worker: Worker, *options: str) -> int:
     return int(position["offset"])
 
 
-def test_the_place_of_the_last_lines(worker: Worker) -> None:
+def test_offset_of_last_lines(worker: Worker) -> None:
     worker.write_spec("print('one'); print('two'); print('50%', end='\\r'); print('100%', end='')")
     worker.record("start")
     log, _ = worker.follow()
@@ -68,7 +68,7 @@ def test_the_place_of_the_last_lines(worker: Worker) -> None:
         assert log[place(worker, "--lines", str(count)) :] == expected
 
 
-def test_the_place_of_a_moment(worker: Worker) -> None:
+def test_offset_of_timestamp(worker: Worker) -> None:
     """Of several bursts, each with a moment noted between it and the next."""
     gates = [worker.home / f"gate{number}" for number in range(3)]
     worker.write_spec(
@@ -113,7 +113,7 @@ def noted(worker: Worker) -> int:
 # Freed ----------------------------------------------------------------------------------------
 
 
-def test_what_the_bucket_has_is_freed_and_all_else_stays(log: Log, tmp_path: Path) -> None:
+def test_only_uploaded_part_is_freed(log: Log, tmp_path: Path) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
     before = disk_bytes(log.path)
@@ -130,21 +130,21 @@ def test_what_the_bucket_has_is_freed_and_all_else_stays(log: Log, tmp_path: Pat
         assert freed.value.first == first
 
 
-def test_a_log_within_its_room_is_left_alone(log: Log, tmp_path: Path) -> None:
+def test_small_log_is_not_freed(log: Log, tmp_path: Path) -> None:
     data = lines(2_000)
     (tmp_path / "log").write_bytes(data)
     log.free(len(data), room=len(data))
     assert (log.first(), log.read(0, len(data))) == (0, data)
 
 
-def test_half_of_the_room_stays_though_the_bucket_has_all(log: Log, tmp_path: Path) -> None:
+def test_half_of_limit_is_kept_even_if_uploaded(log: Log, tmp_path: Path) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
     log.free(len(data), room=200_000)
     assert 100_000 <= len(data) - log.first() < 100_000 + 4096
 
 
-def test_nothing_is_freed_where_the_file_system_cannot(
+def test_nothing_is_freed_on_unsupported_file_system(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lines(20_000)
@@ -157,7 +157,7 @@ def test_nothing_is_freed_where_the_file_system_cannot(
     assert (log.first(), log.read(0, len(data))) == (0, data)
 
 
-def test_it_is_written_down_before_anything_is_freed(
+def test_offset_is_stored_before_freeing(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lines(20_000)
@@ -168,7 +168,7 @@ def test_it_is_written_down_before_anything_is_freed(
     assert calls[-1][0] == calls[-1][1] > 0
 
 
-def test_what_is_freed_while_it_is_read_is_not_taken_for_the_log(
+def test_read_of_part_being_freed_fails(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lines(20_000)
@@ -184,7 +184,7 @@ def test_what_is_freed_while_it_is_read_is_not_taken_for_the_log(
         log.read(0, 100)
 
 
-def test_lines_before_what_is_still_here_are_counted(log: Log, tmp_path: Path) -> None:
+def test_missing_lines_of_freed_part_are_counted(log: Log, tmp_path: Path) -> None:
     data = lines(10_000)
     (tmp_path / "log").write_bytes(data)
     log.free(len(data), room=len(data) // 2)
@@ -196,7 +196,7 @@ def test_lines_before_what_is_still_here_are_counted(log: Log, tmp_path: Path) -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> None:
+def test_reader_never_sees_freed_part(worker: Worker, seed: int) -> None:
     """However the two meet: right bytes, then the first that is still there."""
     data = lines(60_000)
     worker.write_spec(
@@ -236,7 +236,7 @@ def test_a_reader_never_sees_what_is_being_freed(worker: Worker, seed: int) -> N
 
 
 @pytest.mark.parametrize("is_in_trouble", [False, True])
-def test_the_end_is_told_once_the_bucket_has_it(
+def test_tail_ends_after_log_is_uploaded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -262,7 +262,7 @@ def test_the_end_is_told_once_the_bucket_has_it(
 
 
 @pytest.mark.parametrize("harm", ["cut", "cut-short", "removed"])
-def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: str) -> None:
+def test_truncated_or_removed_log_does_not_affect_job(worker: Worker, harm: str) -> None:
     gate = worker.home / "gate"
     worker.write_spec(
         "import os, sys, time\n"
@@ -287,7 +287,7 @@ def test_a_log_that_somebody_harms_does_not_harm_the_job(worker: Worker, harm: s
     assert (record["state"], record["exit_code"]) == ("failed", 5)
     action = "deleted" if harm == "removed" else "truncated"
     assert f"this log was {action} on the machine: ".encode() in output
-    # Whoever had read all of it goes on at the byte where it would have gone on.
+    # A reader of all of it continues at the byte where it stopped.
     assert (b"afterwards" in output) == (harm != "removed")
     assert record["log_bytes"] == path.stat().st_size == 1000 + len(output)
     assert worker.run("tail", "--offset", "0").returncode == FREED

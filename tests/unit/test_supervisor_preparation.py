@@ -61,7 +61,7 @@ def printed(worker: Worker, argv: list[str], **more: Any) -> list[str]:
     return [line for line in lines if not line.startswith("tpuctl: ")]
 
 
-def test_python_is_the_same_in_every_form(worker: Worker) -> None:
+def test_all_commands_use_same_python(worker: Worker) -> None:
     code = worker.folder / "code"
     write(code / "sub/package/module.py", WHICH)
     write(code / "run.sh", f"#!/bin/sh\npython -c '{WHICH}'\npython3 -c '{WHICH}'\n", 0o755)
@@ -78,14 +78,14 @@ def test_python_is_the_same_in_every_form(worker: Worker) -> None:
     assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
 
 
-def test_the_shell_is_told_of_the_environment(new_worker: Worker) -> None:
+def test_shell_has_environment_variables(new_worker: Worker) -> None:
     make_project(new_worker.folder / "code/model", "model", "def say(): pass\n")
     argv = ["sh", "-c", 'echo "$VIRTUAL_ENV"; command -v python; command -v say-model']
     home, python, program = printed(new_worker, argv, install={"dependencies": ["./model"]})
     assert (python, program) == (f"{home}/bin/python", f"{home}/bin/say-model")
 
 
-def test_packages_below_src_are_found_unless_the_project_brings_them(new_worker: Worker) -> None:
+def test_src_packages_are_importable_unless_installed(new_worker: Worker) -> None:
     code = new_worker.folder / "code"
     write(code / "src/model.py", "print('from the folder')\n")
     for argv in (["{python}", "-m", "model"], ["sh", "-c", "exec python -m model"]):
@@ -98,7 +98,7 @@ def test_packages_below_src_are_found_unless_the_project_brings_them(new_worker:
     assert printed(new_worker, ["{python}", "-m", "model"], install=install) == ["as it was built"]
 
 
-def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
+def test_arguments_are_passed_unchanged(new_worker: Worker) -> None:
     argv = ["{python}", "-c", "import sys; print(sys.argv[1:])"]
     words = ["{python}", "a b", "", "--", "$HOME", "'"]
     assert printed(new_worker, [*argv, *words]) == [repr(words)]
@@ -111,7 +111,7 @@ def test_arguments_are_handed_over_as_they_are(new_worker: Worker) -> None:
         (0o755, "#!/proc/absent/sh\n", 127, "No such file or directory"),
     ],
 )
-def test_what_cannot_be_started_says_why(
+def test_command_that_cannot_start_is_reported(
     new_worker: Worker, mode: int, text: str, code: int, message: str
 ) -> None:
     write(new_worker.folder / "code/run.sh", text, mode)
@@ -162,7 +162,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path: Path) -> None:
+def test_setup_runs_once_per_machine_and_content(machine: Machine, tmp_path: Path) -> None:
     setup = "./prepare.sh all && echo 'done' >/dev/null"
     files = {"prepare.sh": '#!/bin/sh\necho "$1 $TOKEN" >> ~/done\n', "train.py": "1"}
     code, message, log = machine.run(setup, files)
@@ -181,7 +181,7 @@ def test_setup_runs_once_for_each_machine_and_content(machine: Machine, tmp_path
     assert len(another.done) == 1
 
 
-def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Machine) -> None:
+def test_failed_setup_is_logged_and_retried(machine: Machine) -> None:
     setup = "echo begun >> ~/done\necho 'first words'\nls /dev/null/absent\necho never >> ~/done"
     for tried in (1, 2):
         code, message, log = machine.run(setup)
@@ -192,7 +192,7 @@ def test_a_setup_command_that_fails_is_shown_whole_and_tried_again(machine: Mach
         assert machine.done == ["begun"] * tried
 
 
-def test_a_job_whose_setup_fails_never_starts(new_worker: Worker) -> None:
+def test_job_with_failed_setup_never_starts(new_worker: Worker) -> None:
     new_worker.write_spec("print('never')", install={"setup": "echo 'no such package'; exit 100"})
     new_worker.record("start")
     log, record = new_worker.follow()
@@ -205,7 +205,7 @@ def test_a_job_whose_setup_fails_never_starts(new_worker: Worker) -> None:
     ]
 
 
-def test_the_setup_command_comes_before_what_is_installed(new_worker: Worker) -> None:
+def test_setup_runs_before_installation(new_worker: Worker) -> None:
     code = new_worker.folder / "code"
     make_project(code / "model", "model", "value = 1\n")
     shutil.move(code / "model/lib", code / "kept")
@@ -235,7 +235,7 @@ def installing(new_worker: Worker, tmp_path: Path) -> Worker:
 
 
 @pytest.mark.soak
-def test_everything_killed_while_it_installs_and_started_again(
+def test_start_after_all_processes_were_killed_during_installation(
     installing: Worker, tmp_path: Path
 ) -> None:
     assert installing.read("record.json")["state"] == "preparing"
@@ -249,7 +249,7 @@ def test_everything_killed_while_it_installs_and_started_again(
     assert log.endswith(b"\n1\n")
 
 
-def test_stopped_while_it_installs(installing: Worker) -> None:
+def test_stop_during_installation(installing: Worker) -> None:
     record = installing.record("stop", "--grace", "5")
     assert (record.state, record.exit_code) == ("stopped", 143)
     until(lambda: not installing.processes(), "the end of all")

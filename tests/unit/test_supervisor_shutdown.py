@@ -53,9 +53,7 @@ def take_down(worker: ClockedWorker) -> None:
 
 
 @pytest.mark.parametrize("code", [143, 0])
-def test_a_script_that_saves_is_told_once_and_lives_through_a_hangup(
-    worker: ClockedWorker, code: int
-) -> None:
+def test_saving_script_gets_one_sigterm_and_no_sighup(worker: ClockedWorker, code: int) -> None:
     begun(worker, str(code))
     take_down(worker)
     worker.until_logged(b"saving")
@@ -66,7 +64,7 @@ def test_a_script_that_saves_is_told_once_and_lives_through_a_hangup(
     assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
 
 
-def test_a_script_is_told_where_only_the_supervisor_was(worker: ClockedWorker) -> None:
+def test_supervisor_forwards_sigterm_to_script(worker: ClockedWorker) -> None:
     begun(worker, "143")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     worker.until_logged(b"saving")
@@ -75,7 +73,7 @@ def test_a_script_is_told_where_only_the_supervisor_was(worker: ClockedWorker) -
     assert worker.follow()[0] == b"began\nsaving\nsaved\n"
 
 
-def test_a_hangup_alone_ends_nothing(worker: ClockedWorker) -> None:
+def test_sighup_alone_ends_nothing(worker: ClockedWorker) -> None:
     """A script without handlers, as most are: the end of a session is not its end."""
     begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     for pid in worker.processes():
@@ -85,14 +83,14 @@ def test_a_hangup_alone_ends_nothing(worker: ClockedWorker) -> None:
     worker.pid_of("job.py")
 
 
-def test_a_script_that_wants_hangups_gets_them(worker: ClockedWorker) -> None:
-    script = "import signal, time\nsignal.signal(signal.SIGHUP, lambda *_: print('read anew'))\n"
+def test_script_with_sighup_handler_gets_sighup(worker: ClockedWorker) -> None:
+    script = "import signal, time\nsignal.signal(signal.SIGHUP, lambda *_: print('reloaded'))\n"
     begun(worker, script=f"{script}print('began', flush=True)\nwhile True: time.sleep(1)")
     os.kill(worker.pid_of("job.py"), signal.SIGHUP)
-    worker.until_logged(b"read anew")
+    worker.until_logged(b"reloaded")
 
 
-def test_a_machine_that_ends_all_at_once_is_not_the_jobs_fault(worker: ClockedWorker) -> None:
+def test_simultaneous_kill_of_all_processes_is_not_a_job_failure(worker: ClockedWorker) -> None:
     """Including the job parent, which may not have been ready for it."""
     begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     supervisor = worker.pid_of("supervisor.py")

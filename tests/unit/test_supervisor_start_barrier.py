@@ -42,7 +42,7 @@ def give_sign(worker: Worker) -> None:
     (worker.folder / "start").touch()
 
 
-def test_a_ready_worker_starts_with_the_sign_and_not_before(worker: Worker) -> None:
+def test_ready_worker_starts_after_signal(worker: Worker) -> None:
     ready(worker)
     # Asked again, it has looked for the sign several times meanwhile.
     assert worker.record("start", "--until", "running", "--timeout", "1").state == "ready"
@@ -53,7 +53,7 @@ def test_a_ready_worker_starts_with_the_sign_and_not_before(worker: Worker) -> N
     assert worker.follow()[0] == b"began\n"
 
 
-def test_a_stop_ends_the_waiting(worker: Worker) -> None:
+def test_stop_ends_wait_for_start(worker: Worker) -> None:
     ready(worker)
     record = worker.record("stop", "--grace", "30")
     assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
@@ -64,7 +64,7 @@ def test_a_stop_ends_the_waiting(worker: Worker) -> None:
     assert starts(worker) == 0
 
 
-def test_another_workers_failure_ends_the_waiting(worker: Worker) -> None:
+def test_failure_of_other_worker_ends_wait(worker: Worker) -> None:
     ready(worker)
     (worker.folder / "end.json").write_text('{"worker": 3, "state": "failed"}')
     log, record = worker.follow()
@@ -72,7 +72,7 @@ def test_another_workers_failure_ends_the_waiting(worker: Worker) -> None:
     assert (log, starts(worker)) == (b"", 0)
 
 
-def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker: Worker) -> None:
+def test_supervisor_killed_while_waiting_is_replaced(worker: Worker) -> None:
     ready(worker)
     worker.kill("supervisor.py")
     assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
@@ -83,7 +83,7 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_one_that_waits(worker
     assert starts(worker) == 1
 
 
-def test_the_waiting_has_an_end_and_names_who_was_missing(worker: Worker) -> None:
+def test_start_timeout_names_missing_workers(worker: Worker) -> None:
     worker.write_spec(SCRIPT, start_barrier={"workers": [0, 1, 2, 3], "timeout_seconds": 0.5})
     (worker.folder / "missing.json").write_text(json.dumps({"workers": [2, 3]}))
     worker.record("start")
@@ -93,7 +93,7 @@ def test_the_waiting_has_an_end_and_names_who_was_missing(worker: Worker) -> Non
     assert starts(worker) == 0
 
 
-def test_a_machine_that_goes_down_while_it_waits_is_not_the_jobs_fault(worker: Worker) -> None:
+def test_machine_shutdown_while_waiting_is_not_a_job_failure(worker: Worker) -> None:
     ready(worker)
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()

@@ -1,4 +1,4 @@
-"""When a machine goes, and what it is told: the watch's decisions, without waiting for any."""
+"""When a machine is deleted, and its orders: the watchdog's decisions, without waiting."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def test_what_counts_as_activity(more: list[Process], expected: str) -> None:
         ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watch itself
     ],
 )
-def test_logins_on_the_local_cloud(more: list[Process], expected: str) -> None:
+def test_logins_on_local_cloud(more: list[Process], expected: str) -> None:
     assert activity([*LOCAL, *more], 1) == expected
 
 
-def test_other_machines_of_the_local_cloud_do_not_count() -> None:
+def test_other_local_machines_are_not_activity() -> None:
     """Without namespaces a machine sees all that runs on the computer."""
     others = [
         Process(30, 1, 30, ["sshd: me@pts/0"]),
@@ -136,7 +136,7 @@ def test_age_counts_from_creation() -> None:
     assert age_limit_reason({}, 1e12, created=0.0, worker=0) == ""
 
 
-def test_idleness_counts_from_the_last_activity() -> None:
+def test_idle_time_counts_from_last_activity() -> None:
     orders = {"idle_seconds": 60.0}
     assert idle_limit_reason(orders, 159.0, active=100.0, worker=0) == ""
     assert "limits.idle" in idle_limit_reason(orders, 160.0, active=100.0, worker=0)
@@ -156,7 +156,9 @@ def test_idleness_counts_from_the_last_activity() -> None:
         ({"max_seconds": 100.0}, 500.0, 30.0),
     ],
 )
-def test_looks_are_rare_but_never_late(orders: dict[str, Any], age: float, expected: float) -> None:
+def test_checks_are_rare_but_never_late(
+    orders: dict[str, Any], age: float, expected: float
+) -> None:
     assert tick(orders, age) == pytest.approx(expected)
 
 
@@ -169,14 +171,14 @@ def test_looks_are_rare_but_never_late(orders: dict[str, Any], age: float, expec
         ("1970-01-01T05:30:10+05:30", 10.0),
     ],
 )
-def test_moments_of_both_apis(text: str, expected: float) -> None:
+def test_timestamps_of_both_apis(text: str, expected: float) -> None:
     assert parse_timestamp(text) == expected
 
 
-# What machines are told ----------------------------------------------------------------------
+# The orders of machines ----------------------------------------------------------------------
 
 
-def test_a_lone_node_deletes_itself(tmp_path: Path) -> None:
+def test_single_node_deletes_itself(tmp_path: Path) -> None:
     orders = orders_of(stack_of(tmp_path))
     assert orders["delete"] == [f"{TPU}/v2/{PLACE}/nodes/bert-tpu"]
     assert orders["tpu"] == f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
@@ -185,13 +187,13 @@ def test_a_lone_node_deletes_itself(tmp_path: Path) -> None:
     assert orders["peers"] == []
 
 
-def test_a_slice_hears_all_its_workers(tmp_path: Path) -> None:
+def test_slice_watches_all_its_workers(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, "type: v2-32", zone="europe-west4-a")
     (peer,) = orders_of(stack)["peers"]
     assert peer.endswith("locations/europe-west4-a/nodes/bert-tpu:getGuestAttributes")
 
 
-def test_a_request_goes_with_all_its_nodes(tmp_path: Path) -> None:
+def test_queued_resource_is_deleted_with_all_nodes(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, "type: v2-8, queue: {nodes: 2}")
     orders = orders_of(stack)
     assert orders["delete"] == [f"{TPU}/v2/{PLACE}/queuedResources/bert-queue?force=true"]
@@ -200,14 +202,14 @@ def test_a_request_goes_with_all_its_nodes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_controller_deletes_the_node_and_itself_last(tmp_path: Path) -> None:
+def test_controller_deletes_node_before_itself(tmp_path: Path) -> None:
     orders = orders_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
     assert orders["delete"] == [f"{TPU}/v1/{PLACE}/nodes/bert-tpu", INSTANCE]
     assert orders["tpu"] == f"{TPU}/v1/{PLACE}/nodes/bert-tpu"
-    assert orders["peers"] == [], "nobody works on the node's own machine"
+    assert orders["peers"] == [], "users do not log in to the node's machine"
 
 
-def test_a_controller_beside_a_tpu_vm_and_the_vm_each_go_last_themselves(tmp_path: Path) -> None:
+def test_controller_and_tpu_vm_each_delete_themselves_last(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, more="controller: {}\n")
     node = f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
     assert orders_of(stack)["delete"] == [INSTANCE, node]
@@ -218,7 +220,7 @@ def test_a_controller_beside_a_tpu_vm_and_the_vm_each_go_last_themselves(tmp_pat
     ]
 
 
-def test_money_is_counted_in_time(tmp_path: Path) -> None:
+def test_max_cost_is_converted_to_time(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, more="limits: {max_hours: 5, max_cost: 9}\n")
     price = stack.price
     assert price is not None
@@ -234,7 +236,7 @@ def test_money_is_counted_in_time(tmp_path: Path) -> None:
     assert "limits.max_hours" in orders_of(longer)["reason"]
 
 
-def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
+def test_startup_script_is_passed_to_watchdog(tmp_path: Path) -> None:
     (tmp_path / "begin.sh").write_text("echo hello\n", "utf-8")
     stack = stack_of(tmp_path, "type: v2-8, startup_script: begin.sh")
     metadata = metadata_of(stack, "me:ssh-ed25519 AAAA me")
@@ -249,7 +251,7 @@ def test_the_users_script_is_handed_to_the_watch(tmp_path: Path) -> None:
     assert len(metadata["startup-script"]) < 256_000, "the limit of one value"
 
 
-def test_the_same_stack_is_told_the_same(tmp_path: Path) -> None:
+def test_metadata_of_same_stack_is_equal(tmp_path: Path) -> None:
     """Else each `up` would change the machines."""
     metadata = metadata_of(stack_of(tmp_path), "key")
     assert metadata_differs(metadata, metadata_of(stack_of(tmp_path), "key")) == ()
@@ -266,9 +268,7 @@ def test_the_same_stack_is_told_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
-def test_programs_run_on_the_oldest_python_without_anything_else(
-    program: Path, python: str
-) -> None:
+def test_programs_run_on_oldest_python_without_packages(program: Path, python: str) -> None:
     check = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='checked')"
     done = subprocess.run(
         [python, "-S", "-I", "-c", check, program], check=False, capture_output=True
@@ -277,7 +277,7 @@ def test_programs_run_on_the_oldest_python_without_anything_else(
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
-def test_unknown_commands_are_refused(python: str) -> None:
+def test_unknown_commands_are_rejected(python: str) -> None:
     done = subprocess.run(
         [python, "-S", "-I", PROGRAMS[0], "remove"], check=False, capture_output=True
     )

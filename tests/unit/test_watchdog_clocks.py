@@ -88,7 +88,7 @@ def moment(ago: float) -> str:
 
 @pytest.mark.parametrize("ahead", [-MONTH, 0.0, MONTH])
 @pytest.mark.parametrize(("age", "because"), [(HOUR / 2, ""), (2 * HOUR, "old")])
-def test_age_is_told_by_googles_clock(
+def test_age_uses_googles_clock(
     google: type[Google],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,10 +102,10 @@ def test_age_is_told_by_googles_clock(
 
 
 @pytest.mark.parametrize("ahead", [-MONTH, MONTH])
-def test_a_clock_that_is_set_later_changes_nothing(
+def test_later_clock_change_has_no_effect(
     google: type[Google], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
-    google.created, google.ahead = moment(HOUR / 2), None  # nobody corrects it
+    google.created, google.ahead = moment(HOUR / 2), None  # it is not corrected
     watchdog = watching(tmp_path, max_seconds=HOUR, idle_seconds=HOUR)
     before = watchdog.clock.now()
     wrong_clock(monkeypatch, ahead)
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_later_changes_nothing(
 
 @pytest.mark.parametrize("ahead", [-MONTH, 0.0, MONTH])
 @pytest.mark.parametrize(("ago", "is_idle"), [(HOUR / 2, False), (2 * HOUR, True)])
-def test_what_a_peer_did_counts_from_when_it_was(
+def test_peer_activity_counts_from_its_time(
     google: type[Google],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -134,7 +134,7 @@ def test_what_a_peer_did_counts_from_when_it_was(
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 07:00:00 GMT"])
-def test_a_date_that_cannot_be_read_does_not_stop_the_watch(date: str) -> None:
+def test_invalid_date_does_not_stop_watchdog(date: str) -> None:
     clock = watchdog.Clock()
     before = clock.now()
     clock.synchronize(date)

@@ -38,7 +38,6 @@ LINE_TAG = re.compile(
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 BRACES = re.compile(r"(\{\{)|\}\}")
-BRACES_BETWEEN = re.compile(r"(?<=\{)\}{2,}(?=\{)|(?<=\})\{{2,}(?=\})")  # removal would join two
 TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}", re.MULTILINE)
 # Templates replaced by some of their arguments, with the arguments' positions; others are removed.
 TEMPLATE_ARGUMENTS = {
@@ -68,11 +67,12 @@ LIST_MARK = "*#:;"
 SENTENCE_END = re.compile(r"[.!?。！？][\"'”’」』)\]]*$")
 SWITCH = re.compile(r"__[A-Z가-힣]+__")
 QUOTES = re.compile(r"'{2,}")
+LEFTOVER = re.compile(r"\{{2,}|\}{2,}|\[{2,}|\]{2,}")  # formed where other markup was removed
 
 # Leftover punctuation of removed templates and references: one pattern finds all of it first, as
 # most paragraphs have none.
 LEFT_BEHIND = re.compile(r"[(（\[]\s?[,;:·、/\s)）\]]|[,;:·、\s][)）]|[,;]\s?[,;]|\s[,.;!?]")
-EMPTY_BRACKETS = re.compile(r"\s?[(（\[]\s?(?:[,;:·、/]\s?)*[)）\]]")
+EMPTY_BRACKETS = re.compile(r"(?:\s?[(（\[]\s?(?:[,;:·、/]\s?)*[)）\]])+")
 BRACKET_START = re.compile(r"([(（])\s?(?:[,;:·、]\s?)+")
 BRACKET_INSIDE = re.compile(r"([(（])\s|\s([)）])")
 BRACKET_END = re.compile(r"(?<![,;:·、\s])(?:\s?[,;:·、])+\s?([)）])")
@@ -112,7 +112,7 @@ def paragraphs(text: str, namespaces: Namespaces | None = None) -> list[str]:
     text = drop_spans(text, outermost(text, TABLE))
     text = plain_links(text, names)
     text = TAG.sub("", LINE_TAG.sub("\n\n", text))
-    text = QUOTES.sub("", SWITCH.sub("", text))
+    text = LEFTOVER.sub(" ", QUOTES.sub("", SWITCH.sub("", text)))
     tidied = (tidy(html.unescape(block)) for block in blocks(text))
     return [ESCAPED.sub(lambda mark: UNESCAPES[ord(mark[0])], block) for block in tidied if block]
 
@@ -184,7 +184,7 @@ def drop_templates(text: str, depth: int = 0) -> str:
         return " ".join(values[n].strip() for n in which if n < len(values))
 
     text = drop_spans(text, outermost(text, BRACES), expand)
-    return BRACES_BETWEEN.sub(" ", text).replace("{{", "").replace("}}", "")
+    return text.replace("{{", "").replace("}}", "")
 
 
 def plain_links(text: str, names: Namespaces) -> str:
@@ -229,12 +229,19 @@ def is_structure(line: str) -> bool:
     return line.startswith(("|", "{|", "----")) or HEADING.fullmatch(line) is not None
 
 
+def gap(removed: re.Match[str]) -> str:
+    """Return a space if the marks on both sides would otherwise form a leftover, or nothing."""
+    text, (start, end) = removed.string, removed.span()
+    return " " if LEFTOVER.fullmatch(text[max(start - 1, 0) : start] + text[end : end + 1]) else ""
+
+
 def tidy(text: str) -> str:
     """Collapse spaces and remove leftover punctuation of removed markup."""
     text = " ".join(text.split())
     if not LEFT_BEHIND.search(text):
         return text
-    text = EMPTY_BRACKETS.sub("", EMPTY_BRACKETS.sub("", text))
+    for _ in range(2):  # the second time, those that held only empty ones
+        text = EMPTY_BRACKETS.sub(gap, text)
     text = BRACKET_END.sub(r"\1", BRACKET_START.sub(r"\1", text))
     text = BRACKET_INSIDE.sub(r"\1\2", text)
     text = SPACE_BEFORE_MARK.sub(r"\1", REPEATED_COMMA.sub(r"\1", text))
