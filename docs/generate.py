@@ -276,14 +276,14 @@ def _methods_of(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def coverage_page() -> str:
     """Every method of the APIs that the local cloud serves: emulated or not."""
-    lines = [GENERATED, "# What the local cloud imitates\n"]
+    lines = [GENERATED, "# What the local cloud emulates\n"]
     lines += [
         "Every method of the APIs that [the local cloud](../local-cloud.md) serves, as listed in",
         "Google's discovery documents. The same methods are served over gRPC, except for Compute",
         "Engine, Cloud Storage, Resource Manager v1 and v2, and Service Usage v1beta1.",
         "Other methods fail by name, with 501 or UNIMPLEMENTED. Differences from Google are in",
-        "[What it does not imitate](../local-cloud.md#what-it-does-not-imitate).\n",
-        "| API | methods | imitated |",
+        "[What it does not emulate](../local-cloud.md#what-it-does-not-emulate).\n",
+        "| API | methods | emulated |",
         "|---|---|---|",
     ]
     coverage = _coverage()
@@ -291,7 +291,7 @@ def coverage_page() -> str:
         served = [is_served for methods in coverage[api].values() for is_served in methods.values()]
         lines.append(f"| {title} | {len(served)} | {sum(served)} |")
     for api, title in documents().items():
-        lines += [f"\n## {title}\n", "| resource | imitated | not imitated |", "|---|---|---|"]
+        lines += [f"\n## {title}\n", "| resource | emulated | not emulated |", "|---|---|---|"]
         absent = []
         for resource, methods in sorted(coverage[api].items()):
             if any(methods.values()):
@@ -305,29 +305,29 @@ def coverage_page() -> str:
         if absent:
             count = sum(len(coverage[api][resource]) for resource in absent)
             names = ", ".join(absent)
-            lines.append(f"\nNothing is imitated of these ({count} methods): {names}.")
+            lines.append(f"\nNothing is emulated of these ({count} methods): {names}.")
     return "\n".join(lines) + "\n"
 
 
 def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
-    """Whether it is imitated, by API, resource and method."""
+    """Whether it is emulated, by API, resource and method."""
     from tpuctl.emulator.iam.tokens import AccessTokens
     from tpuctl.emulator.machines.interface import Host
     from tpuctl.emulator.server import APIS
     from tpuctl.emulator.state.pace import Pace
     from tpuctl.emulator.state.store import Store
     from tpuctl.emulator.wire.discovery.method_list import list_methods
-    from tpuctl.emulator.wire.registry import World
+    from tpuctl.emulator.wire.registry import Registry
     from tpuctl.emulator.wire.routes import Router
 
     found: dict[str, dict[str, dict[str, bool]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "state.sqlite")
         no_host: Host = None  # type: ignore[assignment]  # nothing is asked for
-        world = World(
+        registry = Registry(
             Path(folder), store, Pace("instant", {}), AccessTokens("", store), no_host, APIS
         )
-        router, storage = Router(world), world.service("storage").names()
+        router, storage = Router(registry), registry.service("storage").names()
         for verb, path, name in list_methods():
             api, _, method = name.partition(":")
             resource, _, last = method.partition(".")[2].rpartition(".")
@@ -373,7 +373,7 @@ def _in_json(schema: dict[str, Any]) -> str:
 
 
 def errors_page() -> str:
-    """Every error that is known by its words, by kind: what, why, what mends it."""
+    """All errors that tpuctl knows by their text, by kind: summary, cause, fix."""
     from tpuctl.model.known_errors import table
 
     lines = [GENERATED, "# Errors that tpuctl knows\n"]
@@ -392,7 +392,7 @@ def errors_page() -> str:
         for error in table().errors:
             if error.kind == kind:
                 lines += _error_lines(error)
-    lines.append("\n## Known by their status alone")
+    lines.append("\n## Known only by status code")
     lines += [
         "\nOther error responses to tpuctl's requests are explained by their status code only.",
         "In a log or pasted text the status is ignored: libraries use the same codes.",

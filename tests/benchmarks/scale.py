@@ -64,7 +64,7 @@ class Seed:
     async def stack(self, number: int) -> None:
         name, zone = f"stack-{number:03}", self.zones[number % len(self.zones)]
         labels = {"tpuctl-stack": name}
-        owned = f"Made by tpuctl for stack {name}"
+        owned = f"Created by tpuctl for stack {name}"
         account = {"description": owned}
         request = {"account_id": f"{name}-tpu", "service_account": account}
         await self.call("iam", "create_service_account", {"name": f"projects/{PROJECT}", **request})

@@ -36,7 +36,7 @@ class Build:
 
     def run(self) -> Build:
         document = yaml.safe_load(self.text)
-        assert {*document} <= KEYS, f"not imitated: {set(document) - KEYS}"
+        assert {*document} <= KEYS, f"not emulated: {set(document) - KEYS}"
         env = self.host.new_machine()
         machine = Path(env["TPUCTL_CONFIG_HOME"]).parent
         workspace = machine / "workspace"
@@ -44,7 +44,7 @@ class Build:
         env["TPUCTL_LOCAL_CALLER"] = self.callers.sign_in()
         env |= self._options(document["options"], machine)
         for step in document["steps"]:
-            assert {*step} <= STEP_KEYS, f"not imitated: {set(step) - STEP_KEYS}"
+            assert {*step} <= STEP_KEYS, f"not emulated: {set(step) - STEP_KEYS}"
             output = machine / f"output-{step['id']}"
             output.mkdir()
             here = env | {"BUILDER_OUTPUT": str(output)}

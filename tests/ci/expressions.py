@@ -39,12 +39,12 @@ def evaluate(text: str, context: Mapping[str, Any], functions: Functions | None 
     place = 0
     while place < len(text.rstrip()):
         match = TOKEN.match(text, place)
-        assert match is not None and match.end() > place, f"not imitated: {text[place:]!r}"
+        assert match is not None and match.end() > place, f"not emulated: {text[place:]!r}"
         tokens.append(match[1] or match[2] or match[3])
         place = match.end()
     parser = _Parser([token for token in tokens if token], context, functions or {})
     value = parser.either()
-    assert not parser.tokens, f"not imitated: {text!r}"
+    assert not parser.tokens, f"not emulated: {text!r}"
     return value
 
 
@@ -98,7 +98,7 @@ class _Parser:
         if token.startswith("'"):
             return token[1:-1].replace("''", "'")
         if self._took("("):
-            assert self._took(")"), f"not imitated: {token}() with arguments"
+            assert self._took(")"), f"not emulated: {token}() with arguments"
             return self.functions[token]()
         assert token in self.context, f"no such context: {token}"
         value = self.context[token]

@@ -148,7 +148,7 @@ class Workflow:
         return [needs] if isinstance(needs, str) else list(needs)
 
     def _job(self, job: Mapping[str, Any]) -> Job:
-        assert {*job} <= JOB_KEYS, f"not imitated: {set(job) - JOB_KEYS}"
+        assert {*job} <= JOB_KEYS, f"not emulated: {set(job) - JOB_KEYS}"
         needed = {name: self.jobs[name] for name in self._needs(job)}
         results = [job.result for job in needed.values()]
         needs = {name: {"result": o.result, "outputs": o.outputs} for name, o in needed.items()}
@@ -191,7 +191,7 @@ class Workflow:
     def _step(
         self, step: Mapping[str, Any], place: _Place, context: dict[str, Any], done: Job
     ) -> None:
-        assert {*step} <= STEP_KEYS, f"not imitated: {set(step) - STEP_KEYS}"
+        assert {*step} <= STEP_KEYS, f"not emulated: {set(step) - STEP_KEYS}"
         name = str(step.get("name", step.get("uses", "").partition("@")[0]))
         functions = {
             "always": lambda: True,

@@ -85,7 +85,7 @@ class Pipeline:
     def _whole(self, name: str) -> dict[str, Any]:
         """With all that it extends, merged as GitLab merges: tables deeply, lists not at all."""
         definition = self.document[name]
-        assert {*definition} <= KEYS, f"not imitated: {set(definition) - KEYS}"
+        assert {*definition} <= KEYS, f"not emulated: {set(definition) - KEYS}"
         if "extends" not in definition:
             return dict(definition)
         merged = self._whole(definition["extends"])
@@ -99,7 +99,7 @@ class Pipeline:
         for rule in rules:
             for part in rule["if"].split(" && "):
                 match = RULE.fullmatch(part)
-                assert match is not None, f"not imitated: {part}"
+                assert match is not None, f"not emulated: {part}"
                 if self.variables[match[1]] != match[2]:
                     break
             else:

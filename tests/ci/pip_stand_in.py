@@ -11,7 +11,7 @@ HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 def main(log: str, arguments: list[str]) -> None:
     if arguments[0] != "install":
-        raise SystemExit(f"not imitated: pip {' '.join(arguments)}")
+        raise SystemExit(f"not emulated: pip {' '.join(arguments)}")
     if "--require-hashes" in arguments:
         file = Path(arguments[arguments.index("-r") + 1])
         text = file.read_text("utf-8").replace("\\\n", " ")

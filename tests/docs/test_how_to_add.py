@@ -25,7 +25,7 @@ from tests.docs.page_blocks import ROOT, blocks
 from tpuctl.emulator.client import server_process
 
 PAGE = ROOT / "docs" / "design" / "how-to-add.md"
-LONGEST = 40  # lines of a recipe, beside the new files that it has in full
+MAX_RECIPE_LINES = 40  # not counting new files
 # Where the text of a file, or what changes in it, follows a line that ends with its name.
 PART = re.compile(
     r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
@@ -154,7 +154,7 @@ def test_recipe_is_short(title: str) -> None:
         if part.language != "diff":
             text = text.replace(part.text, "")
     lines = [line for line in text.splitlines() if line and not line.startswith(("```", "<!--"))]
-    assert len(lines) <= LONGEST
+    assert len(lines) <= MAX_RECIPE_LINES
 
 
 def test_a_rule(make_copy: MakeCopy) -> None:
@@ -259,7 +259,7 @@ def test_a_tpu_generation(make_copy: MakeCopy) -> None:
 
 
 # By recipe: the part that is left out, the test that says so, and what it says.
-LEFT_OUT = [
+OMITTED_PARTS = [
     (
         "A rule of the check",
         0,
@@ -274,7 +274,7 @@ LEFT_OUT = [
     ("A fault of the local cloud", 1, "test_fault_kinds", "strikes nowhere"),
     ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local_faults.py"),
 ]
-LEFT_OUT_OF_LONGER_ONES = [
+OMITTED_PARTS_OF_LONG_RECIPES = [
     ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),
     ("An emulated method", 2, "test_iam_table", "permissions.toml"),
     ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
@@ -289,7 +289,7 @@ LEFT_OUT_OF_LONGER_ONES = [
 ]
 
 
-@pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT)
+@pytest.mark.parametrize(("title", "without", "test", "expected"), OMITTED_PARTS)
 def test_omitted_part_is_reported(
     make_copy: MakeCopy, title: str, without: int | None, test: str, expected: str
 ) -> None:
@@ -299,7 +299,7 @@ def test_omitted_part_is_reported(
 
 
 @slow
-@pytest.mark.parametrize(("title", "without", "test", "expected"), LEFT_OUT_OF_LONGER_ONES)
+@pytest.mark.parametrize(("title", "without", "test", "expected"), OMITTED_PARTS_OF_LONG_RECIPES)
 def test_omitted_part_of_longer_resource_is_reported(
     make_copy: MakeCopy, title: str, without: int, test: str, expected: str
 ) -> None:

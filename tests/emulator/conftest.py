@@ -82,7 +82,7 @@ class Cloud:
         """Switch APIs on through the store, for tests that are not about that."""
         from tpuctl.emulator.service_usage.default_network import add_default_network
 
-        directory = self.server.world.projects
+        directory = self.server.registry.projects
         record = directory.require(project)
         for api in apis:
             directory.enable(record, f"{api}.googleapis.com")

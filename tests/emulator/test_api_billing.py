@@ -53,7 +53,7 @@ async def test_new_cloud_has_open_and_closed_billing_account(
 
 @both
 async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
-    cloud.server.world.projects.add("new-project")
+    cloud.server.registry.projects.add("new-project")
     name = "projects/new-project"
 
     def run() -> None:
@@ -94,7 +94,7 @@ async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
 
 async def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
     """Paid APIs and buckets require only a link to an open account."""
-    cloud.server.world.projects.add("new-project")
+    cloud.server.registry.projects.add("new-project")
 
     def run() -> None:
         client = billing(cloud, "rest")
@@ -130,7 +130,9 @@ async def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
 
 @both
 async def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> None:
-    cloud.server.world.settings.put("denied_permissions", ["billing.resourceAssociations.create"])
+    cloud.server.registry.settings.put(
+        "denied_permissions", ["billing.resourceAssociations.create"]
+    )
 
     def run() -> None:
         client = billing(cloud, transport)

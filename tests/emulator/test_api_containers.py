@@ -83,7 +83,7 @@ async def test_get_list_and_search_folder(cloud: Any, transport: str) -> None:
 @both
 @pytest.mark.parametrize("name", [ORGANIZATION, FOLDER])
 async def test_container_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
-    cloud.server.world.settings.put("denied_permissions", ["resourcemanager.projects.create"])
+    cloud.server.registry.settings.put("denied_permissions", ["resourcemanager.projects.create"])
     client = (organizations if name == ORGANIZATION else folders)(cloud, transport)
 
     def run() -> None:

@@ -55,9 +55,9 @@ async def test_token_in_path(cloud: Any) -> None:
 
 
 async def test_machine_token_cannot_use_control_api(cloud: Any) -> None:
-    number = cloud.server.world.projects.require("local-project")["number"]
+    number = cloud.server.registry.projects.require("local-project")["number"]
     account = f"{number}-compute@developer.gserviceaccount.com"  # an editor by default
-    token = cloud.server.world.access.token_for(account)
+    token = cloud.server.registry.access.token_for(account)
     answer = await asyncio.to_thread(
         cloud.request, "GET", "/v3/projects/local-project", token=token
     )

@@ -76,7 +76,7 @@ async def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
 
 
 async def test_role_of_other_project_is_rejected(cloud: Any) -> None:
-    cloud.server.world.projects.add("other-project")
+    cloud.server.registry.projects.add("other-project")
     cloud.enable("iam", project="other-project")
 
     def run() -> None:
@@ -113,7 +113,7 @@ async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> Non
 
 async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     role = "roles/tpu.viewer"
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
 
     def run() -> None:
         email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
@@ -142,7 +142,7 @@ async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
 
 async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     members = [
         f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
         f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
@@ -205,8 +205,8 @@ async def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
 
 async def test_allowed_member_domains_constraint(cloud: Any) -> None:
     """Existing bindings stay; the organization's users, accounts and agents are allowed."""
-    number = cloud.server.world.projects.require(PROJECT)["number"]
-    settings = cloud.server.world.settings
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    settings = cloud.server.registry.settings
     role = "roles/tpu.viewer"
 
     def bind_own_members() -> None:

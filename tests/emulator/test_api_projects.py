@@ -136,7 +136,7 @@ async def test_project_policies(cloud: Any, transport: str) -> None:
 
 
 async def test_service_accounts(cloud: Any) -> None:
-    token = cloud.server.world.access.token_for(f"stack-tpu@{PROJECT}.iam.gserviceaccount.com")
+    token = cloud.server.registry.access.token_for(f"stack-tpu@{PROJECT}.iam.gserviceaccount.com")
 
     def run() -> None:
         client = accounts(cloud)

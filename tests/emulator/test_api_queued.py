@@ -77,7 +77,9 @@ async def nodes(client: Any) -> dict[str, Any]:
 
 
 def sold_out(cloud: Any) -> Any:
-    return cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE, "times": "unlimited"})
+    return cloud.server.registry.faults.add(
+        {"kind": "stockout", "zone": ZONE, "times": "unlimited"}
+    )
 
 
 @both
@@ -142,8 +144,8 @@ async def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
     assert resource.state.state is QueuedState.WAITING_FOR_RESOURCES
     assert cloud.host.called == []
     assert await nodes(client) == {}
-    assert cloud.server.world.faults.get(fault.id).get("applied") == 1
-    cloud.server.world.faults.remove(fault.id)
+    assert cloud.server.registry.faults.get(fault.id).get("applied") == 1
+    cloud.server.registry.faults.remove(fault.id)
     await reached(client, QueuedState.ACTIVE)
     assert (await nodes(client))["n"].state is Node.State.READY
 
@@ -151,7 +153,7 @@ async def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
 async def test_queue_fail_fault_fails_request(cloud: Any) -> None:
     client = cloud.tpu()
     text = "Quota 'TPUV3s' exhausted."
-    cloud.server.world.faults.add(
+    cloud.server.registry.faults.add(
         {"kind": "queue-failure", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
     )
     await asyncio.to_thread(create, client)
@@ -267,7 +269,7 @@ async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None
     spot = tpu_v2.QueuedResource.Spot()
     await asyncio.to_thread(create, client, queued_resource(spec(), spec(node_id="m"), spot=spot))
     await reached(client, QueuedState.ACTIVE)
-    await cloud.server.world.service("tpu").preempt(NODE)
+    await cloud.server.registry.service("tpu").preempt(NODE)
     resource = await reached(client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.SERVICE
     remaining = await nodes(client)
@@ -321,7 +323,7 @@ async def test_node_specs_have_googles_defaults(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
     resource = await reached(client, QueuedState.ACTIVE)
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     [node_spec] = resource.tpu.node_spec
     assert node_spec.parent == f"projects/{number}/locations/{ZONE}"
     assert node_spec.node.queued_resource == f"{node_spec.parent}/queuedResources/q"
@@ -399,7 +401,7 @@ async def test_node_created_meanwhile_is_not_deleted(cloud: Any) -> None:
     with pytest.raises(exceptions.ResourceExhausted):
         await asyncio.to_thread(make, PARENT)  # sold out for it too
     await asyncio.to_thread(make, far)
-    cloud.server.world.faults.remove(fault.id)
+    cloud.server.registry.faults.remove(fault.id)
     await reached(client, QueuedState.ACTIVE)
     await asyncio.to_thread(delete, client, force=True)
     assert cloud.host.running == {f"{far}/nodes/n/workers/0"}
@@ -414,7 +416,7 @@ async def test_reservation_must_exist(cloud: Any) -> None:
     assert "Reservation not found" in caught.value.message
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(get, client)
-    cloud.server.world.settings.put("reservations", [reservation])
+    cloud.server.registry.settings.put("reservations", [reservation])
     await asyncio.to_thread(create, client, resource)
     queued = await reached(client, QueuedState.ACTIVE)
     assert queued.reservation_name == reservation

@@ -145,7 +145,7 @@ async def test_reservations_come_from_settings(cloud: Any) -> None:
 
     assert await asyncio.to_thread(names, PARENT) == []
     far = f"projects/{PROJECT}/locations/us-central1-a"
-    cloud.server.world.settings.put(
+    cloud.server.registry.settings.put(
         "reservations", [f"{PARENT}/reservations/r", f"{far}/reservations/far"]
     )
     assert await asyncio.to_thread(names, PARENT) == ["r"]
@@ -282,7 +282,7 @@ async def test_invalid_flex_start_requests_are_rejected(cloud: Any, fields: dict
 
 async def test_flex_start_uses_preemptible_quota(cloud: Any) -> None:
     limit = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
-    cloud.server.world.settings.put("quota", {limit: {"us-west4-a": 3}})
+    cloud.server.registry.settings.put("quota", {limit: {"us-west4-a": 3}})
     answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
     assert answer.status_code == 429
     assert limit in answer.json()["error"]["message"]

@@ -50,7 +50,7 @@ async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
         },
         "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI": {"europe-west4": 32},
     }
-    cloud.server.world.settings.put("quota", quota)
+    cloud.server.registry.settings.put("quota", quota)
     for view, has_all in (("BASIC", False), ("FULL", True)):
         metrics = {
             row["metric"]: row for row in (await get(cloud, f"{METRICS}?view={view}"))["metrics"]
@@ -84,7 +84,7 @@ async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
     places = {"zone": "us-central1-a", "region": "us-central1"}
     fresh = (await get(cloud, METRICS))["metrics"]
     for number, (name, scope) in enumerate(sorted(ids.items()), 1000):
-        cloud.server.world.settings.put("quota", {name: {places[scope]: number}})
+        cloud.server.registry.settings.put("quota", {name: {places[scope]: number}})
         metrics = (await get(cloud, METRICS))["metrics"]
         assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
         buckets = [bucket_of(row, scope, places[scope]) for row in metrics]
@@ -93,7 +93,7 @@ async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
 
 async def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:
     listed = (await get(cloud, METRICS))["metrics"]
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     for metric in listed:
         assert metric["name"].startswith(f"projects/{number}/services/tpu.googleapis.com/")
         assert await get(cloud, f"/v1beta1/{metric['name']}") == metric
@@ -136,7 +136,7 @@ async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     ],
 )
 async def test_generate_service_identity(cloud: Any, api: str, agent: str | None) -> None:
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     path = f"{SERVICES}/{api}:generateServiceIdentity"
     answers = [await asyncio.to_thread(cloud.request, "POST", path, json={}) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
@@ -155,7 +155,7 @@ async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
     answer = await asyncio.to_thread(
         lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=10)
     )
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     email = operation["response"]["email"]
     assert email == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     assert answer.identity.email == f"service-{number}@gcp-sa-tpu.iam.gserviceaccount.com"

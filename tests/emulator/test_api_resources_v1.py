@@ -136,7 +136,7 @@ async def test_project_update_move_delete_undelete(cloud: Any) -> None:
     ],
 )
 async def test_list_projects_filters(cloud: Any, text: str, names: list[str]) -> None:
-    directory = cloud.server.world.projects
+    directory = cloud.server.registry.projects
     folder = f"folders/{FOLDER}"
     directory.add("red-one", display_name="red", labels={"color": "red"})
     size = {"color": "blue", "size": "big"}

@@ -226,7 +226,7 @@ async def test_invalid_role_names_are_rejected(cloud: Any) -> None:
 
 @both
 async def test_denied_permissions_setting(cloud: Any, transport: str) -> None:
-    cloud.server.world.settings.put(
+    cloud.server.registry.settings.put(
         "denied_permissions", ["tpu.nodes.create", "iam.serviceAccounts.actAs"]
     )
 

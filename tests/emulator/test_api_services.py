@@ -91,7 +91,7 @@ async def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None
 
 @both
 async def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
-    cloud.server.world.projects.add("unpaid-project")
+    cloud.server.registry.projects.add("unpaid-project")
 
     def run() -> None:
         client = services(cloud, transport)

@@ -196,7 +196,7 @@ async def test_slice_has_one_machine_per_worker(cloud: Any) -> None:
     assert [spec.worker for spec in specs] == [0, 1, 2, 3]
     assert [endpoint.address for endpoint in specs[2].endpoints] == addresses
     assert specs[0].service_account == created.service_account.email
-    assert cloud.server.world.access.identify(specs[0].access_token) == specs[0].service_account
+    assert cloud.server.registry.access.identify(specs[0].access_token) == specs[0].service_account
 
 
 async def test_no_external_address_by_default(cloud: Any) -> None:

@@ -40,9 +40,9 @@ async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> No
     client = cloud.tpu()
     requested = node(accelerator_type="v3-32", scheduling_config={"spot": True})
     await asyncio.to_thread(create, client, requested)
-    cloud.server.world.pace.name = "quick"  # the notice alone is to take a while
-    await cloud.server.world.service("tpu").preempt(NAME)
-    cloud.server.world.pace.name = "instant"
+    cloud.server.registry.pace.name = "quick"  # the notice alone is to take a while
+    await cloud.server.registry.service("tpu").preempt(NAME)
+    cloud.server.registry.pace.name = "instant"
     workers = [f"{NAME}/workers/{index}" for index in range(4)]
     await async_until(lambda: len(cloud.host.events) >= 4, "four notices")
     assert sorted(cloud.host.events) == [(each, "preempted", "TRUE") for each in workers]
@@ -66,12 +66,12 @@ async def test_node_deleted_during_notice_stays_deleted(make_cloud: Any) -> None
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node())
-    cloud.server.world.pace.name = "quick"  # the notice alone is to take a while
-    await cloud.server.world.service("tpu").preempt(NAME)
-    cloud.server.world.pace.name = "instant"
+    cloud.server.registry.pace.name = "quick"  # the notice alone is to take a while
+    await cloud.server.registry.service("tpu").preempt(NAME)
+    cloud.server.registry.pace.name = "instant"
     await asyncio.to_thread(delete, client)
     async with asyncio.timeout(20):
-        while list(cloud.server.world.operations.pending("tpu.preempt")):
+        while list(cloud.server.registry.operations.pending("tpu.preempt")):
             await asyncio.sleep(0.02)
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
 
@@ -81,8 +81,8 @@ async def test_maintenance_event_starts_and_ends(make_cloud: Any) -> None:
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node())
-    cloud.server.world.pace.name = "quick"
-    await cloud.server.world.service("tpu").maintain(NAME)
+    cloud.server.registry.pace.name = "quick"
+    await cloud.server.registry.service("tpu").maintain(NAME)
     node_found = await get(client)
     assert node_found.health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
     assert node_found.state is State.READY

@@ -47,7 +47,7 @@ async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, exp
 
 
 def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
-    cloud.server.world.settings.put("quota", quota)
+    cloud.server.registry.settings.put("quota", quota)
 
 
 @both
@@ -110,14 +110,14 @@ async def test_reserved_node_requires_reservation(cloud: Any, transport: str) ->
     assert operation.operation.error.code == 5
     assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
     assert "boot" not in cloud.host.called
-    cloud.server.world.settings.put("reservations", [f"{PARENT}/reservations/r"])
+    cloud.server.registry.settings.put("reservations", [f"{PARENT}/reservations/r"])
     assert (await asyncio.to_thread(create, client, requested)).scheduling_config.reserved
 
 
 @both
 async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
+    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
     operation = await asyncio.to_thread(
         client.create_node, parent=PARENT, node_id="n", node=node(), timeout=10
     )
@@ -170,7 +170,7 @@ async def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
 async def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
-    cloud.server.world.settings.put("policies", [policy])
+    cloud.server.registry.settings.put("policies", [policy])
     outside = node(network_config={"enable_external_ips": True})
     error = await refused(
         cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
@@ -300,7 +300,7 @@ async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
 
 async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 8}})
-    cloud.server.world.faults.add({"kind": "queue-failure", "zone": ZONE})
+    cloud.server.registry.faults.add({"kind": "queue-failure", "zone": ZONE})
     client = cloud.tpu()
     name = f"{PARENT}/queuedResources/q"
 

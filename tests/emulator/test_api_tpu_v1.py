@@ -80,7 +80,7 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert created.description == "d"
     assert created.scheduling_config.preemptible
     assert dict(created.labels) == {"tpuctl-stack": "s"}
-    number = cloud.server.world.projects.require(PROJECT)["number"]
+    number = cloud.server.registry.projects.require(PROJECT)["number"]
     assert created.service_account == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     (endpoint,) = created.network_endpoints
     assert (endpoint.ip_address, endpoint.port) == (created.ip_address, 8470)
@@ -92,7 +92,7 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert (spec.kind, spec.tensorflow, spec.node_id) == ("node", "2.12.0", "n")
     assert spec.endpoint.address == created.ip_address
     assert spec.service_account == created.service_account
-    assert cloud.server.world.access.identify(spec.access_token) == created.service_account
+    assert cloud.server.registry.access.identify(spec.access_token) == created.service_account
 
     deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
     assert (await asyncio.to_thread(deletion.result, timeout=20)).name == NAME
@@ -183,7 +183,7 @@ async def test_unsupported_nodes_are_rejected(
 
 async def test_nodes_setting_denies_creation(cloud: Any) -> None:
     """terraform-provider-google issue 22526."""
-    cloud.server.world.settings.put("nodes", "denied")
+    cloud.server.registry.settings.put("nodes", "denied")
     message = await refusal(cloud, exceptions.FailedPrecondition)
     assert message == (
         "Your request to provision TPU Node has been denied. Please migrate to TPU VM "
@@ -191,7 +191,7 @@ async def test_nodes_setting_denies_creation(cloud: Any) -> None:
         "/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm"
     )
     assert cloud.host.reserved == {}
-    cloud.server.world.settings.put("nodes", "allowed")
+    cloud.server.registry.settings.put("nodes", "allowed")
     await asyncio.to_thread(create, client_of(cloud))
 
 
@@ -361,7 +361,7 @@ async def test_restart_reboots_ready_nodes(make_cloud: Any) -> None:
 
 async def test_v1_stockout_fails_creation(cloud: Any) -> None:
     """The wording is from skypilot 0.14.1 and gsoc-wav2vec2 issue 11."""
-    cloud.server.world.faults.add({"kind": "stockout", "zone": ZONE})
+    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE})
     message = await refusal(cloud, exceptions.ResourceExhausted)
     assert message.startswith(
         f'There is no more capacity in the zone "{ZONE}"; you can try in another zone where Cloud '
@@ -376,7 +376,7 @@ async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
     """`gcloud compute tpus create --help`: "Preemptible TPUs cannot be restarted"."""
     client = client_of(cloud)
     await asyncio.to_thread(create, client)
-    await cloud.server.world.machine_service(NAME).preempt(NAME)
+    await cloud.server.registry.machine_service(NAME).preempt(NAME)
     async with asyncio.timeout(20):
         while (
             node_found := await asyncio.to_thread(client.get_node, name=NAME, timeout=10)

@@ -52,7 +52,7 @@ def place_of(effect: Effect) -> str:
 async def test_every_effect_has_pace(cloud: Any) -> None:
     pace, without, names = Pace("quick", PACES), [], set()
     for service in (key for service_api in APIS for key in service_api.services):
-        for name, effect in cloud.server.world.service(service).effects.items():
+        for name, effect in cloud.server.registry.service(service).effects.items():
             names.add(name)
             if name == DRIVES:
                 continue
@@ -65,7 +65,7 @@ async def test_every_effect_has_pace(cloud: Any) -> None:
 
 
 async def test_every_compute_operation_has_effect(cloud: Any) -> None:
-    service = cloud.server.world.service("compute")
+    service = cloud.server.registry.service("compute")
     begun = {
         (f"{collection.kind}.{verb}", kind.__name__)
         for collection in service.handlers.values()
@@ -120,19 +120,19 @@ async def test_local_cloud_bug_is_not_blamed_on_google(
     cloud: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In HTTP and gRPC responses, in Compute's legacy form, and in a failed operation."""
-    world = cloud.server.world
+    registry = cloud.server.registry
     node = Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
     create = {"parent": PARENT, "node_id": "n", "node": node}
 
     # An exception that fails the operation.
-    effects = world.service("tpu").effects
+    effects = registry.service("tpu").effects
     monkeypatch.setitem(effects, "tpu.nodes.create", Effect(breaks, breaks_at_work))
     operation = await asyncio.to_thread(cloud.tpu().create_node, create)
-    ended = await world.operations.wait(operation.operation.name, 60)
-    check(from_status(world.operations.message(ended).error, "node/n"))
+    ended = await registry.operations.wait(operation.operation.name, 60)
+    check(from_status(registry.operations.message(ended).error, "node/n"))
 
     # An exception while beginning it.
-    monkeypatch.setattr(world.operations, "begin", breaks)
+    monkeypatch.setattr(registry.operations, "begin", breaks)
     create["node_id"] = "m"
     for transport in ("grpc", "rest"):
         with pytest.raises(api.InternalServerError) as raised:

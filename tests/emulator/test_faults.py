@@ -153,7 +153,7 @@ async def test_zone_quota_error_matches_google(cloud: Any, transport: str) -> No
     (detail,) = caught.value.details
     if transport == "grpc":
         detail = json_format.MessageToDict(detail)
-    number = cloud.server.world.projects.find(PROJECT)["number"]
+    number = cloud.server.registry.projects.find(PROJECT)["number"]
     (violation,) = detail["violations"]
     assert violation["subject"] == f"project:{number}"
     assert violation["description"] == f"Quota 'TPUV3' exhausted. Limit 4 in zone {ZONE}"
@@ -287,7 +287,7 @@ async def test_slow_operation_takes_longer(make_cloud: Any) -> None:
     client = cloud.tpu()
     operation = await asyncio.to_thread(create, client)
     assert await used(cloud, fault) == 1
-    record = cloud.server.world.operations.get(operation.operation.name)
+    record = cloud.server.registry.operations.get(operation.operation.name)
     assert record.due - record.started == pytest.approx(3600)
     assert not record.is_done
 

@@ -94,7 +94,7 @@ async def test_body_must_be_an_object(cloud: Any, body: bytes) -> None:
 
 
 async def test_only_owner_is_allowed(cloud: Any) -> None:
-    token = cloud.server.world.access.token_for("machine@local-project.iam.gserviceaccount.com")
+    token = cloud.server.registry.access.token_for("machine@local-project.iam.gserviceaccount.com")
     for verb, path in (
         ("GET", "faults"),
         ("POST", "faults"),
@@ -150,7 +150,7 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
 
 async def test_take_returns_matching_stockout(cloud: Any) -> None:
     """Services call `take` with their attributes."""
-    faults = cloud.server.world.faults
+    faults = cloud.server.registry.faults
     handle = steered(cloud)
     await asyncio.to_thread(
         remote_control.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2
@@ -216,7 +216,7 @@ async def test_journal_drops_oldest_calls(cloud: Any) -> None:
         answer: dict[str, Any] = cloud.request("GET", "/_local/calls?since=0").json()
         return answer
 
-    traffic = cloud.server.world.traffic
+    traffic = cloud.server.registry.traffic
     from tpuctl.emulator.faults.traffic import Caller
 
     for number in range(10_050):
@@ -256,7 +256,7 @@ async def test_settings_are_patched(cloud: Any) -> None:
     assert settings["policies"] == ["iam.allowedPolicyMemberDomains"]
     assert settings["denied_permissions"] == ["tpu.nodes.create"]
     assert settings["reservations"] == [f"{PARENT}/reservations/r"]
-    assert cloud.server.world.settings.get("policies") == ["iam.allowedPolicyMemberDomains"]
+    assert cloud.server.registry.settings.get("policies") == ["iam.allowedPolicyMemberDomains"]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ async def test_invalid_setting_changes_nothing(
 
 async def test_pace_changes_without_restart(cloud: Any) -> None:
     client = cloud.tpu()
-    operations = cloud.server.world.operations
+    operations = cloud.server.registry.operations
 
     def create(node_id: str) -> Any:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)

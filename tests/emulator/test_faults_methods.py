@@ -37,8 +37,8 @@ class Struck:
     channel: grpc.aio.Channel
 
     @property
-    def world(self) -> Any:
-        return self.cloud.server.world
+    def registry(self) -> Any:
+        return self.cloud.server.registry
 
     def methods(self) -> list[Method]:
         return [method for method, is_imitated in self.router.tables() if is_imitated]
@@ -72,7 +72,7 @@ class Struck:
 
     def add(self, kind: str, method: str, **fields: Any) -> Fault:
         self.cloud.server._control._require_method(method)
-        fault: Fault = self.world.faults.add({"kind": kind, "method": method, **fields})
+        fault: Fault = self.registry.faults.add({"kind": kind, "method": method, **fields})
         return fault
 
     async def prove(self, method: str, send: Ask, refused: int, lost: int) -> str:
@@ -91,17 +91,17 @@ class Struck:
         fault = self.add("slow", method, seconds=3600)
         task = asyncio.ensure_future(send())
         async with asyncio.timeout(20):
-            while not (waiting := self.world.traffic.held_calls(fault.id)) and not task.done():
+            while not (waiting := self.registry.traffic.held_calls(fault.id)) and not task.done():
                 await asyncio.sleep(0.001)
         assert fault.fields["applied"] == 1, method
         if waiting:
             assert [call["method"] for call in waiting] == [method]
-            assert self.world.traffic.release(fault.id) == 1
+            assert self.registry.traffic.release(fault.id) == 1
         else:
             begun = "SELECT count(*) FROM operations WHERE ended IS NULL AND due > started + 3000"
-            assert self.world.store.row(begun)[0] > 0, method
+            assert self.registry.store.row(begun)[0] > 0, method
         assert (await asyncio.wait_for(task, 20))[0] != TEAPOT, method
-        self.world.faults.remove(fault.id)
+        self.registry.faults.remove(fault.id)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def struck(cloud: Any) -> AsyncIterator[Struck]:
     cloud.enable("tpu", "compute", "iam", "serviceusage")
     options = [("grpc.enable_http_proxy", 0)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{cloud.server.port}", options) as channel:
-        yield Struck(cloud, Router(cloud.server.world), channel)
+        yield Struck(cloud, Router(cloud.server.registry), channel)
 
 
 def example_of(pattern: re.Pattern[str], name: str) -> str:
@@ -174,7 +174,7 @@ async def test_service_usage_methods_without_client(struck: Struck) -> None:
 
 
 async def test_every_method_of_storage(struck: Struck) -> None:
-    storage = StorageService(struck.world)
+    storage = StorageService(struck.registry)
     objects = "/upload/storage/v1/b/x/o"
     ways = [
         (method, verb, f"/storage/v1/{shape.replace('*', 'x')}")
@@ -249,5 +249,5 @@ async def test_call_in_batch(struck: Struck, path: str) -> None:
 
 
 async def test_names_match_method_tables(struck: Struck) -> None:
-    names = {name for name in struck.router.names() if struck.router.imitates(name)}
+    names = {name for name in struck.router.names() if struck.router.emulates(name)}
     assert names == {method.full_name for method in struck.methods()}

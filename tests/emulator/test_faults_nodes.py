@@ -125,7 +125,7 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     )
     assert fault["applied"] == 0
     assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
-    faults = cloud.server.world.faults
+    faults = cloud.server.registry.faults
     faults.update(faults.get(fault["id"]), due=0)  # due now
     await cloud.server.close()
     again = await make_cloud()

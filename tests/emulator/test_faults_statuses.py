@@ -40,7 +40,7 @@ async def add(cloud: Any, **fields: Any) -> str:
 
 
 def used(cloud: Any, fault: str) -> int:
-    return int(cloud.server.world.faults.get(fault).fields["applied"])
+    return int(cloud.server.registry.faults.get(fault).fields["applied"])
 
 
 def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:

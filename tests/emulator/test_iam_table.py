@@ -22,14 +22,14 @@ _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
 
 def served(cloud: Any) -> set[str]:
     """The full names of all served methods."""
-    world = cloud.server.world
-    methods = {method.full_name for method, is_imitated in Router(world).tables() if is_imitated}
-    return methods | world.service("storage").names()
+    registry = cloud.server.registry
+    methods = {method.full_name for method, is_imitated in Router(registry).tables() if is_imitated}
+    return methods | registry.service("storage").names()
 
 
 def without_rows(cloud: Any) -> list[str]:
     """Served methods without a row, with the file to add it to."""
-    guard = cloud.server.world.guard
+    guard = cloud.server.registry.guard
     return [
         f"{method}: give it a row in {guard.api_of(method).package}'s permissions.toml"
         for method in sorted(served(cloud) - {*guard.permissions.methods()})
@@ -56,7 +56,7 @@ async def test_new_method_without_row_is_reported(
     # Without a row, not even a project editor may call it.
     request = compute_v1.UpdateDiskRequest.pb()(project="local-project", disk="d")
     with pytest.raises(ApiError, match="The caller does not have permission"):
-        cloud.server.world.guard.check(method, request, Caller("ann@example.com"))
+        cloud.server.registry.guard.check(method, request, Caller("ann@example.com"))
 
 
 async def test_every_row_has_served_method(cloud: Any) -> None:
@@ -64,7 +64,7 @@ async def test_every_row_has_served_method(cloud: Any) -> None:
     there = served(cloud)
     unknown = {
         method
-        for method in cloud.server.world.guard.permissions.methods()
+        for method in cloud.server.registry.guard.permissions.methods()
         if method not in there and not method.startswith(_QUOTA)
     }
     assert unknown <= {
@@ -79,7 +79,7 @@ async def test_every_row_has_served_method(cloud: Any) -> None:
 
 async def test_rows_use_known_permissions_and_rules(cloud: Any) -> None:
     permissions = {*known_permissions(), "compute.imageFamilyViews.get"}
-    guard = cloud.server.world.guard
+    guard = cloud.server.registry.guard
     for method in guard.permissions.methods():
         row = guard.permissions.row_of(method)
         location = f"{method} in {guard.api_of(method).package}'s permissions.toml"
@@ -101,7 +101,7 @@ async def test_every_required_permission_is_in_a_predefined_role(cloud: Any) -> 
     basic = ("roles/owner", "roles/editor", "roles/viewer")
     roles = [role for name, role in predefined_roles().items() if name not in basic]
     granted = {permission for role in roles for permission in role.permissions}
-    permissions = cloud.server.world.guard.permissions
+    permissions = cloud.server.registry.guard.permissions
     for method in permissions.methods():
         missing = {*permissions.row_of(method).permissions} - granted - IN_NO_ROLE
         assert not missing, f"{method}: no role in predefined_roles.toml has {missing}"

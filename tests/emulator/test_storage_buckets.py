@@ -46,7 +46,7 @@ async def test_bucket_lifecycle(cloud: Any) -> None:
 
 
 async def test_bucket_names_are_global(cloud: Any) -> None:
-    cloud.server.world.projects.add("other-project", billing=True)
+    cloud.server.registry.projects.add("other-project", billing=True)
 
     def run() -> None:
         cloud.storage().create_bucket("taken")
@@ -83,7 +83,7 @@ async def test_bucket_names_are_global(cloud: Any) -> None:
 async def test_bucket_settings(
     cloud: Any, resource: dict[str, Any], query: dict[str, str], status: int
 ) -> None:
-    cloud.server.world.projects.add("unpaid-project")
+    cloud.server.registry.projects.add("unpaid-project")
     params = {"project": "local-project", **query}
     answer = await asyncio.to_thread(
         cloud.request, "POST", "/storage/v1/b", params=params, json=resource

@@ -107,7 +107,7 @@ async def echoed(reader: Any, writer: Any, data: bytes) -> bytes:
 
 
 def fault(cloud: Any, kind: str, **fields: Any) -> Any:
-    return cloud.server.world.faults.add({"kind": kind, **fields})
+    return cloud.server.registry.faults.add({"kind": kind, **fields})
 
 
 async def test_data_passes_in_both_directions(cloud: Any, machine: Machine) -> None:
@@ -135,7 +135,7 @@ async def test_cut_connections_lose_and_repeat_nothing(
         assert opened.reconnections == len(cuts)
     assert all(cut.fields["applied"] == 1 for cut in cuts)
     assert machine.connections == 1
-    calls = [call["method"] for call in cloud.server.world.traffic.calls()["calls"]]
+    calls = [call["method"] for call in cloud.server.registry.traffic.calls()["calls"]]
     assert calls.count("iap.tunnels.connect") == 1
     assert calls.count("iap.tunnels.reconnect") == len(cuts)
 
@@ -168,7 +168,7 @@ async def test_closing_tunnel_closes_machine_connection(cloud: Any, machine: Mac
 
 
 async def test_session_belongs_to_its_caller(cloud: Any, machine: Machine) -> None:
-    stranger = cloud.server.world.access.token_for("eve@example.com")
+    stranger = cloud.server.registry.access.token_for("eve@example.com")
     session = way(cloud)
     other_session = way(cloud, token=stranger)
     async with reached(session) as (_, reader, writer):
@@ -191,7 +191,7 @@ async def refused(way: IapRoute) -> TpuctlError:
 
 
 async def test_denied_caller_gets_required_role(cloud: Any, machine: Machine) -> None:
-    token = cloud.server.world.access.token_for("eve@example.com")
+    token = cloud.server.registry.access.token_for("eve@example.com")
     error = await refused(way(cloud, token=token))
     assert isinstance(error, Denied)
     assert "4033" in str(error)
@@ -200,10 +200,10 @@ async def test_denied_caller_gets_required_role(cloud: Any, machine: Machine) ->
 
 
 async def test_role_is_sufficient(cloud: Any, machine: Machine) -> None:
-    world = cloud.server.world
+    registry = cloud.server.registry
     role = {"role": "roles/iap.tunnelResourceAccessor", "members": ["user:ann@example.com"]}
-    world.authority._policies.add(f"projects/{PROJECT}", [role])
-    token = world.access.token_for("ann@example.com")
+    registry.authority._policies.add(f"projects/{PROJECT}", [role])
+    token = registry.access.token_for("ann@example.com")
     async with reached(way(cloud, token=token)) as (_, reader, writer):
         assert await echoed(reader, writer, b"hello") == b"hello"
 
@@ -244,7 +244,7 @@ async def test_relay_requires_firewall_rule(cloud: Any, machine: Machine) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rules", "is_let_in"),
+    ("rules", "is_allowed"),
     [
         ([], False),
         ([{}], True),
@@ -262,6 +262,6 @@ async def test_relay_requires_firewall_rule(cloud: Any, machine: Machine) -> Non
         ([{}, {"priority": 10, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
     ],
 )
-def test_firewall_rules_apply_by_priority(rules: list[dict[str, Any]], is_let_in: bool) -> None:
+def test_firewall_rules_apply_by_priority(rules: list[dict[str, Any]], is_allowed: bool) -> None:
     whole = [{k: v for k, v in {**RULE, **rule}.items() if v is not None} for rule in rules]
-    assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_let_in
+    assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_allowed

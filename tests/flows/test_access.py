@@ -21,7 +21,7 @@ RELAY, INSIDE = "35.235.240.77", "10.164.0.9"
 ANYWHERE = (STRANGER, HOME, OFFICE, RELAY, INSIDE)
 
 
-def is_let_in(rules: Sequence[Any], source: str, tags: set[str], port: int) -> bool:
+def is_allowed(rules: Sequence[Any], source: str, tags: set[str], port: int) -> bool:
     """By cloud.google.com/firewall/docs/firewalls: by priority, deny before allow."""
     address = ipaddress.ip_address(source)
     fitting = [
@@ -50,7 +50,7 @@ async def rules_of(bench: Bench) -> list[Any]:
 async def reaching(bench: Bench, port: int = 22) -> set[str]:
     """The addresses that can reach that port of the stack's machines."""
     rules, tags = await rules_of(bench), {bench.stack.stack.names.tag}
-    return {address for address in ANYWHERE if is_let_in(rules, address, tags, port)}
+    return {address for address in ANYWHERE if is_allowed(rules, address, tags, port)}
 
 
 async def node_tags(bench: Bench) -> set[str]:
@@ -70,7 +70,7 @@ async def test_ssh_is_allowed_only_from_named_addresses(project: Project) -> Non
     others = {
         address
         for address in ANYWHERE
-        if is_let_in(await rules_of(bench), address, {"another"}, 22)
+        if is_allowed(await rules_of(bench), address, {"another"}, 22)
     }
     assert others == set(ANYWHERE), "machines that are not the stack's are left alone"
 
@@ -96,7 +96,7 @@ async def test_controller_has_the_same_firewall(project: Project) -> None:
     )
     tags = set(machine.tags.items)
     rules = await rules_of(bench)
-    assert {address for address in ANYWHERE if is_let_in(rules, address, tags, 22)} == {
+    assert {address for address in ANYWHERE if is_allowed(rules, address, tags, 22)} == {
         HOME,
         INSIDE,
     }

@@ -60,14 +60,14 @@ class Shell:
         return done.returncode, answer["data"], message
 
     def recorded(self, job: str) -> tuple[str, int, str]:
-        """State, exit code and first cause of worker 0, from the bucket."""
+        """State, exit code and cause of worker 0, from the bucket."""
 
         async def read() -> bytes:
             stack = Tpuctl(self.folder / "tpuctl.yaml", cloud="local")
             return await stack.store.get_bytes((await stack.job(job)).record_name(0))
 
         content = json.loads(asyncio.run(read()))
-        return content["state"], content["exit_code"], content["first_cause"]
+        return content["state"], content["exit_code"], content["cause"]
 
 
 @pytest.fixture(scope="module")

@@ -126,12 +126,12 @@ async def test_log_ranges_after_the_machine_freed_its_log(
     following = asyncio.ensure_future(follow(record, store, transports, seen.emit))
     await machine.run(["touch", "gate0"])
 
-    async def freed() -> int:
-        text = await on_machine(machine, "cat", f"{record.folder}/freed.json")
-        first = json.loads(text)["first"] if text else 0
+    async def log_start() -> int:
+        text = await on_machine(machine, "cat", f"{record.folder}/log_start.json")
+        first = json.loads(text)["offset"] if text else 0
         return first if len(WHOLE) - first < ROOM else 0
 
-    first = await async_until(freed, "uploaded bytes being freed")
+    first = await async_until(log_start, "uploaded bytes being freed")
     used = int((await on_machine(machine, "stat", "-c", "%b", f"{record.folder}/log")).split()[0])
     assert used * 512 <= ROOM + (1 << 16)
     # A late follower reads from the bucket first, then from the machine.

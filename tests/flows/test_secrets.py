@@ -148,7 +148,7 @@ async def test_account_without_secret_access_fails_job(
     assert "the machine's account may not read it: Permission " in log_of(events)
     assert "never" not in log_of(events).splitlines()
     ended = WorkerRecord.model_validate_json(await stack.store.get_bytes(record.record_name(0)))
-    assert (ended.state, ended.first_cause) == ("failed", "secrets")
+    assert (ended.state, ended.cause) == ("failed", "secrets")
     assert await on_worker(stack, "grep", "-rl", "hush-", ".") == ""
 
 

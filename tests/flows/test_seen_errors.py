@@ -141,9 +141,9 @@ async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
         started=NOON,
         finished=NOON,
         log_bytes=len(log),
-        first_cause="script",
+        cause="script",
         detail="the script failed with exit code 1",
-        synced=True,
+        log_uploaded=True,
     )
     for name, data in (
         (record.object_name, record.model_dump_json().encode()),
@@ -188,7 +188,7 @@ def test_explain_without_job_describes_stack(stopped: Bench, played: Played) -> 
     bench = played.project.stack()
     code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
-    assert "No job yet" in stderr
+    assert "No jobs" in stderr
     assert "The stack does not exist" in stderr
     assert "    tpuctl up\n" in stderr
     assert "tpuctl explain --error" in stderr

@@ -127,7 +127,7 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
         here = await workers.on(worker, "ls", record.folder)
         assert b"start" not in here.split()
         ended = json.loads(await workers.text(worker, record, "record.json"))
-        assert (ended["first_cause"], ended["detail"]) == ("worker", "worker 2 ended first")
+        assert (ended["cause"], ended["detail"]) == ("worker", "worker 2 ended first")
 
 
 @pytest.mark.soak

@@ -48,7 +48,7 @@ def main() -> int:
         finally:
             is_clean = clean(folder / "run.json", environment)
     record_end(settings, exit_code=code, is_clean=is_clean)
-    print(f"What happened: {settings.record}")
+    print(f"Recorded in {settings.record}")
     print(f"What differs:  {write_differences(settings.folder)}")
     return code if is_clean else max(code, 1)
 
@@ -81,7 +81,7 @@ def is_signed_in(settings: Settings) -> bool:
         google.auth.default()
     except DefaultCredentialsError:
         print(
-            "Not signed in. Do that with\n    gcloud auth application-default login",
+            "Not signed in. Sign in with\n    gcloud auth application-default login",
             file=sys.stderr,
         )
         return False

@@ -12,8 +12,8 @@ import google.api_core.exceptions as api
 import pytest
 from google.auth.exceptions import RefreshError
 
+from tpuctl.cloud.credential_errors import is_signed_out
 from tpuctl.cloud.errors import convert
-from tpuctl.cloud.signing import is_signed_out
 from tpuctl.errors import TpuctlError
 from tpuctl.jobs.file_selection import selected
 from tpuctl.model.curves import Curve

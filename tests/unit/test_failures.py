@@ -225,7 +225,7 @@ def worker(number: int = 0, state: str = "failed", **more: Any) -> WorkerRecord:
         "exit_code": 1,
         "started": NOON,
         "finished": NOON,
-        "first_cause": "script" if state == "failed" else "lost" if state == "lost" else "",
+        "cause": "script" if state == "failed" else "lost" if state == "lost" else "",
         "detail": "the script failed with exit code 1" if state == "failed" else "",
         **more,
     }
@@ -332,10 +332,10 @@ def test_script_failure_on_one_worker_takes_precedence() -> None:
 def test_lost_machines_are_classified_by_node_state(
     machines: Machines, kind: str, name: str
 ) -> None:
-    for lost in (worker(state="lost"), worker(first_cause="terminated", exit_code=143)):
+    for lost in (worker(state="lost"), worker(cause="terminated", exit_code=143)):
         failure = classify({0: lost}, {0: b"step 1\n"}, machines)
         assert failure is not None
-        if name == "worker-gone" and lost.first_cause == "terminated":
+        if name == "worker-gone" and lost.cause == "terminated":
             name = "restarted"
         assert (failure.kind, failure.name) == (kind, name)
 
@@ -343,25 +343,25 @@ def test_lost_machines_are_classified_by_node_state(
 @pytest.mark.parametrize(
     ("record", "kind", "name"),
     [
-        (worker(state="timed_out", first_cause="max_hours"), "ended", "limit"),
-        (worker(state="stopped", first_cause="stopped"), "ended", "stopped"),
-        (worker(state="lost", first_cause="start"), "ended", "not-started"),
-        (worker(state="lost", first_cause="start", attempt=2), "infrastructure", "not-started"),
-        (worker(first_cause="supervisor"), "infrastructure", "supervisor"),
-        (worker(first_cause="slice"), "infrastructure", "slice"),
+        (worker(state="timed_out", cause="max_hours"), "ended", "limit"),
+        (worker(state="stopped", cause="stopped"), "ended", "stopped"),
+        (worker(state="lost", cause="start"), "ended", "not-started"),
+        (worker(state="lost", cause="start", attempt=2), "infrastructure", "not-started"),
+        (worker(cause="supervisor"), "infrastructure", "supervisor"),
+        (worker(cause="slice"), "infrastructure", "slice"),
         (
             worker(
-                first_cause="accelerator",
+                cause="accelerator",
                 detail="the TPU is already in use by process 7 (python3 train.py) of user me",
             ),
             "infrastructure",
             "libtpu-lock",
         ),
-        (worker(first_cause="bundle", detail="cannot fetch it"), "infrastructure", "bundle"),
-        (worker(first_cause="bundle", detail="HTTP Error 403"), "failure", "bucket-permission"),
-        (worker(first_cause="signal", signal=9, exit_code=137), "failure", "killed"),
+        (worker(cause="bundle", detail="cannot fetch it"), "infrastructure", "bundle"),
+        (worker(cause="bundle", detail="HTTP Error 403"), "failure", "bucket-permission"),
+        (worker(cause="signal", signal=9, exit_code=137), "failure", "killed"),
         (worker(exit_code=127), "failure", "command"),
-        (worker(first_cause="setup", exit_code=1), "failure", "setup"),
+        (worker(cause="setup", exit_code=1), "failure", "setup"),
     ],
 )
 def test_worker_records_are_classified(record: WorkerRecord, kind: str, name: str) -> None:
@@ -377,7 +377,7 @@ def test_pip_network_failure_is_not_missing_package() -> None:
         b"ERROR: Could not find a version that satisfies the requirement jax\n"
         b"ERROR: No matching distribution found for jax\n"
     )
-    failure = weighed(log, first_cause="requirements")
+    failure = weighed(log, cause="requirements")
     assert (failure.kind, failure.name) == ("infrastructure", "network")
 
 

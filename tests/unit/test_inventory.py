@@ -94,7 +94,7 @@ def test_stacks_are_checked_separately() -> None:
 def test_stack_from_description_and_account() -> None:
     for stack in ("bert", "a", "my-stack-2"):
         assert stack_of_description(ownership(stack)) == stack
-    for text in ("", "Made by tpuctl for stack ", f"{ownership('bert')}!", ownership("Bert")):
+    for text in ("", "Created by tpuctl for stack ", f"{ownership('bert')}!", ownership("Bert")):
         assert stack_of_description(text) is None
     assert (stack_of_account("bert-ko-tpu"), stack_of_account("a-stack-tpu")) == ("bert-ko", "a")
     assert stack_of_account("tpu") is None

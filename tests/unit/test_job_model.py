@@ -90,7 +90,7 @@ def test_object_names() -> None:
         ),
         (
             [
-                ended(0, "stopped", 1, exit_code=143, first_cause="worker"),
+                ended(0, "stopped", 1, exit_code=143, cause="worker"),
                 ended(1, "failed", 2, exit_code=9),
             ],
             "failed",
@@ -99,8 +99,8 @@ def test_object_names() -> None:
         ),
         ([ended(0, "succeeded"), ended(1, "failed", exit_code=75)], "failed", 75, 1),
         ([ended(0, "stopped", exit_code=143), ended(1, "succeeded")], "stopped", 143, 0),
-        ([ended(0, "timed_out"), ended(1, "stopped", first_cause="worker")], "timed_out", 124, 0),
-        ([ended(0, "lost"), ended(1, "stopped", first_cause="worker")], "lost", 69, 0),
+        ([ended(0, "timed_out"), ended(1, "stopped", cause="worker")], "timed_out", 124, 0),
+        ([ended(0, "lost"), ended(1, "stopped", cause="worker")], "lost", 69, 0),
     ],
 )  # fmt: skip
 def test_job_status_of_workers(
@@ -136,7 +136,7 @@ def test_every_state_has_a_text() -> None:
 
 def test_terminated_machine_is_lost_not_failed() -> None:
     status = job_status(
-        job(0), {0: ended(0, "failed", exit_code=143, signal=15, first_cause="terminated")}
+        job(0), {0: ended(0, "failed", exit_code=143, signal=15, cause="terminated")}
     )
     assert (status.state, status.exit_code) == ("lost", 69)
 

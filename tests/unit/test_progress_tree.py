@@ -211,7 +211,7 @@ def test_bar_has_its_width(fraction: float) -> None:
 def test_transfer_shows_bar_rate_and_remaining_time(
     story: ProgressState, clock: Clock, width: int
 ) -> None:
-    story.on(StepStarted("job/upload", "send"))
+    story.on(StepStarted("job/upload", "upload"))
     for done in (1_000_000, 11_000_000):
         story.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
         clock.seconds += 2

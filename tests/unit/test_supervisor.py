@@ -39,7 +39,7 @@ def test_start_returns_immediately_and_tail_has_every_byte(worker: Worker) -> No
     assert log == b"one\ntwo\n50%\r100%\r\n\x1b[31mred\x1b[0m"
     assert (record.state, record.exit_code) == ("succeeded", 0)
     assert record.log_bytes == len(log)
-    assert record.first_cause == ""
+    assert record.cause == ""
     assert record.finished is not None and record.finished >= record.started
 
 
@@ -83,7 +83,7 @@ def test_exit_code_of_script(
     worker.record("start")
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.signal) == ("failed", code, signal_number)
-    assert record.first_cause == cause
+    assert record.cause == cause
 
 
 def test_missing_command_exits_with_127(worker: Worker) -> None:
@@ -188,7 +188,7 @@ def test_vanished_job_is_lost_and_not_restarted(worker: Worker) -> None:
         os.kill(worker.pid_of(part), signal.SIGKILL)
     until(lambda: not worker.processes(), "the end of all processes")
     log, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
+    assert (record.state, record.exit_code, record.cause) == ("lost", 69, "lost")
     assert log.count(b"began") == 1
 
 
@@ -206,7 +206,7 @@ def test_stop_lets_job_save_and_ends_all_processes(worker: Worker) -> None:
     worker.until_logged(b"began")
     worker.pid_of("stray")
     record = worker.record("stop", "--grace", "20")
-    assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
+    assert (record.state, record.exit_code, record.cause) == ("stopped", 143, "stopped")
     assert worker.follow()[0] == b"began\nsaved\n"
     until(lambda: not worker.processes(), "the end of all processes")
 
@@ -257,7 +257,7 @@ def test_time_limit_stops_job(worker: Worker) -> None:
     worker.record("start")
     _, record = worker.follow()
     assert (record.state, record.exit_code) == ("timed_out", 124)
-    assert record.first_cause == "max_hours"
+    assert record.cause == "max_hours"
 
 
 def test_machine_shutdown_is_not_a_job_failure(worker: Worker) -> None:
@@ -266,7 +266,7 @@ def test_machine_shutdown_is_not_a_job_failure(worker: Worker) -> None:
     worker.until_logged(b"began")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 143, "terminated")
 
 
 def test_clean_exit_at_machine_shutdown_is_not_success(
@@ -283,7 +283,7 @@ def test_clean_exit_at_machine_shutdown_is_not_success(
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     log, record = worker.follow()
     assert log == b"began\nsaved\n"
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 143, "terminated")
 
 
 def test_script_ended_just_before_supervisor_at_machine_shutdown(
@@ -296,7 +296,7 @@ def test_script_ended_just_before_supervisor_at_machine_shutdown(
     until((worker.folder / "exit.json").exists, "the script's end")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 143, "terminated")
 
 
 def test_end_of_other_worker_stops_this_one(worker: Worker) -> None:
@@ -323,7 +323,7 @@ def test_missing_bundle_fails_job(worker: Worker) -> None:
     (worker.folder / "spec.json").write_text(json.dumps({**spec, "bundle": {"sha256": "0" * 64}}))
     worker.record("start")
     log, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "bundle")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 1, "bundle")
     assert b"the bundle was not uploaded to this machine" in log
 
 

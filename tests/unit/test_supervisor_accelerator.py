@@ -120,7 +120,7 @@ def test_foreign_process_is_named_and_not_killed(worker: Worker, hold: Hold) -> 
     holder = hold(worker.home / "dev/vfio/0")
     give(worker, patience=0.1)
     log, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "accelerator")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 1, "accelerator")
     assert record.detail.startswith(f"the TPU is already in use by process {holder.pid} (")
     assert Path(sys.executable).name in record.detail
     assert record.detail.encode() in log
@@ -134,7 +134,7 @@ def test_running_job_keeps_its_chips(worker: Worker, hold: Hold) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as its job parent does
         give(worker, patience=0.1)
         _, record = worker.follow()
-    assert record.first_cause == "accelerator"
+    assert record.cause == "accelerator"
     assert record.detail.endswith("job 20251231-235959-birch")
     assert holder.poll() is None
 

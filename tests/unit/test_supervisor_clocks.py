@@ -82,7 +82,7 @@ def restarted(worker: ClockedWorker, ago: float) -> None:
     began = datetime.now(UTC) - timedelta(seconds=ago)
     record = {"job": "20260101-000000-acorn", "attempt": 1, "worker": 0, "state": "preparing"}
     record |= {"exit_code": None, "signal": None, "restarts": 0, "started": began.isoformat()}
-    record |= {"finished": None, "log_bytes": None, "first_cause": "", "detail": "", "synced": None}
+    record |= {"finished": None, "log_bytes": None, "cause": "", "detail": "", "log_uploaded": None}
     # An uptime of before: this boot's is smaller, or greater, by chance.
     clock = {"boot_id": "00000000-0000-0000-0000-000000000000", "start_uptime": 1e9}
     (worker.folder / "record.json").write_text(json.dumps({**record, "clock": clock}))

@@ -63,7 +63,7 @@ def test_denied_first_access_restarts_script(worker: Worker, text: str) -> None:
     give(worker, text=text, first_access=SOON)
     assert worker.record("start").attempt == 1
     log, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("succeeded", 0, "")
+    assert (record.state, record.exit_code, record.cause) == ("succeeded", 0, "")
     assert (record.attempt, record.restarts) == (1, 1)
     first, again, second = log.partition(AGAIN)
     assert again, log
@@ -130,7 +130,7 @@ def test_exit_code_of_script_after_deadline(worker: Worker) -> None:
     give(worker, refused=99, code=7, first_access={**LONG, "seconds": 4})
     worker.record("start")
     log, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 7, "script")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 7, "script")
     assert (record.restarts, starts(worker)) == (1, 2), "the last start is when the time ends"
     assert log.count(b"tpuctl: ") == 1
 
@@ -151,7 +151,7 @@ def test_machine_shutdown_during_pause_is_not_a_job_failure(worker: Worker) -> N
     worker.until_logged(b"restarting the script in 32 s\n")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
-    assert (record.state, record.first_cause, starts(worker)) == ("failed", "terminated", 1)
+    assert (record.state, record.cause, starts(worker)) == ("failed", "terminated", 1)
 
 
 def test_supervisor_killed_during_pause_is_replaced_and_restarts_script(

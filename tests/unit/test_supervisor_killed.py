@@ -58,7 +58,7 @@ def test_supervisor_killed_at_any_time_is_replaced(worker: Worker, seed: int) ->
             os.kill(pid, signal.SIGKILL)
     log, record = worker.follow()
     assert log == b"".join(b"%d\n" % number for number in range(20))
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 7, "script")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 7, "script")
     assert (worker.home / "starts").read_text() == "."
     until(lambda: not worker.processes(), "the end of all processes")
 
@@ -90,7 +90,7 @@ def test_processes_left_by_killed_job_parent_are_ended(worker: Worker) -> None:
     worker.until_logged(b"began")
     worker.kill("job_parent.py")
     _, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("lost", 69, "lost")
+    assert (record.state, record.exit_code, record.cause) == ("lost", 69, "lost")
     until(lambda: not worker.processes(), "the end of all processes")
 
 
@@ -100,7 +100,7 @@ def test_killed_script_is_not_lost(worker: Worker) -> None:
     worker.until_logged(b"began")
     worker.kill("job.py")
     _, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 137, "signal")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 137, "signal")
 
 
 @pytest.mark.parametrize("command", ["tail", "start", "stop"])

@@ -251,11 +251,13 @@ def test_tail_ends_after_log_is_uploaded(
         (tmp_path / "upload_error.json").write_text("{}")
     answers = itertools.chain([None] * 5, itertools.repeat(True))
     folder = Folder(str(tmp_path))
-    ended = tail.tail(folder, 0, True, lambda: {"state": "succeeded", "synced": next(answers)})
+    ended = tail.tail(
+        folder, 0, True, lambda: {"state": "succeeded", "log_uploaded": next(answers)}
+    )
     assert ended == 0
     output = capfd.readouterr()
     assert output.out == "all of it\n"
-    assert json.loads(output.err)["synced"] is (None if is_in_trouble else True)
+    assert json.loads(output.err)["log_uploaded"] is (None if is_in_trouble else True)
 
 
 # Cut or removed -------------------------------------------------------------------------------

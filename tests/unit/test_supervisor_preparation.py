@@ -196,7 +196,7 @@ def test_job_with_failed_setup_never_starts(new_worker: Worker) -> None:
     new_worker.write_spec("print('never')", install={"setup": "echo 'no such package'; exit 100"})
     new_worker.record("start")
     log, record = new_worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "setup")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 1, "setup")
     assert record.detail == "the setup command failed with exit code 100"
     assert log.decode().splitlines() == [
         "tpuctl: running the setup command",

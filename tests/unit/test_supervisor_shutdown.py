@@ -61,7 +61,7 @@ def test_saving_script_gets_one_sigterm_and_no_sighup(worker: ClockedWorker, cod
     (worker.home / "enough").touch()
     log, record = worker.follow()
     assert log == b"began\nsaving\nsaved\n"
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 143, "terminated")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 143, "terminated")
 
 
 def test_supervisor_forwards_sigterm_to_script(worker: ClockedWorker) -> None:
@@ -100,4 +100,4 @@ def test_simultaneous_kill_of_all_processes_is_not_a_job_failure(worker: Clocked
         os.kill(worker.pid_of(part), signal.SIGKILL)
     os.kill(supervisor, signal.SIGCONT)
     _, record = worker.follow()
-    assert (record.state, record.first_cause) == ("failed", "terminated")
+    assert (record.state, record.cause) == ("failed", "terminated")

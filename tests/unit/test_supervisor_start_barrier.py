@@ -56,7 +56,7 @@ def test_ready_worker_starts_after_signal(worker: Worker) -> None:
 def test_stop_ends_wait_for_start(worker: Worker) -> None:
     ready(worker)
     record = worker.record("stop", "--grace", "30")
-    assert (record.state, record.exit_code, record.first_cause) == ("stopped", 143, "stopped")
+    assert (record.state, record.exit_code, record.cause) == ("stopped", 143, "stopped")
     assert starts(worker) == 0
     give_sign(worker)
     assert worker.record("start").state == "stopped"
@@ -88,7 +88,7 @@ def test_start_timeout_names_missing_workers(worker: Worker) -> None:
     (worker.folder / "missing.json").write_text(json.dumps({"workers": [2, 3]}))
     worker.record("start")
     _, record = worker.follow()
-    assert (record.state, record.exit_code, record.first_cause) == ("failed", 1, "slice")
+    assert (record.state, record.exit_code, record.cause) == ("failed", 1, "slice")
     assert record.detail.startswith("worker 2, 3 was not ready to start within ")
     assert starts(worker) == 0
 
@@ -97,4 +97,4 @@ def test_machine_shutdown_while_waiting_is_not_a_job_failure(worker: Worker) -> 
     ready(worker)
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
-    assert (record.state, record.first_cause, starts(worker)) == ("failed", "terminated", 0)
+    assert (record.state, record.cause, starts(worker)) == ("failed", "terminated", 0)

@@ -39,8 +39,8 @@ for node in nodes[:-1]:
     view.on(StepFinished(node, Outcome.DONE, 12.0))
 view.on(StepFinished(nodes[-1], Outcome.FAILED, 12.0, "no capacity"))
 view.on(WarningIssued(Diagnostic("Careful", "with this", "Do\\n    tpuctl plan")))
-view.on(Planned((PlannedStep("job/upload", "send"),)))
-view.on(StepStarted("job/upload", "send"))
+view.on(Planned((PlannedStep("job/upload", "upload"),)))
+view.on(StepStarted("job/upload", "upload"))
 for done in (10_000_000, 20_000_000, 30_000_000):
     view.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
     time.sleep(0.4)

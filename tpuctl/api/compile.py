@@ -142,7 +142,7 @@ def _compile_request(
 async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:
     if environments.is_installed(kind):
         return environments.python(kind)
-    with step(emit, f"environment/{kind.name}", "make", f"{kind.title}, once") as progress:
+    with step(emit, f"environment/{kind.name}", "create", f"{kind.title}, once") as progress:
         return await environments.ensure(kind, progress.report)
 
 
@@ -179,7 +179,7 @@ async def _packages(
     variables |= {"HOME": str(home), "PIP_CACHE_DIR": str(environments.cache / "pip")}
     with (
         tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch,
-        step(emit, "environment/requirements", "make") as progress,
+        step(emit, "environment/requirements", "create") as progress,
     ):
         return await install(
             image,

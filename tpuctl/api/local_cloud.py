@@ -91,7 +91,7 @@ async def prepare_image(
         if images.is_cached(choice.tensorflow):
             return
         name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
-        with step(emit, name, "make", "the machines of the local cloud run it") as progress:
+        with step(emit, name, "create", "the machines of the local cloud run it") as progress:
             await images.ensure(choice.tensorflow, progress.report, progress.report_bytes)
     except NoImage as error:
         hint = f"{error.hint}\nThen repeat the command."

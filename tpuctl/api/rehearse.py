@@ -303,7 +303,7 @@ class RehearsalRun:
             "PIP_CACHE_DIR": str(ImageStore().downloads),
         }
         variables.pop("VIRTUAL_ENV", None)
-        with step(self.emit, "rehearsal/requirements", "make") as progress:
+        with step(self.emit, "rehearsal/requirements", "create") as progress:
             return await install(
                 image,
                 installation.model_dump(),

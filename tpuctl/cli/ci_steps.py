@@ -111,7 +111,7 @@ def follow(
     import asyncio
 
     from tpuctl.cli.follow import remember
-    from tpuctl.cloud.signing import is_signed_out
+    from tpuctl.cloud.credential_errors import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
     from tpuctl.model.log_range import LogRange

@@ -138,7 +138,7 @@ async def _without_jobs(tpuctl: Tpuctl, error: NotFound) -> NotFound:
         "To explain an error message, of `up` for example:\n    tpuctl explain --error TEXT"
     )
     return NotFound(
-        "No job yet",
+        "No jobs",
         f"no job was submitted to stack {tpuctl.stack.name}",
         hint="\n".join(lines),
     )

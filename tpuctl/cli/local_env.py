@@ -122,7 +122,7 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
         raise Unreachable(
-            "The local cloud did not answer",
+            "Local cloud not responding",
             "it stopped just now",
             hint="Start it again (its data is kept), then repeat the command:\n    tpuctl local up",
         )

@@ -300,7 +300,7 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
     from tpuctl.view.stack import plan_data
 
     return plan_data(
-        prepared.stack, prepared.plan, prepared.cost, prepared.costs_elsewhere, prepared.quota
+        prepared.stack, prepared.plan, prepared.cost, prepared.fallback_costs, prepared.quota
     )
 
 
@@ -308,6 +308,6 @@ def _show_prepared(state: State, prepared: Prepared) -> None:
     from tpuctl.view.stack import show_costs, show_plan, show_quota
 
     show_plan(prepared.plan)
-    costs = (prepared.cost, prepared.costs_elsewhere)
+    costs = (prepared.cost, prepared.fallback_costs)
     show_costs(prepared.stack, *costs, is_free=state.is_free)
     show_quota(prepared.quota)

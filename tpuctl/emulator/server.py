@@ -28,7 +28,7 @@ from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.wire.iap_tunnels import Tunnels
 from tpuctl.emulator.wire.protocol_switch import ProtocolSwitch
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 from tpuctl.emulator.wire.routes import Router
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.files import private_folder
@@ -97,33 +97,33 @@ class Server:
             raise
         self.host = self._make_host(self.home, ("127.0.0.1", self.port))
         await self.host.start()
-        self.world = World(self.home, self.store, self.pace, access, self.host, APIS)
-        self.world.projects.ensure_default()
-        faults = self.world.faults
+        self.registry = Registry(self.home, self.store, self.pace, access, self.host, APIS)
+        self.registry.projects.ensure_default()
+        faults = self.registry.faults
         self.host.refuses_key = lambda name: (
             faults.take("ssh-key-refused", node=name, worker=name.rpartition("/workers/")[2])
             is not None
         )
         scheduled = ScheduledFaults(
-            *(faults, self.host, self.world.names_with_machines, self.world.machine_service),
-            self.world.in_background,
+            *(faults, self.host, self.registry.names_with_machines, self.registry.machine_service),
+            self.registry.in_background,
         )
         self.host.disk_limit = scheduled.disk_limit
-        router = Router(self.world)
+        router = Router(self.registry)
         self._rpc = RpcServer(router, access, self._transcript)
-        storage: Any = self.world.service("storage")
+        storage: Any = self.registry.service("storage")
         storage.sweep()
         others = {*TUNNEL_METHODS, *(name for api in APIS for name in api.other_methods)}
         methods = MethodNames(router, lambda: others | {*storage.names()})
-        self._control = ControlApi(self.world, self.write_address, methods.require, scheduled)
+        self._control = ControlApi(self.registry, self.write_address, methods.require, scheduled)
         pages = OAuthEndpoints(access, self.home)
-        self._tunnels = Tunnels(self.world)
+        self._tunnels = Tunnels(self.registry)
         self._http = HttpHandler(
             *(router, access, storage.handle, self._answer_local, pages, self._tunnels),
             self._transcript,
         )
-        self.world.operations.resume()
-        for service in self.world.machine_services():
+        self.registry.operations.resume()
+        for service in self.registry.machine_services():
             await service.resume()
         scheduled.resume()
 
@@ -134,12 +134,12 @@ class Server:
     async def close(self) -> None:
         """Stop the machines and close the store. Pending operations resume at the next start."""
         if self._http is not None:
-            self.world.traffic.close()  # held requests would delay the shutdown
+            self.registry.traffic.close()  # held requests would delay the shutdown
             await self._tunnels.close()
         await self._switch.close()
         if self._http is not None:
             await self._rpc.close()
-            await self.world.close()
+            await self.registry.close()
         await self.host.close()
         self.store.close()
         if self._transcript is not None:
@@ -179,7 +179,7 @@ class Server:
             "uptime_seconds": round(time.time() - self._started, 3),
             "projects": self.store.count("project"),
             "nodes": self.store.count("tpu.node"),
-            "faults": sum(not fault.is_exhausted() for fault in self.world.faults.all()),
+            "faults": sum(not fault.is_exhausted() for fault in self.registry.faults.all()),
             "machines": self.host.count_running(),
             "buckets": self.store.count("bucket"),
             "objects": int(objects[0]),

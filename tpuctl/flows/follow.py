@@ -157,7 +157,7 @@ def report_result(result: AttemptResult, emit: Emit) -> int:
     decisive = None if status.worker is None else result.workers.get(status.worker)
     is_own = status.state == "succeeded" or (
         decisive is not None
-        and decisive.first_cause in JOB_CAUSES
+        and decisive.cause in JOB_CAUSES
         and decisive.exit_code == result.exit_code
     )
     emit(

@@ -29,7 +29,7 @@ __all__ = [
     "required_permissions",
 ]
 
-VIEW = "look"  # the action for permissions that planning needs
+VIEW = "read"  # the action for permissions that planning needs
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
 BILLING = "billing.resourceAssociations.create"

@@ -23,7 +23,7 @@ from tpuctl.model.inventory import ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.stack import Stack
-from tpuctl.model.stack_cost import cost_of, costs_elsewhere
+from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
@@ -52,9 +52,9 @@ class Prepared:
         return cost_of(self.stack)
 
     @property
-    def costs_elsewhere(self) -> dict[str, Cost]:
+    def fallback_costs(self) -> dict[str, Cost]:
         """The cost in each zone that `up` tries if this one fails."""
-        return costs_elsewhere(self.stack)
+        return fallback_costs(self.stack)
 
     @property
     def creates_tpu_node(self) -> bool:

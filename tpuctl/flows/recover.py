@@ -319,7 +319,7 @@ class _Recovery:
         silent = [
             worker
             for worker in ending.workers.values()
-            if worker.state == "lost" and not worker.synced
+            if worker.state == "lost" and not worker.log_uploaded
         ]
         lost = [worker.worker for worker in silent]
         machines = await inspect_machines(context.stack, context.cloud, record)

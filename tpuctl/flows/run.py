@@ -60,8 +60,8 @@ __all__ = [
 PHASES = {
     "job/check": "check",
     "job/stack": "find",
-    "job/bundle": "make",
-    "job/upload": "send",
+    "job/bundle": "create",
+    "job/upload": "upload",
     "job/start": "start",
 }
 AFTER_CHECK = {name: verb for name, verb in PHASES.items() if name != "job/check"}

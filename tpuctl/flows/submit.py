@@ -47,13 +47,13 @@ async def submit(
     choice = choice or random.SystemRandom()
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
         bundle = await _step(
-            emit, "job/bundle", "make", make_bundle(submission, Path(scratch)), _describe_bundle
+            emit, "job/bundle", "create", make_bundle(submission, Path(scratch)), _describe_bundle
         )
         for warning in bundle.warnings:
             emit(WarningIssued(warning))
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
-        with step(emit, "job/upload", "send") as progress:
+        with step(emit, "job/upload", "upload") as progress:
             shipped = await upload_bundle(
                 bundle,
                 store,

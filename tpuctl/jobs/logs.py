@@ -128,7 +128,7 @@ class WorkerLog:
                     if piece.exit_code == 0 and piece.stderr.strip():
                         last = piece.stderr.strip().splitlines()[-1]
                         self.record = WorkerRecord.model_validate_json(last)
-                        if not self.record.synced:
+                        if not self.record.log_uploaded:
                             self._report(
                                 f"the end of worker {self.worker}'s log is not in the bucket: "
                                 "it will be deleted with the machine"

@@ -142,9 +142,9 @@ class JobEnded:
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """A stack as it was seen at `at`: `data` is what `status` answers with.
+    """The state of a stack at `at`; `data` is as in `status`.
 
-    `problem` is why something could not be asked just now; that is as it was seen last.
+    `problem` is why part of it could not be queried: that part is from an earlier query.
     """
 
     at: str

@@ -99,13 +99,13 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
             "ended",
             "limit",
             "The job reached its time limit.",
-            "Allow more with limits.max_hours in the stack file.",
+            "Raise limits.max_hours in the stack file.",
         )
     if worker.state == "stopped" and not worker.is_bystander:
         return Failure(
             "ended", "stopped", "The job was stopped by a user.", "Submit it again:\n    tpuctl run"
         )
-    if worker.first_cause == "start" and worker.attempt == 1:  # already reported at submission
+    if worker.cause == "start" and worker.attempt == 1:  # already reported at submission
         return Failure("ended", "not-started", "The job did not start.", RESUBMIT_HINT)
     return None
 
@@ -135,9 +135,9 @@ def _from_logs(
 
 
 def _signature(worker: WorkerRecord, log: bytes) -> tuple[KnownError, str] | None:
-    if worker.state not in ("failed", "lost", "stopped") or worker.first_cause in MACHINE_CAUSES:
+    if worker.state not in ("failed", "lost", "stopped") or worker.cause in MACHINE_CAUSES:
         return None
-    if worker.first_cause not in PREPARATION_CAUSES:
+    if worker.cause not in PREPARATION_CAUSES:
         return _first_match([*error_lines(log), worker.detail], table().signatures)
     # Without a network, an installer eventually reports that a package does not exist.
     lines = [worker.detail, *last_lines(log)]
@@ -161,8 +161,8 @@ def _from_machines(
     worker: WorkerRecord, machines: Machines, log_failure: Failure | None
 ) -> Failure | None:
     """The failure according to the cloud, if the script did not fail by itself."""
-    is_killed = worker.first_cause == "signal" and worker.signal in (SIGKILL, SIGTERM)
-    is_of_machine = worker.first_cause in MACHINE_CAUSES or is_killed or log_failure is not None
+    is_killed = worker.cause == "signal" and worker.signal in (SIGKILL, SIGTERM)
+    is_of_machine = worker.cause in MACHINE_CAUSES or is_killed or log_failure is not None
     if not (is_of_machine or machines.is_remote):
         return None
     if machines.was_deleted_by_down:
@@ -174,7 +174,7 @@ def _from_machines(
             "ended",
             "limit",
             f"The node was deleted at its limit: {machines.limit}.",
-            "Allow more in the stack file.",
+            "Raise it in the stack file.",
         )
     if state in PREEMPTED_STATES or (state == "TERMINATED" and machines.is_spot):
         return Failure(
@@ -208,20 +208,20 @@ def _from_machines(
 
 def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
     """The failure according to the record, if neither log nor cloud shows a cause."""
-    if worker.first_cause == "start":
+    if worker.cause == "start":
         return Failure("infrastructure", "not-started", "The attempt did not start.", RETRY_HINT)
-    if worker.first_cause == "terminated":
+    if worker.cause == "terminated":
         cause = "The machine was shut down and restarted; its node is READY."
         return Failure("infrastructure", "restarted", cause, RETRY_HINT)
-    if worker.first_cause == "supervisor":
+    if worker.cause == "supervisor":
         return Failure("infrastructure", "supervisor", "The job's supervisor failed.", RETRY_HINT)
-    if worker.first_cause == "bundle":
+    if worker.cause == "bundle":
         cause = "The bundle did not reach the machine."
         return Failure("infrastructure", "bundle", cause, RETRY_HINT)
-    if worker.first_cause == "slice":
+    if worker.cause == "slice":
         cause = "Not all workers became ready to start."
         return Failure("infrastructure", "slice", cause, RETRY_HINT)
-    if worker.state == "lost" or worker.first_cause == "lost":
+    if worker.state == "lost" or worker.cause == "lost":
         cause = "The worker no longer exists, or lost its processes."
         return Failure("infrastructure", "worker-gone", cause, RETRY_HINT)
     if worker.signal == SIGKILL or worker.exit_code == 128 + SIGKILL:
@@ -231,14 +231,14 @@ def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
     if worker.exit_code in (126, 127):
         cause = "The command could not be run on the worker."
         return Failure("failure", "command", cause, "Check it on the worker:\n    tpuctl ssh")
-    if worker.first_cause in PREPARATION_CAUSES:
+    if worker.cause in PREPARATION_CAUSES:
         cause = "The job's dependencies could not be installed."
-        return Failure("failure", worker.first_cause, cause, "Read the log:\n    tpuctl logs")
+        return Failure("failure", worker.cause, cause, "Read the log:\n    tpuctl logs")
     lines = error_lines(log)
     return Failure(
         "failure",
         "script",
         "The script failed.",
         "Read its log:\n    tpuctl logs",
-        detail=lines[0].strip() if lines and worker.first_cause == "script" else "",
+        detail=lines[0].strip() if lines and worker.cause == "script" else "",
     )

@@ -74,15 +74,15 @@ class WorkerRecord(BaseModel):
     started: datetime
     finished: datetime | None = None
     log_bytes: int | None = Field(None, description="Length of the complete log, once ended.")
-    first_cause: str = Field(
+    cause: str = Field(
         "",
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
         "requirements, "
         "command, stopped, max_hours, worker, terminated, lost, supervisor, start, timeout, "
         "slice, accelerator.",
     )
-    detail: str = Field("", description="The first cause, in a sentence.")
-    synced: bool | None = Field(
+    detail: str = Field("", description="The cause, in a sentence.")
+    log_uploaded: bool | None = Field(
         None, description="Whether the bucket has the complete log; None before the end."
     )
 
@@ -97,7 +97,7 @@ class WorkerRecord(BaseModel):
     @property
     def is_bystander(self) -> bool:
         """Whether it was stopped only because another worker ended."""
-        return self.state == "stopped" and self.first_cause == "worker"
+        return self.state == "stopped" and self.cause == "worker"
 
 
 class JobRecord(BaseModel):
@@ -256,7 +256,7 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
         return JobStatus("succeeded", 0, finished=finished)
     codes = {"stopped": EXIT_STOPPED, "timed_out": EXIT_TIMED_OUT, "lost": EXIT_LOST}
     # A machine's shutdown is not a failure of the script, even if the script exited first.
-    state = "lost" if decisive.first_cause == "terminated" else decisive.state
+    state = "lost" if decisive.cause == "terminated" else decisive.state
     code = codes.get(state, decisive.exit_code)
     assert state != "ready"
     return JobStatus(state, 1 if code is None else code, decisive.worker, decisive.detail, finished)
@@ -278,7 +278,7 @@ def lost_worker(
         state="lost",
         started=record.submitted,
         finished=finished,
-        first_cause=cause,
+        cause=cause,
         detail=detail,
     )
 

@@ -51,7 +51,7 @@ def bucket_name_problem(name: str) -> str:
 
 def ownership(stack: str) -> str:
     """The description of a stack's resources that do not support labels."""
-    return f"Made by tpuctl for stack {stack}"
+    return f"Created by tpuctl for stack {stack}"
 
 
 def stack_of_account(account: str) -> str | None:

@@ -17,7 +17,7 @@ from tpuctl.model.cost import (
 )
 from tpuctl.model.stack import Stack
 
-__all__ = ["cost_of", "costs_elsewhere"]
+__all__ = ["cost_of", "fallback_costs"]
 
 
 def cost_of(stack: Stack) -> Cost:
@@ -47,7 +47,7 @@ def cost_of(stack: Stack) -> Cost:
     return Cost((*lines, replace(bucket, item=f"bucket in {stack.bucket_location}")))
 
 
-def costs_elsewhere(stack: Stack) -> dict[str, Cost]:
+def fallback_costs(stack: Stack) -> dict[str, Cost]:
     """The cost in each of the other zones that `up` may try."""
     return {zone: cost_of(stack.in_zone(zone)) for zone in stack.zones if zone != stack.zone}
 

@@ -82,7 +82,7 @@ class CloudKind(ResourceKind):
         """
         return None
 
-    # Permissions that `up` may need, one line each: the step (`look` for planning, or an action;
+    # Permissions that `up` may need, one line each: the step (`read` for planning, or an action;
     # `update:state` for certain fields only), a predefined role without `roles/`, and permissions
     # of that role. Creating includes listing and deleting: otherwise the user could not clean up.
     # Names are from github.com/iann0036/iam-dataset (gcp/); what each call needs is from its

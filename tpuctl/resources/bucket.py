@@ -35,7 +35,7 @@ class Bucket(StackResource):
     label = "the bucket, and the bundles, logs and records in it"
     is_billable = True
     permissions = """
-        look storage.admin storage.buckets.get storage.objects.get storage.objects.list
+        read storage.admin storage.buckets.get storage.objects.get storage.objects.list
         create storage.admin storage.buckets.create storage.buckets.list
         create storage.admin storage.objects.create storage.objects.delete
         delete storage.admin storage.buckets.delete

@@ -62,7 +62,7 @@ class Controller(StackResource):
     uncharged_before_states = ("PENDING", "PROVISIONING", "STAGING")
     uncharged_after_states = ("STOPPED", "SUSPENDED", "TERMINATED")
     permissions = """
-        look compute.viewer compute.instances.get compute.instances.list
+        read compute.viewer compute.instances.get compute.instances.list
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
         create compute.instanceAdmin.v1 compute.instances.setMetadata
         create compute.instanceAdmin.v1 compute.instances.setServiceAccount

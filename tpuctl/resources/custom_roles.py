@@ -67,7 +67,7 @@ class ProjectRole(StackResource):
     label = "custom roles that allow machines to delete and create TPUs"
     unlisted_reason = "shared by all stacks of a project"
     permissions = """
-        look iam.roleAdmin iam.roles.get
+        read iam.roleAdmin iam.roles.get
         create iam.roleAdmin iam.roles.create
         update iam.roleAdmin iam.roles.update
         update:deleted iam.roleAdmin iam.roles.undelete

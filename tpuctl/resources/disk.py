@@ -43,7 +43,7 @@ class DataDisk(StackResource):
     is_zonal = True
     is_billable = True
     permissions = """
-        look compute.viewer compute.disks.get compute.disks.list
+        read compute.viewer compute.disks.get compute.disks.list
         create compute.instanceAdmin.v1 compute.disks.create compute.disks.setLabels
         create compute.instanceAdmin.v1 compute.disks.delete compute.zoneOperations.get
     """

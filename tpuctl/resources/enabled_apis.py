@@ -45,7 +45,7 @@ class Services(StackResource):
     label = "the APIs that the stack needs"
     unlisted_reason = "they stay enabled"
     permissions = """
-        look serviceusage.serviceUsageConsumer serviceusage.services.list
+        read serviceusage.serviceUsageConsumer serviceusage.services.list
         update serviceusage.serviceUsageAdmin serviceusage.services.enable
         update serviceusage.serviceUsageAdmin serviceusage.operations.get
     """

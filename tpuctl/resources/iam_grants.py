@@ -31,7 +31,7 @@ class BucketGrants(PolicyGrants):
     label = "the machines' access to the bucket"
     unlisted_reason = "they are deleted with the bucket"
     permissions = """
-        look storage.admin storage.buckets.getIamPolicy
+        read storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
         update storage.admin storage.objects.delete
     """
@@ -82,7 +82,7 @@ class NodeGrants(BucketGrants):
     label = "the TPU node's access to the bucket"
     unlisted_reason = "they are deleted with the bucket"
     permissions = """
-        look storage.admin storage.buckets.getIamPolicy
+        read storage.admin storage.buckets.getIamPolicy
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
         update storage.admin storage.objects.delete
     """
@@ -147,7 +147,7 @@ class ProjectGrants(PolicyGrants):
     group = "project"
     label = "the machines' access to the project"
     permissions = """
-        look resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
+        read resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
         update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
     """
 
@@ -230,7 +230,7 @@ class AccountGrants(PolicyGrants):
     label = "permission to act as that account"
     unlisted_reason = "they are deleted with the account"
     permissions = """
-        look iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
+        read iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
         update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
         update storage.admin storage.objects.create storage.objects.delete
     """

@@ -35,7 +35,7 @@ class Network(StackResource):
     group = "network"
     label = "the network of the machines"
     permissions = """
-        look compute.viewer compute.networks.get compute.networks.list
+        read compute.viewer compute.networks.get compute.networks.list
         create compute.networkAdmin compute.networks.create compute.networks.delete
         create compute.networkAdmin compute.globalOperations.get
     """
@@ -160,7 +160,7 @@ class Firewall(StackResource):
     group = "network"
     label = "the firewall rule that allows SSH"
     permissions = """
-        look compute.viewer compute.firewalls.get compute.firewalls.list
+        read compute.viewer compute.firewalls.get compute.firewalls.list
         create compute.securityAdmin compute.firewalls.create compute.firewalls.delete
         create compute.securityAdmin compute.networks.updatePolicy compute.globalOperations.get
         update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy

@@ -29,7 +29,7 @@ class PrivateAccess(StackResource):
     label = "Private Google Access for machines without external addresses"
     unlisted_reason = "it is a setting of a subnetwork"
     permissions = """
-        look compute.viewer compute.subnetworks.get
+        read compute.viewer compute.subnetworks.get
         update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
         update compute.networkAdmin compute.regionOperations.get
     """

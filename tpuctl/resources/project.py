@@ -39,7 +39,7 @@ class Project(StackResource):
     label = "the project"
     unlisted_reason = "listings are within a project"
     permissions = """
-        look browser resourcemanager.projects.get
+        read browser resourcemanager.projects.get
         update billing.projectManager resourcemanager.projects.createBillingAssignment
     """
     optional = ("update", "linking the billing account")

@@ -43,7 +43,7 @@ class SecretGrants(PolicyGrants):
     label = "access to the stack's secrets"
     unlisted_reason = "listed in the stack's record"
     permissions = """
-        look secretmanager.viewer secretmanager.secrets.getIamPolicy
+        read secretmanager.viewer secretmanager.secrets.getIamPolicy
         update secretmanager.admin secretmanager.secrets.setIamPolicy
     """
 

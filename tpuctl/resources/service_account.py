@@ -23,7 +23,7 @@ class ServiceAccount(StackResource):
     group = "account"
     label = "the machines' service account"
     permissions = """
-        look iam.serviceAccountAdmin iam.serviceAccounts.get
+        read iam.serviceAccountAdmin iam.serviceAccounts.get
         create iam.serviceAccountAdmin iam.serviceAccounts.create iam.serviceAccounts.delete
         create iam.serviceAccountAdmin iam.serviceAccounts.list
     """

@@ -36,7 +36,7 @@ class RemoteNode(NodeLifecycle):
     api = "tpu_v1"
     noun = "TPU node"
     permissions = """
-        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        read tpu.viewer tpu.nodes.get tpu.nodes.list
         create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
         create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
         create iam.serviceAccountAdmin iam.serviceAccounts.list

@@ -94,7 +94,7 @@ class QueuedNodes(StackResource):
     is_zonal = True
     is_billable = True
     permissions = """
-        look tpu.viewer tpu.nodes.get tpu.nodes.list
+        read tpu.viewer tpu.nodes.get tpu.nodes.list
         create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
         create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
         create iam.serviceAccountAdmin iam.serviceAccounts.list

@@ -21,11 +21,10 @@ PAST_TENSE = {
     "download": "downloaded",
     "find": "found",
     "follow": "followed",
-    "make": "made",
     "run": "ran",
-    "send": "sent",
     "start": "started",
     "update": "updated",
+    "upload": "uploaded",
 }
 
 

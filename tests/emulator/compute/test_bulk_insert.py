@@ -110,7 +110,7 @@ async def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
 
 
 async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
-    engine.cloud.server.world.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
+    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
 
     def run() -> None:
         code, _ = engine.wait_error(begin(engine, resource_of(engine)))

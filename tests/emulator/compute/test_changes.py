@@ -209,7 +209,7 @@ async def test_subnetwork_list_builds_only_requested_page(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resources that are not on the page are not built: a list of 12,000 took seconds."""
-    subnetworks = engine.cloud.server.world.service("compute").subnetworks
+    subnetworks = engine.cloud.server.registry.service("compute").subnetworks
     built: list[str] = []
     show = subnetworks.show
     monkeypatch.setattr(

@@ -45,12 +45,12 @@ def test_kind_matches_discovery_document(collection: type[Collection]) -> None:
 
 
 async def test_served_collections_match_api_list(cloud: Any) -> None:
-    service = cloud.server.world.service("compute")
+    service = cloud.server.registry.service("compute")
     assert {*service.handlers} == {*COLLECTIONS}, "tpuctl/emulator/compute/api.py"
 
 
 async def test_two_word_collection_has_camel_case_kind(cloud: Any) -> None:
-    policies = ResourcePolicies(cloud.server.world.service("compute").context)
+    policies = ResourcePolicies(cloud.server.registry.service("compute").context)
     name = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/nightly"
     policies.finish_insert({"target": name, "row": {"name": "nightly"}})
     caller = Caller("owner@example.com")

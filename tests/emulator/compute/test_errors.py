@@ -64,11 +64,11 @@ async def test_unknown_zone_is_rejected(engine: Any) -> None:
 
 
 async def test_org_policy_denies_external_address(engine: Any) -> None:
-    world = engine.cloud.server.world
-    world.settings.put("policies", ["compute.vmExternalIpAccess"])
+    registry = engine.cloud.server.registry
+    registry.settings.put("policies", ["compute.vmExternalIpAccess"])
     with pytest.raises(exceptions.PreconditionFailed) as caught:
         await asyncio.to_thread(engine.insert, engine.controller())
-    number = world.projects.require("local-project")["number"]
+    number = registry.projects.require("local-project")["number"]
     assert caught.value.message.endswith(
         f"Constraint constraints/compute.vmExternalIpAccess violated for project {number}. "
         f"Add instance {NAME} to the constraint to use external IP with it."
@@ -92,7 +92,7 @@ async def test_unknown_service_account_fails_operation(engine: Any) -> None:
 
 async def test_stockout_fails_operation(engine: Any) -> None:
     fault = {"kind": "stockout", "zone": "europe-west4-a", "type": "n1-standard-2"}
-    engine.cloud.server.world.faults.add(fault)
+    engine.cloud.server.registry.faults.add(fault)
 
     def run() -> None:
         done = engine.wait(engine.insert(engine.controller()))
@@ -116,7 +116,7 @@ async def test_stockout_fails_operation(engine: Any) -> None:
 
 
 async def test_regional_quota(engine: Any) -> None:
-    settings = engine.cloud.server.world.settings
+    settings = engine.cloud.server.registry.settings
     settings.put("quota", {"CPUS": {"europe-west4": 4}})
 
     def quotas() -> dict[str, tuple[float, float]]:
@@ -153,7 +153,7 @@ async def test_regional_quota(engine: Any) -> None:
 
 
 async def test_disk_quota(engine: Any) -> None:
-    engine.cloud.server.world.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
+    engine.cloud.server.registry.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
 
     def run() -> None:
         request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}

@@ -36,10 +36,10 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
     assert (interface.network_i_p, interface.access_configs[0].nat_i_p) == (address, address)
     assert interface.network.endswith("/global/networks/default")
     assert interface.subnetwork.endswith("/regions/europe-west4/subnetworks/default")
-    number = engine.cloud.server.world.projects.require("local-project")["number"]
+    number = engine.cloud.server.registry.projects.require("local-project")["number"]
     email = f"{number}-compute@developer.gserviceaccount.com"
     assert (instance.service_accounts[0].email, spec.service_account) == (email, email)
-    assert engine.cloud.server.world.access.identify(spec.access_token) == email
+    assert engine.cloud.server.registry.access.identify(spec.access_token) == email
     assert list(instance.service_accounts[0].scopes) == list(spec.scopes)
     assert (spec.kind, spec.machine_type, spec.tensorflow) == ("instance", "n1-standard-2", None)
     (attached,) = instance.disks
@@ -59,7 +59,7 @@ async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> Non
     resource = engine.controller()
     params = resource["disks"][0]["initialize_params"]
     params["source_image"] = "projects/ml-images/global/images/family/tf-2-12-0"
-    number = engine.cloud.server.world.projects.require("local-project")["number"]
+    number = engine.cloud.server.registry.projects.require("local-project")["number"]
     # By number, as gcloud's execution_groups/util.py names the network.
     resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
     await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
@@ -292,7 +292,7 @@ async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
 
 
 async def test_preemption_follows_termination_action(engine: Any) -> None:
-    service = engine.cloud.server.world.service("compute")
+    service = engine.cloud.server.registry.service("compute")
 
     def make(name: str, action: str) -> Any:
         scheduling = {"provisioning_model": "SPOT", "instance_termination_action": action}

@@ -115,12 +115,12 @@ async def boot_controller(server: Server, key: asyncssh.SSHKey) -> MachineSpec:
         worker=0,
         endpoints=tuple(await server.host.reserve([name])),
         project=PROJECT,
-        project_number=server.world.projects.require(PROJECT)["number"],
+        project_number=server.registry.projects.require(PROJECT)["number"],
         zone=ZONE,
         accelerator_type="",
         runtime_version="",
         service_account=email,
-        access_token=server.world.access.token_for(email),
+        access_token=server.registry.access.token_for(email),
         metadata={"ssh-keys": f"anna:{key.export_public_key().decode().strip()}"},
         kind="instance",
         tensorflow=VERSION.tensorflow,
@@ -147,7 +147,7 @@ async def run(spec: MachineSpec, key: asyncssh.SSHKey, program: str, *words: str
 
 
 def enable(server: Server) -> None:
-    directory = server.world.projects
+    directory = server.registry.projects
     project = directory.require(PROJECT)
     for api in ("tpu", "compute", "storage"):
         directory.enable(project, f"{api}.googleapis.com")

@@ -17,7 +17,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import BILLING_ACCOUNTS, OPEN_ACCOUNT, ORGANIZATION, Project
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["BillingService"]
 
@@ -30,9 +30,9 @@ class BillingService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._policies = Policies(registry.store)
 
     def handler(self, service: str) -> BillingService:
         return self
@@ -41,7 +41,7 @@ class BillingService:
         match = _FILTER.fullmatch(request.filter)
         if match is None:
             raise invalid(f"Invalid filter: {request.filter!r}.")
-        allows = self._world.authority.allows
+        allows = self._registry.authority.allows
         names = [
             account
             for account in BILLING_ACCOUNTS
@@ -63,7 +63,7 @@ class BillingService:
     async def list_project_billing_info(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.name)
         projects = [
-            each for each in self._world.projects.all() if _billing_account(each) == account
+            each for each in self._registry.projects.all() if _billing_account(each) == account
         ]
         rows, token = page(
             projects, request.page_size, request.page_token, _project_id, max_size=100
@@ -85,7 +85,7 @@ class BillingService:
         account = request.project_billing_info.billing_account_name
         if account:
             self._check(account)
-        self._world.projects.link(project, account)
+        self._registry.projects.link(project, account)
         return _info(project)
 
     async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
@@ -103,7 +103,7 @@ class BillingService:
             raise invalid("Request contains an invalid argument.")
         if request.resource not in BILLING_ACCOUNTS:
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._world.authority.granted_permissions(
+        names = self._registry.authority.granted_permissions(
             caller, request.resource, request.permissions
         )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
@@ -119,7 +119,7 @@ class BillingService:
 
     def _project(self, name: str) -> Project:
         kind, _, project = name.removesuffix("/billingInfo").partition("/")
-        record = self._world.projects.find(project)
+        record = self._registry.projects.find(project)
         if kind != "projects" or record is None or record["state"] != "ACTIVE":
             raise ApiError("PERMISSION_DENIED", "The caller does not have permission")
         return record

@@ -32,7 +32,7 @@ from tpuctl import catalog
 from tpuctl.emulator.state.errors import invalid, missing
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["PriceListService"]
 
@@ -80,8 +80,8 @@ class PriceListService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def handler(self, service: str) -> PriceListService:
         return self

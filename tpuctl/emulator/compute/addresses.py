@@ -66,7 +66,7 @@ class Addresses(Collection):
         project = name.split("/")[1]
         complete = {"addressType": "EXTERNAL", "status": "RESERVED", **row}
         if complete["addressType"] == "INTERNAL" and (self.scope == "global" or "network" in row):
-            network = full_network(self.context.world.projects, project, row.get("network", ""))
+            network = full_network(self.context.registry.projects, project, row.get("network", ""))
             if self.store.get(NETWORKS, network) is None:
                 raise not_found(network)
             complete["network"] = network
@@ -106,7 +106,7 @@ class Addresses(Collection):
     def _used_ranges(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
         for kind in (ADDRESSES, GLOBAL_ADDRESSES):
             others = [other for _, other in self.context.items(kind, f"projects/{project}/")]
-            for record in self.context.world.operations.pending(f"{kind}.insert"):
+            for record in self.context.registry.operations.pending(f"{kind}.insert"):
                 others.append(record.arguments["row"])
             for other in others:
                 if other.get("network") == row.get("network"):

@@ -85,7 +85,7 @@ class BulkInsertion:
 
     def __init__(self, instances: Any) -> None:
         self._instances = instances
-        self._operations = instances.context.world.operations
+        self._operations = instances.context.registry.operations
         self.effect = Effect(lambda arguments: None, self._wait)
 
     @staticmethod

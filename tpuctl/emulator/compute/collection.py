@@ -76,7 +76,7 @@ class Collection:
 
     def __init__(self, context: ComputeContext) -> None:
         self.context = context
-        self.store = context.world.store
+        self.store = context.registry.store
         self.effects: Mapping[str, Effect] = {
             f"{self.kind}.insert": Effect(self.finish_insert),
             f"{self.kind}.delete": Effect(self.finish_delete),
@@ -199,7 +199,7 @@ class Collection:
         """Refuse a name that exists or that a pending insertion will create."""
         if self.store.get(self.kind, name) is not None:
             raise already_exists(name)
-        for record in self.context.world.operations.pending(f"{self.kind}.insert"):
+        for record in self.context.registry.operations.pending(f"{self.kind}.insert"):
             if record.arguments["target"] == name:
                 raise already_exists(name)
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpuctl.emulator.compute.messages import message_of
 from tpuctl.emulator.compute.operation_resource import show
 from tpuctl.emulator.state.operations import Arguments
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = [
     "ADDRESSES",
@@ -39,9 +39,9 @@ Items = list[tuple[str, Row]]
 class ComputeContext:
     """Passed to every collection; collections know each other only where passed explicitly."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.store = world.store
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.store = registry.store
 
     # Rows of any collection, by kind in the store: "compute.disks".
 
@@ -58,7 +58,7 @@ class ComputeContext:
 
     def project(self, name: str) -> str:
         """The ID of a project given by ID or number."""
-        return str(self.world.projects.require(name, "compute.googleapis.com")["id"])
+        return str(self.registry.projects.require(name, "compute.googleapis.com")["id"])
 
     # Operations.
 
@@ -66,12 +66,12 @@ class ComputeContext:
         """The operation that a request with this ID began earlier, as a message."""
         if not request_id:
             return None
-        operation_name = self.world.store.get(
+        operation_name = self.registry.store.get(
             "compute.request", f"{target.split('/')[1]}/{request_id}"
         )
         if operation_name is None:
             return None
-        return message_of("Operation", show(self.world.operations.get(operation_name.decode())))
+        return message_of("Operation", show(self.registry.operations.get(operation_name.decode())))
 
     def begin(
         self,
@@ -90,7 +90,7 @@ class ComputeContext:
         existing = self.operation_of_request(target, request_id)
         if existing is not None:
             return existing
-        store = self.world.store
+        store = self.registry.store
         scope = _scope_of(target)
         number = store.next("compute-id", 10**18)
         stamp = int(datetime.now(UTC).timestamp() * 1000)
@@ -99,7 +99,7 @@ class ComputeContext:
             if request_id:
                 project = target.split("/")[1]
                 store.put("compute.request", f"{project}/{request_id}", name.encode())
-            record = self.world.operations.begin(
+            record = self.registry.operations.begin(
                 scope,
                 effect,
                 {
@@ -109,7 +109,7 @@ class ComputeContext:
                     "id": str(number),
                     "user": caller.email,
                 },
-                self.world.pace.seconds(step),
+                self.registry.pace.seconds(step),
                 name=name,
             )
         return message_of("Operation", show(record))

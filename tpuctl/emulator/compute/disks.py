@@ -226,7 +226,7 @@ class Disks(Collection):
     def _users(self, project: str) -> dict[str, list[str]]:
         """Users by disk: instances, and TPU VMs with data disks."""
         users_by_disk: dict[str, list[str]] = {}
-        for service in self.context.world.machine_services():
+        for service in self.context.registry.machine_services():
             for disk, users in service.users_of_disks(project).items():
                 users_by_disk.setdefault(disk, []).extend(users)
         return users_by_disk

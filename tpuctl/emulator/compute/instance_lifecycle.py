@@ -46,7 +46,7 @@ class InstanceMachines(Collection):
         self._disks = disks
         self._projects = projects
         self._sources = Sources(context, disks, subnetworks)
-        self._host = context.world.host
+        self._host = context.registry.host
         self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
         effects = {
             "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
@@ -106,7 +106,7 @@ class InstanceMachines(Collection):
 
     def abort_pending(self, name: str) -> None:
         """Abort the other pending operations of an instance that is being deleted."""
-        operations = self.context.world.operations
+        operations = self.context.registry.operations
         for verb in _ABORTABLE_VERBS:
             for record in operations.pending(f"{self.kind}.{verb}"):
                 if record.arguments["target"] == name:
@@ -118,12 +118,12 @@ class InstanceMachines(Collection):
     async def spec(self, name: str, row: Row) -> MachineSpec:
         """The spec of the machine, from the instance's current row."""
         _, project_id, _, zone, _, instance_id = name.split("/")
-        project = self.context.world.projects.find(project_id)
+        project = self.context.registry.projects.find(project_id)
         assert project is not None, "projects are never removed"
         endpoints = await self._host.reserve([name])
         account = row["serviceAccounts"][0] if row["serviceAccounts"] else None
         email = account["email"] if account else ""
-        access = self.context.world.access
+        access = self.context.registry.access
         return MachineSpec(
             name=name,
             node_id=instance_id,
@@ -173,7 +173,7 @@ class InstanceMachines(Collection):
         """Boot every machine that was running when the last process exited."""
         for name, row in self.items(""):
             if row["status"] == "RUNNING":
-                self.context.world.in_background(self._reboot_after_restart(name))
+                self.context.registry.in_background(self._reboot_after_restart(name))
 
     async def _reboot_after_restart(self, name: str) -> None:
         try:
@@ -188,7 +188,7 @@ class InstanceMachines(Collection):
         """Pass changed project metadata to the project's machines."""
         for name, row in self.items(f"projects/{project}/"):
             if row["status"] == "RUNNING":
-                self.context.world.in_background(self._reconfigure(name))
+                self.context.registry.in_background(self._reconfigure(name))
 
     async def _reconfigure(self, name: str) -> None:
         row = self.find(name)
@@ -287,7 +287,7 @@ class InstanceMachines(Collection):
             items += [item for item in row["metadata"]["items"] if item["key"] == PORT_KEY]
         self.save(name, {**row, "metadata": {"items": items}})
         if row["status"] == "RUNNING":
-            self.context.world.in_background(self._reconfigure(name))
+            self.context.registry.in_background(self._reconfigure(name))
 
     def _finish_attach_disk(self, arguments: Arguments) -> None:
         row = self.require(arguments["target"])

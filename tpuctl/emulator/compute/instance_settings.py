@@ -97,7 +97,7 @@ class InstanceSettings(InstanceMachines):
 
     @idempotent
     async def set_service_account(self, name: str, request: Any, caller: Caller) -> Any:
-        project = self.context.world.projects.require(request.project)
+        project = self.context.registry.projects.require(request.project)
         body = as_row(request.instances_set_service_account_request_resource)
 
         def change(row: Row) -> Row:

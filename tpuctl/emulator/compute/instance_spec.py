@@ -60,7 +60,7 @@ class Draft:
 
 def draft(sources: Sources, name: str, body: Row) -> Draft:
     """Raises the errors that Google returns before accepting the request."""
-    project = sources.context.world.projects.require(name.split("/")[1])
+    project = sources.context.registry.projects.require(name.split("/")[1])
     _check_location(sources, project, name)
     disks: dict[str, Row] = {}
     row: Row = {
@@ -119,7 +119,7 @@ def machine_type_of(name: str, body: Row) -> str:
 
 def _check_location(sources: Sources, project: Project, name: str) -> None:
     """Wording seen in public, though never the complete response."""
-    zone, policies = name.split("/")[3], OrgPolicies(sources.context.world.store)
+    zone, policies = name.split("/")[3], OrgPolicies(sources.context.registry.store)
     if not policies.allows(f"projects/{project['id']}", _LOCATION_CONSTRAINT, zone):
         raise condition_not_met(
             f"Location ZONE:{zone} violates constraint constraints/{_LOCATION_CONSTRAINT} on the "
@@ -189,9 +189,9 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
         network = subnetwork["network"]
     else:
         network = full_network(
-            sources.context.world.projects, project["id"], requested.get("network", "")
+            sources.context.registry.projects, project["id"], requested.get("network", "")
         )
-        if sources.context.world.store.get(NETWORKS, network) is None:
+        if sources.context.registry.store.get(NETWORKS, network) is None:
             raise not_found(network)
         subnetwork_id = network.rpartition("/")[2]
         subnetwork_name = (
@@ -215,7 +215,7 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
             for access in requested.get("accessConfigs", [])
         ],
     }
-    allows = OrgPolicies(sources.context.world.store).allows
+    allows = OrgPolicies(sources.context.registry.store).allows
     if interface["accessConfigs"] and not allows(
         f"projects/{project['id']}", _EXTERNAL_IP_CONSTRAINT, name
     ):

@@ -215,7 +215,7 @@ class Instances(InstanceSettings):
 
     async def _reserve(self, names: list[str]) -> Any:
         try:
-            return await self.context.world.host.reserve(names)
+            return await self.context.registry.host.reserve(names)
         except MachineError as error:
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
@@ -242,7 +242,7 @@ class Instances(InstanceSettings):
         if refusal is not None:
             return refusal
         kind = first.row["machineType"].rpartition("/")[2]
-        fault = self.context.world.faults.take("stockout", project=project, zone=zone, type=kind)
+        fault = self.context.registry.faults.take("stockout", project=project, zone=zone, type=kind)
         if fault is None:
             return None
         return _stockout(project, zone, kind, str(fault.get("text") or ""))
@@ -307,10 +307,10 @@ class Instances(InstanceSettings):
         if row.get("status") != "RUNNING":
             raise ApiError("FAILED_PRECONDITION", f"{name} is not running.")
         policy = row.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
-        world = self.context.world
-        world.host.set_event(name, "maintenance-event", _MAINTENANCE_EVENTS[policy])
-        await asyncio.sleep(world.pace.seconds("tpu.maintain"))
-        world.host.set_event(name, "maintenance-event", "NONE")
+        registry = self.context.registry
+        registry.host.set_event(name, "maintenance-event", _MAINTENANCE_EVENTS[policy])
+        await asyncio.sleep(registry.pace.seconds("tpu.maintain"))
+        registry.host.set_event(name, "maintenance-event", "NONE")
 
     async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
         """Attributes that programs on the machine wrote, if metadata enables them."""
@@ -319,7 +319,7 @@ class Instances(InstanceSettings):
         path = request.query_path or request.variable_key
         space, _, key = path.partition("/")
         attributes = (
-            self.context.world.host.guest_attributes(name)
+            self.context.registry.host.guest_attributes(name)
             if self._allows_guest_attributes(name, row)
             else {}
         )
@@ -345,7 +345,7 @@ class Instances(InstanceSettings):
         """The startup script's output on port 1; there is no other console output."""
         name = self.name_of(request)
         self.require(name)
-        text = self.context.world.host.console(name) if request.port in (0, 1) else b""
+        text = self.context.registry.host.console(name) if request.port in (0, 1) else b""
         start = min(request.start, len(text)) if request.start >= 0 else 0
         start = max(start, len(text) - _MAX_SERIAL_OUTPUT_BYTES)
         answer = {

@@ -92,7 +92,7 @@ class Networks(Collection):
             if row["network"] == name
         ]
         users += self._subnetworks.custom_names(name)
-        for service in self.context.world.machine_services():
+        for service in self.context.registry.machine_services():
             users += service.users_of_network(name)
         return users
 
@@ -110,7 +110,7 @@ class Firewalls(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
-        network = full_network(self.context.world.projects, project, row.get("network", ""))
+        network = full_network(self.context.registry.projects, project, row.get("network", ""))
         if self.store.get(NETWORKS, network) is None:
             raise not_found(network)
         if not row.get("allowed") and not row.get("denied"):

@@ -24,7 +24,7 @@ class GlobalOperations:
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
-        self._operations = context.world.operations
+        self._operations = context.registry.operations
 
     def _scope(self, request: Any) -> str:
         return f"projects/{self._context.project(request.project)}/global"

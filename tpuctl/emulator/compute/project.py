@@ -30,13 +30,13 @@ class Projects:
         """`quotas` returns the project-wide quotas."""
         self._context = context
         self._quotas = quotas
-        self._store = context.world.store
+        self._store = context.registry.store
         self.effects: Mapping[str, Effect] = {
             "compute.projects.setMetadata": Effect(self._finish_set_metadata)
         }
 
     async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._context.world.projects.require(request.project, "compute.googleapis.com")
+        project = self._context.registry.projects.require(request.project, "compute.googleapis.com")
         items = self.items(project["id"])
         created = datetime.fromtimestamp(project["created"], UTC)
         return message_of(
@@ -87,7 +87,7 @@ class Projects:
     def _finish_set_metadata(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
         self._store.put_json(_KIND, project, {"items": arguments["items"]})
-        for service in self._context.world.machine_services():
+        for service in self._context.registry.machine_services():
             service.reconfigure_all(project)
 
 

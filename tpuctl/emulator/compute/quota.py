@@ -59,7 +59,7 @@ class Quota:
 
     def limits(self, region: str) -> dict[str, float]:
         """Limits of a region by metric."""
-        configured = self._context.world.settings.get("quota")
+        configured = self._context.registry.settings.get("quota")
         return {
             metric: float(configured.get(metric, {}).get(region, limit))
             for metric, limit in _LIMITS.items()

@@ -22,7 +22,7 @@ from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 from tpuctl.google_imports import compute_types
 
 __all__ = ["ComputeService"]
@@ -31,10 +31,10 @@ __all__ = ["ComputeService"]
 class ComputeService(MachineService):
     """Collections handle the requests; this class connects them and collects their effects."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, registry: Registry) -> None:
         compute_types()  # the light import of the package
-        self.world = world
-        self.context = context = ComputeContext(world)
+        self.registry = registry
+        self.context = context = ComputeContext(registry)
         self.subnetworks = Subnetworks(context)
         self.firewalls = Firewalls(context)
         self.networks = Networks(context, self.subnetworks, self.firewalls)
@@ -83,7 +83,7 @@ class ComputeService(MachineService):
         await self.instances.resume()
 
     async def preempt(self, name: str) -> None:
-        self.instances.preempt(name, self.world.pace.seconds("tpu.preempt"))
+        self.instances.preempt(name, self.registry.pace.seconds("tpu.preempt"))
 
     async def maintain(self, name: str) -> None:
         await self.instances.maintain(name)

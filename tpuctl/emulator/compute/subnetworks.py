@@ -94,7 +94,7 @@ class Subnetworks(Collection):
             and requested_fingerprint != fingerprint(before)
         ):
             raise condition_not_met("Supplied fingerprint does not match current one.")
-        network = full_network(self.context.world.projects, project, row.get("network", ""))
+        network = full_network(self.context.registry.projects, project, row.get("network", ""))
         if self.store.get(NETWORKS, network) is None:
             raise not_found(network)
         try:
@@ -122,7 +122,7 @@ class Subnetworks(Collection):
         }
 
     def check_deletion(self, name: str) -> None:
-        services = self.context.world.machine_services()
+        services = self.context.registry.machine_services()
         users = [user for service in services for user in service.users_of_network(name)]
         if users:
             raise failed(

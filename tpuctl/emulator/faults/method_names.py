@@ -16,7 +16,7 @@ __all__ = ["MethodNames"]
 class _Router(Protocol):
     def names(self) -> set[str]: ...
 
-    def imitates(self, full_name: str) -> bool: ...
+    def emulates(self, full_name: str) -> bool: ...
 
 
 class MethodNames:
@@ -35,7 +35,7 @@ class MethodNames:
             if glob == "mutating":
                 continue
             matching = [name for name in names if matches_method(glob, name)]
-            if not any(name in others or self._router.imitates(name) for name in matching):
+            if not any(name in others or self._router.emulates(name) for name in matching):
                 close = did_you_mean(glob, _name_forms(names))
                 raise invalid(
                     f"Unknown method {glob!r}.{close}"

@@ -16,7 +16,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplement
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["OrgPolicyService"]
 
@@ -28,10 +28,10 @@ class OrgPolicyService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
-        self._policies = OrgPolicies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._policies = OrgPolicies(registry.store)
 
     def handler(self, service: str) -> Any:
         return self
@@ -103,7 +103,7 @@ class OrgPolicyService:
         """A project by ID, the folder or the organization; it must exist."""
         kind, _, resource_id = name.partition("/")
         if kind == "projects":
-            return f"projects/{self._world.projects.require(resource_id)['id']}"
+            return f"projects/{self._registry.projects.require(resource_id)['id']}"
         if name not in (FOLDER, ORGANIZATION):
             raise missing("Requested entity was not found.")
         return name
@@ -121,7 +121,7 @@ class OrgPolicyService:
         kind, _, name = resource.partition("/")
         if kind != "projects":
             return resource
-        return f"{kind}/{self._world.projects.require(name)['number']}"
+        return f"{kind}/{self._registry.projects.require(name)['number']}"
 
     def _get(self, name: str) -> dict[str, Any]:
         row: dict[str, Any] | None = self._store.get_json(KIND, name)

@@ -14,7 +14,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import DOMAIN, FOLDER, ORGANIZATION
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["ContainersService"]
 
@@ -31,9 +31,9 @@ class ContainersService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._policies = Policies(registry.store)
 
     def handler(self, service: str) -> ContainersService:
         return self
@@ -85,14 +85,14 @@ class ContainersService:
             raise invalid("Request contains an invalid argument.")
         if request.resource not in (ORGANIZATION, FOLDER):
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._world.authority.granted_permissions(
+        names = self._registry.authority.granted_permissions(
             caller, request.resource, request.permissions
         )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     def _may_get(self, name: str, caller: Caller) -> bool:
         """Whether searches include the container for this caller."""
-        return self._world.authority.allows(caller.email, f"{_kind(name)}.get", name)
+        return self._registry.authority.allows(caller.email, f"{_kind(name)}.get", name)
 
     @staticmethod
     def _check(

@@ -16,7 +16,7 @@ from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["ProjectsService"]
 
@@ -31,11 +31,11 @@ _TERM = re.compile(r"(\w[\w.]*)\s*[:=]\s*\"?([^\"\s]*)\"?")
 class ProjectsService(OperationsService):
     """Handlers of google.cloud.resourcemanager.v3.Projects."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-        self._projects = world.projects
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self._registry = registry
+        self._projects = registry.projects
+        self._policies = Policies(registry.store)
         self.effects: Mapping[str, Effect] = {
             "projects.create": Effect(self._finish_creation, metadata=_creation_metadata),
             "projects.change": Effect(self._finish_change),
@@ -61,7 +61,7 @@ class ProjectsService(OperationsService):
             raise ApiError(
                 "ALREADY_EXISTS", f"Requested entity already exists: {requested.project_id}"
             )
-        record = self._world.operations.begin(
+        record = self._registry.operations.begin(
             "",
             "projects.create",
             {
@@ -71,8 +71,8 @@ class ProjectsService(OperationsService):
                 "labels": dict(requested.labels),
                 "owner": caller.email,
             },
-            self._world.pace.seconds("projects.create"),
-            name=f"operations/cp.{self._world.store.next('project-operation', 10**15)}",
+            self._registry.pace.seconds("projects.create"),
+            name=f"operations/cp.{self._registry.store.next('project-operation', 10**15)}",
         )
         return self._operations.message(record)
 
@@ -108,7 +108,7 @@ class ProjectsService(OperationsService):
 
     def may_get(self, project: Project, caller: Caller) -> bool:
         """Whether searches and lists include a project for this caller."""
-        may = self._world.authority.allows
+        may = self._registry.authority.allows
         return may(caller.email, "resourcemanager.projects.get", _policy_name(project))
 
     async def update_project(self, request: Any, caller: Caller) -> Any:
@@ -155,7 +155,7 @@ class ProjectsService(OperationsService):
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.resource)
-        names = self._world.authority.granted_permissions(
+        names = self._registry.authority.granted_permissions(
             caller, _policy_name(project), request.permissions
         )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
@@ -173,12 +173,12 @@ class ProjectsService(OperationsService):
     def _change(self, project: Project) -> Any:
         project["updated"] = time.time()
         self._projects.save(project)
-        record = self._world.operations.begin(
+        record = self._registry.operations.begin(
             "",
             "projects.change",
             {"id": project["id"]},
-            self._world.pace.seconds("projects.delete"),
-            name=f"operations/pc.{self._world.store.next('project-operation', 10**15)}",
+            self._registry.pace.seconds("projects.delete"),
+            name=f"operations/pc.{self._registry.store.next('project-operation', 10**15)}",
         )
         return self._operations.message(record)
 

@@ -14,7 +14,7 @@ from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.wire import filters
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["ResourcesV1Service"]
 
@@ -26,12 +26,12 @@ class ResourcesV1Service:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._handlers: Mapping[str, Any] = {
-            f"{V1.package}.Projects": _Projects(world),
-            f"{V1.package}.Organizations": _Organizations(world),
-            f"{V1.package}.Operations": _Operations(world),
-            f"{V2.package}.Folders": _Folders(world),
+            f"{V1.package}.Projects": _Projects(registry),
+            f"{V1.package}.Organizations": _Organizations(registry),
+            f"{V1.package}.Operations": _Operations(registry),
+            f"{V2.package}.Folders": _Folders(registry),
         }
 
     def handler(self, service: str) -> Any:
@@ -43,12 +43,12 @@ class _PolicyMethods:
 
     key = "projects"
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     @property
     def _v3(self) -> Any:
-        return self._world.service(self.key)
+        return self._registry.service(self.key)
 
     async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
         return await self._v3.get_iam_policy(request, caller)
@@ -74,11 +74,11 @@ class _Projects(_PolicyMethods):
             )
         )
         operation = await self._v3.create_project(request_v3, caller)
-        return _operation(self._world, operation.name)
+        return _operation(self._registry, operation.name)
 
     async def list_projects(self, request: Any, caller: Caller) -> Any:
         """Projects that the caller may get, including deleted ones unless filtered out."""
-        projects_ = self._world.projects.all()
+        projects_ = self._registry.projects.all()
         visible = [_message(project) for project in projects_ if self._v3.may_get(project, caller)]
         matching = [project for project in visible if _filter_matches(request.filter, project)]
         rows, token = page(
@@ -97,7 +97,7 @@ class _Projects(_PolicyMethods):
             if parent not in (ORGANIZATION, FOLDER):
                 raise _denied()
             project["parent"] = parent
-            self._world.projects.save(project)
+            self._registry.projects.save(project)
         request_v3 = projects.UpdateProjectRequest.pb()(
             project=projects.Project.pb()(
                 name=request.name, display_name=requested.name, labels=requested.labels
@@ -129,7 +129,7 @@ class _Projects(_PolicyMethods):
         )
 
     def _get(self, name: str, *, active: bool = False) -> Project:
-        project = self._world.projects.find(name.partition("/")[2])
+        project = self._registry.projects.find(name.partition("/")[2])
         if project is None:
             raise _denied()
         if active and project["state"] != "ACTIVE":
@@ -189,21 +189,21 @@ class _Folders(_PolicyMethods):
 class _Operations:
     """Operations on projects, with v1 messages as responses."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     async def get_operation(self, request: Any, caller: Caller) -> Any:
-        return _operation(self._world, request.name)
+        return _operation(self._registry, request.name)
 
 
-def _operation(world: World, name: str) -> Any:
-    record = world.operations.get(name)
-    operation = world.operations.message(record)
+def _operation(registry: Registry, name: str) -> Any:
+    record = registry.operations.get(name)
+    operation = registry.operations.message(record)
     if record.effect == "projects.create":
         status = V1.message("ProjectCreationStatus")(ready=record.is_done, gettable=record.is_done)
         status.create_time.FromNanoseconds(int(record.started * 1e9))
         operation.metadata.Pack(status)
-    project = world.projects.find(record.arguments["id"])
+    project = registry.projects.find(record.arguments["id"])
     if operation.HasField("response") and project is not None:
         operation.response.Pack(_message(project))
     return operation

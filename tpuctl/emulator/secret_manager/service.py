@@ -24,7 +24,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplement
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["SecretsService"]
 
@@ -48,10 +48,10 @@ class SecretsService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._policies = Policies(registry.store)
 
     def handler(self, service: str) -> Any:
         return self
@@ -201,7 +201,7 @@ class SecretsService:
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         name = self._get(request.resource)["name"]
-        names = self._world.authority.granted_permissions(caller, name, request.permissions)
+        names = self._registry.authority.granted_permissions(caller, name, request.permissions)
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
 
     # Names and messages.
@@ -210,7 +210,7 @@ class SecretsService:
         kind, _, project = name.partition("/")
         if kind != "projects" or not project:
             raise invalid(f"Invalid resource name [{name}].")
-        return self._world.projects.require(project, "secretmanager.googleapis.com")
+        return self._registry.projects.require(project, "secretmanager.googleapis.com")
 
     def _parse(self, name: str) -> tuple[str, str]:
         """The secret's name with the project's ID, and the version ("" if none)."""
@@ -253,7 +253,7 @@ class SecretsService:
     def _public_name(self, name: str) -> str:
         """The name in responses: with the project's number."""
         _, project, rest = name.split("/", 2)
-        return f"projects/{self._world.projects.require(project)['number']}/{rest}"
+        return f"projects/{self._registry.projects.require(project)['number']}/{rest}"
 
     def _secret(self, secret: Secret) -> Any:
         answer = json_format.ParseDict(secret["resource"], V1.message("Secret")())

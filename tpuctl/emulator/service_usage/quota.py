@@ -22,7 +22,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["METHODS", "QuotaService"]
 
@@ -82,8 +82,8 @@ class QuotaService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def handler(self, service: str) -> QuotaService:
         return self
@@ -106,10 +106,10 @@ class QuotaService:
         method, metrics = self.method_of(verb, path), _METRICS.fullmatch(path)
         match = metrics or _IDENTITY.fullmatch(path)
         assert method is not None and match is not None
-        async with self._world.traffic.track(f"{_SERVICE}/{method}", caller) as call:
+        async with self._registry.traffic.track(f"{_SERVICE}/{method}", caller) as call:
             call.project = match[1]
             await call.arrive(dict)
-            project = self._world.projects.require(match[1])
+            project = self._registry.projects.require(match[1])
             if metrics is None:
                 return _encode(_identity(project, match[2]))
             is_full = (query.get("view") or ["BASIC"])[-1] in ("FULL", "2")
@@ -122,11 +122,11 @@ class QuotaService:
 
     def _metrics(self, project: Project, api: str, *, full: bool) -> list[Json]:
         """The metrics of Cloud TPU; other APIs have none here."""
-        if not self._world.projects.has_enabled(project, api):
+        if not self._registry.projects.has_enabled(project, api):
             raise ApiError("FAILED_PRECONDITION", f"Service '{api}' is not enabled.")
         if api != _TPU:
             return []
-        settings = self._world.settings.get("quota")
+        settings = self._registry.settings.get("quota")
         stems = {*_DEFAULTS, *(match[1] for key in settings if (match := _LIMIT_ID.fullmatch(key)))}
         return [_metric(project, stem, settings, full=full) for stem in sorted(stems)]
 

@@ -14,7 +14,7 @@ from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import Project, title_of
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["ServicesService"]
 
@@ -54,10 +54,10 @@ _DEPENDENCIES = {"tpu.googleapis.com": (), "compute.googleapis.com": ("oslogin.g
 class ServicesService(OperationsService):
     """Handlers of google.api.serviceusage.v1.ServiceUsage."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-        self._projects = world.projects
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self._registry = registry
+        self._projects = registry.projects
         self.effects: Mapping[str, Effect] = {
             "services.enable": Effect(self._finish_enable, metadata=_metadata),
             "services.batchEnable": Effect(self._finish_batch_enable, metadata=_metadata),
@@ -154,12 +154,12 @@ class ServicesService(OperationsService):
             not self._projects.has_enabled(project, api) for api in apis
         )
         step = "services.disable" if effect == "services.disable" else "services.enable"
-        number = self._world.store.next("service-operation", 1)
-        record = self._world.operations.begin(
+        number = self._registry.store.next("service-operation", 1)
+        record = self._registry.operations.begin(
             "",
             effect,
             {"project": project["id"], "apis": apis},
-            self._world.pace.seconds(step) if changing else 0.0,
+            self._registry.pace.seconds(step) if changing else 0.0,
             name=f"operations/acf.p2-{project['number']}-{number:012d}",
         )
         return self._operations.message(record)
@@ -180,7 +180,7 @@ class ServicesService(OperationsService):
             for each in (api, *_DEPENDENCIES.get(api, ())):
                 self._projects.enable(project, each)
             if api == "compute.googleapis.com":
-                add_default_network(self._world.store, project)
+                add_default_network(self._registry.store, project)
         return project
 
     def _finish_enable(self, arguments: Arguments) -> Any:

@@ -22,7 +22,7 @@ from tpuctl.emulator.storage.primitives import (
     etag_of,
 )
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["Buckets"]
 
@@ -52,10 +52,10 @@ _OUTPUT_ONLY = (
 class Buckets:
     """The buckets of all projects, in one global namespace."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._policies = Policies(registry.store)
         self.on_delete: Callable[[str], None] = lambda name: None
 
     def load(self, name: str) -> Bucket:
@@ -66,7 +66,7 @@ class Buckets:
 
     def require(self, permission: str, name: str, key: str) -> None:
         """Raise unless the current caller has the permission on an object of a bucket."""
-        self._world.guard.require(permission, name, key)
+        self._registry.guard.require(permission, name, key)
 
     def show(self, bucket: Bucket, base_url: str) -> Bucket:
         metageneration = int(bucket["metageneration"])
@@ -222,7 +222,7 @@ class Buckets:
         bucket = self.load(call.parts[1])
         permissions = call.query.get("permissions", [])
         answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
-        names = self._world.authority.granted_permissions(
+        names = self._registry.authority.granted_permissions(
             call.caller, self._key(bucket), permissions
         )
         return Answer({**answer, "permissions": names} if names else answer)
@@ -260,7 +260,7 @@ class Buckets:
         return self._find_project(DEFAULT_PROJECT if name == "<none>" else name)
 
     def _find_project(self, name: str) -> Project:
-        project = self._world.projects.find(name)
+        project = self._registry.projects.find(name)
         if project is None or project["state"] != "ACTIVE":
             raise invalid(f"Unknown project id: {name}", reason="invalid")
         return project

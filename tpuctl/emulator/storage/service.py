@@ -28,7 +28,7 @@ from tpuctl.emulator.storage.xml import Xml
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.http_request import Request
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["StorageService"]
 
@@ -53,14 +53,14 @@ class StorageService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        buckets = Buckets(world)
-        self._objects = Objects(world.store, buckets, ObjectFiles(world.home))
-        copies = Copies(world.store, buckets, self._objects)
-        lists = ObjectLists(world.store, buckets, self._objects)
-        self._uploads = Uploads(world.store, self._objects)
-        self._parts = MultipartUploads(world.home, world.store, self._objects, self._uploads)
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        buckets = Buckets(registry)
+        self._objects = Objects(registry.store, buckets, ObjectFiles(registry.home))
+        copies = Copies(registry.store, buckets, self._objects)
+        lists = ObjectLists(registry.store, buckets, self._objects)
+        self._uploads = Uploads(registry.store, self._objects)
+        self._parts = MultipartUploads(registry.home, registry.store, self._objects, self._uploads)
         xml_buckets = XmlBuckets(buckets, lists)
         self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
         objects = self._objects
@@ -182,15 +182,17 @@ class StorageService:
         uploads: bool = False,
     ) -> AsyncIterator[None]:
         """Track one call of a method, as `objects.insert`."""
-        async with self._world.traffic.track(f"storage.{method}", caller) as call:
-            bucket_record = self._world.store.get_json("bucket", bucket)
+        async with self._registry.traffic.track(f"storage.{method}", caller) as call:
+            bucket_record = self._registry.store.get_json("bucket", bucket)
             owner = (
-                self._world.projects.find(bucket_record["projectNumber"]) if bucket_record else None
+                self._registry.projects.find(bucket_record["projectNumber"])
+                if bucket_record
+                else None
             )
             call.project = owner["id"] if owner else ""
             attributes = {"project": call.project, "name": [bucket, name]}
             await call.arrive(lambda: attributes, streams=streams, uploads=uploads)
-            self._world.guard.check_storage(call.method, caller, bucket, name)
+            self._registry.guard.check_storage(call.method, caller, bucket, name)
             try:
                 yield
             except NotModified:
@@ -246,7 +248,7 @@ class StorageService:
         else:
             bucket, _, rest = path.partition("/")
             bucket = unquote(bucket)
-            is_ours = self._world.store.get("bucket", bucket) is not None
+            is_ours = self._registry.store.get("bucket", bucket) is not None
             is_new = request.verb == "PUT" and bool(bucket) and not rest
             if host != "storage.googleapis.com" and not is_ours and not is_new:
                 return None

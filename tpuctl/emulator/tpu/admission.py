@@ -30,7 +30,7 @@ from tpuctl.emulator.tpu.offerings import (
     check_offering,
     no_capacity,
 )
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["Admission", "AdmittedNode", "check_labels", "check_node_id"]
 
@@ -74,9 +74,9 @@ class AdmittedNode:
 class Admission:
     """Validates requested nodes and fills in defaults."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
 
     def check(self, project: Project, zone: str, node: Any) -> AdmittedNode:
         """Raise an error if the node is invalid; capacity and quota are checked elsewhere."""
@@ -102,7 +102,7 @@ class Admission:
     def check_reservation(self, project_id: str, zone: str, name: str = "") -> None:
         """The reservation must exist; "" or `…/reservations/-` matches any in the zone."""
         prefix = f"projects/{project_id}/locations/{zone}/reservations/"
-        reservations = [str(each) for each in self._world.settings.get("reservations")]
+        reservations = [str(each) for each in self._registry.settings.get("reservations")]
         wants_any = not name or name.endswith("/-")
         if wants_any and any(each.startswith(prefix) for each in reservations):
             return
@@ -125,7 +125,7 @@ class Admission:
             except ApiError as error:
                 return [error.status, error.message]
         attributes = {"project": project["id"], "zone": zone, "type": node.accelerator_type}
-        fault = self._world.faults.take("stockout", **attributes)
+        fault = self._registry.faults.take("stockout", **attributes)
         if fault is None:
             return []
         return ["RESOURCE_EXHAUSTED", fault.get("text") or no_capacity(zone)]
@@ -248,7 +248,7 @@ class Admission:
     def _check_account(self, email: str) -> None:
         """An account of this cloud must exist; others are not checked."""
         match = _ACCOUNT.fullmatch(email)
-        if match is None or self._world.projects.find(match[1]) is None:
+        if match is None or self._registry.projects.find(match[1]) is None:
             return
         account = self._store.get_json(ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
         if account is None or account.get("visible_at", 0.0) > time.time():

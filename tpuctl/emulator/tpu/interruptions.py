@@ -11,7 +11,7 @@ from typing import Any
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import bad_request
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["Interruptions"]
 
@@ -25,8 +25,8 @@ _EVENT = "TERMINATE_ON_HOST_MAINTENANCE"
 class Interruptions:
     """Preempts and maintains nodes."""
 
-    def __init__(self, world: World, nodes: Nodes) -> None:
-        self._world = world
+    def __init__(self, registry: Registry, nodes: Nodes) -> None:
+        self._registry = registry
         self._nodes = nodes
         self._service = nodes.effect.partition(".")[0]
         self.effects: Mapping[str, Effect] = {
@@ -44,7 +44,7 @@ class Interruptions:
         """
         self._require_ready("preempt", node)
         arguments = {"target": node.name, "at": self._deadline("tpu.preempt")}
-        return self._world.operations.begin(
+        return self._registry.operations.begin(
             _INTERNAL_PARENT, f"{self._service}.preempt", arguments, 0.0
         )
 
@@ -57,7 +57,7 @@ class Interruptions:
         """
         self._require_ready("maintain", node)
         worker_indices = list(range(len(node.network_endpoints)) if workers is None else workers)
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             node.health = Health.UNHEALTHY_MAINTENANCE
             self._nodes.save(node)
             self._set_upcoming_maintenance(node.name, self._deadline("tpu.maintain"))
@@ -70,7 +70,7 @@ class Interruptions:
             }
             parent = node.name.partition("/nodes/")[0]
             effect = f"{self._service}.maintain"
-            return self._world.operations.begin(parent, effect, arguments, 0.0)
+            return self._registry.operations.begin(parent, effect, arguments, 0.0)
 
     def _set_upcoming_maintenance(self, name: str, until: float | None) -> None:
         """Set or clear Node.upcomingMaintenance of API v2alpha1 (cloud_tpu.proto)."""
@@ -92,7 +92,7 @@ class Interruptions:
         self._nodes.save_extras(name, extras)
 
     def _deadline(self, step: str) -> float:
-        return time.time() + self._world.pace.seconds(step)
+        return time.time() + self._registry.pace.seconds(step)
 
     @staticmethod
     def _require_ready(verb: str, node: Any) -> None:
@@ -108,7 +108,7 @@ class Interruptions:
         names = self._nodes.worker_names(name, len(node.network_endpoints))
         for index, machine in enumerate(names):
             if workers is None or index in workers:
-                self._world.host.set_event(machine, key, value)
+                self._registry.host.set_event(machine, key, value)
 
     async def _preempt_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         self._set_event(arguments["target"], None, "preempted", "TRUE")

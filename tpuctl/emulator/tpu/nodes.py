@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes"]
 
@@ -41,9 +41,9 @@ class Nodes:
     machines = "nodes"  # the collection in machine names
     version = "v2"
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
         self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
         # Called with the name of a node's queued resource when the node was removed.
         self.on_node_removed: Callable[[str], None] = lambda queued_resource: None
@@ -99,19 +99,19 @@ class Nodes:
 
     def begin(self, verb: str, node: Any, **more: Any) -> Record:
         """Begin an operation on a node."""
-        return self._world.operations.begin(
+        return self._registry.operations.begin(
             node.name.partition("/nodes/")[0],
             f"{self.effect}.{verb}",
             {"target": node.name, "verb": verb, **more},
-            self._world.pace.seconds(f"{self.step}.{verb}"),
+            self._registry.pace.seconds(f"{self.step}.{verb}"),
         )
 
     def abort_pending(self, name: str) -> None:
         """Abort the other pending operations of a node that is being deleted."""
         for verb in self._verbs().keys() - {"delete"}:
-            for record in self._world.operations.pending(f"{self.effect}.{verb}"):
+            for record in self._registry.operations.pending(f"{self.effect}.{verb}"):
                 if record.arguments["target"] == name:
-                    self._world.operations.abort(
+                    self._registry.operations.abort(
                         record.name, ApiError("CANCELLED", "The node is being deleted.")
                     )
 
@@ -122,16 +122,16 @@ class Nodes:
         return [f"{location}/{self.machines}/{node_id}/workers/{index}" for index in range(count)]
 
     async def reserve(self, node_name: str, count: int) -> list[Endpoint]:
-        return await self._world.host.reserve(self.worker_names(node_name, count))
+        return await self._registry.host.reserve(self.worker_names(node_name, count))
 
     async def specs(self, node: Any) -> list[MachineSpec]:
         """The specs of the workers' machines, from the stored node."""
         names = self.worker_names(node.name, len(node.network_endpoints))
-        return self._specs(node, await self._world.host.reserve(names))
+        return self._specs(node, await self._registry.host.reserve(names))
 
     def _specs(self, node: Any, endpoints: Sequence[Endpoint]) -> list[MachineSpec]:
         _, project_id, _, zone, _, node_id = node.name.split("/")
-        project = self._world.projects.find(project_id)
+        project = self._registry.projects.find(project_id)
         assert project is not None, "projects are never removed"
         return [
             MachineSpec(
@@ -154,7 +154,7 @@ class Nodes:
         return {
             "runtime_version": node.runtime_version,
             "service_account": email,
-            "access_token": self._world.access.token_for(email, node.service_account.scope),
+            "access_token": self._registry.access.token_for(email, node.service_account.scope),
             "metadata": dict(node.metadata),
             "project_metadata": self._project_keys(project_id),
         }
@@ -176,13 +176,13 @@ class Nodes:
         """Pass changed project metadata to the project's machines."""
         for node in self.all(f"projects/{project_id}/"):
             if node.state == NodeState.READY:
-                self._world.in_background(self._reconfigure(node))
+                self._registry.in_background(self._reconfigure(node))
 
     async def resume(self) -> None:
         """Boot the machines of every node that was READY when the last process exited."""
         for node in self.all():
             if node.state == NodeState.READY:
-                self._world.in_background(self._reboot_after_restart(node))
+                self._registry.in_background(self._reboot_after_restart(node))
 
     async def _reboot_after_restart(self, node: Any) -> None:
         try:
@@ -202,7 +202,7 @@ class Nodes:
     async def _create(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         if arguments.get("refusal"):
             status, text = arguments["refusal"]
-            await asyncio.sleep(self._world.pace.seconds("tpu.stockout"))
+            await asyncio.sleep(self._registry.pace.seconds("tpu.stockout"))
             await self._discard_machines(arguments, report)  # releases reserved addresses
             raise ApiError(status, text)
         await self.create_machines(arguments, report)
@@ -221,7 +221,7 @@ class Nodes:
 
         async def boot(spec: MachineSpec) -> None:
             async with self._boots:
-                await self._world.host.boot(spec, report)
+                await self._registry.host.boot(spec, report)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -240,7 +240,7 @@ class Nodes:
     async def stop_machines(self, node: Any) -> None:
         """Stop all machines of a node gracefully, in parallel."""
         names = self.worker_names(node.name, len(node.network_endpoints))
-        await asyncio.gather(*(self._world.host.shut_down(name) for name in names))
+        await asyncio.gather(*(self._registry.host.shut_down(name) for name in names))
 
     async def _discard_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self.discard_machines(arguments["target"])
@@ -269,7 +269,7 @@ class Nodes:
         node = self.find(name)
         if node is not None:
             names = self.worker_names(node.name, len(node.network_endpoints))
-            await asyncio.gather(*(self._world.host.discard(name) for name in names))
+            await asyncio.gather(*(self._registry.host.discard(name) for name in names))
 
     # Effects: finish an operation.
 
@@ -329,12 +329,12 @@ class Nodes:
             node.metadata[PORT_KEY] = arguments["port"]
         self.save(node)
         if node.state == NodeState.READY:
-            self._world.in_background(self._reconfigure(node))
+            self._registry.in_background(self._reconfigure(node))
         return self.as_response(node, arguments)
 
     async def _reconfigure(self, node: Any) -> None:
         for spec in await self.specs(node):
-            self._world.host.reconfigure(spec)
+            self._registry.host.reconfigure(spec)
 
     def operation_metadata(self, record: Record) -> Any:
         """REST clients of TPU operations accept no other metadata type."""

@@ -27,7 +27,7 @@ from tpuctl.emulator.tpu.queued_resource_store import (
     node_of,
     state_of,
 )
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["QueuedResourceEngine"]
 
@@ -46,13 +46,13 @@ class QueuedResourceEngine:
 
     def __init__(
         self,
-        world: World,
+        registry: Registry,
         nodes: Nodes,
         admission: Admission,
         store: QueuedResourceStore,
         render: Callable[[Document, str], Any],
     ) -> None:
-        self._world = world
+        self._registry = registry
         self._nodes = nodes
         self._admission = admission
         self._store = store
@@ -90,15 +90,15 @@ class QueuedResourceEngine:
         step = {"delete": "tpu.nodes.delete"}.get(verb, f"tpu.queued.{verb}")
         arguments = {"target": name, "verb": verb, "api": api}
         parent = name.partition("/queuedResources/")[0]
-        seconds = self._world.pace.seconds(step)
-        return self._world.operations.begin(parent, f"tpu.queued.{verb}", arguments, seconds)
+        seconds = self._registry.pace.seconds(step)
+        return self._registry.operations.begin(parent, f"tpu.queued.{verb}", arguments, seconds)
 
     def abort_pending(self, name: str) -> None:
         """Abort all pending operations of a queued resource that is being deleted."""
         for verb in ("create", "drive", "reset"):
-            for record in self._world.operations.pending(f"tpu.queued.{verb}"):
+            for record in self._registry.operations.pending(f"tpu.queued.{verb}"):
                 if record.arguments["target"] == name:
-                    self._world.operations.abort(
+                    self._registry.operations.abort(
                         record.name, ApiError("CANCELLED", "The queued resource is being deleted.")
                     )
 
@@ -122,7 +122,7 @@ class QueuedResourceEngine:
         self._begin_drive(name)
 
     def _begin_drive(self, name: str) -> None:
-        self._world.operations.begin(_INTERNAL_PARENT, "tpu.queued.drive", {"target": name}, 0.0)
+        self._registry.operations.begin(_INTERNAL_PARENT, "tpu.queued.drive", {"target": name}, 0.0)
 
     # Creation.
 
@@ -164,7 +164,7 @@ class QueuedResourceEngine:
             self._fail(document, error)
 
     async def _accept(self, document: Document) -> bool:
-        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.queued.accept")
+        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.queued.accept")
         due = max(due, document["_"].get("valid_after", 0.0))
         await asyncio.sleep(max(0.0, due - time.time()))
         self._store.set_state(document, "WAITING_FOR_RESOURCES")
@@ -172,17 +172,19 @@ class QueuedResourceEngine:
 
     async def _wait(self, document: Document) -> bool:
         """Wait for capacity: a stockout that fails other requests only delays this one."""
-        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.queued.wait")
+        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.queued.wait")
         valid_until = document["_"].get("valid_until")
         attributes = self._fault_attributes(document)
         if not document["_"].get("stockout_seen"):
-            faults = [self._world.faults.take("stockout", **each) for each in attributes]
+            faults = [self._registry.faults.take("stockout", **each) for each in attributes]
             document["_"]["stockout_seen"] = any(faults)
             self._store.save(document)
         while True:
             if valid_until is not None and time.time() >= valid_until:
                 return self._fail(document, ApiError("DEADLINE_EXCEEDED", _EXPIRED))
-            fault = self._world.faults.take("queue-failure", **attributes[0], name=document["name"])
+            fault = self._registry.faults.take(
+                "queue-failure", **attributes[0], name=document["name"]
+            )
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
@@ -203,12 +205,12 @@ class QueuedResourceEngine:
         """Check for stockouts without counting a match: waiting must not use up faults."""
         return any(
             fault.kind == "stockout" and not fault.is_exhausted() and fault.matches(attributes)
-            for fault in self._world.faults.all()
+            for fault in self._registry.faults.all()
         )
 
     async def _provision(self, document: Document) -> bool:
         names = node_names(document)
-        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.nodes.create")
+        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.nodes.create")
         try:
             if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
@@ -225,7 +227,7 @@ class QueuedResourceEngine:
         if state_of(document) == "FAILED":
             return False
         await asyncio.sleep(max(0.0, due - time.time()))
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             for name in names:
                 node = self._nodes.find(name)
                 if node is not None and node.state == NodeState.CREATING:
@@ -240,7 +242,7 @@ class QueuedResourceEngine:
 
     async def _create_nodes(self, document: Document) -> None:
         _, project_id, _, zone, _, _ = document["name"].split("/")
-        project = self._world.projects.find(project_id)
+        project = self._registry.projects.find(project_id)
         assert project is not None, "projects are never removed"
         for name in node_names(document):
             if self._nodes.find(name) is not None:
@@ -261,7 +263,7 @@ class QueuedResourceEngine:
             if "reservationName" in document or document.get("guaranteed", {}).get("reserved"):
                 node.scheduling_config.reserved = True
             planned.append((node, spec))
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             for node, spec in planned:
                 if self._nodes.find(node.name) is not None:
                     raise already_exists(node.name)
@@ -289,7 +291,7 @@ class QueuedResourceEngine:
         return True
 
     async def _suspend(self, document: Document) -> bool:
-        due = document["_"]["state_since"] + self._world.pace.seconds("tpu.nodes.delete")
+        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.nodes.delete")
         names = []
         for name in node_names(document):
             node = self._nodes.find(name)
@@ -299,7 +301,7 @@ class QueuedResourceEngine:
                 self._nodes.save(node)
         await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
         await asyncio.sleep(max(0.0, due - time.time()))
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             for name in names:
                 self._nodes.remove(name)
             initiator = document["state"].get("stateInitiator", "")
@@ -317,7 +319,7 @@ class QueuedResourceEngine:
 
     async def _remove_nodes(self, names: list[str]) -> None:
         await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             for name in names:
                 self._nodes.remove(name)
 

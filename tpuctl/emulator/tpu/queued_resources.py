@@ -31,7 +31,7 @@ from tpuctl.emulator.tpu.queued_resource_store import (
 from tpuctl.emulator.tpu.quota import Demand, Quota
 from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["QueuedResources", "as_v2_queued", "from_v2"]
 
@@ -69,14 +69,16 @@ def _render(document: Document, api: str) -> Any:
 class QueuedResources:
     """Creates, reads and deletes queued resources; the engine runs them."""
 
-    def __init__(self, world: World, nodes: Nodes, admission: Admission, quota: Quota) -> None:
-        self._world = world
+    def __init__(
+        self, registry: Registry, nodes: Nodes, admission: Admission, quota: Quota
+    ) -> None:
+        self._registry = registry
         self._nodes = nodes
         self._admission = admission
         self._quota = quota
-        self._requests = RequestIds(world)
-        self._store = QueuedResourceStore(world.store)
-        self.engine = QueuedResourceEngine(world, nodes, admission, self._store, _render)
+        self._requests = RequestIds(registry)
+        self._store = QueuedResourceStore(registry.store)
+        self.engine = QueuedResourceEngine(registry, nodes, admission, self._store, _render)
 
     def get(self, name: str) -> Document:
         project, zone = self._project_and_zone(name)
@@ -123,7 +125,7 @@ class QueuedResources:
         now = cloud_tpu.QueuedResource.pb()()
         now.create_time.FromNanoseconds(time.time_ns())
         document["createTime"] = now.create_time.ToJsonString()
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             self._store.set_state(document, "CREATING")
             record = self.engine.begin("create", name, api)
             self._requests.save(project, request.request_id, f"create {name}", record)
@@ -142,7 +144,7 @@ class QueuedResources:
         is_empty = state in ("ACTIVE", "SUSPENDING") and not nodes
         if state == "DELETING" or not (request.force or state in _DELETABLE or is_empty):
             raise bad_request(f"delete is not supported while in state {state}")
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             self._store.set_state(document, "DELETING")
             self.engine.abort_pending(document["name"])
             for node in nodes:
@@ -167,7 +169,7 @@ class QueuedResources:
 
     def _project_and_zone(self, name: str) -> tuple[Project, str]:
         project, zone = parse_location(name)
-        return self._world.projects.require(project, "tpu.googleapis.com"), zone
+        return self._registry.projects.require(project, "tpu.googleapis.com"), zone
 
     def _specs(
         self, project: Project, parent: str, queued_id: str, document: Document
@@ -179,7 +181,7 @@ class QueuedResources:
         specs: list[Document] = []
         for spec in document.get("tpu", {}).get("nodeSpec", []):
             project_name, zone = parse_location(spec.get("parent", ""))
-            owner = self._world.projects.find(project_name)
+            owner = self._registry.projects.find(project_name)
             if owner is None or f"projects/{owner['id']}/locations/{zone}" != parent:
                 raise bad_request(f'The parent "{spec.get("parent", "")}" of a node is invalid.')
             location = f"projects/{project['number']}/locations/{zone}"

@@ -17,7 +17,7 @@ from tpuctl.emulator.tpu.nodes import KIND
 from tpuctl.emulator.tpu.queued_resource_store import QUEUED, is_spot, node_of
 from tpuctl.emulator.tpu.v1_view import KIND as KIND_V1
 from tpuctl.emulator.tpu.v1_view import NodeV1
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["Demand", "Quota", "wants_spot"]
 
@@ -40,13 +40,13 @@ def wants_spot(node: Any) -> bool:
 class Quota:
     """Enforces limits. A limit that is not configured is unlimited."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._store = world.store
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
 
     def require(self, project: Project, demands: Iterable[Demand]) -> None:
         """Raise an error with all limits that would be exceeded; the message has the first."""
-        limits: dict[str, dict[str, int]] = self._world.settings.get("quota")
+        limits: dict[str, dict[str, int]] = self._registry.settings.get("quota")
         if not limits:
             return
         requested = _sums(demands)

@@ -36,7 +36,7 @@ from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
 from tpuctl.emulator.wire.machine_service import MachineService
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["TpuV1Service"]
 
@@ -55,13 +55,13 @@ class TpuV1Service(OperationsService, MachineService):
     Nodes created by v2 are returned too, in v1's form, but cannot be changed by v1.
     """
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-        self._nodes = NodesV1(world)
-        self._quota = Quota(world)
-        self._interruptions = Interruptions(world, self._nodes)
-        self._admission = Admission(world)
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self._registry = registry
+        self._nodes = NodesV1(registry)
+        self._quota = Quota(registry)
+        self._interruptions = Interruptions(registry, self._nodes)
+        self._admission = Admission(registry)
         self.effects = {**self._nodes.effects, **self._interruptions.effects}
 
     async def resume(self) -> None:
@@ -74,7 +74,8 @@ class TpuV1Service(OperationsService, MachineService):
             prefix += f"{zone}/"
         nodes = self._nodes.all(prefix)
         nodes += [
-            as_v1(NodeV2.FromString(body)) for _, body in self._world.store.items(KIND_V2, prefix)
+            as_v1(NodeV2.FromString(body))
+            for _, body in self._registry.store.items(KIND_V2, prefix)
         ]
         nodes.sort(key=_name_of)
         rows, token = page(nodes, request.page_size, request.page_token, _name_of)
@@ -85,7 +86,7 @@ class TpuV1Service(OperationsService, MachineService):
         node = self._nodes.find(name)
         if node is not None:
             return node
-        body = self._world.store.get(KIND_V2, name)
+        body = self._registry.store.get(KIND_V2, name)
         if body is None:
             raise missing(f"Resource '{request.name}' was not found")
         return as_v1(NodeV2.FromString(body))
@@ -97,7 +98,7 @@ class TpuV1Service(OperationsService, MachineService):
         accelerator = check_type(zone, request.node.accelerator_type, _GENERATIONS)
         self._check_version(request.node.tensorflow_version)
         network = self._network_of(request.node, project["id"])
-        if self._world.store.get("compute.networks", network) is None:
+        if self._registry.store.get("compute.networks", network) is None:
             raise missing(f"The resource '{network}' was not found")
         scheduling = request.node.scheduling_config
         if scheduling.preemptible and scheduling.reserved:
@@ -106,7 +107,7 @@ class TpuV1Service(OperationsService, MachineService):
         self._require_unused_name(name)
         self._choose_range(request.node, accelerator, network)  # validates the range
         self._quota.require(project, [Demand(zone, accelerator, wants_spot(request.node))])
-        if self._world.settings.get("nodes") == "denied":
+        if self._registry.settings.get("nodes") == "denied":
             raise ApiError("FAILED_PRECONDITION", _DENIED)
         try:
             endpoints = await self._nodes.reserve(name, accelerator.workers)
@@ -116,7 +117,7 @@ class TpuV1Service(OperationsService, MachineService):
         block = self._choose_range(request.node, accelerator, network)
         node = self._new_node(name, request.node, project, network, block, endpoints)
         refusal = self._admission.creation_failure(project, node)
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             self._nodes.save(node)
             record = self._nodes.begin("create", node, refusal=refusal)
         return self._operations.message(record)
@@ -125,7 +126,7 @@ class TpuV1Service(OperationsService, MachineService):
         node = self._require(request.name)
         if node.state == NodeState.DELETING:
             raise bad_request("delete is not supported while in state DELETING")
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             node.state = NodeState.DELETING
             self._nodes.save(node)
             self._nodes.abort_pending(node.name)
@@ -214,7 +215,7 @@ class TpuV1Service(OperationsService, MachineService):
 
     def _project_and_zone(self, parent: str) -> tuple[Project, str]:
         project, zone = parse_location(parent)
-        return self._world.projects.require(project, "tpu.googleapis.com"), zone
+        return self._registry.projects.require(project, "tpu.googleapis.com"), zone
 
     def _full_name(self, name: str) -> str:
         project, zone = self._project_and_zone(name)
@@ -224,7 +225,7 @@ class TpuV1Service(OperationsService, MachineService):
         """A node created by v1, for changing it."""
         full = self._full_name(name)
         node = self._nodes.find(full)
-        if node is None and self._world.store.get(KIND_V2, full) is not None:
+        if node is None and self._registry.store.get(KIND_V2, full) is not None:
             raise bad_request("This is not supported for nodes created by API version V2.")
         if node is None:
             raise missing(f"Resource '{name}' was not found")
@@ -239,7 +240,7 @@ class TpuV1Service(OperationsService, MachineService):
     def _require_unused_name(self, name: str) -> None:
         """The name must be unused in both API versions."""
         for kind in (self._nodes.kind, KIND_V2):
-            if self._world.store.get(kind, name) is not None:
+            if self._registry.store.get(kind, name) is not None:
                 raise already_exists(name)
 
     @staticmethod
@@ -250,14 +251,14 @@ class TpuV1Service(OperationsService, MachineService):
             )
 
     def _change_state(self, verb: str, node: Any, state: int, **more: Any) -> Any:
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             node.state = state
             self._nodes.save(node)
             record = self._nodes.begin(verb, node, **more)
         return self._operations.message(record)
 
     def _network_of(self, node: Any, project_id: str) -> str:
-        return full_network(self._world.projects, project_id, node.network)
+        return full_network(self._registry.projects, project_id, node.network)
 
     def _choose_range(
         self, requested: Any, accelerator: catalog.AcceleratorType, network: str
@@ -266,7 +267,7 @@ class TpuV1Service(OperationsService, MachineService):
             raise invalid_argument(
                 'The field "cidr_block" cannot be given when "use_service_networking" is.'
             )
-        used_ranges = subnetworks_of(self._world.store, network)
+        used_ranges = subnetworks_of(self._registry.store, network)
         used_ranges += [
             IPv4Network(node.cidr_block)
             for node in self._nodes.all()

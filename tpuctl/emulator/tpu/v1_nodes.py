@@ -34,7 +34,7 @@ class NodesV1(Nodes):
         return {
             "runtime_version": node.tensorflow_version,
             "service_account": node.service_account,
-            "access_token": self._world.access.token_for(node.service_account),
+            "access_token": self._registry.access.token_for(node.service_account),
             "kind": "node",
             "tensorflow": version.tensorflow if version is not None else None,
         }

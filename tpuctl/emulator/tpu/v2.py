@@ -31,7 +31,7 @@ from tpuctl.emulator.tpu.v1_view import as_v2, find_v1, list_v1
 from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["TpuService"]
 
@@ -44,15 +44,15 @@ _UPDATABLE = ("description", "labels", "tags", "metadata", "data_disks", _EXTERN
 class TpuService(OperationsService, OfferingHandlers, MachineService):
     """Handlers of google.cloud.tpu.v2.Tpu."""
 
-    def __init__(self, world: World) -> None:
-        OperationsService.__init__(self, world)
-        OfferingHandlers.__init__(self, world.projects)
-        self._world = world
-        self._nodes = Nodes(world)
-        self._admission = Admission(world)
-        self._quota = Quota(world)
-        self._interruptions = Interruptions(world, self._nodes)
-        self.queued_resources = QueuedResources(world, self._nodes, self._admission, self._quota)
+    def __init__(self, registry: Registry) -> None:
+        OperationsService.__init__(self, registry)
+        OfferingHandlers.__init__(self, registry.projects)
+        self._registry = registry
+        self._nodes = Nodes(registry)
+        self._admission = Admission(registry)
+        self._quota = Quota(registry)
+        self._interruptions = Interruptions(registry, self._nodes)
+        self.queued_resources = QueuedResources(registry, self._nodes, self._admission, self._quota)
         self._nodes.on_node_removed = self.queued_resources.engine.on_node_removed
         self.effects = {
             **self._nodes.effects,
@@ -68,13 +68,13 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
-        nodes = [*self._nodes.all(prefix), *map(as_v2, list_v1(self._world.store, prefix))]
+        nodes = [*self._nodes.all(prefix), *map(as_v2, list_v1(self._registry.store, prefix))]
         nodes.sort(key=lambda node: str(node.name))
         rows, token = page(nodes, request.page_size, request.page_token, lambda n: str(n.name))
         return cloud_tpu.ListNodesResponse.pb()(nodes=rows, next_page_token=token)
 
     async def get_node(self, request: Any, caller: Caller) -> Any:
-        v1_node = find_v1(self._world.store, self._full_name(request.name))
+        v1_node = find_v1(self._registry.store, self._full_name(request.name))
         return self._get(request.name) if v1_node is None else as_v2(v1_node)
 
     async def create_node(
@@ -101,7 +101,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
         self._quota.require(project, [demand])
         node = self._admission.build(name, request.node, project, admitted, endpoints)
         refusal = self._admission.creation_failure(project, node)
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             self._nodes.save(node)
             self._nodes.save_extras(name, extras or {})
             record = self._nodes.begin("create", node, api=api, refusal=refusal)
@@ -113,7 +113,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
         node = self._get(request.name)
         if node.state == NodeState.DELETING:
             raise bad_request("delete is not supported while in state DELETING")
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             node.state = NodeState.DELETING
             self._nodes.save(node)
             self._nodes.abort_pending(node.name)
@@ -211,7 +211,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
             if node.state != NodeState.READY:
                 continue
             for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
-                attributes = self._world.host.guest_attributes(machine).get("tpu", {})
+                attributes = self._registry.host.guest_attributes(machine).get("tpu", {})
                 if attributes.get("hostname") == host:
                     return TunnelTarget(machine, node.network_config.network, frozenset(node.tags))
         return None
@@ -245,7 +245,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
         for worker in workers:
             if not worker.isdigit() or int(worker) >= count:
                 raise bad_request(f'There is no worker "{worker}".')
-            attributes = self._world.host.guest_attributes(f"{node.name}/workers/{worker}")
+            attributes = self._registry.host.guest_attributes(f"{node.name}/workers/{worker}")
             entry = answer.guest_attributes.add(query_path=request.query_path)
             entry.query_value.SetInParent()
             for namespace, values in attributes.items():
@@ -261,17 +261,17 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
 
     def _project_and_zone(self, parent: str) -> tuple[Project, str]:
         project, zone = parse_location(parent)
-        return self._world.projects.require(project, "tpu.googleapis.com"), zone
+        return self._registry.projects.require(project, "tpu.googleapis.com"), zone
 
     def _full_name(self, name: str) -> str:
         project, zone = self._project_and_zone(name)
         return f"projects/{project['id']}/locations/{zone}/nodes/{name.partition('/nodes/')[2]}"
 
     def _is_v1_node(self, name: str) -> bool:
-        return self._world.store.get(KIND_V1, self._full_name(name)) is not None
+        return self._registry.store.get(KIND_V1, self._full_name(name)) is not None
 
     def _v1(self) -> Any:
-        return self._world.service("tpu_v1").handler("google.cloud.tpu.v1.Tpu")
+        return self._registry.service("tpu_v1").handler("google.cloud.tpu.v1.Tpu")
 
     def _get(self, name: str) -> Any:
         node = self._nodes.find(self._full_name(name))
@@ -284,7 +284,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
     def _require_unused_name(self, name: str) -> None:
         """The name must be unused in both API versions."""
         for kind in (KIND, KIND_V1):
-            if self._world.store.get(kind, name) is not None:
+            if self._registry.store.get(kind, name) is not None:
                 raise already_exists(name)
 
     @staticmethod
@@ -295,7 +295,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
             )
 
     def _change_state(self, verb: str, node: Any, state: int, api: str) -> Any:
-        with self._world.store.transaction():
+        with self._registry.store.transaction():
             node.state = state
             self._nodes.save(node)
             record = self._nodes.begin(verb, node, api=api)

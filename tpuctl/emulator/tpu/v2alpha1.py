@@ -22,7 +22,7 @@ from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["TpuAlphaService"]
 
@@ -44,12 +44,12 @@ def _answer(message: str, **fields: Any) -> Any:
 class TpuAlphaService(OperationsService):
     """Handlers of google.cloud.tpu.v2alpha1.Tpu."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-        self._v2: Any = world.service("tpu")
-        self._requests = RequestIds(world)
-        self._nodes = Nodes(world)  # for their extras
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self._registry = registry
+        self._v2: Any = registry.service("tpu")
+        self._requests = RequestIds(registry)
+        self._nodes = Nodes(registry)  # for their extras
 
     # Nodes.
 
@@ -142,7 +142,7 @@ class TpuAlphaService(OperationsService):
         prefix = f"projects/{project['id']}/locations/"
         if zone != "-":
             prefix += f"{zone}/"
-        reservations = [str(name) for name in self._world.settings.get("reservations")]
+        reservations = [str(name) for name in self._registry.settings.get("reservations")]
         names = sorted(name for name in reservations if name.startswith(prefix))
         rows, token = page(names, request.page_size, request.page_token, str)
         state = alpha.Reservation.State.ACTIVE
@@ -172,4 +172,4 @@ class TpuAlphaService(OperationsService):
 
     def _project_and_zone(self, name: str) -> tuple[Project, str]:
         project, zone = parse_location(name)
-        return self._world.projects.require(project, "tpu.googleapis.com"), zone
+        return self._registry.projects.require(project, "tpu.googleapis.com"), zone

@@ -16,7 +16,7 @@ from tpuctl.emulator.state.members import email_of, member_of
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.http_request import Request, json_response
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["ControlApi"]
 
@@ -33,12 +33,12 @@ class ControlApi:
 
     def __init__(
         self,
-        world: World,
+        registry: Registry,
         pace_changed: Callable[[], None],
         require_method: Callable[[str], None],
         scheduled: ScheduledFaults,
     ) -> None:
-        self._world = world
+        self._registry = registry
         self._scheduled = scheduled
         self._pace_changed = pace_changed
         self._require_method = require_method
@@ -58,7 +58,7 @@ class ControlApi:
         if answer is not None:
             value = answer(request)
         elif match is not None and request.verb == "GET" and not match[2]:
-            value = self._show(self._world.faults.get(match[1]))
+            value = self._show(self._registry.faults.get(match[1]))
         elif match is not None and request.verb == "DELETE" and not match[2]:
             value = self._remove(match[1])
         elif match is not None and request.verb == "POST" and match[2]:
@@ -70,57 +70,57 @@ class ControlApi:
     # Faults.
 
     def _show(self, fault: Fault) -> dict[str, Any]:
-        held_calls = self._world.traffic.held_calls(fault.id)
+        held_calls = self._registry.traffic.held_calls(fault.id)
         fields = {**fault.fields, **self._scheduled.describe(fault)}
         return {**fields, "exhausted": fault.is_exhausted(), "held_calls": held_calls}
 
     def _list(self, request: Request) -> dict[str, Any]:
-        return {"faults": [self._show(fault) for fault in self._world.faults.all()]}
+        return {"faults": [self._show(fault) for fault in self._registry.faults.all()]}
 
     async def _add(self, request: Request) -> dict[str, Any]:
         spec = await _body(request)
         method = spec.get("method")
         if isinstance(method, str) and method:
             self._require_method(method)
-        fault = self._world.faults.add(spec)
+        fault = self._registry.faults.add(spec)
         try:
             self._scheduled.schedule(fault)
         except ApiError:
-            self._world.faults.remove(fault.id)
+            self._registry.faults.remove(fault.id)
             raise
         return self._show(fault)
 
     async def _remove(self, fault_id: str) -> dict[str, Any]:
-        fault = self._world.faults.get(fault_id)
+        fault = self._registry.faults.get(fault_id)
         description = self._show(fault)
-        self._world.faults.remove(fault_id)
-        self._world.traffic.release(fault_id)
+        self._registry.faults.remove(fault_id)
+        self._registry.traffic.release(fault_id)
         await self._scheduled.undo(fault)
         return {**description, "held_calls": []}
 
     async def _remove_all(self, request: Request) -> dict[str, Any]:
-        return {"faults": [await self._remove(fault.id) for fault in self._world.faults.all()]}
+        return {"faults": [await self._remove(fault.id) for fault in self._registry.faults.all()]}
 
     async def _release(self, fault_id: str, request: Request) -> dict[str, Any]:
-        fault = self._world.faults.get(fault_id)
+        fault = self._registry.faults.get(fault_id)
         drop = (await _body(request)).get("drop", False)
         if not isinstance(drop, bool):
             raise invalid(f"drop must be true or false, not {drop!r}.")
-        return {"released": self._world.traffic.release(fault.id, drop=drop)}
+        return {"released": self._registry.traffic.release(fault.id, drop=drop)}
 
     # Settings and calls.
 
     def _settings(self) -> dict[str, Any]:
-        return {"pace": self._world.pace.name, **self._world.settings.all()}
+        return {"pace": self._registry.pace.name, **self._registry.settings.all()}
 
     async def _change_settings(self, request: Request) -> dict[str, Any]:
         changes = await _body(request)
         pace = changes.pop("pace", None)
         if pace is not None and pace not in PACES:
             raise invalid(f"Unknown pace {pace!r}. Use one of {', '.join(PACES)}.")
-        self._world.settings.change(changes)
+        self._registry.settings.change(changes)
         if pace is not None:
-            self._world.pace.name = pace
+            self._registry.pace.name = pace
             self._pace_changed()
         return self._settings()
 
@@ -130,14 +130,14 @@ class ControlApi:
         scopes = body.get("scopes", [])
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
             raise invalid("scopes must be a list of strings.")
-        token = self._world.access.token_for(email, scopes)
+        token = self._registry.access.token_for(email, scopes)
         return {"member": member_of(email), "token": token}
 
     def _calls(self, request: Request) -> dict[str, Any]:
         since = request.param("since", "0")
         if not since.isascii() or not since.isdigit():
             raise invalid(f"since must be a number, not {since!r}.")
-        return self._world.traffic.calls(int(since))
+        return self._registry.traffic.calls(int(since))
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.iap_session import Close, Session
 from tpuctl.emulator.wire.machine_service import TunnelTarget
-from tpuctl.emulator.wire.registry import World
+from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["METHODS", "ROOT", "Tunnels", "allows_relay"]
 
@@ -66,8 +66,8 @@ class TunnelRequest(Protocol):
 class Tunnels:
     """All tunnels of one local cloud."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._sessions: dict[str, Session] = {}
 
     async def answer(self, request: TunnelRequest) -> web.StreamResponse:
@@ -81,7 +81,7 @@ class Tunnels:
             raise invalid("A tunnel requires a WebSocket to /v4/connect or /v4/reconnect.")
         opened: Session | Close
         acknowledged: int | None = None
-        async with self._world.traffic.track(method, request.caller) as call:
+        async with self._registry.traffic.track(method, request.caller) as call:
             call.project = request.param("project")
             await call.arrive(lambda: _request_attributes(request))
             try:
@@ -119,7 +119,7 @@ class Tunnels:
             self._sessions.pop(session.sid, None)
             await session.end()
         else:
-            self._world.in_background(self._expire(session))
+            self._registry.in_background(self._expire(session))
 
     async def _expire(self, session: Session) -> None:
         await asyncio.sleep(_SESSION_SECONDS)
@@ -127,11 +127,11 @@ class Tunnels:
             await session.end()
 
     async def _connect(self, request: TunnelRequest) -> Session:
-        project = self._world.projects.find(request.param("project"))
+        project = self._registry.projects.find(request.param("project"))
         name = f"projects/{project['id'] if project else request.param('project')}"
         instance = f"zones/{request.param('zone')}/instances/{request.param('instance')}"
         facts = {"resource.name": f"{name}/iap_tunnel/{instance}"}
-        if not self._world.authority.allows(request.email, PERMISSION, name, facts):
+        if not self._registry.authority.allows(request.email, PERMISSION, name, facts):
             raise Close(Close.NOT_AUTHORIZED, "not authorized")
         target = self._target(name, request.param("zone"), request.param("instance"))
         if target is None:
@@ -140,7 +140,7 @@ class Tunnels:
         rules = self._rules(name, target.network)
         if port != str(SSH) or not allows_relay(rules, target.tags, SSH):
             raise Close(Close.BACKEND, "failed to connect to backend")
-        endpoint = (await self._world.host.reserve([target.machine]))[0]
+        endpoint = (await self._registry.host.reserve([target.machine]))[0]
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 streams = await asyncio.open_connection(endpoint.address, endpoint.ssh_port)
@@ -162,15 +162,15 @@ class Tunnels:
 
     def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
         """The running machine with that name, if any."""
-        for service in self._world.machine_services():
+        for service in self._registry.machine_services():
             target = service.tunnel_target(project, zone, host)
             if target is not None:
                 return target
         return None
 
     def _rules(self, project: str, network: str) -> Iterator[Row]:
-        for name, _ in self._world.store.items("compute.firewalls", f"{project}/"):
-            row = self._world.store.get_json("compute.firewalls", name)
+        for name, _ in self._registry.store.items("compute.firewalls", f"{project}/"):
+            row = self._registry.store.get_json("compute.firewalls", name)
             if row is not None and row["network"] == network:
                 yield row
 

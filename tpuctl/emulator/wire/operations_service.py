@@ -9,7 +9,7 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["OperationsService"]
 
@@ -21,8 +21,8 @@ class OperationsService:
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        self._operations = world.operations
+    def __init__(self, registry: Registry) -> None:
+        self._operations = registry.operations
 
     def handler(self, service: str) -> OperationsService:
         return self

@@ -23,7 +23,7 @@ from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.machine_service import MachineService
 
-__all__ = ["Caller", "Service", "World"]
+__all__ = ["Caller", "Registry", "Service"]
 
 
 class Service(Protocol):
@@ -37,7 +37,7 @@ class Service(Protocol):
 
 
 @dataclass
-class World:
+class Registry:
     """One local cloud, as seen by its services."""
 
     home: Path

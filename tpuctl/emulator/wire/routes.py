@@ -24,7 +24,7 @@ from tpuctl.emulator.wire.messages import (
     parse_wire,
     shared_methods,
 )
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 from tpuctl.emulator.wire.request_attributes import request_attributes
 
 __all__ = ["NoSuchPath", "Router"]
@@ -37,10 +37,10 @@ class NoSuchPath(Exception):
 class Router:
     """Finds and calls handlers. Method tables are loaded lazily."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._methods: dict[str, list[Method]] = {}
-        apis = world.apis
+        apis = registry.apis
         self._surfaces = [surface for api in apis for surface in api.surfaces]
         self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
         self._with_paths = [surface for surface in self._surfaces if surface.paths]
@@ -101,7 +101,7 @@ class Router:
     def _json_services(self, path: str) -> Iterator[Any]:
         for start, key in self._json:
             if path.startswith(start):
-                yield self._world.service(key)
+                yield self._registry.service(key)
 
     def _find(self, verb: str, path: str) -> Iterator[tuple[Surface, Method, Rule, Sequence[str]]]:
         for surface in self._candidates(path):
@@ -154,7 +154,7 @@ class Router:
                     names.add(f"{service}/{camel(attribute)}")
         return names
 
-    def imitates(self, full_name: str) -> bool:
+    def emulates(self, full_name: str) -> bool:
         """Whether the method exists and is emulated."""
         service = full_name.partition("/")[0]
         for surface in self._all_surfaces():
@@ -171,15 +171,15 @@ class Router:
     async def _call(
         self, surface: Surface, method: Method, caller: Caller, read: Callable[[], Any]
     ) -> Any:
-        async with self._world.traffic.track(method.full_name, caller) as call:
+        async with self._registry.traffic.track(method.full_name, caller) as call:
             handler = self._handler(surface, method)
             request = read()
             project = consumer_of(request)
             call.project = project or ""
             await call.arrive(partial(request_attributes, request))
             if surface.api and method.service not in self._shared and project is not None:
-                self._world.projects.require(project, surface.api)
-            self._world.guard.check(method.full_name, request, caller)
+                self._registry.projects.require(project, surface.api)
+            self._registry.guard.check(method.full_name, request, caller)
             answer = await handler(request, caller)
         return method.response() if answer is None else answer
 
@@ -195,11 +195,11 @@ class Router:
         return handler if _is_handler(handler) else None
 
     def _handlers(self, key: str, service: str) -> Any | None:
-        return self._world.service(key).handler(service) if key else None
+        return self._registry.service(key).handler(service) if key else None
 
     def _candidates(self, path: str) -> list[Surface]:
         surfaces = [each for each in self._with_paths if re.match(each.paths, path)]
-        others = (api.surface_at(path) for api in self._world.apis)
+        others = (api.surface_at(path) for api in self._registry.apis)
         return surfaces + [surface for surface in others if surface is not None]
 
     def _canonical(self, path: str) -> str:
@@ -217,7 +217,7 @@ class Router:
             methods = list(importlib.import_module(surface.definition).methods(surface.service))
             self._methods[surface.service] = methods
         if methods is None:
-            self._world.service(surface.key)  # its module may patch the client's imports
+            self._registry.service(surface.key)  # its module may patch the client's imports
             base = importlib.import_module(f"{surface.package}.transports.base")
             rest_base = None
             try:

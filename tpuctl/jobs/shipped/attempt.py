@@ -78,9 +78,9 @@ class Attempt:
             "started": now(),
             "finished": None,
             "log_bytes": None,
-            "first_cause": "",
+            "cause": "",
             "detail": "",
-            "synced": None,
+            "log_uploaded": None,
         }
         self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
         self.record["clock"] = self.stopwatch.state
@@ -333,7 +333,7 @@ class Attempt:
         self.save(
             state=state,
             exit_code=code,
-            first_cause=cause,
+            cause=cause,
             detail=detail,
             finished=self.record["finished"] or self.stopwatch.ended(now()),
             log_bytes=self.log.size(),
@@ -344,13 +344,13 @@ class Attempt:
         """Wait for the upload of the final log and record, then record whether it succeeded."""
         forget_secrets(self.folder)
         deadline = time.monotonic() + FINAL_UPLOAD_SECONDS
-        synced = False
-        while self.spec.get("bucket") and not synced and time.monotonic() < deadline:
+        log_uploaded = False
+        while self.spec.get("bucket") and not log_uploaded and time.monotonic() < deadline:
             self.tick()
-            synced = self.uploader is not None and self.uploader.poll() == 0
+            log_uploaded = self.uploader is not None and self.uploader.poll() == 0
         if self.uploader is not None and self.uploader.poll() is None:
             self.uploader.kill()
-        self.save(synced=synced)
+        self.save(log_uploaded=log_uploaded)
         self.folder.release_space()
 
 

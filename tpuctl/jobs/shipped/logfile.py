@@ -4,8 +4,8 @@ Like `supervisor.py`, whose programs share it, this file is sent to workers as i
 library only, Python 3.8 and later.
 
 Nothing in the log ever moves: byte N always stays byte N. Next to it are
-    freed.json   the first byte that is still in the file; those before it are in the bucket
-    timestamps   how long the log was at what time: see `logindex.LogTimestamps`
+    log_start.json  the first byte that is still in the file; those before it are in the bucket
+    timestamps      how long the log was at what time: see `logindex.LogTimestamps`
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Log:
 
     def first(self) -> int:
         """The first byte that is still here."""
-        return int((self.folder.read("freed.json") or {}).get("first", 0))
+        return int((self.folder.read("log_start.json") or {}).get("offset", 0))
 
     def read(self, begin: int, length: int) -> bytes:
         """At most so many bytes; none at or after the end. Raises Freed where they are gone."""
@@ -125,7 +125,7 @@ class Log:
         Readers take the truncated part from the bucket; output to a deleted file is lost.
         """
         was_removed = not os.path.exists(self.path)
-        self.folder.write("freed.json", {"first": length})
+        self.folder.write("log_start.json", {"offset": length})
         with open(self.path, "ab", opener=private) as log:
             log.truncate(length)
         self.folder.log(
@@ -146,7 +146,7 @@ class Log:
             return
         if not can_free(self.folder):
             return
-        self.folder.write("freed.json", {"first": until})
+        self.folder.write("log_start.json", {"offset": until})
         with open(self.path, "r+b") as log:
             punch(log.fileno(), until)
 

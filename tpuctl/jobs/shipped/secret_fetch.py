@@ -106,8 +106,8 @@ def access_with_retries(
         except Refused as refused:
             if time.monotonic() + pause > until:
                 raise Failure(
-                    f"the machine's account may not read it: {refused} `tpuctl up` lets it in "
-                    "where the stack file names the secret"
+                    f"the machine's account may not read it: {refused} `tpuctl up` grants access "
+                    "to the secrets in the stack file"
                 ) from None
             if pause == PAUSE:
                 folder.log(

@@ -65,7 +65,7 @@ def ensure(folder: Folder) -> dict[str, Any]:
 
 
 def is_over(record: dict[str, Any] | None) -> bool:
-    return record is not None and record["state"] in ENDED and record["synced"] is not None
+    return record is not None and record["state"] in ENDED and record["log_uploaded"] is not None
 
 
 def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:

@@ -68,7 +68,7 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
             break
         if ended is not None:
             is_late = now - ended >= UPLOAD_WAIT and folder.read("upload_error.json") is not None
-            if record["synced"] is not None or is_late:
+            if record["log_uploaded"] is not None or is_late:
                 break
         if piece:
             time.sleep(GATHER)

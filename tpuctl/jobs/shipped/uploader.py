@@ -100,7 +100,7 @@ class Mirror:
         self.upload_timestamps(is_last=has_ended)
         self.log.free(length, self.room)
         if record != self.uploaded_record:
-            if has_ended and record["state"] != "succeeded" and record["first_cause"] != "worker":
+            if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
                 self.publish_end(record)
             self.bucket.put(self.name + ".json", json.dumps(record).encode())
             self.uploaded_record = record

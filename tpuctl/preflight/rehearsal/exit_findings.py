@@ -175,7 +175,7 @@ def _shim(run: Pass) -> Iterator[Finding]:
         yield Finding(
             "observing",
             "unknown",
-            "some observations failed: this is a limitation of tpuctl, not of the script",
+            "some observations failed: this is a lemulation of tpuctl, not of the script",
             "\n".join(dict.fromkeys(each.action for each in failed)),
         )
 

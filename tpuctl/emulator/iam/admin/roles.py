@@ -22,7 +22,7 @@ from tpuctl.emulator.iam.predefined_roles import (
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import ORGANIZATION
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["RoleHandlers"]
 
@@ -37,8 +37,8 @@ Role = dict[str, Any]
 class RoleHandlers:
     """Handlers of google.iam.admin.v1.IAM for roles."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     async def create_role(self, request: Any, caller: Caller) -> Any:
         parent = self._parent(request.parent)
@@ -52,7 +52,7 @@ class RoleHandlers:
                 "periods."
             )
         name = f"{parent}/roles/{role_id}"
-        existing = self._world.store.get_json(ROLES, name)
+        existing = self._registry.store.get_json(ROLES, name)
         if existing is not None and existing["deleted"]:
             # From DataBiosphere/azul#4390 and many others.
             raise ApiError(
@@ -62,7 +62,7 @@ class RoleHandlers:
         if existing is not None:
             raise ApiError("ALREADY_EXISTS", f"A role named {role_id} in {parent} already exists.")
         role: Role = {"name": name, "deleted": False}
-        role["visible_at"] = time.time() + self._world.pace.seconds("identity.roles.visible")
+        role["visible_at"] = time.time() + self._registry.pace.seconds("identity.roles.visible")
         self._fill_role(role, request.role, _FIELDS)
         return self._save_role(role)
 
@@ -83,7 +83,7 @@ class RoleHandlers:
             parent = self._parent(request.parent)
             roles = [
                 _message(role, full=full)
-                for role in self._world.store.list_json(ROLES, f"{parent}/roles/")
+                for role in self._registry.store.list_json(ROLES, f"{parent}/roles/")
                 if request.show_deleted or not role["deleted"]
             ]
         else:
@@ -156,7 +156,7 @@ class RoleHandlers:
         roles = [_predefined_message(role, full=full) for role in predefined_roles().values()]
         project = re.search(r"/(projects/[^/]+)$", request.full_resource_name)
         if project is not None:
-            custom = self._world.store.list_json(ROLES, f"{self._parent(project[1])}/roles/")
+            custom = self._registry.store.list_json(ROLES, f"{self._parent(project[1])}/roles/")
             roles += [_message(role, full=full) for role in custom if not role["deleted"]]
         rows, token = page(roles, request.page_size or 300, request.page_token, _name_of)
         return messages.QueryGrantableRolesResponse.pb()(roles=rows, next_page_token=token)
@@ -165,7 +165,7 @@ class RoleHandlers:
         """The parent's canonical name, with the project's ID."""
         kind, _, rest = name.partition("/")
         if kind == "projects" and rest:
-            project = self._world.projects.require(rest, "iam.googleapis.com")
+            project = self._registry.projects.require(rest, "iam.googleapis.com")
             return f"projects/{project['id']}"
         if name == ORGANIZATION:
             return name
@@ -182,7 +182,7 @@ class RoleHandlers:
                 '"organizations/{organization_id}/roles/{role}", or '
                 '"projects/{project_id}/roles/{role}".'
             )
-        role = self._world.store.get_json(ROLES, f"{self._parent(match[1])}/roles/{match[2]}")
+        role = self._registry.store.get_json(ROLES, f"{self._parent(match[1])}/roles/{match[2]}")
         if role is None:
             raise _no_role(name)
         return role
@@ -207,8 +207,8 @@ class RoleHandlers:
             role[path] = value
 
     def _save_role(self, role: Role) -> Any:
-        role["etag"] = self._world.store.next("role-etag")
-        self._world.store.put_json(ROLES, role["name"], role)
+        role["etag"] = self._registry.store.next("role-etag")
+        self._registry.store.put_json(ROLES, role["name"], role)
         return _message(role, full=True)
 
 

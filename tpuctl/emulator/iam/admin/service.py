@@ -27,7 +27,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, World
+from tpuctl.emulator.wire.registry import Caller, Registry
 
 __all__ = ["IdentityService"]
 
@@ -43,10 +43,10 @@ class IdentityService(RoleHandlers):
 
     effects: Mapping[str, Effect] = {}
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._store = world.store
-        self._policies = Policies(world.store)
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
+        self._store = registry.store
+        self._policies = Policies(registry.store)
 
     def handler(self, service: str) -> IdentityService:
         return self
@@ -85,7 +85,7 @@ class IdentityService(RoleHandlers):
             "description": request.service_account.description,
             "disabled": False,
             # IAM's guide: "It can take 60 seconds or more before you can use" a new account.
-            "visible_at": time.time() + self._world.pace.seconds("identity.accounts.visible"),
+            "visible_at": time.time() + self._registry.pace.seconds("identity.accounts.visible"),
         }
         self._store.put_json(ACCOUNTS, name, account)
         return _message(account)
@@ -123,7 +123,7 @@ class IdentityService(RoleHandlers):
             self._store.delete(ACCOUNTS, account["name"])
             self._policies.move(account["name"], f"{_DELETED}/{account['unique_id']}")
             self._policies.rename_member(_member(account), _deleted_member(account))
-            self._world.access.revoke(account["email"])
+            self._registry.access.revoke(account["email"])
 
     async def undelete_service_account(self, request: Any, caller: Caller) -> Any:
         """By unique ID only, and only while no other account has the email."""
@@ -209,7 +209,7 @@ class IdentityService(RoleHandlers):
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         account = self._get(request.resource)
-        names = self._world.authority.granted_permissions(
+        names = self._registry.authority.granted_permissions(
             caller, account["name"], request.permissions
         )
         return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
@@ -218,7 +218,7 @@ class IdentityService(RoleHandlers):
         kind, _, project = name.partition("/")
         if kind != "projects" or not project:
             raise invalid(f"Invalid project name {name!r}.")
-        return self._world.projects.require(project, "iam.googleapis.com")
+        return self._registry.projects.require(project, "iam.googleapis.com")
 
     def _get(self, name: str) -> Account:
         """By email or unique ID; the project may be a wildcard."""
@@ -228,7 +228,7 @@ class IdentityService(RoleHandlers):
         key = match[2]
         for account in self._store.list_json(ACCOUNTS):
             if key in (account["email"], account["unique_id"]):
-                project = self._world.projects.find(match[1])
+                project = self._registry.projects.find(match[1])
                 if match[1] == "-" or (project and project["id"] == account["project"]):
                     return dict(account)
         raise missing(f"Unknown service account: {key}")
