@@ -410,8 +410,8 @@ def _error_lines(entry: Any) -> Iterator[str]:
     yield f"\n### {title}\n"
     yield f"**{entry.summary}.** {entry.cause}\n"
     ends = []
-    if entry.raised:
-        raised = getattr(errors, entry.raised, None) or getattr(classification, entry.raised)
+    if entry.exception:
+        raised = getattr(errors, entry.exception, None) or getattr(classification, entry.exception)
         ends.append(f"exit code {raised.exit_code}")
         if entry.scope in ("zone", "region"):
             ends.append(f"`up` continues in the next allowed {entry.scope}")

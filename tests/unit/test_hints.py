@@ -156,7 +156,7 @@ def assert_whole(error: KnownError) -> None:
         assert error.kind in table().kinds, name
         assert error.match or error.lines, name
         assert error.source, name
-        assert bool(error.scope) == bool(error.raised), name
-        assert not (error.answers or error.reasons) or error.raised, name
-        assert not error.answers or error.statuses, "generic words need a status beside them"
+        assert bool(error.scope) == bool(error.exception), name
+        assert not (error.response or error.reasons) or error.exception, name
+        assert not error.response or error.statuses, "generic text requires statuses"
         assert not error.weak or not error.fault, name

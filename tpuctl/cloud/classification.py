@@ -80,7 +80,7 @@ def classify(
 
 
 def _error_class(known_error: KnownError) -> type[TpuctlError]:
-    error_class = ERROR_CLASSES.get(known_error.raised) or getattr(errors, known_error.raised)
+    error_class = ERROR_CLASSES.get(known_error.exception) or getattr(errors, known_error.exception)
     assert issubclass(error_class, TpuctlError)
     return error_class
 

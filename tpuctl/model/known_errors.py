@@ -49,12 +49,12 @@ class KnownError:
     hint_template: str  # with placeholders for facts
     name: str = ""  # empty for an entry of a status
     kind: str = ""
-    raised: str = ""  # name of the exception class for an API response
+    exception: str = ""  # name of the exception class for an API response
     scope: str = ""
     statuses: Collection[str] = ()
     reasons: Collection[str] = ()
     match: re.Pattern[str] | None = None  # identifies it anywhere
-    answers: re.Pattern[str] | None = None  # generic text, only for API responses
+    response: re.Pattern[str] | None = None  # generic text, only for API responses
     lines: re.Pattern[str] | None = None  # for lines of logs and pasted output
     log: re.Pattern[str] | None = None  # for lines of job logs only
     weak: bool = False  # matches only if the text has no other error
@@ -103,7 +103,7 @@ class Table:
         Identifying text takes precedence over reasons, which cover several conditions, and both
         over generic text.
         """
-        candidates = [error for error in self.errors if error.raised]
+        candidates = [error for error in self.errors if error.exception]
         by_text = (
             error for error in candidates if error.match is not None and error.match.search(text)
         )
@@ -111,7 +111,9 @@ class Table:
         by_words = (
             error
             for error in candidates
-            if error.answers is not None and status in error.statuses and error.answers.search(text)
+            if error.response is not None
+            and status in error.statuses
+            and error.response.search(text)
         )
         return next(chain(by_text, by_reason, by_words), None)
 
@@ -144,7 +146,7 @@ def table() -> Table:
 def _known_error(row: Mapping[str, Any]) -> KnownError:
     fields: dict[str, Any] = {**row, "hint_template": row["hint"].strip("\n")}
     del fields["hint"]
-    for key in ("match", "answers"):
+    for key in ("match", "response"):
         if key in fields:
             fields[key] = _compile(fields[key])
     for key in ("lines", "log"):

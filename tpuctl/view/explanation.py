@@ -85,7 +85,7 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         facts.append(("cause", failure.cause))
         facts.append(("class", f"{failure.name}: {KINDS[failure.kind]}{where}"))
         if failure.detail and not any(failure.detail in line for line in explanation.lines):
-            facts.append(("said", failure.detail))
+            facts.append(("detail", failure.detail))
     elif explanation.status.detail:
         facts.append(("", explanation.status.detail))
     print_facts(facts)
@@ -124,7 +124,7 @@ def message_data(message: Pasted, hint: str) -> dict[str, Any]:
 
 def show_message(message: Pasted, hint: str) -> None:
     """`hint` has its commands as the user has to type them."""
-    facts = [("said", message.line), ("means", message.summary), ("why", message.cause)]
+    facts = [("message", message.line), ("meaning", message.summary), ("cause", message.cause)]
     if message.fault is not None:
         facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)

@@ -34,7 +34,7 @@ def annotation_lines(report: Report, base: Path) -> Iterator[str]:
 
 
 def run_annotation(report: RunReport) -> str:
-    """One command: an error that says why the run failed, else a notice of how it stands."""
+    """One command: an error with the reason of the failure, or a notice with the state."""
     status, failure = report.explanation.status, report.explanation.failure
     code = f" with exit code {status.exit_code}" if status.exit_code else ""
     title = f"TPU job {report.record.id}: {status.state.replace('_', ' ')}{code}"

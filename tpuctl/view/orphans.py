@@ -98,7 +98,7 @@ def show_orphans(
     for group in shown_groups:
         rows = group.rows if everything else group.left
         print(f"stack {group.stack}")
-        print_table(("resource", *NUMBERS, "why"), map(_cells, rows), numbers=NUMBERS)
+        print_table(("resource", *NUMBERS, "reason"), map(_cells, rows), numbers=NUMBERS)
         if group.left and group.is_in_use:
             print(f"To delete the leftovers and keep the rest, with its stack file:\n    {up}")
         elif group.left or everything:

@@ -83,7 +83,7 @@ def quota_data(quota: QuotaReport) -> dict[str, Any]:
 
 def show_plan(plan: Plan) -> None:
     print_table(
-        ("", "resource", "why"),
+        ("", "resource", "reason"),
         [
             (SIGNS[change.action], change.address, f"{change.action.value}: {change.because}")
             for change in plan
@@ -144,7 +144,7 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     """What is left with the reason; what is gone by name."""
     remaining = list(remaining)
     print_table(
-        ("resource", "now", "why"),
+        ("resource", "state", "reason"),
         [
             (item.address, item.state, _reason(item, is_free))
             for item in remaining
