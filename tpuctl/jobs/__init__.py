@@ -1,3 +1,3 @@
-"""Bundles, shipping, the supervisor on the machine, and logs."""
+"""Jobs: bundles and their upload, the supervisor on workers, and logs."""
 
 __all__: list[str] = []

@@ -1,10 +1,9 @@
-"""What is shipped of a folder, as a manifest of its files and of the chunks that they consist of.
+"""Bundles: a manifest of the files to upload, and the content-addressed chunks of the files.
 
-The manifest tells everything that counts of the files (names, content, what is executable, where
-links point) and nothing else, so that the same files have the same manifest at any time and place.
-Its SHA-256 is the bundle's name. It is made of lines of JSON: one for each folder, link and file,
-and after a file one `[sha256, size]` for each of its chunks. It is cut into chunks itself, so that
-a change of one file among many changes little of it.
+The manifest records names, content, executable bits and link targets and nothing else, so that
+equal files have the same manifest at any time and place. Its SHA-256 is the bundle's name. It has
+one line of JSON for each folder, link and file, and after a file one `[sha256, size]` for each of
+its chunks. It is split into chunks itself, so that changing one of many files changes little of it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PRIVATE_KEY = re.compile(
 
 
 class Source(NamedTuple):
-    """Where a chunk can be read."""
+    """The part of a file that contains a chunk."""
 
     path: Path
     offset: int
@@ -43,14 +42,14 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A built bundle: its identity, where its chunks are read, and what a person may ask of it."""
+    """A built bundle: its digest, the sources of its chunks, and statistics for the user."""
 
     digest: str  # SHA-256 of the manifest
-    manifest: tuple[bytes, ...]  # the SHA-256 of its chunks, in order
-    chunks: Mapping[bytes, Source]  # by SHA-256: the manifest's, then those of the files
+    manifest: tuple[bytes, ...]  # the SHA-256 of each of its chunks, in order
+    chunks: Mapping[bytes, Source]  # by SHA-256: first the manifest's, then the files'
     files: int
-    size: int  # bytes of the files
-    script: str  # the script's path inside; empty without one
+    size: int  # total bytes of the files
+    script: str  # the script's path in the bundle; empty if there is none
     warnings: tuple[Diagnostic, ...] = ()
 
 
@@ -63,12 +62,12 @@ def build_bundle(
     exclude: Sequence[str] = (),
     memory: Path | None = None,
 ) -> Bundle:
-    """Read the script's folder, or `root`, and write its manifest into the folder `into`.
+    """Bundle the script's folder, or `root`; write the manifest into the folder `scratch`.
 
-    Without a script there must be a root. `memory` is a folder kept from run to run: large files
-    that have not changed since are not read again. What this holds in memory grows with the
-    number of chunks, not with their size. Raises Usage when the script is not there or not among
-    what is shipped, Refused when a file looks like a private key.
+    `root` is required without a script. `cache_folder` persists between runs, so that unchanged
+    large files are not read again. Memory use grows with the number of chunks, not with their
+    size. Raises Usage if the script does not exist or is excluded, Refused if a file looks like a
+    private key.
     """
     if script is not None and not script.is_file():
         raise Usage("Script not found", str(script), hint="Pass the path of an existing file.")
@@ -109,7 +108,7 @@ def build_bundle(
 
 
 def _inside(root: Path, script: Path) -> str:
-    # The folder is resolved, the script itself is not: it may be a link.
+    # Resolve the folder, but not the script itself, which may be a link.
     place = script.parent.resolve() / script.name
     if not place.is_relative_to(root):
         raise Usage(
@@ -123,7 +122,7 @@ def _inside(root: Path, script: Path) -> str:
 def _write_manifest(
     entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], readings: ChunkCache
 ) -> dict[str, int]:
-    """Write the manifest and note where its chunks are read; the size of each file."""
+    """Write the manifest, add the files' chunks to `chunks`, and return the size of each file."""
     sizes: dict[str, int] = {}
     keys: list[str] = []
     with path.open("w", encoding="ascii") as target:
@@ -167,7 +166,7 @@ def _read_chunks(source: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def _note(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
-    """Note where the chunks of a file are read; their size in all."""
+    """Add the chunks of a file to `chunks`, and return their total size."""
     offset = 0
     for sha, size in file_chunks:
         chunks.setdefault(sha, Source(path, offset, size))
@@ -192,7 +191,7 @@ def _is_key(source: IO[bytes]) -> bool:
 
 
 def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
-    """A note about the links that were followed."""
+    """A warning about the links that were followed."""
     followed = {entry.name: entry.origin for entry in entries if entry.origin}
     if not followed:
         return ()
@@ -207,7 +206,7 @@ def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
 
 
 def _warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:
-    """What is to be said of files that were not bundled before."""
+    """A warning about large files that were not bundled before."""
     size = sum(sizes.values())
     if size <= LARGE_BYTES:
         return ()

@@ -1,4 +1,4 @@
-"""Putting a bundle where the workers find it, and no more of it than is not there already."""
+"""Uploads the missing chunks of a bundle, to the bucket or to the workers over SSH."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tpuctl.remote.transport import Transport
 
 __all__ = ["BundleUpload", "extend_bundle_lifetime", "upload_bundle"]
 
-AT_ONCE = 4  # packs written or sent
+AT_ONCE = 4  # written or sent at the same time
 ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class BundleUpload:
-    """Where a bundle went, and how much had to be sent."""
+    """The name of an uploaded bundle, and how much had to be sent."""
 
-    name: str | None  # of its root in the bucket; None when it went over SSH
-    sent_bytes: int  # bytes, to all the places that it went to
-    is_new: bool  # whether anything of it was lacking
+    name: str | None  # of its root in the bucket; None if it was sent over SSH
+    sent_bytes: int  # to all destinations
+    is_new: bool  # whether any chunk was missing
 
 
 async def upload_bundle(
@@ -50,11 +50,11 @@ async def upload_bundle(
     *,
     progress: Progress | None = None,
 ) -> BundleUpload:
-    """Put what is lacking of the bundle where the workers find it.
+    """Upload the missing chunks of a bundle.
 
-    Into the bucket, once for all of them; when the bucket cannot be reached, onto each worker over
-    SSH. `scratch` is an empty folder for what is to be sent, `indexes` one that is kept from run
-    to run. Raises Conflict when a file changed since the bundle was built.
+    To the bucket, once for all workers; if the bucket is unavailable, to each worker over SSH.
+    `scratch` is an empty folder for temporary files, `indexes` a cache that persists between runs.
+    Raises Conflict if a file changed since the bundle was built.
     """
     shipping = _Upload(bundle, scratch, PackIndexCache(indexes / store.name), progress)
     try:
@@ -66,9 +66,9 @@ async def upload_bundle(
 
 
 async def extend_bundle_lifetime(store: ObjectStore, name: str) -> None:
-    """Have the bucket keep a bundle that was shipped some time ago as if it were new.
+    """Renew an uploaded bundle, so that the bucket keeps it as long as a new one.
 
-    `name` is that of its root. Raises NotFound when that is gone.
+    `name` is the name of its root. Raises NotFound if that was deleted.
     """
     root = json.loads(await store.get_bytes(name))
     shelf = BucketPackStore(store)
@@ -78,7 +78,7 @@ async def extend_bundle_lifetime(store: ObjectStore, name: str) -> None:
 
 
 class _Upload:
-    """One bundle on its way; packs that several places lack are written once."""
+    """The upload of one bundle; packs that several destinations lack are written once."""
 
     def __init__(
         self, bundle: Bundle, scratch: Path, indexes: PackIndexCache, progress: Progress | None
@@ -128,7 +128,7 @@ class _Upload:
         return name, sum(size for _, size in sent_packs) + len(text), bool(sent_packs)
 
     async def _index(self, shelf: PackStore, pack: str) -> Index | None:
-        """What a pack holds; None when that is not what its name says."""
+        """The index of a pack; None if it is corrupt."""
         cached = self._indexes.get(pack)
         if cached is None:
             async with self._asking:
@@ -145,7 +145,7 @@ class _Upload:
     async def _send(
         self, shelf: PackStore, chunks: Index, slots: asyncio.Semaphore
     ) -> tuple[str, int]:
-        """Write a pack unless it was written for another place, and send it; its name and size."""
+        """Send a pack, written once for all destinations; returns its name and size."""
         index = index_of(chunks)
         pack = pack_name(index)
         path = self._scratch / pack
@@ -160,7 +160,7 @@ class _Upload:
 
 
 class _Tally:
-    """Adds up the progress of parts that are sent at the same time."""
+    """Adds up the progress of parallel uploads."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -174,7 +174,7 @@ class _Tally:
         self._size += size
 
     def part(self, weight: int) -> Callable[[int, int], None]:
-        """The progress of one part, of so many bytes before they were compressed."""
+        """A progress callback for one part; `weight` is its uncompressed size."""
         number = len(self._done)
         self._done[number] = 0
 

@@ -1,4 +1,4 @@
-"""What large files consisted of when they were read last, so that they need not be read again."""
+"""Caches the chunk lists of large files, so that unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tpuctl.files import private_folder
 
 __all__ = ["WORTH_BYTES", "ChunkCache", "Chunks"]
 
-WORTH_BYTES = 1 << 20  # smaller files are read as quickly as they are remembered
-SETTLED_NS = 2_000_000_000  # a file written to after that was younger may have kept its times
-FOLDERS = 20  # remembered
+WORTH_BYTES = 1 << 20  # reading smaller files is as fast as the cache
+SETTLED_NS = 2_000_000_000  # a newer file may change again without a new timestamp
+FOLDERS = 20  # whose caches are kept
 
 Chunks = list[tuple[bytes, int]]  # SHA-256 and size of each, in order
 
 
 class ChunkCache:
-    """The large files of one folder. Whatever writes to a file changes its stamp: the system sets
-    the time of the last change itself, and nobody else can.
+    """The chunk lists of one folder's large files, valid while a file's inode, size and timestamps
+    are unchanged: every write changes its ctime, which only the kernel can set.
 
-    Memory that is damaged, or cannot be written, is as if it were not there.
+    A cache that is corrupt, or cannot be written, is ignored.
     """
 
     def __init__(self, memory: Path | None, root: Path) -> None:
@@ -38,7 +38,7 @@ class ChunkCache:
                 self._before = dict(json.loads(self._path.read_text("ascii")))
 
     def get(self, name: str, status: os.stat_result) -> Chunks | None:
-        """The file's chunks, if it is still the one that was read."""
+        """The file's chunks if it is cached and unchanged, otherwise None."""
         with suppress(KeyError, TypeError, ValueError):
             stamp, chunks = self._before[name]
             if stamp == _stamp(status):
@@ -48,17 +48,17 @@ class ChunkCache:
         return None
 
     def put(self, name: str, before: os.stat_result, after: os.stat_result, chunks: Chunks) -> None:
-        """Remember a file that was read between the two, if it is worth it and safe."""
+        """Cache the chunks of a file read between `before` and `after`, if that is safe."""
         is_settled = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > SETTLED_NS
         if before.st_size >= WORTH_BYTES and is_settled and _stamp(before) == _stamp(after):
             self._now[name] = [_stamp(before), [(sha.hex(), size) for sha, size in chunks]]
 
     def had(self, name: str) -> bool:
-        """Whether the file is still the one that was remembered."""
+        """Whether the file was in the cache and is unchanged."""
         return name in self._before and self._now.get(name) == self._before[name]
 
     def save(self) -> None:
-        """Keep what is remembered, of this folder and of those bundled last."""
+        """Write the cache, and delete those of folders that were not bundled lately."""
         if self._path is None or self._now == self._before:
             return
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Cuts bytes into chunks at places that depend on what stands there, not on where it stands.
+"""Content-defined chunking: boundaries depend on the content, not on its offset.
 
-So the chunks around a change are other ones, and those before and after it are the same, though
-something was inserted. Lines are what is looked at, since Python finds those at the speed of C:
-a chunk ends after a line whose checksum says so. Bytes without lines are cut at spaces or commas.
+So an insertion changes only the chunks around it. Instead of a rolling hash, which is slow in
+Python, lines are hashed: a chunk ends after a line whose CRC-32 is below a threshold. Data without
+lines is split at spaces or commas.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from zlib import crc32
 
 __all__ = ["MAX_CHUNK_BYTES", "MIN_CHUNK_BYTES", "cut"]
 
-MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = (
-    16 << 10,
-    256 << 10,
-)  # bytes of a chunk; the last one of all may be smaller
-USUAL = 48 << 10  # bytes after the smallest size in which one place to cut is expected
-CHANCE = (1 << 32) // USUAL  # of a byte, as the part of all checksums that say so
-SEPARATORS = (b"\n", b" ", b",")  # one is tried after the other
-AT_ONCE = 1000  # lines looked at; the first ones usually do
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 16 << 10, 256 << 10  # the last chunk may be smaller
+USUAL = 48 << 10  # average distance from the minimum size to the next boundary
+CHANCE = (1 << 32) // USUAL  # CRC-32 threshold for each byte of a line
+SEPARATORS = (b"\n", b" ", b",")  # tried in this order
+AT_ONCE = 1000  # lines split at a time; the first few usually contain a boundary
 READ = 1 << 20
 
 
 def cut(source: IO[bytes]) -> Iterator[bytes]:
-    """The chunks of what can be read, in order; none of nothing."""
+    """The chunks of a stream, in order; none if it is empty."""
     buffer, start = b"", 0
     while True:
         if len(buffer) - start < MAX_CHUNK_BYTES:
@@ -39,18 +36,18 @@ def cut(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _end(window: bytes) -> int:
-    """Where the chunk that begins the window ends."""
+    """The size of the chunk at the beginning of the window."""
     if len(window) <= MIN_CHUNK_BYTES:
         return len(window)
     for separator in SEPARATORS:
-        # Only what begins after the smallest size is looked at, and as a whole.
+        # Start at the first whole line after the minimum size.
         end = window.find(separator, MIN_CHUNK_BYTES - 1) + 1 or len(window)
         while end < len(window):
             lines = window[end:].split(separator, AT_ONCE)
-            lines.pop()  # not ended, or not looked at yet
+            lines.pop()  # incomplete, or left for the next batch
             for line in lines:
                 end += len(line) + 1
-                if crc32(line) < len(line) * CHANCE:  # long lines are rare, and likely places
+                if crc32(line) < len(line) * CHANCE:  # as likely per byte in long lines
                     return end
             if not lines:
                 break

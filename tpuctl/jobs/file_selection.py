@@ -1,12 +1,11 @@
-"""Which files of a folder are shipped.
+"""Selects the files of a folder to upload.
 
-Everything below the folder, but for what `.gitignore` and `.tpuctlignore` files name (in the
+Everything below the folder, except what `.gitignore` and `.tpuctlignore` files match (in the
 folder, below it, and above it up to the repository's root), what the stack excludes, and what
-never belongs on a worker. What the stack includes is shipped though ignored.
+never belongs on a worker. What the stack includes is uploaded even if ignored.
 
-Links within the folder stay links. One that leads out of it, to a file or to a folder, is refused,
-unless it is named: by the stack's `include`, or as the script. Then what it leads to is shipped in
-its place.
+Links within the folder stay links. A link that points outside the folder is rejected unless it is
+named by the stack's `include`, or is the script: then its target is uploaded in its place.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tpuctl.errors import Usage
 
 __all__ = ["Entry", "selected"]
 
-IGNORE_FILES = (".gitignore", ".tpuctlignore")  # the later one has the last word
+IGNORE_FILES = (".gitignore", ".tpuctlignore")  # the later one takes precedence
 NEVER = frozenset(
     {
         ".DS_Store",
@@ -40,14 +39,14 @@ NEVER = frozenset(
         "__pycache__",
     }
 )
-NEVER_LIKE = "gha-creds-*.json"  # google-github-actions/auth leaves the key to the project so
+NEVER_LIKE = "gha-creds-*.json"  # credentials written by google-github-actions/auth
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One member: `kind` is file, folder or link; `target` is where a link points.
+    """A member of the bundle: `kind` is file, folder or link; `target` is a link's target.
 
-    A file or folder that a link out of the folder leads to is known by its `origin`.
+    `origin` is the target of the link that was followed to a file or folder outside.
     """
 
     name: str
@@ -57,16 +56,16 @@ class Entry:
     origin: str = ""
 
 
-Above = tuple[Path, ...]  # the folders around one that links led to
+Above = tuple[Path, ...]  # folders outside that were entered through links
 Rules = tuple[tuple[Path, GitIgnoreSpec], ...]  # each spec with the folder it is relative to
 
 
 def selected(
     root: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
 ) -> Iterator[Entry]:
-    """Everything to ship, each folder before what is in it, sorted by name.
+    """Everything to upload, each folder before its contents, sorted by name.
 
-    Raises Usage, at the end, for links that lead out of the folder and are not named.
+    Raises Usage, at the end, for links outside the folder that are not named.
     """
     included = GitIgnoreSpec.from_lines(include)
     unwanted = GitIgnoreSpec.from_lines(exclude)
@@ -97,7 +96,7 @@ def selected(
                 around = above
                 if is_followed:
                     around = (*above, path.resolve())
-                    if around[-1] in above:  # it leads to itself
+                    if around[-1] in above:  # a cycle
                         refused.append(path)
                         continue
                 below = list(visit(path, rules, hidden, around))
@@ -117,12 +116,12 @@ def selected(
 
 
 def _target(link: Path) -> Path:
-    """Where a link points, without a look at what is there."""
+    """The target of a link, which may not exist."""
     return Path(os.path.normpath(link.parent / link.readlink()))
 
 
 def _origin(root: Path, path: Path) -> str:
-    """Where a link points that leads out of the folder; empty for everything else."""
+    """The target of a link that points outside the folder; empty for everything else."""
     if not path.is_symlink() or _target(path).is_relative_to(root):
         return ""
     return str(path.readlink())
@@ -141,7 +140,7 @@ def _leaving(root: Path, links: Sequence[Path]) -> Usage:
 
 
 def _is_ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
-    """As git decides: the deepest ignore file that says anything about the path wins."""
+    """As in git: the deepest ignore file with a pattern that matches the path wins."""
     for folder, spec in reversed(rules):
         name = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
         verdict = spec.check_file(name).include
@@ -161,10 +160,10 @@ def _rules_of(folder: Path) -> Rules:
 
 
 def _rules_above(root: Path) -> Rules:
-    """Ignore files between the repository's root and the folder; none outside a repository.
+    """The rules between the repository's root and the folder; none outside a repository.
 
-    A repository that ignores the folder itself has nothing to say about what is in it: whoever
-    runs a script from there means it.
+    If the repository ignores the folder itself, they do not apply to its contents: running a
+    script from there is intentional.
     """
     above: list[Path] = []
     folder = root
@@ -183,5 +182,5 @@ def _rules_above(root: Path) -> Rules:
 
 
 def _outside(folder: Path, rules: Rules) -> Rules:
-    """The rules of the folders around this one."""
+    """The rules of the folders above this one."""
     return tuple(rule for rule in rules if folder != rule[0] and folder.is_relative_to(rule[0]))

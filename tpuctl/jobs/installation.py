@@ -1,4 +1,4 @@
-"""What is to be installed for a job: read from its folder, before anything is shipped."""
+"""Reads the dependencies of a job from its folder, before the upload."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EXTRAS = re.compile(r"(?P<path>.*?)\s*\[(?P<extras>[^\[\]]*)\]")
 
 
 def read_installation(job: JobSection, folder: Path) -> Installation:
-    """What the stack file and the folder to ship say. Raises Usage where that cannot be.
+    """The dependencies according to the stack file and the uploaded folder. Raises Usage.
 
-    A file that the stack file names must be there, but for requirements.txt, the usual one.
+    A file that the stack file names must exist, except requirements.txt, the usual one.
     """
     found = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
     requirements = job.requirements
@@ -56,7 +56,7 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
 
 
 def must_be_shipped(job: JobSection, installation: Installation) -> tuple[str, ...]:
-    """Patterns of what the stack file names itself: shipped, though an ignore file has it."""
+    """Patterns of files named in the stack file, which are uploaded even if ignored."""
     patterns = []
     if job.requirements not in (AUTO, REQUIREMENTS) and installation.requirements:
         patterns.append(f"/{installation.requirements}")
@@ -99,10 +99,10 @@ def _absent(detail: str, key: str) -> Usage:
 
 
 def _of_project(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
-    """The fields of an Installation that a pyproject.toml decides.
+    """The fields of an Installation that come from a pyproject.toml.
 
-    Only a build backend knows what a project depends on that does not say so in `project`. Then
-    pip is asked to install it whole.
+    If its dependencies are not listed in `project`, only the build backend knows them: then pip
+    installs the project itself.
     """
     try:
         text = tomllib.loads(path.read_text("utf-8"))
@@ -132,7 +132,7 @@ def _of_project(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
 def _of_extra(
     extra: str, offered: dict[str, Any], project: str, path: Path, within: Sequence[str]
 ) -> list[str]:
-    """What an extra asks for; one that names extras of its own project has those in their place."""
+    """The requirements of an extra; extras of the same project in it are expanded."""
     by_name = {_normal(name): requirements for name, requirements in offered.items()}
     if _normal(extra) not in by_name:
         raise _no_extra(path, extra, tuple(offered))
@@ -152,7 +152,7 @@ def _of_extra(
 
 
 def _strings(value: Any, key: str, path: Path) -> list[str]:
-    """A new list. What looks like an option would be one of pip's."""
+    """A list of requirements. Options are rejected, since they would be passed to pip."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise _invalid(f"{key} is not a list of strings", path)
     for item in value:

@@ -1,4 +1,4 @@
-"""Starting and stopping a job: it runs on all its workers, or on none."""
+"""Starts and stops jobs: a job runs on all its workers, or on none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SHIPPED = (
     "secret_fetch.py",
     "uploader.py",
     "accelerator.py",
-    "attempt.py",  # what others of these import
+    "attempt.py",  # from here on: modules that the programs above import
     "preparation.py",
     "run_once.py",
     "tail.py",
@@ -58,13 +58,13 @@ SHIPPED = (
     "storage.py",
     "unpack.py",
 )
-START_SIGNAL = "start"  # of workers that start together: its being there is all that counts
-END = bytes(1024)  # of an archive
+START_SIGNAL = "start"  # a file that workers wait for; only its existence counts
+END = bytes(1024)  # of a tar archive
 GRACE_SECONDS = 30.0
-READY_SECONDS = 3.0  # in which most jobs are prepared, so that one command a worker is enough
-BARRIER_TIMEOUT_SECONDS = 1800.0  # that workers which are ready wait for the others
-# One command, for the time of a connection is most of what starting takes. It is sent again when
-# the connection drops, and starts the attempt once: `arrival.py` and the supervisor's lock decide.
+READY_SECONDS = 3.0  # most jobs are ready by then, so that one command per worker is enough
+BARRIER_TIMEOUT_SECONDS = 1800.0  # how long ready workers wait for the others
+# One command, since round trips take most of the time of a start. It is retried if the connection
+# drops, and still starts the attempt only once: see `arrival.py` and the supervisor's lock.
 START = """
 mkdir -p "$1" && new=$(mktemp -d "$1/new.XXXXXX") || exit 1
 gzip -d | tar -xf - -C "$new" && python3 -S -I "$new/arrival.py" "$new" "$1"
@@ -77,9 +77,9 @@ exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --timeout "$3"
 
 @dataclass(frozen=True)
 class FirstAccess:
-    """An account that the script uses the bucket through, and that may not be let in yet.
+    """The account that accesses the bucket for the script; it may not have access yet.
 
-    A script that fails of its refusal until then is started again.
+    A script that fails because of that before `until` is restarted.
     """
 
     account: str
@@ -88,7 +88,7 @@ class FirstAccess:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a worker needs beyond the job's record. Values of `env` may be secret."""
+    """What a worker needs in addition to the job's record. Values of `env` may be secret."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     worker_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ async def start(
         await stop(record, workers, grace=0.0, failed_worker=failed[0] if failed else None)
         raise
     if are_ready(record, records):
-        with suppress(Unreachable):  # they will find out by themselves
+        with suppress(Unreachable):  # they also poll the bucket
             await send_start_signal(record, workers)
     return records
 
@@ -185,7 +185,7 @@ async def stop(
             done = await transport.run(command(record, "stop", *options))
         except TpuctlError:
             return None
-        if done.exit_code != 0 or not done.stdout:  # a program that did not arrive says nothing
+        if done.exit_code != 0 or not done.stdout:  # the supervisor was never uploaded
             return None
         return WorkerRecord.model_validate_json(done.stdout)
 
@@ -198,8 +198,8 @@ async def stop(
 
 
 async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
-    """End the job without reaching a worker: supervisors poll the bucket every few seconds."""
-    with suppress(Conflict):  # it ends for another reason
+    """Stop the job without connecting to a worker: supervisors poll the bucket."""
+    with suppress(Conflict):  # it is already ending for another reason
         await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
 
 
@@ -226,12 +226,12 @@ async def _start_one(
 
 
 def build_archive(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:
-    """Programs of this package, byte for byte, and further files, private, in one archive."""
+    """A tar archive of shipped programs, unmodified, and further files, all private."""
     return _entries({name: program(name).encode() for name in names}) + _entries(more) + END
 
 
 def _entries(contents: Mapping[str, bytes]) -> bytes:
-    """Files as they stand in an archive, others before or after them."""
+    """The files as entries of a tar archive, without its end, so that they can be concatenated."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in contents.items():
@@ -245,7 +245,7 @@ def _entries(contents: Mapping[str, bytes]) -> bytes:
 def _spec(
     record: JobRecord, launch: Launch, bundle_name: str | None, worker: int
 ) -> dict[str, Any]:
-    """What the supervisor reads; its names are the supervisor's."""
+    """The spec.json that the supervisor reads, and whose keys it defines."""
     return {
         "job": record.id,
         "attempt": record.attempt,
@@ -267,7 +267,7 @@ def _spec(
 
 
 def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
-    """Apart from the spec, since it is removed when the attempt has ended."""
+    """Separate from the spec, since it is removed when the attempt has ended."""
     if not secrets.sources:
         return {}
     content = {
@@ -279,7 +279,7 @@ def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
 
 
 def _limit(record: JobRecord) -> dict[str, Any]:
-    """How long the attempt may take, and the limit that says so."""
+    """The maximum duration of the attempt, and the name of the limit that sets it."""
     limits = [(record.max_hours * 3600, "max_hours")] if record.max_hours else []
     if record.timeout is not None:
         before = datetime.now(UTC) - record.submitted if record.attempt > 1 else timedelta()
@@ -289,7 +289,7 @@ def _limit(record: JobRecord) -> dict[str, Any]:
 
 
 def _first_access(first_access: FirstAccess | None) -> dict[str, Any] | None:
-    """In seconds from now on: the worker's clock may be another."""
+    """In seconds from now, since the worker's clock may differ."""
     if first_access is None:
         return None
     seconds = (first_access.until - datetime.now(UTC)).total_seconds()

@@ -1,7 +1,6 @@
-"""Lines out of a log's bytes: those that match, or with the names of their workers.
+"""Splits a log into lines, to filter them or to prefix them with their worker.
 
-A line ends with a line feed, a carriage return, or both, so that each state of a progress bar is
-one.
+A line ends with a line feed, a carriage return, or both: each update of a progress bar is a line.
 """
 
 from __future__ import annotations
@@ -11,30 +10,29 @@ from collections.abc import Sequence
 
 __all__ = ["LineFilter", "LineNames"]
 
-# Of a line that does not end, what is looked at or held before it goes on.
-MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20  # of a line without an end that are matched or held
 COLORS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class LineFilter:
-    """Lets whole lines through in which the pattern is found; colors are no part of them.
+    """Passes whole lines that match the pattern, which does not see color sequences.
 
-    Of a line longer than a megabyte the first megabyte decides.
+    Of a line longer than the maximum, only the beginning is matched.
     """
 
     def __init__(self, pattern: re.Pattern[str], *, most: int = MAX_LINE_BYTES) -> None:
         self._pattern = pattern
         self._most = most
         self._rest = b""
-        self._verdict: bool | None = None  # on the line that goes on, once it is too long
+        self._verdict: bool | None = None  # on the current line, once it is too long
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes wait for the end of their line."""
+        """The size of the incomplete line."""
         return len(self._rest)
 
     def feed(self, chunk: bytes) -> bytes:
-        """All lines that came to an end and match, with their own line ends."""
+        """The matching lines that the chunk completes, with their line ends."""
         lines, self._rest = _split(self._rest + chunk)
         matching = []
         for line in lines:
@@ -44,14 +42,14 @@ class LineFilter:
         if len(self._rest) > self._most:
             if self._verdict is None:
                 self._verdict = self._matches(self._rest[: self._most])
-            # The last byte may be half of a line end.
+            # The last byte may be the first half of a line end.
             rest, self._rest = self._rest[:-1], self._rest[-1:]
             if self._verdict:
                 matching.append(rest)
         return b"".join(matching)
 
     def finish(self) -> bytes:
-        """What was left without a line end, if it matches."""
+        """The incomplete last line, if it matches."""
         rest, self._rest = self._rest, b""
         verdict, self._verdict = self._verdict, None
         return rest if rest and (self._matches(rest) if verdict is None else verdict) else b""
@@ -64,20 +62,20 @@ class LineFilter:
 
 
 class LineNames:
-    """Puts the worker's name before each line of several workers' logs.
+    """Merges the logs of several workers, prefixing each line with its worker.
 
-    A line that does not end is held until it does, or until `flush`. Where another worker speaks
-    in the middle of a line that was shown so, a line feed comes between.
+    An incomplete line is held until it ends, or until `flush`. If another worker's line follows a
+    flushed one, a line feed is inserted.
     """
 
     def __init__(self, workers: Sequence[int]) -> None:
         width = len(str(max(workers, default=0)))
         self._names = {worker: f"[worker {worker:>{width}}] ".encode() for worker in workers}
         self._pending = dict.fromkeys(workers, b"")
-        self._open: int | None = None  # the worker in the middle of whose line the output is
+        self._open: int | None = None  # the worker whose incomplete line was flushed last
 
     def feed(self, worker: int, chunk: bytes) -> bytes:
-        """What of a worker's log can be shown now."""
+        """The output that a chunk of a worker's log allows."""
         lines, self._pending[worker] = _split(self._pending[worker] + chunk)
         output = self._render(worker, lines)
         return (
@@ -85,18 +83,18 @@ class LineNames:
         )
 
     def holds(self, worker: int) -> bool:
-        """Whether a line of the worker waits for its end."""
+        """Whether an incomplete line of the worker is held."""
         return len(self._pending[worker]) > 0
 
     def flush(self, worker: int) -> bytes:
-        """What a worker has said of a line so far, but for a byte that may be half a line end."""
+        """The held part of a worker's line, except a byte that may be half a line end."""
         pending = self._pending[worker]
         keep = 1 if pending.endswith(b"\r") else 0
         self._pending[worker] = pending[len(pending) - keep :]
         return self._render(worker, [pending[: len(pending) - keep]] if len(pending) > keep else [])
 
     def finish(self, worker: int) -> bytes:
-        """What is left of a worker's log, with a line feed where it has no line end."""
+        """The rest of a worker's log, with a line feed if it has no line end."""
         pending, self._pending[worker] = self._pending[worker], b""
         if not pending and self._open == worker:
             self._open = None
@@ -118,8 +116,8 @@ class LineNames:
 
 
 def _split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Lines with their ends, and what has no end yet."""
-    # A carriage return at the very end may be half of a line end of two bytes.
+    """Complete lines with their line ends, and the incomplete rest."""
+    # A final carriage return may be the first half of a line end.
     body = data[:-1] if data.endswith(b"\r") else data
     cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
     return data[:cut].splitlines(keepends=True), data[cut:]

@@ -1,7 +1,7 @@
-"""Where the wanted part of a worker's log begins: asked of the machine, else of the bucket's copy.
+"""Finds the byte offset at which a part of a worker's log begins.
 
-The answer is a byte, so that whatever happens to connections afterwards, the log goes on from
-there like any other.
+From the machine, otherwise from the bucket's copy. An offset lets the caller resume reading after
+a dropped connection as usual.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["first_byte"]
 async def first_byte(
     part: LogRange, record: JobRecord, worker: int, transport: Transport | None, store: Store
 ) -> int:
-    """The byte of the worker's log at which the part begins.
+    """The offset in the worker's log at which the part begins.
 
-    Raises Unreachable only if neither the machine nor the bucket answers.
+    Raises Unreachable only if neither the machine nor the bucket responds.
     """
     if part.has_offset:
         return part.offset
@@ -61,14 +61,14 @@ class _Copy:
         return 0 if info is None else info.size
 
     async def last_lines(self, end: int, lines: int, earliest: int) -> int:
-        """Where the last lines before byte `end` begin, but none before `earliest`."""
+        """The offset of the last lines before byte `end`, at least `earliest`."""
         search = LastLines(end, lines, earliest=earliest)
         while not search.is_over:
             search.look(await self._read(search.begin, search.length))
         return search.begins_at
 
     async def since(self, moment: float) -> int:
-        """Where what was written since a moment begins: at the beginning of a line."""
+        """The offset of the first line written since a timestamp."""
         name = self._log.removesuffix(".log") + ".timestamps"
         try:
             text = await self._store.get_bytes(name)

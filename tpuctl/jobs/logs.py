@@ -1,8 +1,7 @@
-"""One worker's log, every byte once and in order, from wherever it can be had.
+"""Reads one worker's log, every byte once and in order, from the machine or the bucket.
 
-The place in the log is a number of bytes, and nothing else is remembered between connections. So
-a dropped connection is taken up at the next byte, and when the machine is gone the bucket's copy
-goes on where the machine's stopped.
+A byte offset is the only state between connections: after a dropped connection, reading resumes at
+the next byte, and if the machine is gone, at the same offset in the bucket's copy.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ __all__ = [
     "worker_records",
 ]
 
-NO_SUCH_JOB = 3  # of the supervisor: the machine is another one now
-FREED = 4  # of the supervisor: what was asked for is in the bucket alone
+NO_SUCH_JOB = 3  # exit code of the supervisor: the machine was recreated
+FREED = 4  # exit code of the supervisor: the requested bytes are only in the bucket
 RECONNECT = Backoff(initial=0.05, maximum=5.0, multiplier=2.0)
 BUCKET = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 GIVE_UP_SECONDS = 300.0
@@ -36,7 +35,7 @@ CHUNK = 1 << 20
 
 
 class Store(Protocol):
-    """What is read of a bucket here."""
+    """The operations on a bucket that are needed here."""
 
     async def stat(self, name: str) -> ObjectInfo | None: ...
 
@@ -50,9 +49,9 @@ class Store(Protocol):
 class WorkerLog:
     """The log of one worker of a job, from byte `offset` on.
 
-    After `chunks` has ended, `record` is how the worker ended; state "lost" when neither the
-    machine nor the bucket will ever say. `is_gone` tells whether the machine no longer exists;
-    without it, or while it says no, a silent machine is waited for `give_up_seconds`.
+    After `chunks` has ended, `record` is the worker's final record; its state is "lost" if neither
+    the machine nor the bucket has one. `is_gone` returns whether the machine no longer exists;
+    without it, or while it returns False, an unreachable machine is retried for `give_up_seconds`.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class WorkerLog:
         tell: Callable[[str], None] = lambda text: None,
         clock: Clock | None = None,
     ) -> None:
-        """`tell` is given what there is to say of a machine that does not answer."""
+        """`report` receives messages about a machine that does not respond."""
         self.job = record
         self.worker = worker
         self.offset = offset
@@ -82,7 +81,7 @@ class WorkerLog:
         self._clock = clock or SystemClock()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes as they come, until the worker has ended and all were given."""
+        """The log as it grows, until the worker has ended and all of it was returned."""
         if self._transport is not None:
             async for chunk in self._from_machine(self._transport):
                 yield chunk
@@ -94,7 +93,7 @@ class WorkerLog:
             self.record = lost_worker(self.job, self.worker, detail)
 
     async def so_far(self) -> AsyncIterator[bytes]:
-        """The bytes that there are now: from the machine, else from the bucket's copy."""
+        """The current log: from the machine, otherwise from the bucket's copy."""
         if self._transport is not None:
             ended = None
             with suppress(Unreachable):
@@ -110,7 +109,7 @@ class WorkerLog:
             yield chunk
 
     async def _from_machine(self, transport: Transport) -> AsyncIterator[bytes]:
-        """Until the worker has ended, or nothing more is to be had from the machine."""
+        """Read until the worker has ended, or the machine is given up."""
         delays = RECONNECT.delays()
         last_seen = self._clock.now()
         is_reported = False
@@ -135,7 +134,7 @@ class WorkerLog:
                             )
                         return
             except Unreachable as error:
-                if self._is_connected:  # it may have had nothing to say for hours
+                if self._is_connected:  # there may have been no output for hours
                     last_seen, is_reported = self._clock.now(), False
                 elif not is_reported and self._clock.now() - last_seen >= REPORT_SECONDS:
                     is_reported = True
@@ -148,9 +147,9 @@ class WorkerLog:
             await self._clock.sleep(next(delays))
 
     async def _tailed(self, transport: Transport, *options: str) -> AsyncIterator[bytes | Result]:
-        """The log from where it was left, as far as the machine gives it, and how that ended.
+        """The log from `offset` as far as the machine has it, then the result of the command.
 
-        What the machine has freed comes from the bucket, in its place.
+        Bytes that the machine has freed come from the bucket.
         """
         argv = command(self.job, "tail", "--offset", str(self.offset), *options)
         async with transport.stream(argv) as stream:
@@ -175,7 +174,7 @@ class WorkerLog:
         yield ended
 
     async def _is_over(self, silent_seconds: float) -> bool:
-        """Whether to turn from a machine that does not answer to the bucket."""
+        """Whether to give up a machine that does not respond, and read from the bucket."""
         if silent_seconds >= self._give_up_seconds:
             return True
         try:
@@ -187,12 +186,12 @@ class WorkerLog:
         return record is not None and record.has_ended
 
     async def _from_bucket(self, store: Store) -> AsyncIterator[bytes]:
-        """From the bucket's copy, which grows until the worker's final record is there too."""
+        """Read the bucket's copy, which grows until it has the worker's final record too."""
         delays = BUCKET.delays()
         last_seen = self._clock.now()
         while True:
             try:
-                record = await self._bucket_record(store)  # first: the log it tells of is complete
+                record = await self._bucket_record(store)  # first: it is uploaded after its log
                 while chunk := await self._read(store, CHUNK):
                     delays, last_seen = BUCKET.delays(), self._clock.now()
                     yield chunk
@@ -207,7 +206,7 @@ class WorkerLog:
             await self._clock.sleep(next(delays))
 
     async def _read(self, store: Store, length: int) -> bytes:
-        """The next bytes of the bucket's copy; none where it has no more."""
+        """The next bytes of the bucket's copy; none at its end."""
         try:
             chunk = await store.read_range(self.job.log_name(self.worker), self.offset, length)
         except NotFound:
@@ -224,7 +223,7 @@ class WorkerLog:
 
 
 async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:
-    """What the workers of a job last said in the bucket."""
+    """The latest records of a job's workers in the bucket."""
     records = {}
     for worker in job.workers:
         try:

@@ -1,8 +1,8 @@
-"""Packs: objects of some megabytes that hold chunks, so that many files are not many requests.
+"""Packs: objects of some megabytes that contain many chunks, to save requests.
 
-A pack is its index and, after it, its chunks, compressed. The index is 36 bytes for each chunk: its
-SHA-256 and its size. The pack's name is the SHA-256 of its index and how many chunks it has, so
-that whoever knows the name can read the index alone, and trust it. `unpack.py` reads packs.
+A pack is its index followed by its compressed chunks. The index has 36 bytes per chunk: its SHA-256
+and its size. The pack's name is the SHA-256 of its index and its number of chunks, so that the
+index can be read separately, and verified. `unpack.py` reads packs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
     "write_pack",
 ]
 
-PACK_BYTES = 16 << 20  # of chunks in one pack
+PACK_BYTES = 16 << 20  # maximum of uncompressed chunks in one pack
 RECORD = struct.Struct(">32sI")
-LEVEL = 3  # of compression: twice as quick as the usual one, and a few per cent larger
-SAMPLE = 4096  # bytes of a chunk that tell whether compressing it is worth the time
-WASTE = 4  # a pack is used where at least one byte in so many is wanted
-SMALL = PACK_BYTES // 16
-MAX_SMALL_PACKS = 16  # packs with less than that wanted of them; more are joined into new ones
+LEVEL = 3  # twice as fast as the default compression level, and a few percent larger
+SAMPLE = 4096  # bytes of a chunk that are compressed to test whether it is compressible
+WASTE = 4  # a pack is used if at least one in WASTE of its bytes is needed
+SMALL = PACK_BYTES // 16  # needed bytes of a small pack
+MAX_SMALL_PACKS = 16  # beyond that, small packs are merged into new ones
 
 Index = Mapping[bytes, int]  # the size of each chunk, in order
 
@@ -53,17 +53,17 @@ def pack_name(index: bytes) -> str:
 
 
 def is_pack(name: str) -> bool:
-    """Whether this can be the name of a pack."""
+    """Whether this is a valid name of a pack."""
     return re.fullmatch(r"[0-9a-f]{64}\.[1-9][0-9]{0,6}", name) is not None
 
 
 def index_bytes(name: str) -> int:
-    """How long the index of a pack is."""
+    """The size of a pack's index."""
     return int(name.partition(".")[2]) * RECORD.size
 
 
 def read_index(name: str, index: bytes) -> Index | None:
-    """What a pack holds; None where this is not its index."""
+    """Parse the index of the pack with this name; None if it is corrupt."""
     if pack_name(index) != name or len(index) % RECORD.size:
         return None
     return dict(RECORD.iter_unpack(index))
@@ -72,15 +72,15 @@ def read_index(name: str, index: bytes) -> Index | None:
 class Plan(NamedTuple):
     """How the chunks of a bundle are transferred to the machine that unpacks it."""
 
-    use: tuple[str, ...]  # packs that are there
-    send: dict[bytes, int]  # chunks that are not, or not worth the packs that they are in
+    use: tuple[str, ...]  # existing packs
+    send: dict[bytes, int]  # chunks that these do not contain
 
 
 def plan(needed: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
-    """Choose among the packs that are there, the most useful ones first.
+    """Choose among existing packs, the most useful ones first.
 
-    A pack of which little is wanted is passed over, since every worker would fetch the rest of it
-    too, and many small ones as well: they would become more with every run.
+    A pack of which little is needed is not used, since every worker would download the rest of it
+    too; nor are many small packs, whose number would grow with every run.
     """
     left = dict(needed)
     use: dict[str, dict[bytes, int]] = {}
@@ -103,7 +103,7 @@ def plan(needed: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
 
 
 def groups(chunks: Mapping[bytes, int], most: int = PACK_BYTES) -> Iterator[dict[bytes, int]]:
-    """Chunks as packs are to hold them, in order."""
+    """Group chunks into packs, in order."""
     group: dict[bytes, int] = {}
     size = 0
     for sha, length in chunks.items():
@@ -117,13 +117,13 @@ def groups(chunks: Mapping[bytes, int], most: int = PACK_BYTES) -> Iterator[dict
 
 
 def write_pack(path: Path, chunks: Mapping[bytes, int], sources: Mapping[bytes, Source]) -> None:
-    """Write a pack of these chunks. Raises Conflict when a file has changed meanwhile."""
+    """Write a pack of these chunks. Raises Conflict if a file has changed in the meantime."""
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as target:
         target.write(index_of(chunks))
         stream, level = zlib.compressobj(LEVEL), LEVEL
         for chunk in _contents(list(chunks), sources):
-            # What is compressed already is stored as it is: trying would take most of the time.
+            # Incompressible data is stored as it is: compressing it would take most of the time.
             chunk_level = LEVEL if _is_worth_it(chunk) else 0
             if chunk_level != level:
                 target.write(stream.flush())

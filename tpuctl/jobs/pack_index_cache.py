@@ -1,4 +1,4 @@
-"""What this machine remembers of packs: their indexes, which never change."""
+"""A local cache of the indexes of packs, which never change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PackIndexCache", "cache_home"]
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where tpuctl keeps what it can make again; `TPUCTL_CONFIG_HOME` moves that too."""
+    """tpuctl's cache folder; it is below `TPUCTL_CONFIG_HOME` if that is set."""
     if config_home := environment.get("TPUCTL_CONFIG_HOME"):
         return Path(config_home).expanduser() / "cache"
     import platformdirs
@@ -23,9 +23,9 @@ def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 class PackIndexCache:
-    """The indexes of one bucket's packs, each in a file of its name.
+    """The indexes of one bucket's packs, each in a file named like the pack.
 
-    A file that is damaged, or that cannot be written, is as if it were not there.
+    A file that is corrupt, or cannot be written, is ignored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class PackIndexCache:
             partial.replace(self._folder / pack)
 
     def keep(self, packs: Collection[str]) -> None:
-        """Forget all others: the bucket has them no more."""
+        """Remove the indexes of all others, which the bucket no longer has."""
         with suppress(OSError):
             for path in self._folder.iterdir():
                 if path.name not in packs:

@@ -1,4 +1,4 @@
-"""Where bundles are put for workers to find: the bucket, or a worker's own disk over SSH."""
+"""Destinations of bundles: the bucket, or a worker's disk over SSH."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ __all__ = ["BucketPackStore", "PackStore", "WorkerPackStore"]
 
 PACKS = f"{BUNDLES}/packs"
 ON_WORKER = ".tpuctl/packs"
-RENEWED_AFTER = timedelta(days=10)  # the bucket forgets bundles after thirty
+RENEWED_AFTER = timedelta(days=10)  # the bucket deletes bundles after thirty
 
 
 class PackStore(Protocol):
-    """A place for packs, and for the roots of bundles, which name packs."""
+    """Stores packs, and the roots of bundles, which list their packs."""
 
     async def packs(self) -> set[str]:
-        """The names of all packs that are there."""
+        """The names of all existing packs."""
         ...
 
     async def index(self, pack: str) -> bytes:
-        """The bytes in which a pack's index is, or what is there instead."""
+        """The bytes of a pack's index, unverified."""
         ...
 
     async def keep(self, pack: str) -> bool:
-        """See to it that a pack stays for as long as a job may want it; False when it is gone."""
+        """Renew a pack, so that it exists as long as a job may need it; False if it is gone."""
         ...
 
     async def put(self, pack: str, path: Path, progress: Progress) -> None: ...
 
     async def put_root(self, digest: str, root: bytes) -> str:
-        """Put a bundle's root there, last of all, and say what it is called."""
+        """Store a bundle's root, after all its packs; returns the root's name."""
         ...
 
 
 class BucketPackStore:
-    """Objects under one prefix of the bucket, from which all workers fetch."""
+    """Objects below one prefix of the bucket, from which all workers download."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class BucketPackStore:
         return True
 
     async def put(self, pack: str, path: Path, progress: Progress) -> None:
-        # One that is there all the same is not what its name says.
+        # An existing pack is replaced: it is corrupt.
         is_new = pack not in self._updated
         await self._store.put_file(f"{PACKS}/{pack}", path, if_absent=is_new, progress=progress)
 
@@ -83,7 +83,7 @@ class BucketPackStore:
 
 
 class WorkerPackStore:
-    """A folder on a worker, from which that worker alone fetches."""
+    """A folder on a worker, which only that worker uses."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

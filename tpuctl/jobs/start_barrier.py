@@ -19,7 +19,7 @@ from tpuctl.remote.transport import Transport
 
 __all__ = ["begin"]
 
-ASK_SECONDS = 20.0  # that one question waits for its answer
+ASK_SECONDS = 20.0  # how long one query waits
 GIVE_UP_SECONDS = 300.0
 RECONNECT = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)
 
@@ -57,7 +57,7 @@ async def _has_begun(record: JobRecord, workers: Mapping[int, Transport]) -> boo
 async def _asked(
     record: JobRecord, workers: Mapping[int, Transport], until: Literal["ready", "running"]
 ) -> dict[int, WorkerRecord]:
-    """The records, when all workers are so far or one has ended."""
+    """The records, once all workers have reached a state or one has failed."""
     waiting = {
         asyncio.ensure_future(_ask(record, transport, until)) for transport in workers.values()
     }

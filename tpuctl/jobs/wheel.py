@@ -1,4 +1,4 @@
-"""This very tpuctl as a wheel, made of the files that run: for machines that are to run it too."""
+"""Builds a wheel from the files of the running tpuctl, to install it on other machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuctl.version import __version__
 
 __all__ = ["Wheel", "own_wheel", "wheel_of"]
 
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content is the same wheel, whenever it is made
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Wheel:
 
     @property
     def digest(self) -> str:
-        """Of all that is in it: another content has another."""
+        """A hash of the package's name, version and files."""
         whole = hashlib.sha256(f"{self.package} {self.version}\n".encode())
         for name in sorted(self.files):
             whole.update(f"{name} {hashlib.sha256(self.files[name]).hexdigest()}\n".encode())
         return whole.hexdigest()
 
     def build(self) -> bytes:
-        """The wheel as pip takes it (packaging.python.org, "Binary distribution format")."""
+        """The wheel as a file (packaging.python.org, "Binary distribution format")."""
         folder = f"{self.package}-{self.version}.dist-info"
         metadata = {
             f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {self.package}\n"
@@ -66,7 +66,7 @@ class Wheel:
 
 
 def own_wheel() -> Wheel:
-    """Of the files that run now, wherever they were installed from."""
+    """A wheel of the running tpuctl, wherever it was installed from."""
     package_wheel = wheel_of(PACKAGE, __version__)
     more = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
     more["tpuctl/runtime.lock"] = runtime_lock()
@@ -75,7 +75,7 @@ def own_wheel() -> Wheel:
 
 
 def wheel_of(package: Path, version: str) -> Wheel:
-    """Of a package's folder."""
+    """A wheel of a package's folder."""
     files = {f"{package.name}/{name}": file.read_bytes() for name, file in _files(package)}
     return Wheel(package.name, version, files)
 

@@ -1,11 +1,11 @@
-"""Frees a worker's chips of what an earlier job left, before a script starts.
+"""Frees a worker's chips from leftovers of earlier jobs, before a script starts.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I accelerator.py FOLDER`: standard library only, Python 3.8 and later. What jobs left
-running is ended, and unused lock files are removed; both are reported in the job's log.
-It fails, naming them, when other processes hold a chip and do not let go of it soon. FOLDER's
-`spec.json` may say under `accelerator` where devices and lock files are, and how long to wait.
-`accelerator.py look FILE...` prints the processes that have these open.
+`python3 -S -I accelerator.py FOLDER`: standard library only, Python 3.8 and later. Leftover
+processes of jobs are stopped, and unused lock files removed; both are reported in the job's log.
+It fails, naming them, if other processes hold a chip beyond a timeout. In FOLDER's `spec.json`,
+`accelerator` may override the paths of devices and lock files, and the timeout.
+`accelerator.py look FILE...` prints the processes that have these files open.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ else:
 
 __all__ = ["is_there", "main"]
 
-# Of v4 and older, and of newer ones; /dev/vfio/vfio is no chip.
+# Of v4 and older, and of newer versions; /dev/vfio/vfio is not a chip.
 DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
 LOCKS = ["/tmp/libtpu_lockfile*"]
-TIMEOUT = 10.0  # seconds for a process that is about to end anyway
-GRACE = 10.0  # seconds between SIGTERM and SIGKILL for what a job left
+TIMEOUT = 10.0  # seconds that other processes have to exit
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL for leftover processes
 
 
 def files(spec: dict[str, Any], kind: str, default: list[str]) -> list[str]:
@@ -50,7 +50,7 @@ def files(spec: dict[str, Any], kind: str, default: list[str]) -> list[str]:
 def is_there(spec: dict[str, Any]) -> bool:
     """Whether this machine has chips, or a lock for them, that the script opens itself.
 
-    With TPU_LOAD_LIBRARY=0 the chips are served by a process of the image's, and stay with it.
+    With TPU_LOAD_LIBRARY=0, a process of the image serves the chips, and keeps them.
     """
     if (spec.get("env") or {}).get("TPU_LOAD_LIBRARY") == "0":
         return False
@@ -58,7 +58,7 @@ def is_there(spec: dict[str, Any]) -> bool:
 
 
 class Holder:
-    """A process that has a file open which gives it a chip."""
+    """A process that has a chip's device file open."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -94,7 +94,7 @@ def owner(pid: int) -> str:
 
 
 def holders(paths: list[str]) -> list[int]:
-    """Processes that have one of these files open, of those that may be seen."""
+    """The visible processes that have one of these files open."""
     if not paths:
         return []
     if may_be_root():
@@ -116,7 +116,7 @@ def look(paths: list[str]) -> Iterator[int]:
 
 
 def is_held(path: str) -> bool:
-    """Whether a living process has a lock file open, or locked; who may be another user's."""
+    """Whether a running process, of any user, has a lock file open or locked."""
     if holders([path]):
         return True
     with contextlib.suppress(OSError):
@@ -129,8 +129,8 @@ def is_held(path: str) -> bool:
 
 @functools.lru_cache(maxsize=None)  # noqa: UP033 - what Python 3.8 has
 def may_be_root() -> bool:
-    """Whether more than this user's own can be seen, on a machine that is one's own."""
-    # Not on the local cloud, whose sudo sees no more than its user does.
+    """Whether root, which sees all users' processes, is available without a password."""
+    # Not on the local cloud, where root sees no more.
     if os.getuid() == 0 or os.environ.get("GCE_METADATA_HOST", "").startswith("127."):
         return False
     with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def may_be_root() -> bool:
 
 
 def remove(path: str) -> bool:
-    """Remove a file, as root where it is another user's; whether it is gone."""
+    """Remove a file, as root if necessary; returns whether it is gone."""
     with contextlib.suppress(FileNotFoundError):
         try:
             os.remove(path)
@@ -158,7 +158,7 @@ def end_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) -
 
 
 def free(folder: Folder, spec: dict[str, Any]) -> str:
-    """Free the chips; "" once they are, else who holds them."""
+    """Free the chips; returns "", or an error that names the processes that hold them."""
     devices = files(spec, "devices", DEVICES)
     deadline = time.monotonic() + (spec.get("accelerator") or {}).get("timeout_seconds", TIMEOUT)
     while True:

@@ -1,9 +1,9 @@
-"""Moves what was sent of an attempt into its folder, once: `arrival.py SENT FOLDER`.
+"""Moves the uploaded files of an attempt into its folder, once: `arrival.py UPLOAD FOLDER`.
 
 This file is sent to workers with `supervisor.py`, as it is: standard library only, Python 3.8 and
-later. A client that sent an attempt and got no answer sends it again, perhaps while
-the first sending is still at work. The first that is whole counts: files of an attempt that may
-run already stay as they are, and secrets that it has removed do not come back.
+later. A client that gets no response retries the upload, perhaps while the first one is still in
+progress. The first complete upload wins: a retry neither changes the files of an attempt that may
+already be running, nor restores secrets that it has removed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 
 __all__ = ["main"]
 
-LAST = "spec.json"  # with it an attempt has arrived, and can be started
+LAST = "spec.json"  # moved last: the attempt is complete with it
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
-        print("usage: arrival.py SENT FOLDER", file=sys.stderr)
+        print("usage: arrival.py UPLOAD FOLDER", file=sys.stderr)
         return 2
     upload, folder = arguments
     names = sorted(os.listdir(upload), key=lambda name: name == LAST)

@@ -98,7 +98,7 @@ class Attempt:
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.terminate())
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # comes with it where a session ends
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # accompanies SIGTERM when a session ends
         open(folder.file("log"), "ab", opener=private).close()
         self.log = Log(folder)
         if saved_record is None:
@@ -173,7 +173,7 @@ class Attempt:
             os.read(self.wakeup, 512)
 
     def needs_uploader(self) -> bool:
-        """Whether an uploader is needed, which costs more than many a short job."""
+        """Whether an uploader is needed; starting one may cost more than a short job."""
         has_time = (
             self.stopwatch.seconds() < SHORT_JOB_SECONDS and self.record["state"] not in ENDED
         )
@@ -203,7 +203,7 @@ class Attempt:
         return True
 
     def interrupt(self) -> None:
-        """A tick during the preparation, which has nothing to save."""
+        """Tick during the preparation; raises if the attempt must end."""
         self.tick()
         if self.ending is not None:
             raise Interrupted
@@ -286,7 +286,7 @@ class Attempt:
         return min(pause, MAX_PAUSE, left)
 
     def wait_for_restart(self, pause: float) -> None:
-        """Remove everything of a start but its log, and wait."""
+        """Remove the state of the previous start, except its log, and wait."""
         number = self.record["restarts"] + 1
         if self.spec.get("bundle"):  # a fresh copy is unpacked, as for the first start
             used = self.folder.file(f"code.{number}")
@@ -318,7 +318,7 @@ class Attempt:
             state, cause, detail = self.ending
             code = EXIT_TIMED_OUT if state == "timed_out" else EXIT_STOPPED
             self.finish(state, code, cause, detail)
-        elif self.was_terminated:  # a script that saves and ends well then has not done its work
+        elif self.was_terminated:  # even if the script saved its state and exited with 0
             self.finish("failed", code or EXIT_STOPPED, "terminated", "the machine was shut down")
         elif code == 0:
             self.finish("succeeded", 0, "", "")

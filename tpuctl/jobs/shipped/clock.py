@@ -30,7 +30,7 @@ def uptime() -> float:
 
 
 def boot_id() -> str:
-    """Identifies the machine's boot, at which `uptime` started."""
+    """The ID of the machine's current boot, at which `uptime` started."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -39,10 +39,10 @@ def boot_id() -> str:
 
 
 class Stopwatch:
-    """How long something has lasted that began at `started`, over all its supervisors.
+    """Measures the time since `started`, across restarts of the supervisor.
 
-    `state` is what a later one goes on from. Only where the machine was started again in between
-    does its clock count, for nothing else can tell.
+    `state` lets the next supervisor continue. The wall clock is used only if the machine was
+    rebooted in between, which resets the monotonic one.
     """
 
     def __init__(self, started: str, state: dict[str, Any] | None = None) -> None:
@@ -57,7 +57,7 @@ class Stopwatch:
         return float(uptime() - self.state["start_uptime"])
 
     def ended(self, moment: str) -> str:
-        """The moment of an end, which no clock that was put back lets come before the start."""
+        """The timestamp of the end, never before the start even if the clock was set back."""
         if parse(moment) >= self.started:
             return moment
         return (self.started + datetime.timedelta(seconds=self.seconds())).isoformat()

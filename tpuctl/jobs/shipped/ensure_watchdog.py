@@ -1,8 +1,8 @@
-"""Sees to it over SSH that the machine's watch lives, and prints what it says of itself as JSON.
+"""Ensures, over SSH, that the machine's watchdog runs, and prints its state as JSON.
 
 This file is sent to machines with `watchdog.py`, as it is, and runs there as
-`python3 -S -I ensure_watchdog.py`: standard library only, Python 3.8 and later. A watch starts with
-its machine; where startup scripts are forbidden, or when it was killed, this starts one.
+`python3 -S -I ensure_watchdog.py`: standard library only, Python 3.8 and later. A watchdog starts
+with its machine; if startup scripts are forbidden, or it was killed, this starts one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def folders() -> list[str]:
 
 
 def living() -> dict[str, Any] | None:
-    """What a watch that lives has said of itself; None when there is none."""
+    """The state of the running watchdog; None if none is running."""
     for folder in folders():
-        with contextlib.suppress(OSError):  # folders of others may be closed
+        with contextlib.suppress(OSError):  # other users' folders may be unreadable
             lock = os.open(os.path.join(folder, "lock"), os.O_RDONLY)
             try:
                 if is_held(lock):
@@ -60,9 +60,9 @@ def is_held(lock: int) -> bool:
 
 
 def start() -> None:
-    """Start a watch: as root where that is allowed, since root sees what all users do.
+    """Start a watchdog: as root if allowed, since root sees the processes of all users.
 
-    Never on the local cloud, whose sudo sees no more than its user does.
+    Not as root on the local cloud, where root sees no more.
     """
     command = [sys.executable, "-S", "-I", WATCH, "start"]
     is_local = os.environ.get("GCE_METADATA_HOST", "").startswith("127.")

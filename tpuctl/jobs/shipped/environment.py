@@ -1,12 +1,12 @@
-"""Makes the virtual environment that a job asks for, over the image's Python.
+"""Creates the virtual environment that a job requires, on top of the image's Python.
 
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I environment.py create FOLDER PYTHON`: standard library only, Python 3.8 and later.
-What is wanted stands in FOLDER/spec.json, under `install`; what the job is to be started with is
-written to FOLDER/environment.json. The environment sees the image's packages and never replaces
-the image's TensorFlow. Environments are kept by what they were made from; a half-made one is never
-used. The bundle's own project, where it is a package, is built into a layer above, so that a
-change of its code leaves the environment alone.
+It reads `install` from FOLDER/spec.json, and writes the job's interpreter and search paths to
+FOLDER/environment.json. The environment sees the image's packages and never replaces the image's
+TensorFlow. Environments are cached by their inputs; an incomplete one is never used. The bundle's
+own project, if it is a package, is installed into a separate folder, so that a change of its code
+does not change the environment.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ else:
 __all__ = ["main"]
 
 PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-# Lines that name files of the bundle, which mean something else in another bundle.
+# Lines that name files of the bundle, which differ between bundles.
 NAMES_FILES = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
 
 
 class Requirements(NamedTuple):
-    """What pip is asked to install: in words, its arguments, where they are meant, their text."""
+    """What pip installs: a description, pip's arguments and folder, and the requirements' text."""
 
     description: str
     arguments: list[str]
@@ -47,7 +47,7 @@ class Requirements(NamedTuple):
 
 
 class Environment:
-    """What one job needs in addition to an image."""
+    """The packages that one job needs in addition to the image's."""
 
     def __init__(self, folder: Folder, python: str, variables: dict[str, str]) -> None:
         spec = folder.read("spec.json")
@@ -63,7 +63,7 @@ class Environment:
         self.inner = python
 
     def make(self) -> dict[str, Any]:
-        """Make what is not made yet; the interpreter, and what goes before the search paths."""
+        """Create the environment if missing; returns its interpreter and search paths."""
         requested, project = self.requirements(), self.install.get("project")
         if requested is None and project is None:
             return {"python": self.python, "virtual_env": None, "path": [], "python_path": []}
@@ -89,7 +89,7 @@ class Environment:
         return {"python": self.inner, "virtual_env": home, "path": programs, "python_path": modules}
 
     def requirements(self) -> Requirements | None:
-        """From a requirements file, else from a list, else every wheel."""
+        """From a requirements file, otherwise a list, otherwise all wheels."""
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)
         if os.path.isfile(path):
@@ -115,7 +115,7 @@ class Environment:
         return [path for path in paths if path.endswith(".whl")]
 
     def key(self, requested: Requirements | None) -> str:
-        """The same for two environments only if they may stand for each other."""
+        """The cache key of an environment: equal only for interchangeable ones."""
         parts = [json.dumps(self.image, sort_keys=True)]
         if requested is not None:
             parts += [json.dumps(requested.arguments[:1]), requested.text]
@@ -138,7 +138,7 @@ class Environment:
             self.pip(once, requested, *constraints)
 
     def add(self, project: str, home: str) -> str:
-        """Build the bundle's own project, without what it depends on; the folder that has it."""
+        """Install the bundle's own project, without its dependencies, and return its folder."""
         once = RunOnce(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
         arguments = ["--no-deps", "--target", once.home, "."]
         wanted = Requirements("the project", arguments, os.path.join(self.code, project), "")
@@ -155,7 +155,7 @@ class Environment:
             raise Failure(f"{requested.description} could not be installed{alone}")
 
     def keep_the_image(self) -> list[str]:
-        """Show the image's packages to the environment; pip's options that keep its TensorFlow."""
+        """Add the image's packages; returns the options with which pip keeps its TensorFlow."""
         where = [self.inner, "-I", os.path.abspath(__file__), "packages"]
         packages = subprocess.check_output(where, stdin=subprocess.DEVNULL).decode().strip()
         # When the image's Python is itself a virtual environment, the new one would see the
@@ -190,7 +190,7 @@ def digest(path: str) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """What the image's Python offers; run by that Python, with its packages."""
+    """Describe the image's Python and its packages; runs in that Python."""
     from importlib import metadata
 
     versions: dict[str, str] = {}
@@ -219,7 +219,7 @@ def probe() -> dict[str, Any]:
 
 
 def normal(name: str) -> str:
-    """A distribution's name as comparisons need it."""
+    """Normalize a distribution's name for comparisons."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,10 +1,10 @@
-"""Brings a job's bundle onto a worker.
+"""Downloads and unpacks a job's bundle on a worker.
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
-`python3 -S -I fetch.py FOLDER`: standard library only, Python 3.8 and later. It makes FOLDER/code
-of the packs of the bundle that FOLDER/spec.json names. Packs are kept in ~/.tpuctl/packs, and only
-those that are not there are fetched. Those that the bundle does not use may take KEPT bytes: what
-was used longest ago is removed first.
+`python3 -S -I fetch.py FOLDER`: standard library only, Python 3.8 and later. It unpacks the bundle
+that FOLDER/spec.json names to FOLDER/code. Packs are cached in ~/.tpuctl/packs, and only missing
+ones are downloaded. Those that the bundle does not use may take CACHE_BYTES: the least recently
+used are removed first.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ else:
 
 __all__ = ["main"]
 
-CACHE_BYTES = 2_000_000_000  # bytes of packs that the bundle at hand does not use
-AT_ONCE = 4  # requests
-DELAYS = (1, 2, 4, 8)  # seconds between tries
+CACHE_BYTES = 2_000_000_000  # maximum of packs that the current bundle does not use
+AT_ONCE = 4  # parallel requests
+DELAYS = (1, 2, 4, 8)  # seconds between retries
 NOT_FOUND = "{} no longer exists: run the job again to upload it again"
 
 
 class Cache:
-    """The packs on this machine, and the roots of bundles that name them.
+    """The packs on this machine, and the roots of bundles, which list packs.
 
-    One process at a time uses it, but for new files that are put here over SSH.
+    Locked by one process at a time, but new files may arrive over SSH.
     """
 
     def __init__(self, folder: str) -> None:
@@ -62,7 +62,7 @@ class Cache:
             os.remove(self.path(name))
 
     def tidy(self, used: set[str], left: int = CACHE_BYTES) -> None:
-        """Note what was used just now, and remove what was used longest ago."""
+        """Mark the files in `used`; of the others, keep the most recently used `left` bytes."""
         others = []
         for entry in os.scandir(self.folder):
             if entry.name in used:
@@ -84,8 +84,8 @@ class Bundle:
         self.digest = digest
         self.name = name  # of its root in the bucket
         self.root_name = digest + ".json"
-        self.used: set[str] = set()  # of what is in the cache
-        self.damaged: dict[str, int] = {}  # generation of packs that arrived damaged
+        self.used: set[str] = set()  # the bundle's files in the cache
+        self.damaged: dict[str, int] = {}  # generation of packs that were corrupt once
 
     def bring(self, target: str) -> None:
         for delay in (*DELAYS, None):
@@ -104,7 +104,7 @@ class Bundle:
         raise Failure(trouble)
 
     def root(self) -> dict[str, Any]:
-        """What the bundle consists of, once all of it is here."""
+        """The bundle's root, once all of its packs are in the cache."""
         root = self.checked(load(self.cache.folder, self.root_name))
         if root is not None and not any(map(self.cache.lacks, root["packs"])):
             return root
@@ -119,7 +119,7 @@ class Bundle:
         return root
 
     def checked(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
-        """The root, when it names packs and not something else."""
+        """The root, if it lists only valid names of packs."""
         if root is not None:
             for name in root["packs"]:
                 if not is_pack(name):
@@ -146,8 +146,8 @@ class Bundle:
                 with open(partial, "wb", opener=private) as target:
                     for piece in iter(lambda: source.read(1 << 20), b""):
                         target.write(piece)
-                if source.length:  # of what was announced
-                    raise OSError(f"{self.uri(name)} broke off")
+                if source.length:  # remaining bytes of the Content-Length
+                    raise OSError(f"download of {self.uri(name)} was interrupted")
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 raise Failure(NOT_FOUND.format(self.uri(name))) from error
@@ -160,9 +160,10 @@ class Bundle:
         os.replace(self.cache.path(name + ".part"), self.cache.path(name))
 
     def replace(self, pack: str) -> str:
-        """Have a damaged pack fetched again; one that arrives damaged twice is damaged there.
+        """Remove a corrupt pack, so that it is downloaded again; returns the error.
 
-        It is removed from the bucket then, so that the next run finds it missing and sends it.
+        The second time it is corrupt in the bucket: it is deleted there, so that the next run
+        uploads it again.
         """
         self.cache.forget(pack)
         if self.bucket is None:

@@ -18,11 +18,11 @@ __all__ = ["ENDED", "Folder", "private"]
 
 ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SPARES, SPARE = 8, 1 << 13  # files set aside, and bytes of each, for a job that fills the disk
+SPARES, SPARE = 8, 1 << 13  # files reserved for writes on a full disk, and bytes of each
 
 
 class Folder:
-    """One attempt's folder. Its processes speak to each other through these files alone."""
+    """One attempt's folder. Its processes communicate only through these files."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -31,7 +31,7 @@ class Folder:
         return os.path.join(self.path, name)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file's value; None when it is not there."""
+        """A JSON file's value; None if it does not exist."""
         try:
             with open(self.file(name), encoding="utf-8") as source:
                 value: dict[str, Any] = json.load(source)
@@ -40,7 +40,7 @@ class Folder:
             return None
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """On a full disk, into a file that was set aside: the room is taken already."""
+        """Write a JSON file atomically; on a full disk, to a reserved file."""
         text = json.dumps(value).encode()
         try:
             self.replace(name, text)
@@ -58,19 +58,19 @@ class Folder:
         return self.file(f".{name}.{os.getpid()}")
 
     def fill_spare(self, name: str, text: bytes) -> bool:
-        """Let a file that was set aside become this one; False when none is left."""
+        """Replace the file by a reserved one; False if none is left."""
         temporary = self.temporary(name)
         for number in range(SPARES):
             with contextlib.suppress(FileNotFoundError):
-                os.rename(self.file(f"spare.{number}"), temporary)  # nobody else has it then
+                os.rename(self.file(f"spare.{number}"), temporary)  # no other process has it then
                 with open(temporary, "r+b") as target:
-                    put(target, text)  # blanks follow, which JSON does not mind
+                    put(target, text)  # JSON allows the blanks that follow
                 os.replace(temporary, self.file(name))
                 return True
         return False
 
     def reserve_space(self) -> None:
-        """Take some room for later. OSError where there is none, and the job had better not run."""
+        """Reserve disk space for later writes. Raises OSError: without it, no job should run."""
         try:
             for number in range(SPARES):
                 with open(self.file(f"spare.{number}"), "wb", opener=private) as spare:
@@ -80,20 +80,20 @@ class Folder:
             raise
 
     def release_space(self) -> None:
-        """Free the room that is left of what was set aside."""
+        """Free the rest of the reserved disk space."""
         for number in range(SPARES):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.file(f"spare.{number}"))
 
     def is_full(self) -> bool:
-        """Whether the machine's disk is."""
+        """Whether the machine's disk is full."""
         disk = os.statvfs(self.path)
         return disk.f_bavail * disk.f_frsize < SPARES * SPARE
 
     def lock(self, name: str, patience: float = 0.0) -> int | None:
-        """Take the lock and return its descriptor, or None when another process holds it.
+        """Take the lock and return its descriptor, or None if another process holds it.
 
-        Patience is for `is_locked` of another process, which holds it for an instant.
+        A timeout allows for `is_locked` in another process, which holds it for an instant.
         """
         handle = os.open(self.file(name), os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + patience
@@ -108,7 +108,7 @@ class Folder:
                 time.sleep(0.02)
 
     def is_locked(self, name: str) -> bool:
-        """Whether a process holds the lock. Those who look at once do not see each other."""
+        """Whether a process holds the lock; concurrent calls do not affect each other."""
         handle = os.open(self.file(name), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -119,7 +119,7 @@ class Folder:
         return False
 
     def log(self, text: str) -> None:
-        """Add a line of our own to the job's log."""
+        """Append a message from tpuctl to the job's log."""
         with contextlib.suppress(OSError), open(self.file("log"), "a+b", opener=private) as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - 1))
@@ -134,5 +134,5 @@ def put(target: Any, text: bytes) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Opens files for their owner alone."""
+    """An opener for files that only their owner can access."""
     return os.open(path, flags, 0o600)

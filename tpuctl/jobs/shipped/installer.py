@@ -1,13 +1,13 @@
-"""Finds or installs one exact tpuctl on a machine, for whatever is to run there without a user.
+"""Finds or installs one exact tpuctl on a machine, for programs that run there unattended.
 
 This file is sent to machines as it is and runs there as `python3 -S -I installer.py COMMAND
-VERSION DIGEST`: standard library only, Python 3.8 and later. DIGEST names the content of a wheel.
-`find` prints where that tpuctl is, as JSON: {"program": PATH}, or null where there is none.
-`make` installs `~/.tpuctl/programs/DIGEST/tpuctl-VERSION-py3-none-any.whl` into a virtual
-environment beside it, what it needs from `runtime.lock` in it, by hash, then prints the same.
+VERSION DIGEST`: standard library only, Python 3.8 and later. DIGEST identifies a wheel's content.
+`find` prints the path of that tpuctl as JSON: {"program": PATH}, or null if it is not found.
+`install` installs `~/.tpuctl/programs/DIGEST/tpuctl-VERSION-py3-none-any.whl` into a virtual
+environment next to it, with dependencies pinned by its `runtime.lock`, then prints the same.
 
-tpuctl needs a newer Python than some images have: then the distribution's own package of one is
-installed, where this user may do that.
+tpuctl needs a newer Python than some images have: then the distribution's package of one is
+installed, if this user may do that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from collections.abc import Sequence
 
 __all__ = ["main"]
 
-PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in the order of preference
+PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
-NO_PYTHON = 4  # exit code where no Python is new enough, nor can be had
-# Its lock is waited for: a machine that has just started installs updates by itself.
+NO_PYTHON = 4  # exit code if no Python is new enough, and none can be installed
+# Waits for apt's lock: a machine that has just booted installs updates by itself.
 APT = (
     *("sudo", "-n", "DEBIAN_FRONTEND=noninteractive"),
     *("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"),
@@ -41,7 +41,7 @@ def programs() -> str:
 
 
 def find(version: str, digest: str) -> str | None:
-    """The one installed here before; else one of that version that the machine came with."""
+    """The tpuctl installed here before, otherwise one of that version that the machine has."""
     folder = os.path.join(programs(), digest)
     if os.path.exists(os.path.join(folder, COMPLETE)):
         return program(folder)
@@ -62,7 +62,7 @@ def find(version: str, digest: str) -> str | None:
 
 
 def ensure_installed(version: str, digest: str) -> str:
-    """Install it, unless another process does: then its result is waited for."""
+    """Install it; if another process is installing it, wait for its result."""
     folder = os.path.join(programs(), digest)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
@@ -90,7 +90,7 @@ def install(version: str, folder: str) -> str:
 
 
 def remove_unused(digest: str) -> None:
-    """Remove what was installed before, but for what goes on with a job."""
+    """Remove earlier installations, except those that recover a job."""
     orders = b""
     for path in glob.glob(os.path.expanduser("~/.tpuctl/recover/*/command.json")):
         with contextlib.suppress(OSError), open(path, "rb") as order:
@@ -105,7 +105,7 @@ def program(folder: str) -> str:
 
 
 def create_environment(environment: str, pythons: Sequence[str]) -> bool:
-    """Whether one of these could make it: Debian's cannot until another package is there."""
+    """Whether one of these could create it: Debian's need another package for that."""
     for name in pythons:
         python = shutil.which(name)
         if python is not None:
@@ -116,7 +116,7 @@ def create_environment(environment: str, pythons: Sequence[str]) -> bool:
 
 
 def install_python(environment: str) -> None:
-    """Let the distribution's own package make the environment. Ends this program if none can."""
+    """Create the environment with a Python from the distribution; exits if that fails."""
     if shutil.which("apt-get") is not None and shutil.which("sudo") is not None:
         with contextlib.suppress(subprocess.CalledProcessError):
             call([*APT, "update"])
@@ -133,7 +133,7 @@ def install_python(environment: str) -> None:
 
 
 def call(argv: Sequence[str]) -> None:
-    """What it says goes to stderr."""
+    """Run a command with its output on stderr."""
     subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
 
 
@@ -147,7 +147,7 @@ def system() -> str:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 3 or arguments[0] not in ("find", "install"):
-        print("usage: installer.py find|make VERSION DIGEST", file=sys.stderr)
+        print("usage: installer.py find|install VERSION DIGEST", file=sys.stderr)
         return 2
     command, version, digest = arguments
     try:
@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
             find(version, digest) if command == "find" else ensure_installed(version, digest)
         )
     except subprocess.CalledProcessError as error:
-        print(f"{error.cmd[0]} ended with {error.returncode}", file=sys.stderr)
+        print(f"{error.cmd[0]} failed with exit code {error.returncode}", file=sys.stderr)
         return 1
     print(json.dumps({"program": installed}))
     return 0

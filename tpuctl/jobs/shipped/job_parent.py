@@ -33,7 +33,7 @@ else:
 
 __all__ = ["main"]
 
-LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for what an ended script left running
+LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a script
 SHUTDOWN = 10.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <sys/prctl.h>
 
@@ -117,7 +117,7 @@ def wait_for(job: int) -> int:
 
 
 def leftovers() -> list[int]:
-    """What the script left running, that nothing may hold the accelerator or the log."""
+    """Processes that the script left running, which could hold the accelerator or the log."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -5,7 +5,7 @@ library only, Python 3.8 and later.
 
 Nothing in the log ever moves: byte N always stays byte N. Next to it are
     log_start.json  the first byte that is still in the file; those before it are in the bucket
-    timestamps      how long the log was at what time: see `logindex.LogTimestamps`
+    timestamps      the log's size over time: see `logindex.LogTimestamps`
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ else:
 
 __all__ = ["Freed", "Log"]
 
-PAGE = 1 << 12  # what file systems free at a time
+PAGE = 1 << 12  # unit in which file systems free disk space
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate: <linux/falloc.h>
 
 
 class Freed(Exception):
-    """Bytes were asked for that are in the bucket alone; `first` is the first that is here."""
+    """The requested bytes are only in the bucket; `first` is the first byte still here."""
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
@@ -42,7 +42,7 @@ class Freed(Exception):
 
 
 class Log:
-    """One attempt's log. Only one process notes its length, and only one frees its room."""
+    """One attempt's log. Only one process records its size, and only one frees its disk space."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Log:
         self._timestamps: LogTimestamps | None = None
 
     def size(self) -> int:
-        """Its length; 0 if it was deleted."""
+        """Its size; 0 if it was deleted."""
         try:
             return os.path.getsize(self.path)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class Log:
         return int((self.folder.read("log_start.json") or {}).get("offset", 0))
 
     def read(self, begin: int, length: int) -> bytes:
-        """At most so many bytes; none at or after the end. Raises Freed where they are gone."""
+        """Up to `length` bytes; none at or after the end. Raises Freed if they were freed."""
         try:
             handle = os.open(self.path, os.O_RDONLY)
             try:
@@ -70,25 +70,25 @@ class Log:
                 os.close(handle)
         except FileNotFoundError:
             data = b""
-        # Afterwards: it is written down before anything is freed, so what was read was there.
+        # Check afterwards: log_start.json is written before bytes are freed.
         first = self.first()
         if begin < first:
             raise Freed(first)
         return data
 
-    # Finding a place ------------------------------------------------------------------------
+    # Offsets --------------------------------------------------------------------------------
 
     def last_lines(self, lines: int, earliest: int) -> tuple[int, int]:
-        """Where its last lines begin, none of them before byte `earliest`; and how many more there
-        may be before what is still here."""
+        """The offset of its last lines, at least `earliest`; and how many more of them may be in
+        the freed part."""
         search = LastLines(self.size(), lines, earliest=earliest, readable=self.first())
-        with contextlib.suppress(Freed):  # while it was looked through
+        with contextlib.suppress(Freed):  # during the search
             while not search.is_over:
                 search.look(self.read(search.begin, search.length))
         return search.begins_at, search.lines
 
     def since(self, moment: float) -> int:
-        """Where what was written since that moment begins: at the beginning of a line."""
+        """The offset of the first line written since a timestamp."""
         try:
             with open(self.folder.file("timestamps"), "rb") as source:
                 place = LogTimestamps(source.read()).length_at(moment)
@@ -100,7 +100,7 @@ class Log:
         except Freed:
             return place
 
-    # Looking after it -----------------------------------------------------------------------
+    # Maintenance ----------------------------------------------------------------------------
 
     def look(self) -> None:
         """Record its current length, and repair it if it was truncated or deleted. Never raises."""
@@ -136,10 +136,9 @@ class Log:
         return self.size()
 
     def free(self, safe: int, room: int) -> None:
-        """Once it takes more than `room` on the disk, free the older half of what is safe.
+        """If it takes more than `room` on the disk, free uploaded bytes down to half of that.
 
-        `safe` bytes from its beginning are in the bucket. Nothing is freed where the file system
-        cannot.
+        The first `safe` bytes are uploaded. Does nothing if the file system cannot free them.
         """
         until = min(safe, self.size() - room // 2) // PAGE * PAGE
         if self.size() - self.first() <= room or until <= self.first():
@@ -152,7 +151,7 @@ class Log:
 
 
 def can_free(folder: Folder) -> bool:
-    """Whether parts of files can be freed where the log is."""
+    """Whether the log's file system can free parts of files."""
     trial = folder.file(".freed")
     try:
         with open(trial, "w+b", opener=private) as file:
@@ -168,7 +167,7 @@ def can_free(folder: Folder) -> bool:
 
 
 def punch(handle: int, length: int) -> None:
-    """Free the room of a file's first bytes. It stays as long as it was, and they read as zeros."""
+    """Free the disk space of a file's first bytes, which then read as zeros; its size stays."""
     library = ctypes.CDLL(None, use_errno=True)
     mode = KEEP_SIZE | PUNCH_HOLE
     if library.fallocate(handle, mode, ctypes.c_int64(0), ctypes.c_int64(length)) != 0:

@@ -1,10 +1,10 @@
-"""Places in a log: so many lines before its end, or where it was at a moment.
+"""Offsets in a log: N lines before its end, or at a timestamp.
 
-Plain functions of bytes, for a worker, where this file is sent as it is, and for readers of the
+Pure functions on bytes, for workers, to which this file is sent as it is, and for readers of the
 bucket's copy: standard library only, Python 3.8 and later, and it imports none of the others.
 
-Lines are counted by their line feeds, as `tail` does: all states of a progress bar are one. Where
-one may begin that was written since a moment, a carriage return ends one too.
+Lines are counted by line feeds, as in `tail`: all updates of a progress bar are one line. For
+timestamps, a carriage return ends a line too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 
 __all__ = ["BLOCK", "LINE_END", "LastLines", "LogTimestamps", "line_begin"]
 
-BLOCK = 1 << 16  # bytes that are looked through at a time
+BLOCK = 1 << 16  # bytes that are searched at a time
 LINE_END = re.compile(rb"\n|\r(?!\n)")
 MAX_TIMESTAMPS = 2048
 MIN_INTERVAL = 1.0  # seconds between them,
@@ -23,19 +23,19 @@ RELATIVE_INTERVAL = 0.01  # or if there are too many, this fraction of their age
 
 
 class LastLines:
-    """Looks for the beginning of the last `lines` lines, from the end of a log backwards.
+    """Searches a log backwards for the beginning of its last `lines` lines.
 
         search = LastLines(size, 10)
         while not search.is_over:
             search.look(read(search.begin, search.length))
 
-    Afterwards `found` is where they begin. If `lines` is not 0 then, what is before could not be
-    read, and so many more may begin there.
+    Afterwards `begins_at` is their offset. If `lines` is not 0 then, that many more lines may begin
+    in the part that could not be read.
     """
 
     def __init__(self, size: int, lines: int, *, earliest: int = 0, readable: int = 0) -> None:
-        """Nothing before byte `earliest`, where a line begins, is wanted; nothing before byte
-        `readable` can be read."""
+        """The result is at least `earliest`, where a line begins; bytes before `readable` cannot
+        be read."""
         self.begins_at = self._before = size
         self.lines = lines
         self._earliest = earliest
@@ -47,7 +47,7 @@ class LastLines:
 
     @property
     def begin(self) -> int:
-        """The first byte that is to be looked through next."""
+        """The offset of the next block to search."""
         return max(self._first, self._before - BLOCK)
 
     @property
@@ -55,7 +55,7 @@ class LastLines:
         return self._before - self.begin
 
     def look(self, data: bytes) -> None:
-        """Take the bytes that were asked for; if they are fewer, no more can be read."""
+        """Search the next block; if it is shorter than `length`, no more can be read."""
         begin = self.begin
         if len(data) < self.length:
             self.is_over = True
@@ -73,20 +73,19 @@ class LastLines:
 
 
 def line_begin(data: bytes, begin: int, place: int) -> int:
-    """Where the line, or the state of one, begins that a place is in; the place itself where that
-    cannot be seen.
+    """The beginning of the line that contains an offset; the offset itself if `data` lacks it.
 
-    `data` is the log from `begin` to one byte beyond the place: a line end may have two bytes.
+    `data` is the log from `begin` to one byte beyond the offset: a line end may have two bytes.
     """
     ends = [begin + end.end() for end in LINE_END.finditer(data)]
     return max((end for end in ends if end <= place), default=place if begin else 0)
 
 
 class LogTimestamps:
-    """The lengths of a log by time, as a text of bounded size: `<seconds> <bytes>` per line.
+    """The sizes of a log over time, as a text of bounded size: `<seconds> <bytes>` per line.
 
-    Seconds are of the epoch, by the clock of the machine. The further back, the fewer are kept:
-    one that is missing makes an answer earlier, never too late.
+    Seconds since the epoch, by the machine's clock. Old points are thinned out, which can make a
+    result too early, but never too late.
     """
 
     def __init__(self, text: bytes = b"") -> None:
@@ -94,33 +93,32 @@ class LogTimestamps:
         for line in text.splitlines(keepends=True):
             seconds, _, length = line.partition(b" ")
             try:
-                if line.endswith(b"\n"):  # else it is still being written
+                if line.endswith(b"\n"):  # otherwise it is still being written
                     self._points.append((float(seconds), int(length)))
             except ValueError:
                 continue
 
     @property
     def length(self) -> int:
-        """The length last remembered."""
+        """The last recorded size."""
         return self._points[-1][1] if self._points else 0
 
     def note(self, now: float, length: int) -> bytes | None:
-        """Remember a length, if it is another and the last one was no moment ago.
+        """Record a size, if it has changed and the last one is at least MIN_INTERVAL old.
 
-        Returns the line that the text grew by, or None. A longer log needs no more than that;
-        see `is_long`.
+        Returns the line to append to the text, or None; see also `is_long`.
         """
         if self._points:
             seconds, last_length = self._points[-1]
             if last_length == length or 0 <= now - seconds < MIN_INTERVAL:
                 return None
-        now = math.ceil(now * 1000) / 1000  # as it is written: later is safe
+        now = math.ceil(now * 1000) / 1000  # as written; rounding up is safe
         self._points.append((now, length))
         return _line(now, length)
 
     @property
     def is_long(self) -> bool:
-        """Whether it is time for `thinned`."""
+        """Whether the text must be replaced by `thinned`."""
         return len(self._points) > MAX_TIMESTAMPS
 
     def thinned(self) -> bytes:
@@ -135,9 +133,9 @@ class LogTimestamps:
         return b"".join(_line(*point) for point in self._points)
 
     def length_at(self, moment: float) -> int:
-        """A length that the log had before a moment: all that was written since is behind it.
+        """A size that the log had before a timestamp: everything written since then is after it.
 
-        Where the machine's clock was set back, as early as anything can be from then on.
+        If the machine's clock was set back, the earliest one possible.
         """
         latest: list[float] = []
         for seconds, _ in self._points:

@@ -1,4 +1,4 @@
-"""From a worker's spec to what is to be started there: its command, its folder, its variables.
+"""Prepares an attempt on a worker: determines its command, folder and environment variables.
 
 Like `supervisor.py`, whose work this is, this file is sent to workers as it is: standard library
 only, Python 3.8 and later.
@@ -27,11 +27,11 @@ else:
 __all__ = ["Command", "Failure", "forget_secrets", "prepare", "tool"]
 
 
-SECRETS, OPENED = "secrets.json", "secret_values.json"  # as they came, and as the script has them
+SECRETS, OPENED = "secrets.json", "secret_values.json"  # as uploaded, and as passed to the script
 
 
 class Failure(Exception):
-    """The attempt cannot go on; `cause` is one word for the record."""
+    """The attempt cannot continue; `cause` is one word for the record."""
 
     def __init__(self, cause: str, detail: str) -> None:
         super().__init__(detail)
@@ -40,7 +40,7 @@ class Failure(Exception):
 
 
 class Command(NamedTuple):
-    """What to run, where, with what."""
+    """A command, its working folder and its environment variables."""
 
     argv: list[str]
     cwd: str
@@ -48,17 +48,16 @@ class Command(NamedTuple):
 
 
 def tool(name: str, *arguments: str) -> list[str]:
-    """The command line of one of the files sent along."""
+    """The command line of another shipped program."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     return [sys.executable, "-S", "-I", beside, *arguments]
 
 
 def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> Command:
-    """Open the secrets, fetch and unpack the bundle, run the setup command, make the environment.
+    """Fetch the secrets and the bundle, run the setup command, create the virtual environment.
 
-    `python` is the same one for a script, a module, and within a shell command.
-
-    `wait` is called again and again meanwhile: it sleeps a little, and what it raises ends all.
+    `python` is the same interpreter for a script, a module, and within a shell command. `wait` is
+    called repeatedly in the meantime: it sleeps briefly, and may raise to end the preparation.
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
     if spec.get("secrets"):
@@ -71,7 +70,7 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
         os.makedirs(code, exist_ok=True)
     python = shutil.which(spec.get("python", "python3")) or sys.executable
     search(environment, "PATH", image_programs(folder, python, environment))
-    # The job's variables may say where pip looks, not what its Python imports.
+    # The job's variables may configure pip, but not what its Python imports.
     for_tools = {name: environment[name] for name in environment if name[:6] != "PYTHON"}
     install = spec.get("install") or {}
     if install.get("setup"):
@@ -96,21 +95,21 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
 
 
 def forget_secrets(folder: Folder) -> None:
-    """Remove what was kept of them: nothing is started any more."""
+    """Delete the secrets: nothing more will be started."""
     for name in (SECRETS, OPENED):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
 
 
 def search(environment: dict[str, str], name: str, places: Sequence[str]) -> None:
-    """Put folders before all others of a search path."""
+    """Prepend folders to a search path."""
     if places:
         before = environment.get(name) or (os.defpath if name == "PATH" else "")
         environment[name] = os.pathsep.join([*places, *([before] if before else [])])
 
 
 def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> list[str]:
-    """A folder in which `python` is the image's Python, where that word means none or another."""
+    """Folders to prepend to PATH, so that `python` is the image's Python."""
     default_python = shutil.which("python", path=environment.get("PATH")) or ""
     if os.path.dirname(default_python) == os.path.dirname(python) and os.path.samefile(
         default_python, python
@@ -119,7 +118,7 @@ def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> 
     programs = folder.file("bin")
     os.makedirs(programs, exist_ok=True)
     for name in ("python", "python3"):
-        # A link would not do: a virtual environment's Python knows it by the path it is called by.
+        # Not a link: a virtual environment's Python finds its packages by its own path.
         with open(os.path.join(programs, name), "w", encoding="utf-8") as shim:
             shim.write(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
             os.fchmod(shim.fileno(), 0o755)
@@ -133,7 +132,7 @@ def step(
     argv: Sequence[str],
     environment: Mapping[str, str],
 ) -> None:
-    """Run a command of the preparation; its last line says why it failed."""
+    """Run a command of the preparation; the last line of its output is its error."""
     with open(folder.file("step.log"), "w+b", opener=private) as output:
         child = subprocess.Popen(
             argv,

@@ -1,10 +1,9 @@
-"""Waits until the machine's account may use the bucket: grants take up to minutes to be seen.
+"""Waits until the machine's account can use the bucket: grants take minutes to propagate.
 
 This file is sent to a worker as it is and runs there as `python3 -S -I probe.py BUCKET SECONDS`:
-standard library only, Python 3.8 and later. It asks as the machine will, with the metadata
-server's token: reads the bucket, then writes, reads and deletes a small object. Each refusal is a
-line of output; the exit code is 0 once everything works, 1 when the seconds have passed, and 2
-when waiting cannot help.
+standard library only, Python 3.8 and later. Like a job, it uses the metadata server's token: it
+reads the bucket, then writes, reads and deletes a small object. Each error is a line of output;
+the exit code is 0 once everything works, 1 after SECONDS, and 2 if a retry cannot help.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ import urllib.request
 __all__ = ["main"]
 
 STORAGE = "https://storage.googleapis.com"
-FOLDER = "tpuctl/bundles"  # what a probe leaves behind when it is killed expires with the bundles
-TRYING = (401, 403, 404, 408, 429)  # 404: the bucket itself may be newer than what is asked
+FOLDER = "tpuctl/bundles"  # leftovers of a killed probe expire with the bundles
+TRYING = (401, 403, 404, 408, 429)  # 404: the bucket itself may be too new
 DELAYS = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 
 
 class Refused(Exception):
-    """What was answered; `is_final` says that waiting cannot help."""
+    """A request failed; `is_final` means that a retry cannot help."""
 
     def __init__(self, text: str, is_final: bool = False) -> None:
         super().__init__(text)
@@ -35,7 +34,7 @@ class Refused(Exception):
 
 
 class Probe:
-    """One round of questions after the other, with a new token each."""
+    """Makes rounds of requests, each with a new token."""
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -44,7 +43,7 @@ class Probe:
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def round(self) -> None:
-        """Raises Refused at the first question that is not answered well."""
+        """Raises Refused at the first request that fails."""
         token = self.token()
         place = f"/storage/v1/b/{self.bucket}"
         thing = f"{place}/o/{urllib.parse.quote(self.name, safe='')}"
@@ -89,7 +88,7 @@ class Probe:
 
 
 def message(body: bytes) -> str:
-    """What Cloud Storage says of an error, in one line."""
+    """The message of a Cloud Storage error, in one line."""
     try:
         text = json.loads(body)["error"]["message"]
     except (ValueError, KeyError, TypeError):

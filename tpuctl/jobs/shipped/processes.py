@@ -1,4 +1,4 @@
-"""The processes of a worker, from the system's own table, and how they are ended.
+"""Lists and stops processes of a worker.
 
 Like the programs that import it, this file is sent to workers as it is: standard library only,
 Python 3.8 and later.
@@ -19,7 +19,7 @@ FOLDER = "TPUCTL_FOLDER"  # names the attempt's folder in the environment of all
 
 
 def descendants(root: int) -> Iterator[int]:
-    """Everything below a process that still runs, whatever session it moved to."""
+    """The running descendants of a process, in any session."""
     children: dict[int, list[int]] = {}
     for pid, parent in processes():
         children.setdefault(parent, []).append(pid)
@@ -31,7 +31,7 @@ def descendants(root: int) -> Iterator[int]:
 
 
 def processes() -> Iterator[tuple[int, int]]:
-    """Process and parent of all that runs."""
+    """The PID and parent PID of every running process."""
     if not os.path.isdir("/proc/self"):
         table = subprocess.check_output(["ps", "-axo", "pid=,ppid=,stat="]).decode()
         for line in table.splitlines():
@@ -49,7 +49,7 @@ def processes() -> Iterator[tuple[int, int]]:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """A process's variables; none where they may not be seen, as those of other users."""
+    """A process's environment variables; none if they are unreadable, like other users'."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             pairs = [pair.partition(b"=") for pair in file.read().split(b"\0")]
@@ -72,7 +72,7 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 
 
 def end(find: Callable[[], Iterable[int]], grace: float) -> None:
-    """SIGTERM to whatever `find` finds, then SIGKILL, until it finds nothing."""
+    """Send SIGTERM, then SIGKILL, to what `find` returns, until it returns nothing."""
     deadline = time.monotonic() + grace
     number = signal.SIGTERM
     while True:

@@ -55,7 +55,7 @@ class Folder:
             return None
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Whole or not at all."""
+        """Write a JSON file atomically."""
         part = self.file(f".{name}.{os.getpid()}")
         with open(part, "w", encoding="utf-8", opener=private) as target:
             json.dump(value, target)
@@ -64,7 +64,7 @@ class Folder:
         os.replace(part, self.file(name))
 
     def lock(self, patience: float = 0.0) -> int | None:
-        """Take the lock, or None when another holds it; patient with those who only look."""
+        """Take the lock; None if another process holds it longer than the timeout."""
         handle = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + patience
         while True:
@@ -83,7 +83,7 @@ def private(path: str, flags: int) -> int:
 
 
 class Recoverer:
-    """Runs tpuctl until it tells how the job ended."""
+    """Runs tpuctl until it reports how the job ended."""
 
     def __init__(self, folder: Folder, order: dict[str, Any], lock: int) -> None:
         self.folder = folder
@@ -120,7 +120,7 @@ class Recoverer:
             pause = min(pause * 2, MAX_PAUSE)
 
     def try_once(self) -> dict[str, Any] | None:
-        """Run tpuctl; what it says of the job's end, None when it could not tell."""
+        """Run tpuctl; returns the job's end, or None if it did not report one."""
         shorten(self.folder.file("log"))
         with open(self.folder.file("log"), "ab", opener=private) as log:
             began = log.seek(0, os.SEEK_END)
@@ -131,7 +131,7 @@ class Recoverer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[self.lock],  # while it lives no other is started
+                pass_fds=[self.lock],  # while it runs, no other is started
             )
         self.save(starts=self.state["starts"] + 1, child=self.child.pid)
         while True:
@@ -152,12 +152,12 @@ def end_of(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
         if b'"JobEnded"' in line:
             with contextlib.suppress(ValueError):
                 ended = dict(json.loads(line))
-    # Of another exit code where something failed that had nothing to do with the job.
+    # With another exit code, something unrelated to the job failed.
     return ended if ended is not None and ended.get("exit_code") == code else None
 
 
 def finish(folder: Folder, ended: dict[str, Any]) -> None:
-    """Nothing is to be done any more: what was secret goes."""
+    """Save the job's end, and delete what may be secret."""
     folder.write("result.json", ended)
     forget(folder)
 
@@ -169,7 +169,7 @@ def forget(folder: Folder) -> None:
 
 
 def touch_activity() -> None:
-    """Let the machine's watch know that this machine is needed."""
+    """Report activity to the machine's watchdog."""
     path = os.path.expanduser(ACTIVE)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -178,7 +178,7 @@ def touch_activity() -> None:
 
 
 def shorten(log: str) -> None:
-    """Keep a log that grows for weeks from filling the disk."""
+    """Truncate a long log, so that it does not fill the disk."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.getsize(log) > MAX_LOG_BYTES:
             with open(log, "rb") as source:
@@ -193,11 +193,11 @@ def shorten(log: str) -> None:
 
 
 def start(folder: Folder) -> dict[str, Any]:
-    """See to it that one runs; how it fares. Two never run at the same time."""
+    """Ensure that one runs, and return its state. Two never run at the same time."""
     ended = folder.read("result.json")
     order = folder.read("command.json")
     if ended is not None:
-        forget(folder)  # an order that was sent twice may have come back
+        forget(folder)  # a retried upload may have restored the files
     if ended is not None or order is None:
         return {"result": ended}
     daemonize(folder, order)
@@ -205,7 +205,7 @@ def start(folder: Folder) -> dict[str, Any]:
 
 
 def daemonize(folder: Folder, order: dict[str, Any]) -> None:
-    """Start one that belongs to no session, and wait until it runs or found another running."""
+    """Start one in its own session, and wait until it runs or finds another one running."""
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -228,12 +228,12 @@ def daemonize(folder: Folder, order: dict[str, Any]) -> None:
             os._exit(0)
     os.close(tell)
     os.wait()
-    os.read(ready, 1)  # ends when the other closes it
+    os.read(ready, 1)  # returns when the other process closes it
     os.close(ready)
 
 
 def key(folder: str) -> str:
-    """The public line of the key with which this machine's tpuctl logs in."""
+    """The public SSH key of this machine's tpuctl, created if missing."""
     path = os.path.join(folder, "ssh", "id_ed25519")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -241,7 +241,7 @@ def key(folder: str) -> str:
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", temporary]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=True)
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)  # a link, unlike a rename, fails when another was first
+            os.link(temporary, path)  # unlike a rename, fails if another process was first
         for left in (temporary, temporary + ".pub"):
             os.remove(left)
     show = ["ssh-keygen", "-y", "-f", path]

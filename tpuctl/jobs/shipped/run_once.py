@@ -1,4 +1,4 @@
-"""What a machine is to do once for all jobs that need the same, and never by halves.
+"""Work that a machine does once for all jobs that need it, either completely or not at all.
 
 Like `preparation.py`, whose work this is, this file is sent to workers as it is: standard library
 only, Python 3.8 and later.
@@ -29,14 +29,14 @@ OUTPUT = "install.log"
 
 
 class Failure(Exception):
-    """It could not be done; the log has all that its commands said."""
+    """The work failed; the log contains the output of its commands."""
 
 
 class RunOnce:
-    """One thing that is to be done, and its folder `home`, named after all that it depends on.
+    """One piece of work, with its result in the folder `home`, which is named after its inputs.
 
-    The folder counts only with the file `complete` in it, which comes last. Its lock is held by
-    every command too, so that an orphaned one is waited for.
+    The folder is valid once it contains the file `complete`, written last. Commands inherit the
+    lock, so that the next process also waits for an orphaned one.
     """
 
     def __init__(self, folder: Folder, home: str, environment: Mapping[str, str]) -> None:
@@ -50,7 +50,7 @@ class RunOnce:
         return os.path.exists(os.path.join(self.home, "complete"))
 
     def do(self, work: Callable[[], None], doing: str, done: str) -> None:
-        """Do it unless it is done already; both texts are for the job's log."""
+        """Do it unless it is already done; `doing` and `done` are messages for the job's log."""
         os.makedirs(os.path.dirname(self.home), exist_ok=True)
         self.lock = os.open(self.home + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -77,13 +77,13 @@ class RunOnce:
             with open(self.folder.file("log"), "ab", opener=private) as log:
                 with open(self.folder.file(OUTPUT), "rb") as output:
                     shutil.copyfileobj(output, log)
-            shutil.rmtree(self.home, ignore_errors=True)  # half of it is of no use to anybody
+            shutil.rmtree(self.home, ignore_errors=True)
             raise
         open(os.path.join(self.home, "complete"), "w", encoding="utf-8").close()
         self.folder.log(f"{done} in {time.monotonic() - began:.0f} s")
 
     def run(self, *argv: str, cwd: str | None = None) -> int:
-        """Run a command, keeping what it says for the log; its exit code."""
+        """Run a command, saving its output for the log; returns its exit code."""
         with open(self.folder.file(OUTPUT), "ab", opener=private) as output:
             return subprocess.call(
                 argv,

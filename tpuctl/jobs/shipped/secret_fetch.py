@@ -3,7 +3,7 @@
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I secret_fetch.py FOLDER`: standard library only, Python 3.8 and later.
 
-    secrets.json: values that came along, and references -> secret_values.json: values by name
+    secrets.json: uploaded values, and references -> secret_values.json: values by name
 
 Both are readable by the user alone, and removed when the attempt has ended. No value is ever
 printed, nor put into a command line.
@@ -33,16 +33,16 @@ else:
 __all__ = ["main"]
 
 SECRETS = "https://secretmanager.googleapis.com/v1/"
-DELAYS = (1, 2, 4, 8)  # seconds between tries where the service is in trouble
-PAUSE, MAX_PAUSE = 1.0, 15.0  # between tries where the account may not be let in yet
+DELAYS = (1, 2, 4, 8)  # seconds between retries of transient errors
+PAUSE, MAX_PAUSE = 1.0, 15.0  # between retries while the account may not have access yet
 
 
 class Failure(Exception):
-    """A secret cannot be had."""
+    """A secret is unavailable."""
 
 
 class Transient(Exception):
-    """It may be had if asked for again."""
+    """A retry may succeed."""
 
 
 class Refused(Exception):
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 def access(account: Account, reference: str) -> bytes:
-    """The payload of a version, which arrived as it was put in."""
+    """The payload of a version, verified by its checksum."""
     try:
         with account.request("GET", SECRETS + reference + ":access") as answer:
             payload = json.load(answer)["payload"]
@@ -70,7 +70,7 @@ def access(account: Account, reference: str) -> bytes:
 
 
 def refusal(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
-    """What Google says, and the reasons that it gives for programs."""
+    """Google's error message, and its machine-readable reasons."""
     try:
         error_body = json.load(error)["error"]
         reasons = [detail.get("reason") for detail in error_body.get("details", ())]
@@ -92,8 +92,8 @@ def crc32c(data: bytes) -> int:
 def access_with_retries(
     folder: Folder, account: Account, name: str, reference: str, until: float
 ) -> bytes:
-    """`access`, again where that may help. Grants take minutes to be felt: until then a refusal
-    says to wait."""
+    """`access` with retries. Grants take minutes to propagate: until `until`, a denial is
+    retried."""
     delays, pause = iter(DELAYS), PAUSE
     while True:
         try:
@@ -118,7 +118,7 @@ def access_with_retries(
 
 
 def text_of(name: str, data: bytes, folder: Folder) -> str:
-    """As a variable of the environment has it."""
+    """The value as an environment variable."""
     if b"\0" in data:
         raise Failure("it contains a zero byte, which environment variables cannot hold")
     if data.endswith(b"\n"):

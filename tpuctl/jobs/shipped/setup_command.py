@@ -1,9 +1,9 @@
-"""Runs a job's setup command, once for each machine and content.
+"""Runs a job's setup command once per machine and content.
 
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I setup_command.py FOLDER`: standard library only, Python 3.8 and later. The command
-stands in FOLDER/spec.json, at `install.setup`. It runs in the bundle's folder, as the user that
-the job runs as, and again when its text changes or a file of the bundle that its text names.
+is `install.setup` in FOLDER/spec.json. It runs in the bundle's folder, as the job's user, and runs
+again if its text changes, or a file of the bundle that it names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:
 
 __all__ = ["main"]
 
-SEPARATORS = r"[\s;&|<>()'\"=]+"  # of words that may be names of files
+SEPARATORS = r"[\s;&|<>()'\"=]+"  # between words that may be file names
 
 
 def named_files(text: str, code: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ def named_files(text: str, code: str) -> Iterator[str]:
 
 
 def key(text: str, code: str) -> str:
-    """Another one when the command may do something else."""
+    """A hash of everything that may change what the command does."""
     checksum = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
     for path in named_files(text, code):
         with open(path, "rb") as source:

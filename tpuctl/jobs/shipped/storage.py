@@ -1,4 +1,4 @@
-"""What programs on a worker need of Google's APIs, and of the attempt's folder.
+"""Google's APIs, and the attempt's folder, for programs on a worker.
 
 Like those that import it, this file is sent to workers as it is: standard library only, Python 3.8
 and later.
@@ -25,8 +25,8 @@ class Account:
     """Requests to Google's APIs with the machine's own account."""
 
     def __init__(self) -> None:
-        # Honors https_proxy and SSL_CERT_FILE. One context for all requests: to read all the
-        # authorities that a system trusts takes longer than a request.
+        # Honors https_proxy and SSL_CERT_FILE. One context for all requests: loading the system's
+        # certificates takes longer than a request.
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         self.opener = urllib.request.build_opener(secure)
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -46,7 +46,7 @@ class Account:
         return "Bearer " + self.token
 
     def request(self, method: str, url: str, body: bytes | None = None, kind: str = "") -> Any:
-        """The answer, open for reading. `kind` is the Content-Type of a body."""
+        """The response, open for reading. `kind` is the Content-Type of the body."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Authorization", self.authorization())
         if body is not None:
@@ -55,7 +55,7 @@ class Account:
 
 
 class Bucket(Account):
-    """The few requests to Cloud Storage that are needed."""
+    """Requests to one bucket of Cloud Storage."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -76,16 +76,16 @@ class Bucket(Account):
         return "/storage/v1/b/{}/o/{}".format(self.name, urllib.parse.quote(name, safe=""))
 
     def stat(self, name: str) -> tuple[int, int]:
-        """Size and generation; (0, 0) when the object is not there."""
+        """Size and generation; (0, 0) if the object does not exist."""
         metadata = unless_missing(lambda: self.call("GET", self.object(name)))
         return (int(metadata["size"]), int(metadata["generation"])) if metadata else (0, 0)
 
     def read(self, name: str) -> Any:
-        """A JSON object's value; None when the object is not there."""
+        """The value of an object with JSON; None if the object does not exist."""
         return unless_missing(lambda: self.call("GET", self.object(name), alt="media"))
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Names of all objects that begin so."""
+        """The names of all objects with a prefix."""
         query: dict[str, Any] = {"prefix": prefix, "fields": "items/name,nextPageToken"}
         while True:
             page = self.call("GET", f"/storage/v1/b/{self.name}/o", **query) or {}

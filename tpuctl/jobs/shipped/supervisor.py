@@ -37,7 +37,7 @@ NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
 
 
 def ensure(folder: Folder) -> dict[str, Any]:
-    """See to it that a supervisor lives unless the attempt has ended; the record if there is one.
+    """Ensure that a supervisor runs unless the attempt has ended, and return the record.
 
     Returns once the supervisor holds its lock. Two never run at the same time.
     """
@@ -51,11 +51,11 @@ def ensure(folder: Folder) -> dict[str, Any]:
         could_start = daemonize(folder, spec)
         record = folder.read("record.json")
     deadline = time.monotonic() + 30.0
-    # Another supervisor may be starting; one that could not holds no lock.
+    # Another supervisor may be starting; one that failed to start holds no lock.
     while record is None and folder.is_locked("lock") and time.monotonic() < deadline:
         time.sleep(0.02)
         record = folder.read("record.json")
-    # One that could not start never will, and who waits for the end of the job is to hear of it.
+    # One that failed to start is reported: no retry would help, and clients wait for the job.
     is_supervised = could_start or is_over(record) or folder.is_locked("lock")
     if record is None or not is_supervised:
         reason = "the machine's disk is full; " if folder.is_full() else ""
@@ -69,7 +69,7 @@ def is_over(record: dict[str, Any] | None) -> bool:
 
 
 def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
-    """Start a supervisor that belongs to no session; whether it has written its record."""
+    """Start a supervisor in its own session; returns whether it has written its record."""
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -84,7 +84,7 @@ def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
             for target, source in ((0, quiet), (1, out), (2, out)):
                 os.dup2(source, target)
             if folder.lock("lock", patience=0.5) is not None:
-                # Here, since every other command does without all that belongs to it.
+                # Imported here, since no other command needs it.
                 attempt = importlib.import_module("attempt").Attempt(folder, spec)
                 os.write(tell, b"1")
                 os.close(tell)
@@ -96,13 +96,13 @@ def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
             os._exit(0)
     os.close(tell)
     os.wait()
-    has_started = os.read(ready, 1) == b"1"  # nothing when it ends without a word
+    has_started = os.read(ready, 1) == b"1"  # empty if it exited
     os.close(ready)
     return has_started
 
 
 def start(folder: Folder, until: str, patience: float) -> dict[str, Any]:
-    """The record, once the job has come so far, or that many seconds have passed."""
+    """Return the record once the job has reached a state, or after a timeout."""
     before = ("preparing",) if until == "ready" else ("preparing", "ready")
     deadline = time.monotonic() + patience
     delay = 0.02
@@ -115,7 +115,7 @@ def start(folder: Folder, until: str, patience: float) -> dict[str, Any]:
 
 
 def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
-    """End the job: SIGTERM, grace, SIGKILL, the whole tree. Returns once it has ended."""
+    """Stop all the job's processes: SIGTERM, grace, SIGKILL. Returns once it has ended."""
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
         folder.write("stop.json", {"grace": grace, "worker": worker})
     deadline = time.monotonic() + grace + 15
@@ -137,13 +137,13 @@ def main() -> int:
             command.add_argument("--follow", action="store_true")
         elif name == "start":
             command.add_argument("--until", choices=("ready", "running"), default="running")
-            command.add_argument("--timeout", type=float, default=0.0, help="until it is so far")
+            command.add_argument("--timeout", type=float, default=0.0, help="seconds to wait")
         elif name == "locate":
-            command.add_argument("--lines", type=int, help="before the end")
-            command.add_argument("--since", type=float, help="in seconds of the epoch")
+            command.add_argument("--lines", type=int, help="number of last lines")
+            command.add_argument("--since", type=float, help="seconds since the epoch")
         elif name == "stop":
             command.add_argument("--grace", type=float, default=30.0)
-            command.add_argument("--worker", type=int, help="the one whose end is the reason")
+            command.add_argument("--worker", type=int, help="worker that failed first")
     arguments = parser.parse_args()
     folder = Folder(arguments.folder)
     if arguments.command == "tail":

@@ -1,4 +1,4 @@
-"""Shows an attempt's log from a byte on, as it grows.
+"""Streams an attempt's log from an offset, as it grows.
 
 Like `supervisor.py`, whose commands these are, this file is sent to workers as it is: standard
 library only, Python 3.8 and later.
@@ -28,22 +28,22 @@ else:
 
 __all__ = ["FREED", "locate", "tail"]
 
-FREED = 4  # exit code: what was asked for is in the bucket alone
+FREED = 4  # exit code: the requested bytes are only in the bucket
 PIECE = 1 << 18  # bytes of log held in memory
-GATHER = 0.005  # seconds after some bytes, so that many small writes are few small messages
-LOOK = 0.25  # seconds between looks at the record
+GATHER = 0.005  # seconds after some bytes, so that many small writes are sent together
+LOOK = 0.25  # seconds between checks of the record
 UPLOAD_WAIT = 10.0  # seconds after a job's end to wait for a failing upload
-POLL = 0.05  # seconds between looks at the log where the system cannot say
+POLL = 0.05  # seconds between checks of the log without inotify
 MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
 
 
 def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[str, Any]]) -> int:
-    """Write the log from a byte on; at the end of a finished job, its record to stderr.
+    """Write the log from an offset to stdout; at the end of a finished job, its record to stderr.
 
-    The record comes only after every byte, and after the bucket has them too, since the machine
-    may be deleted then; a bucket in trouble is waited for a few seconds. Where the bytes asked for
-    were freed, the exit code is FREED, and stderr says which is the first that is here. `ensure`
-    sees to it that the job is supervised, and returns its record.
+    The record follows all bytes, once the bucket has them too, since the machine may then be
+    deleted; a failing upload is waited for a few seconds. If the requested bytes were freed, the
+    exit code is FREED, and stderr contains the first one that is left. `ensure` ensures that the
+    job is supervised, and returns its record.
     """
     record = ensure()
     log = Log(folder)
@@ -63,7 +63,7 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
         offset += len(piece)
         if len(piece) == PIECE:
             continue
-        # Here everything was read that the record tells of.
+        # Everything that was written before the record was read.
         if changes is None:
             break
         if ended is not None:
@@ -82,8 +82,8 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
 
 
 def locate(folder: Folder, lines: int | None, since: float | None) -> dict[str, int]:
-    """Where to begin: at a byte, unless `more` lines before it, in the bucket alone, are wanted
-    too; but nothing before `earliest` is."""
+    """The offset to begin at; up to `more` of the requested lines are before it, only in the
+    bucket, but none before `earliest`."""
     log = Log(folder)
     earliest = 0 if since is None else log.since(since)
     offset, more = (earliest, 0) if lines is None else log.last_lines(lines, earliest)
@@ -97,7 +97,7 @@ def write(data: bytes) -> None:
 
 
 class Changes:
-    """Wakes up when the log grows or the record changes; where the system cannot say, in time."""
+    """Waits for changes of the log or the record, by inotify or by polling."""
 
     def __init__(self, folder: Folder) -> None:
         self.is_record_new = False

@@ -1,8 +1,7 @@
-"""Makes a bundle's files from packs, and lets nothing pass that is not what its name says.
+"""Unpacks a bundle's files from packs, and verifies all of them by their SHA-256.
 
 Like `fetch.py`, which uses it, this file is sent to workers as it is: standard library only, Python
-3.8 and later. What a pack is stands in `pack_format.py`, what a manifest is in `bundle.py`; neither
-is known here by more than its form.
+3.8 and later. `pack_format.py` describes packs, `bundle.py` manifests.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from typing import IO, Any, NamedTuple
 __all__ = ["Damaged", "Failure", "is_pack", "unpack"]
 
 RECORD = struct.Struct(">32sI")
-PIECE = 1 << 20  # most bytes of a pack held in memory, compressed or not
-AT_ONCE = 4  # packs
+PIECE = 1 << 20  # maximum of a pack held in memory, compressed or not
+AT_ONCE = 4  # packs unpacked in parallel
 
 
 class Place(NamedTuple):
-    """Where a chunk belongs."""
+    """Where a chunk is written."""
 
     path: str
     offset: int
@@ -34,11 +33,11 @@ class Place(NamedTuple):
 
 
 class Failure(Exception):
-    """The bundle cannot be had."""
+    """The bundle is unavailable or invalid."""
 
 
 class Damaged(Exception):
-    """The pack of this name is not what it is to be."""
+    """The pack with this name is corrupt."""
 
 
 def is_pack(name: str) -> bool:
@@ -46,10 +45,10 @@ def is_pack(name: str) -> bool:
 
 
 def unpack(folder: str, root: dict[str, Any], digest: str, target: str) -> None:
-    """Make the files of a bundle in a folder that is there only when all of them are.
+    """Unpack a bundle into the folder `target`, atomically.
 
-    `root` names the chunks of the manifest, and the packs, which lie in `folder`. Anything that
-    would land or point outside of the target is a Failure.
+    `root` lists the chunks of the manifest, and the packs, which are in `folder`. Raises Failure
+    for files or links outside the target, too.
     """
     partial = target + ".part"
     shutil.rmtree(partial, ignore_errors=True)
@@ -79,7 +78,7 @@ def read_manifest(packs: list[str], chunks: list[str], digest: str) -> bytes:
 
 
 def lay_out(manifest: bytes, base: str) -> tuple[dict[str, str], dict[bytes, list[Place]]]:
-    """Make folders and empty files; the links, and what is to be written where."""
+    """Create folders and empty files; returns the links, and where chunks must be written."""
     links: dict[str, str] = {}
     places: dict[bytes, list[Place]] = {}
     seen: set[str] = set()
@@ -111,11 +110,11 @@ def leaves(name: str) -> bool:
 
 
 def fill(packs: list[str], places: dict[bytes, list[Place]]) -> None:
-    """Write every chunk to where it belongs."""
+    """Write all chunks to their files."""
 
     def take(pack: str) -> None:
         for sha, chunk in read_chunks(pack, places.keys()):
-            for path, offset, mode in places.pop(sha, ()):  # two packs may have it
+            for path, offset, mode in places.pop(sha, ()):  # two packs may contain it
                 write(path, offset, chunk, mode)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -125,7 +124,7 @@ def fill(packs: list[str], places: dict[bytes, list[Place]]) -> None:
 
 
 def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
-    """The wanted chunks of a pack with their SHA-256, each of them verified."""
+    """The needed chunks of a pack with their SHA-256, each verified."""
     name = os.path.basename(pack)
     with open(pack, "rb") as source:
         index = source.read(int(name.partition(".")[2]) * RECORD.size)
@@ -152,7 +151,7 @@ def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
 
 
 def inflated(source: IO[bytes]) -> Iterator[bytes]:
-    """What compressed streams, one after another, hold."""
+    """Decompress consecutive zlib streams."""
     engine, data = zlib.decompressobj(), b""
     while True:
         data = data or source.read(PIECE)
@@ -176,7 +175,7 @@ def write(path: str, offset: int, data: bytes, mode: int) -> None:
 
 
 def make_links(links: dict[str, str], base: str) -> None:
-    """Make links last, so that nothing is written through one, and see where each leads."""
+    """Create the links last, so that nothing is written through one, and check their targets."""
     for path, target in links.items():
         os.symlink(target, path)
     inside = os.path.realpath(base)

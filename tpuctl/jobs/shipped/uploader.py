@@ -66,8 +66,8 @@ class Mirror:
         self.start_barrier = StartBarrier(Folder(folder), spec, self.bucket)
         self.interval = float(spec.get("sync_seconds", 5))
         self.uploaded_record: dict[str, Any] | None = None
-        self.copy: tuple[int, int] | None = None  # length and generation, None when not known
-        self.timestamps = b""  # as the bucket has them
+        self.copy: tuple[int, int] | None = None  # length and generation, None if unknown
+        self.timestamps = b""  # as uploaded last
         self.timestamps_due = time.monotonic() + self.interval * TIMESTAMP_TURNS
         self.is_complete = False
 
@@ -85,7 +85,7 @@ class Mirror:
                 self.turn(record)
                 self.clear_error()
                 delay = 1.0
-                is_waiting = record["state"] == "ready"  # and so are all the others
+                is_waiting = record["state"] == "ready"  # for the start signal
                 due = time.monotonic() + (START_POLL_SECONDS if is_waiting else self.interval)
             except Exception:
                 traceback.print_exc()
@@ -116,11 +116,11 @@ class Mirror:
         log, part = self.name + ".log", self.name + ".part"
         length, generation = self.copy or self.bucket.stat(log)
         was_joined = False
-        self.copy = None  # not known until the answers are in
+        self.copy = None  # unknown until all requests have succeeded
         while length < size:
             piece = self.piece(length, min(CHUNK_BYTES, size - length))
             if not piece:
-                break  # it was truncated just now: the supervisor restores its length
+                break  # it was just truncated: the supervisor restores its length
             if generation == 0:
                 generation = self.bucket.put(log, piece, ifGenerationMatch=0)
             else:
@@ -154,7 +154,7 @@ class Mirror:
             self.timestamps = timestamps
 
     def record_error(self) -> None:
-        """Tell readers of the log not to wait for uploads that may never complete."""
+        """Let readers of the log stop waiting for uploads that may never complete."""
         with contextlib.suppress(OSError):  # the disk may be full
             save(self.folder, "upload_error.json", {})
 

@@ -49,14 +49,14 @@ __all__ = ["main"]
 
 MAX_TICK, MIN_TICK = 30.0, 0.2
 MAX_RETRY_DELAY = 300.0
-WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1, should that one be dead
+WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1
 CONFIG = "instance/attributes/tpuctl-watchdog"
 ATTRIBUTE = "instance/guest-attributes/tpuctl/last-active"
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
 JOB = re.compile(r"(?:^|/)\.tpuctl/jobs/.+/(?:job_parent|keeper|supervisor)\.py$")
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
 LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@")
-CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as tpu-info tells who uses a chip
+CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as in tpu-info
 CREATING_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
 
@@ -72,10 +72,10 @@ class Process(NamedTuple):
 
 
 def activity(processes: Iterable[Process], first: int | None) -> str:
-    """What goes on here in a few words, "" for nothing.
+    """The current activity in a few words, "" if there is none.
 
-    `first` is the first process of a machine of the local cloud, which stands in for sshd: the
-    processes below it are all that belong to the machine, and logins begin sessions under it.
+    `first` is the first process of a machine of the local cloud, which replaces sshd: only its
+    descendants belong to the machine, and logins are sessions of its children.
     """
     table = {process.pid: process for process in processes}
     for process in table.values():
@@ -104,7 +104,7 @@ def is_below(process: Process, first: int, table: dict[int, Process]) -> bool:
 
 
 def tick(config: dict[str, Any], age: float) -> float:
-    """Seconds until the next look."""
+    """Seconds until the next check."""
     idle, oldest = config.get("idle_seconds"), config.get("max_seconds")
     seconds = idle / 4 if idle else MAX_TICK
     if oldest and age < oldest:
@@ -113,7 +113,7 @@ def tick(config: dict[str, Any], age: float) -> float:
 
 
 def age_limit_reason(config: dict[str, Any], now: float, created: float, worker: int) -> str:
-    """Why the machine is to go for its age, "" if it is not."""
+    """Why the machine must be deleted because of its age, "" if it need not."""
     limit = config.get("max_seconds")
     if not limit or now < created + limit + worker * WORKER_DELAY:
         return ""
@@ -121,7 +121,7 @@ def age_limit_reason(config: dict[str, Any], now: float, created: float, worker:
 
 
 def idle_limit_reason(config: dict[str, Any], now: float, active: float, worker: int) -> str:
-    """Why the machine is to go for doing nothing, "" if it is not."""
+    """Why the machine must be deleted because it is idle, "" if it need not."""
     limit = config.get("idle_seconds")
     if not limit or now < active + limit + worker * WORKER_DELAY:
         return ""
@@ -140,7 +140,7 @@ def parse_timestamp(moment: str) -> float:
     return seconds
 
 
-# What can be seen on the machine ------------------------------------------------------------
+# Observations -------------------------------------------------------------------------------
 
 
 def processes() -> list[Process]:
@@ -181,7 +181,7 @@ def last_activity_mark() -> float:
 
 
 def process_start_time(pid: int) -> bytes:
-    """Tells a process from a later one of the same number; empty when there is none."""
+    """Distinguishes a process from a later one with the same PID; empty if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -191,7 +191,7 @@ def process_start_time(pid: int) -> bytes:
 
 
 def restart_recoverers() -> None:
-    """Start what recovers jobs from here and does not run, as the user whose it is."""
+    """Start the recoverers on this machine that do not run, each as its user."""
     for home in homes():
         for program in glob.glob(os.path.join(home, ".tpuctl/recover/*/recoverer.py")):
             folder = os.path.dirname(program)
@@ -281,7 +281,7 @@ class Cloud:
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def metadata(self, path: str, put: str | None = None, seconds: float = 0.0) -> str | None:
-        """A value, None when there is none; or a value written. May take `seconds` longer."""
+        """Read a value, None if missing, or write `put`. `seconds` extend the timeout."""
         body = None if put is None else put.encode()
         url = f"http://{self.host}/computeMetadata/v1/{path}"
         request = urllib.request.Request(url, data=body, method="PUT" if body else "GET")
@@ -301,7 +301,7 @@ class Cloud:
         return self.metadata(f"instance/attributes/{name}")
 
     def call(self, method: str, url: str, body: Any = None) -> tuple[int, Any]:
-        """HTTP status and JSON of an answer. Raises OSError when there is none."""
+        """The HTTP status and JSON of a response. Raises OSError if there is none."""
         granted = json.loads(
             self.metadata("instance/service-accounts/default/token") or '{"access_token": ""}'
         )
@@ -505,7 +505,7 @@ def write(path: str, value: dict[str, Any]) -> None:
     os.replace(path + ".part", path)
 
 
-# Starting it --------------------------------------------------------------------------------
+# Startup ------------------------------------------------------------------------------------
 
 
 def state_folder() -> str:
@@ -521,7 +521,7 @@ def state_folder() -> str:
 
 
 def start(boot: int | None) -> None:
-    """Start a watchdog that belongs to no session, and wait until it holds its lock."""
+    """Start a watchdog in its own session, and wait until it holds its lock."""
     folder = state_folder()
     ready, tell = os.pipe()
     if os.fork() == 0:
