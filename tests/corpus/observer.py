@@ -299,10 +299,10 @@ def asked_for(function: Any, arguments: Any, keywords: Any) -> Any:
     whole = plain_function(flat, jit_compile=True, autograph=False)
     if MODE == "cpu":
         return whole.experimental_get_compiler_ir(*specs)
-    from shim.pure_function import FunctionOfValues
+    from shim.pure_function import PureFunction
 
     traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as XLA has them
-    step = FunctionOfValues(traced.get_concrete_function(*specs))
+    step = PureFunction(traced.get_concrete_function(*specs))
     compiled = plain_function(step, jit_compile=True, autograph=False)
     return compiled.experimental_get_compiler_ir(*step.variables, *specs)
 

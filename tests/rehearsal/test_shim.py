@@ -46,7 +46,7 @@ def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
     assert "from step 0" in first.output
     assert f"TPU devices: {replicas}" in first.output
     strategy = first.only(Strategy)
-    assert (strategy.name, strategy.replicas, strategy.stands_in) == ("TPUStrategy", replicas, True)
+    assert (strategy.name, strategy.replicas, strategy.is_stub) == ("TPUStrategy", replicas, True)
     assert strategy.where.line == first.line("tf.distribute.TPUStrategy(resolver)")
     created, initialized = first.all(Resolver)
     assert created.where.line == first.line("TPUClusterResolver(")
@@ -60,7 +60,7 @@ def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
     assert (saved.action, saved.path, saved.step) == ("saved", "checkpoints/ckpt-4", 4)
     assert saved.where.line == first.line("manager.save")
     ended = first.only(Ended)
-    assert (ended.reason, ended.exit, ended.error, ended.hard) == ("steps", 0, None, False)
+    assert (ended.reason, ended.exit, ended.error, ended.grace_expired) == ("steps", 0, None, False)
     if replicas == 1:
         compiled = first.only(Compiled)
         assert compiled.function == "step_fn"
@@ -100,7 +100,7 @@ def test_script_that_ignores_sigterm_is_killed_after_grace(
     rehearsed = rehearse("stubborn.py", python=tensorflow, grace=1)
     assert rehearsed.code == 143
     ended = rehearsed.only(Ended)
-    assert (ended.reason, ended.hard) == ("steps", True)
+    assert (ended.reason, ended.grace_expired) == ("steps", True)
     assert "never" not in rehearsed.output
 
 

@@ -30,7 +30,7 @@ import json, os, socket
 folder = json.load(open(os.environ["TPUCTL_REHEARSAL"]))["compile"]["folder"]
 host = socket.socket(socket.AF_UNIX)
 host.connect(folder + "/conversation")
-message = {"kind": "nothing", "looked_for": ["strategy.run", "fit"]}
+message = {"kind": "no_step", "searched": ["strategy.run", "fit"]}
 host.sendall(json.dumps(message).encode() + b"\\n")
 """
 

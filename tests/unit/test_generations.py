@@ -9,7 +9,7 @@ import pytest
 from tpuctl.catalog import quota_limits, runtime_for
 from tpuctl.catalog.tpu import accelerator_types, data
 from tpuctl.emulator.machines.metadata_tree import HOST_TYPES
-from tpuctl.preflight.rehearsal.estimate import PEAK
+from tpuctl.preflight.rehearsal.estimate import PEAK_FLOPS
 
 CATALOG = "tpuctl/catalog/tpu.toml"
 
@@ -26,7 +26,7 @@ def unsaid(generation: str) -> Iterator[str]:
         yield "tpuctl/emulator/machines/metadata_tree.py: HOST_TYPES"
     if not data()["generations"][generation]["tpu_api"]:
         return
-    if generation not in PEAK:
+    if generation not in PEAK_FLOPS:
         yield "tpuctl/preflight/rehearsal/estimate.py: PEAK"
     types = [
         accelerator

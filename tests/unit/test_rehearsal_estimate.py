@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tpuctl.preflight.rehearsal.estimate import (
-    PEAK,
+    PEAK_FLOPS,
     Chips,
     Estimate,
     estimate,
     format_cost,
     format_time,
 )
-from tpuctl.preflight.rehearsal.flop_count import operations_of
+from tpuctl.preflight.rehearsal.flop_count import count_operations
 
 # As XLA writes a step down: a dense layer of 128 to 64 for 32 examples, and the gradient of its
 # weights; a convolution in a computation that is called; room for a loop.
@@ -33,24 +33,24 @@ def program(inside: str = "", around: str = "") -> str:
 
 
 def test_operations_of_called_computations_are_counted() -> None:
-    assert operations_of(program()) == 2 * DENSE + CONVOLUTION
+    assert count_operations(program()) == 2 * DENSE + CONVOLUTION
 
 
 def test_loop_with_arithmetic_has_unknown_count() -> None:
-    assert operations_of(program(HEAVY, LOOP)) is None
+    assert count_operations(program(HEAVY, LOOP)) is None
 
 
 def test_loop_without_arithmetic_is_ignored() -> None:
-    assert operations_of(program("", LOOP)) == 2 * DENSE + CONVOLUTION
+    assert count_operations(program("", LOOP)) == 2 * DENSE + CONVOLUTION
 
 
 @pytest.mark.parametrize("text", ["", "HloModule nothing", "some words\nand { others }"])
 def test_invalid_program_has_no_count(text: str) -> None:
-    assert operations_of(text) is None
+    assert count_operations(text) is None
 
 
 def test_missing_operand_has_unknown_count() -> None:
-    assert operations_of(program().replace("kernel.1 = ", "other.1 = ")) is None
+    assert count_operations(program().replace("kernel.1 = ", "other.1 = ")) is None
 
 
 # BERT-base on a v3-8: 1,000,000 steps of 256 sequences of 512 words in 7 days, which are 217,000
@@ -126,7 +126,7 @@ def test_every_tensorflow_generation_has_peak_performance() -> None:
         for accelerator in accelerator_types().values()
         if (runtime := runtime_for(accelerator)) is not None and runtime.tensorflow
     }
-    assert with_tensorflow <= set(PEAK)
+    assert with_tensorflow <= set(PEAK_FLOPS)
 
 
 @pytest.mark.parametrize(

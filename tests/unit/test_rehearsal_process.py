@@ -34,7 +34,7 @@ def script(folder: Path, text: str) -> Command:
 
 
 async def ran(folder: Path, text: str, seconds: float = 60.0) -> Exit:
-    return await run(script(folder, text), folder / "run", seconds=seconds, look=lambda: None)
+    return await run(script(folder, text), folder / "run", seconds=seconds, on_tick=lambda: None)
 
 
 def is_alive(pid: int) -> bool:
@@ -100,7 +100,7 @@ async def test_killed_rehearsal_leaves_no_processes(tmp_path: Path) -> None:
         "from tpuctl.preflight.rehearsal.script_process import Command, run\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "command = Command([sys.executable, 'script.py'], folder, dict(os.environ))\n"
-        "asyncio.run(run(command, folder / 'run', seconds=600, look=lambda: None))\n"
+        "asyncio.run(run(command, folder / 'run', seconds=600, on_tick=lambda: None))\n"
     )
     rehearser = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     try:
@@ -145,13 +145,13 @@ def test_credentials_are_not_passed_to_script() -> None:
 def test_rehearsals_are_remembered_by_content(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from tpuctl.preflight.rehearsal.history import Content, Rehearsed
+    from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
-    memory = Rehearsed(tmp_path)
+    memory = RehearsalHistory(tmp_path)
     content = Content("ab12", "train.py", "v3-8", "tpu-vm-tf-2.18.0", "vm")
     assert not memory.has(content)
-    memory.note(content, {"errors": False})
-    assert Rehearsed(tmp_path).has(content)
+    memory.record(content, {"errors": False})
+    assert RehearsalHistory(tmp_path).has(content)
     for other in ({"digest": "cd"}, {"program": "b.py"}, {"accelerator": "v2-8"}, {"kind": "node"}):
         assert not memory.has(replace(content, **other))
     [remaining] = (tmp_path / "known").iterdir()
@@ -159,11 +159,11 @@ def test_rehearsals_are_remembered_by_content(tmp_path: Path) -> None:
 
 
 def test_old_rehearsal_folders_are_deleted(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.history import KEPT_FOLDERS, Rehearsed
+    from tpuctl.preflight.rehearsal.history import MAX_FOLDERS, RehearsalHistory
 
-    memory = Rehearsed(tmp_path)
-    for number in range(KEPT_FOLDERS + 3):
+    memory = RehearsalHistory(tmp_path)
+    for number in range(MAX_FOLDERS + 3):
         run_folder = memory.new_folder(f"run-{number:02}")
         os.utime(run_folder, (number, number))
     left = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert left == {f"run-{number:02}" for number in range(3, KEPT_FOLDERS + 3)}
+    assert left == {f"run-{number:02}" for number in range(3, MAX_FOLDERS + 3)}

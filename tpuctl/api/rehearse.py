@@ -66,9 +66,9 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
-    from tpuctl.flows.rehearsals import content_of, rehearsals
+    from tpuctl.flows.rehearsals import content_of, rehearsal_history
     from tpuctl.flows.submit import make_bundle
-    from tpuctl.preflight.rehearsal.assessment import judge
+    from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
     if submission.kind == "shell":
@@ -82,7 +82,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     stack = tpuctl.stack
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
-    history = rehearsals()
+    history = rehearsal_history()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await make_bundle(submission, Path(scratch))
         run = RehearsalRun(
@@ -101,7 +101,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         passes = await run.run()
     first = passes[0]
     rehearsal = Rehearsal(
-        judge(passes, run.target, requested_steps=options.steps, operations=_operations(first)),
+        assess(passes, run.target, requested_steps=options.steps, operations=_operations(first)),
         run.target,
         tuple(passes),
         run.folder,
@@ -112,8 +112,8 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     for program in run.folder.glob("*/*.hlo"):  # large, and already counted
         program.unlink(missing_ok=True)
     if not rehearsal.is_interrupted:
-        outcome = {"errors": rehearsal.judgement.has_errors, "at": datetime.now(UTC).isoformat()}
-        history.note(content_of(stack, bundle.digest, run.program), outcome)
+        outcome = {"errors": rehearsal.assessment.has_errors, "at": datetime.now(UTC).isoformat()}
+        history.record(content_of(stack, bundle.digest, run.program), outcome)
     return rehearsal
 
 
@@ -179,14 +179,14 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
 
 def _operations(first: Pass) -> float | None:
     """Floating-point operations of the training step, if they could be counted."""
-    from tpuctl.preflight.rehearsal.flop_count import operations_of
+    from tpuctl.preflight.rehearsal.flop_count import count_operations
 
     step = first.training_step
     program = step.compilations[0].program if step is not None else None
     if program is None:
         return None
     try:
-        return operations_of(Path(program).read_text("utf-8", "replace"))
+        return count_operations(Path(program).read_text("utf-8", "replace"))
     except OSError:
         return None
 
@@ -359,7 +359,7 @@ class RehearsalRun:
             )
             try:
                 exit_status = await run(
-                    command, folder, seconds=self.options.seconds, look=display.update
+                    command, folder, seconds=self.options.seconds, on_tick=display.update
                 )
             except asyncio.CancelledError:
                 exit_status = Exit(None, "interrupted", progress.seconds)

@@ -152,7 +152,7 @@ def _run(
     if done.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
-    return FAILED if done.judgement.has_errors else 0
+    return FAILED if done.assessment.has_errors else 0
 
 
 def _reject_options(options: Mapping[str, object], problem: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tpuctl.jobs.pack_index_cache import cache_home
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
-from tpuctl.preflight.rehearsal.history import Content, Rehearsed
+from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
-__all__ = ["content_of", "rehearsals", "rehearsed_before", "was_rehearsed"]
+__all__ = ["content_of", "rehearsal_history", "rehearsed_before", "was_rehearsed"]
 
 
-def rehearsals() -> Rehearsed:
+def rehearsal_history() -> RehearsalHistory:
     """The history of rehearsals."""
-    return Rehearsed(cache_home() / "rehearsals")
+    return RehearsalHistory(cache_home() / "rehearsals")
 
 
 def content_of(stack: Stack, digest: str, program: str) -> Content:
@@ -23,7 +23,7 @@ def content_of(stack: Stack, digest: str, program: str) -> Content:
 
 def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
     """Whether the job was rehearsed on this machine with the same content for this stack."""
-    return rehearsals().has(content_of(stack, record.bundle, record.script))
+    return rehearsal_history().has(content_of(stack, record.bundle, record.script))
 
 
 def rehearsed_before(stack: Stack, record: JobRecord) -> bool:

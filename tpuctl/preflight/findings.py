@@ -106,7 +106,7 @@ class Report:
         """Merge the reports of several scripts, without duplicate findings."""
         merged = list(reports)
         return cls(
-            tuple(sorted({finding for each in merged for finding in each.findings}, key=_place)),
+            tuple(sorted({finding for each in merged for finding in each.findings}, key=_sort_key)),
             tuple(dict.fromkeys(path for each in merged for path in each.files)),
             sum(each.suppressed for each in merged),
             tuple(dict.fromkeys(note for each in merged for note in each.notes)),
@@ -150,5 +150,5 @@ class Report:
         }
 
 
-def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+def _sort_key(finding: Finding) -> tuple[str, int, int, str, str]:
     return str(finding.path), finding.line, finding.column, finding.code, finding.message

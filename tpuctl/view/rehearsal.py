@@ -26,7 +26,7 @@ NAME = 12  # columns of the names of what is said
 
 def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
     """Everything, for programs; what is no number in JSON is a text."""
-    judgement, target, likely = done.judgement, done.target, done.judgement.estimate
+    assessment, target, estimate = done.assessment, done.target, done.assessment.estimate
     data = {
         "target": {
             "type": target.type,
@@ -47,15 +47,15 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
                 "file": str(finding.where.file) if finding.where else None,
                 "line": finding.where.line if finding.where else None,
             }
-            for finding in judgement.findings
+            for finding in assessment.findings
         ],
-        "measured": dict(judgement.measured),
+        "measured": dict(assessment.measured),
         "estimate": {
-            "unavailable_reason": likely.unavailable_reason,
-            "steps": likely.steps,
-            "step_seconds": likely.step_seconds,
-            "seconds": likely.seconds,
-            "dollars": likely.dollars,
+            "unavailable_reason": estimate.unavailable_reason,
+            "steps": estimate.steps,
+            "step_seconds": estimate.step_seconds,
+            "seconds": estimate.seconds,
+            "dollars": estimate.dollars,
         },
         "runs": [
             {
@@ -69,7 +69,7 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
             }
             for run in done.passes
         ],
-        "skipped": list(done.left_out),
+        "skipped": list(done.skipped),
         "output": done.output,
         "interrupted": done.is_interrupted,
     }
@@ -83,7 +83,7 @@ def rehearsal_lines(
 
     `command` gives the line for `run` or `rehearse`.
     """
-    problems, target = done.judgement.problems, done.target
+    problems, target = done.assessment.problems, done.target
     for finding in problems:
         yield from _problem_lines(
             replace(finding, hint=_with_commands(finding.hint, command)), paper
@@ -92,12 +92,12 @@ def rehearsal_lines(
             yield ""
     version = f" with TensorFlow {target.tensorflow}" if target.tensorflow else ""
     yield paper.colored(f"Rehearsed for {target.type}{version}, on this machine's CPU", "1")
-    rest = [finding for finding in done.judgement.findings if not finding.is_problem]
+    rest = [finding for finding in done.assessment.findings if not finding.is_problem]
     facts = [
         (finding.topic, _fact(replace(finding, hint=_with_commands(finding.hint, command))))
         for finding in rest
     ]
-    facts += [("skipped", text) for text in done.left_out]
+    facts += [("skipped", text) for text in done.skipped]
     facts.append(("price", _price(target)))
     if any(run.saved for run in done.passes):
         facts.append(("output", f"{done.output} (local cloud)"))
@@ -109,7 +109,7 @@ def rehearsal_lines(
     if done.is_interrupted:
         return
     heading, name = (
-        ("After fixing this", "rehearse") if done.judgement.has_errors else ("Next", "run")
+        ("After fixing this", "rehearse") if done.assessment.has_errors else ("Next", "run")
     )
     yield f"\n{heading}:\n{INDENT}{command(name)}"
 

@@ -15,7 +15,7 @@ sys.path.append(str(Path(sys.argv[1]).parent))  # last: its neighbors' names are
 
 import numpy as np
 import tensorflow as tf
-from shim.pure_function import FunctionOfValues, NotOfValues
+from shim.pure_function import ImpureOperation, PureFunction
 
 rows_index = tf.constant([0, 2, 3])
 table = tf.Variable(np.arange(12.0, dtype="float32").reshape(4, 3) / 10)
@@ -131,7 +131,7 @@ STEPS = [
 
 def compare(step: Callable) -> None:
     concrete = tf.function(step).get_concrete_function(tf.TensorSpec([3], tf.int32))
-    values = FunctionOfValues(concrete)
+    values = PureFunction(concrete)
     handles = {
         id(variable): variable
         for variable in concrete.captured_inputs
@@ -153,8 +153,8 @@ def compare(step: Callable) -> None:
         after = [variable.numpy() for variable in variables]
         places = range(len(variables))
         really = {place for place in places if not np.array_equal(first[place], after[place])}
-        assert really <= set(values.changed), (step, really, values.changed)
-        expected = [*results, *(after[place] for place in values.changed)]
+        assert really <= set(values.updated_variables), (step, really, values.updated_variables)
+        expected = [*results, *(after[place] for place in values.updated_variables)]
         assert len(computed) == len(expected)
         for actual, other in zip(computed, expected, strict=True):
             assert np.all(np.isfinite(other))
@@ -173,12 +173,10 @@ try:
         l2=0.0,
         lr_power=-0.5,
     )
-    refused = FunctionOfValues(
-        tf.function(lost).get_concrete_function(tf.TensorSpec([3], tf.int32))
-    )
+    refused = PureFunction(tf.function(lost).get_concrete_function(tf.TensorSpec([3], tf.int32)))
     specs = [*refused.variables, tf.TensorSpec([3], tf.int32)]
     tf.function(refused, autograph=False).get_concrete_function(*specs)
-except NotOfValues as error:
+except ImpureOperation as error:
     assert error.operation.type == "ResourceApplyFtrl"
 else:
     raise AssertionError("an unsupported optimizer was accepted")

@@ -87,7 +87,7 @@ async def compile_step(
     environment = {"PATH": command.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     tpu = Compiler(compiler, environment, folder / "compiler.log")
     running = asyncio.ensure_future(
-        run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, look=lambda: None)
+        run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, on_tick=lambda: None)
     )
     try:
         with step(emit, f"script/{request.script}", "run", "up to its first step") as progress:
@@ -128,10 +128,10 @@ async def _first(
     finally:
         connecting.cancel()
         await asyncio.gather(connecting, return_exceptions=True)
-    if captured["kind"] == "nothing":
+    if captured["kind"] == "no_step":
         raise Refused(
             "No training step was found",
-            "the script ended; looked for: " + "; ".join(captured["looked_for"]),
+            "the script ended; searched: " + "; ".join(captured["searched"]),
             hint=TRAINING_HINT,
         )
     if captured["kind"] == "failed":
@@ -273,7 +273,7 @@ class _Compilation:
                 generation=self.request.generation,
                 program=str(program),
                 results=lowered["results"],
-                changed=lowered["changed"],
+                updated_variables=lowered["updated_variables"],
             )
             compiled = await _timed("compiling", compiling, progress)
             program.unlink(missing_ok=True)
@@ -328,4 +328,4 @@ def _refusal(reply: dict[str, Any]) -> Refusal:
             obstacle.operation,
         )
     )
-    return Refusal(reply["message"], reply["by"], source_line(reply["where"]), tuple(obstacles))
+    return Refusal(reply["message"], reply["origin"], source_line(reply["where"]), tuple(obstacles))

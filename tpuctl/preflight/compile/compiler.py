@@ -1,10 +1,10 @@
 """Compiles lowered steps with the TPU compiler, which does not need a TPU.
 
 Runs as a separate program in an environment with jax[tpu]; tpuctl never imports it. Requests and
-replies are lines of JSON. {"generation": "v3", "program": FILE, "results": 2, "changed": [0, 3]}
-requests the memory use of a program on a core, {"generation": "v3"} a core's memory limit. Replies
-contain sizes in bytes, `refused` with the compiler's message for lack of memory, or `failed` with
-the message of any other error. Uses private JAX APIs, so JAX's version is pinned.
+replies are lines of JSON. {"generation": "v3", "program": FILE, "results": 2, "updated_variables":
+[0, 3]} requests the memory use of a program on a core, {"generation": "v3"} a core's memory limit.
+Replies contain sizes in bytes, `refused` with the compiler's message for lack of memory, or
+`failed` with the message of any other error. Uses private JAX APIs, so JAX's version is pinned.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def reply_to(request: dict[str, Any]) -> dict[str, Any]:
             executable = compile_for(generation, OVERSIZED_PROGRAM, 1, [])
         else:
             text = _jax.mlir.hlo_to_stablehlo(Path(program).read_bytes())
-            executable = compile_for(generation, text, request["results"], request["changed"])
+            executable = compile_for(
+                generation, text, request["results"], request["updated_variables"]
+            )
     except jax.errors.JaxRuntimeError as error:
         kind = "refused" if "RESOURCE_EXHAUSTED" in str(error) else "failed"
         return {kind: str(error)}

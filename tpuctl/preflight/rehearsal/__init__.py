@@ -1,3 +1,3 @@
-"""A script run for a few steps on this machine: what was observed of it, and what that means."""
+"""Rehearsals: run a script for a few steps on this machine, observe it, and assess the result."""
 
 __all__: list[str] = []

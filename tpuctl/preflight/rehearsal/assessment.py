@@ -1,4 +1,4 @@
-"""What the passes of a rehearsal mean for the TPU: plain functions over what was observed."""
+"""Assesses a rehearsal: derives findings for the TPU from the observations of its passes."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any
 
 from tpuctl.preflight.rehearsal import compile_findings, exit_findings, training_findings
 from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
-from tpuctl.preflight.rehearsal.findings import Finding, Judgement, Target
+from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
 from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.preflight.rehearsal.varying_shapes import varying
+from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 
-__all__ = ["judge"]
+__all__ = ["assess"]
 
 
-def judge(
+def assess(
     passes: Sequence[Pass], target: Target, *, requested_steps: int, operations: float | None = None
-) -> Judgement:
-    """What is to be said of a rehearsal of `asked` steps: at least one pass, the first with XLA.
+) -> Assessment:
+    """Assess a rehearsal of `requested_steps` steps. `passes` are one or two, the first with XLA.
 
-    `operations` is the arithmetic of the first pass's step, where it could be counted.
+    `operations` is the number of floating-point operations in a step of the first pass, if known.
     """
     first, second = passes[0], passes[1] if len(passes) > 1 else None
-    likely = _estimate(first, second, target, operations)
-    found = list(_findings(first, second, target, likely, requested_steps))
-    return Judgement(tuple(found), _measured(first, second), likely)
+    run_estimate = _estimate(first, second, target, operations)
+    findings = list(_findings(first, second, target, run_estimate, requested_steps))
+    return Assessment(tuple(findings), _measurements(first, second), run_estimate)
 
 
 def _findings(
-    first: Pass, second: Pass | None, target: Target, likely: Estimate, requested_steps: int
+    first: Pass, second: Pass | None, target: Target, run_estimate: Estimate, requested_steps: int
 ) -> Iterator[Finding]:
-    yield from exit_findings.of_first(first, requested_steps)
+    yield from exit_findings.first_pass_findings(first, requested_steps)
     if second is not None:
-        yield from exit_findings.of_second(second, first)
+        yield from exit_findings.second_pass_findings(second, first)
     if not exit_findings.used_tensorflow(first):
         return
     yield from compile_findings.refusals(first)
@@ -42,20 +42,21 @@ def _findings(
     yield from compile_findings.dynamic_shapes(first)
     yield training_findings.loss(first, second)
     yield compile_findings.memory(first, second, target)
-    yield training_findings.pipeline(first, likely)
+    yield training_findings.pipeline(first, run_estimate)
     yield training_findings.replicas(first, second, target)
     yield from training_findings.checkpoints(first, second, target)
-    yield training_findings.whole_run(likely, target)
+    yield training_findings.duration_and_cost(run_estimate, target)
 
 
 def _estimate(
     first: Pass, second: Pass | None, target: Target, operations: float | None
 ) -> Estimate:
-    step_examples, whole = first.examples, (second.examples if second is not None else None)
+    step_examples = first.examples
+    global_examples = second.examples if second is not None else None
     if target.replicas == 1:
-        whole = step_examples
-    if operations is not None and step_examples and whole:
-        operations *= whole / step_examples
+        global_examples = step_examples
+    if operations is not None and step_examples and global_examples:
+        operations *= global_examples / step_examples
     else:
         operations = None
     functions = first.functions
@@ -63,25 +64,25 @@ def _estimate(
         Chips(target.generation, target.chips, target.per_hour),
         operations=operations,
         program_bytes=None
-        if not (step_examples and whole)
-        else _bytes(first, whole / step_examples),
+        if not (step_examples and global_examples)
+        else _program_bytes(first, global_examples / step_examples),
         steps=first.planned_steps,
         has_dynamic_shapes=any(function.dynamic for function in functions),
         has_varying_shapes=any(
             not dimension.is_remainder
             for function in functions
-            for dimension in varying([each.shapes for each in function.compilations])
+            for dimension in varying_dimensions([each.shapes for each in function.compilations])
         ),
     )
 
 
-def _bytes(first: Pass, times: float) -> int | None:
+def _program_bytes(first: Pass, factor: float) -> int | None:
     peak = max((function.peak or 0 for function in first.functions), default=0)
-    return int(peak * times) or None
+    return int(peak * factor) or None
 
 
-def _measured(first: Pass, second: Pass | None) -> dict[str, Any]:
-    """For programs: what was counted and timed on this machine."""
+def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:
+    """The measurements on this machine, for `--json`."""
     rate = None
     if first.examples and first.step_seconds:
         rate = first.examples / first.step_seconds

@@ -1,74 +1,76 @@
-"""What XLA said of the script's functions: refused, compiled, compiled again, how much memory."""
+"""Findings about compilation by XLA: rejected functions, recompilations, shapes and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tpuctl.preflight.rehearsal.exit_findings import shortened
+from tpuctl.preflight.rehearsal.exit_findings import shorten
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused
 from tpuctl.preflight.rehearsal.passes import Function, Pass
-from tpuctl.preflight.rehearsal.varying_shapes import Varying, padding_for, varying
+from tpuctl.preflight.rehearsal.varying_shapes import VaryingDimension as Dimension
+from tpuctl.preflight.rehearsal.varying_shapes import padding_for, varying_dimensions
 
 __all__ = ["compilations", "dynamic_shapes", "memory", "refusals"]
 
 GIB = 1 << 30
-SHOWN = 6  # shapes in a list
-# What to write instead, by the operation as TensorFlow names it.
-INSTEAD = {
+MAX_LISTED = 6  # shapes in a list
+# Hints for unsupported operations, by TensorFlow's name.
+OPERATION_HINTS = {
     "EagerPyFunc": "Remove tf.py_function from the step; it may stay in the data pipeline.",
     "PyFunc": "Remove tf.numpy_function from the step; it may stay in the data pipeline.",
     "PrintV2": "Remove tf.print from the step, and print what the step returns.",
     "StringFormat": "Remove tf.print from the step, and print what the step returns.",
 }
-PIPELINE = "Do it in the data pipeline, which runs on the host."
-GRADIENT = (
+PIPELINE_HINT = "Do it in the data pipeline, which runs on the host."
+GRADIENT_HINT = (
     "The gradient of a loop requires a maximum number of iterations:\n"
     "    tf.while_loop(…, maximum_iterations=N)"
 )
 
 
 def refusals(run: Pass) -> Iterator[Finding]:
-    """An error for each operation, at the user's line, or for what was refused as a whole."""
-    told = set()
-    for each in run.of(Refused):
+    """One error per unsupported operation and line, or per rejected function without operations."""
+    reported = set()
+    for refusal in run.of(Refused):
         operations = [
-            (operation.operation, operation.where or each.where) for operation in each.operations
+            (operation.operation, operation.where or refusal.where)
+            for operation in refusal.operations
         ]
         for operation, where in operations:
-            if (operation, where) not in told:
-                told.add((operation, where))
-                message = f"{each.function} cannot be compiled: XLA does not support {operation}"
-                hint = INSTEAD.get(operation, PIPELINE)
+            if (operation, where) not in reported:
+                reported.add((operation, where))
+                message = f"{refusal.function} cannot be compiled: XLA does not support {operation}"
+                hint = OPERATION_HINTS.get(operation, PIPELINE_HINT)
                 yield Finding("compiling", "error", message, hint=hint, where=where)
-        if not operations and (each.message, each.where) not in told:
-            told.add((each.message, each.where))
-            lines = [line for line in each.message.splitlines() if line.strip()]
-            first = shortened(lines[0].strip()) if lines else "XLA rejected it"
+        if not operations and (refusal.message, refusal.where) not in reported:
+            reported.add((refusal.message, refusal.where))
+            lines = [line for line in refusal.message.splitlines() if line.strip()]
+            first = shorten(lines[0].strip()) if lines else "XLA rejected it"
             yield Finding(
                 "compiling",
                 "error",
-                f"{each.function} cannot be compiled: {first}",
-                "\n".join(map(shortened, lines[1:6])),
-                GRADIENT if "fixed tensor list size" in each.message else "",
-                each.where,
+                f"{refusal.function} cannot be compiled: {first}",
+                "\n".join(map(shorten, lines[1:6])),
+                GRADIENT_HINT if "fixed tensor list size" in refusal.message else "",
+                refusal.where,
             )
 
 
 def compilations(run: Pass) -> Iterator[Finding]:
-    """How often each function was compiled, with what would make it fewer times."""
+    """The number of compilations per function, with hints to reduce it."""
     functions = run.functions
     if not functions:
         if not run.of(Refused):
-            yield _nothing_compiled(run)
+            yield _no_compilation(run)
         return
-    again = [each for each in functions if len(each.compilations) > 1]
-    for function in again:
-        yield _compiled_again(function)
-    once = [each for each in functions if len(each.compilations) == 1]
-    if once and not run.of(Refused):
-        names = ", ".join(f"{each.name} in {each.seconds:.1f} s" for each in once[:3])
-        more = f", and {len(once) - 3} more" if len(once) > 3 else ""
+    recompiled = [each for each in functions if len(each.compilations) > 1]
+    for function in recompiled:
+        yield _recompilation(function)
+    compiled_once = [each for each in functions if len(each.compilations) == 1]
+    if compiled_once and not run.of(Refused):
+        names = ", ".join(f"{each.name} in {each.seconds:.1f} s" for each in compiled_once[:3])
+        more = f", and {len(compiled_once) - 3} more" if len(compiled_once) > 3 else ""
         yield Finding("compiling", "fine", f"by XLA, once each: {names}{more}")
 
 
@@ -86,30 +88,31 @@ def dynamic_shapes(run: Pass) -> Iterator[Finding]:
 
 
 def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
-    """The CPU program's memory against the chip's: a rough word, in the right direction alone."""
+    """Compare the CPU program's memory with a core's, which is only a rough estimate."""
     peak = max((each.peak or 0 for each in first.functions), default=0)
-    room = target.bytes_per_replica
+    available = target.bytes_per_replica
     if not peak:
-        return Finding("memory", "unknown", "of the step's program is unknown")
-    exact = "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile"
-    usage = f"about {_size(peak)} of {_size(room)} per core, measured on the CPU"
-    if peak <= room * 0.9:
+        return Finding("memory", "unknown", "usage of the step's program is unknown")
+    compile_hint = "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile"
+    usage = f"about {_size(peak)} of {_size(available)} per core, measured on the CPU"
+    if peak <= available * 0.9:
         return Finding("memory", "fine", usage)
-    if not _is_one_share(first, second, target):
+    if not _has_core_batch(first, second, target):
         message = f"{_size(peak)} for the whole batch; less per core on {target.replicas} cores"
-        return Finding("memory", "unknown", message, hint=exact)
-    return Finding("memory", "risk", f"{usage}: it may not fit", hint=exact)
+        return Finding("memory", "unknown", message, hint=compile_hint)
+    return Finding("memory", "risk", f"{usage}: it may not fit", hint=compile_hint)
 
 
-def _is_one_share(first: Pass, second: Pass | None, target: Target) -> bool:
-    """Whether the first pass had the batch of one core, and not that of all."""
+def _has_core_batch(first: Pass, second: Pass | None, target: Target) -> bool:
+    """Whether the first pass ran one core's batch, not the global batch."""
     if target.replicas == 1:
         return True
-    whole = second.examples if second is not None else None
-    return bool(first.examples and whole and second and whole == first.examples * second.replicas)
+    if second is None or not first.examples or not second.examples:
+        return False
+    return second.examples == first.examples * second.replicas
 
 
-def _nothing_compiled(run: Pass) -> Finding:
+def _no_compilation(run: Pass) -> Finding:
     eager = run.of(Eager)
     if eager:
         return Finding(
@@ -127,12 +130,12 @@ def _nothing_compiled(run: Pass) -> Finding:
     )
 
 
-def _compiled_again(function: Function) -> Finding:
+def _recompilation(function: Function) -> Finding:
     shapes_seen = [each.shapes for each in function.compilations]
     times = f"{function.name} was compiled {len(shapes_seen)} times in {function.seconds:.0f} s"
     where = function.compilations[0].where
-    varied = varying(shapes_seen)
-    if not varied:
+    variations = varying_dimensions(shapes_seen)
+    if not variations:
         if len(set(shapes_seen)) == len(shapes_seen):
             reason = "for arguments that differ in type, rank or number"
         else:
@@ -141,36 +144,36 @@ def _compiled_again(function: Function) -> Finding:
             "shapes",
             "cost",
             f"{times}, {reason}",
-            _listed(function.compilations),
+            _shape_lines(function.compilations),
             "Pass tensors instead of Python numbers, and always the same number of them.",
             where,
         )
     hints = []
-    if any(each.is_remainder for each in varied):
+    if any(each.is_remainder for each in variations):
         hints.append("Drop the last, smaller batch:\n    dataset.batch(N, drop_remainder=True)")
-    padding = padding_for(shapes_seen, varied)
+    padding = padding_for(shapes_seen, variations)
     if padding is not None:
         hints.append(
-            f"Pad to multiples of {padding.multiple}: {padding.left} instead of {padding.before}, "
-            f"{padding.waste:.0%} longer"
+            f"Pad to multiples of {padding.multiple}: {padding.compilations} instead of "
+            f"{padding.original_compilations}, {padding.waste:.0%} longer"
         )
     elif not hints:
         hints.append("Give every batch the same shape: drop_remainder=True, padded_shapes=…")
-    message = f"{times}, because shapes vary: {'; '.join(map(_describe, varied))}"
+    message = f"{times}, because shapes vary: {'; '.join(map(_describe, variations))}"
     return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)
 
 
-def _describe(dimension: Varying) -> str:
+def _describe(dimension: Dimension) -> str:
     values = list(dict.fromkeys(dimension.values))
-    listed = ", ".join(map(str, values[:SHOWN])) + (", …" if len(values) > SHOWN else "")
+    listed = ", ".join(map(str, values[:MAX_LISTED])) + (", …" if len(values) > MAX_LISTED else "")
     subject = "the batch" if dimension.is_batch else f"dimension {dimension.dimension}"
     return f"{subject} of argument {dimension.argument + 1} is {listed}"
 
 
-def _listed(compilations: Sequence[Compiled]) -> str:
+def _shape_lines(compilations: Sequence[Compiled]) -> str:
     lines = dict.fromkeys(", ".join(map(str, each.shapes)) or "()" for each in compilations)
-    listed = list(lines)[:SHOWN]
-    return "\n".join([*listed, *(["…"] if len(lines) > SHOWN else [])])
+    listed = list(lines)[:MAX_LISTED]
+    return "\n".join([*listed, *(["…"] if len(lines) > MAX_LISTED else [])])
 
 
 def _size(size: int) -> str:

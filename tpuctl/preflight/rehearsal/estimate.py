@@ -1,13 +1,12 @@
-"""How long the whole run may take on the TPU, and what it may cost: a range, or nothing.
+"""Estimates the duration and cost of the whole run on the TPU, as a range.
 
-A step on this machine's CPU says nothing of a step on a TPU. What carries over is the arithmetic of
-the step's program. Held against the chips' published peak, at the share of it that training reaches
-as a rule, that gives a range. Where something else than arithmetic decides, no figure is given but
-the reason why not.
+The duration of a step on this machine's CPU does not predict that on a TPU, but the number of
+floating-point operations carries over. Divided by the chips' published peak performance, times the
+utilization that training usually reaches, it gives a range. If the step is not compute-bound, there
+is no estimate, only the reason.
 
-The published reference point: BERT-base trained on a v3-8 at 217,000 tokens a second (1,000,000
-steps of 256 sequences of 512 words in 7 days; cl-tohoku/bert-japanese), which is a quarter of the
-peak.
+Published reference: BERT-base trained on a v3-8 at 217,000 tokens per second (1,000,000 steps of
+256 sequences of 512 words in 7 days; cl-tohoku/bert-japanese), a quarter of the peak.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from dataclasses import dataclass
 from tpuctl.model.cost import dollars
 
 __all__ = [
-    "PEAK",
+    "PEAK_FLOPS",
     "UTILIZATION",
     "Chips",
     "Estimate",
     "estimate",
     "format_cost",
+    "format_number",
     "format_time",
-    "rounded",
 ]
 
-# FLOP/s of a chip in bfloat16, which TensorFlow's matrix multiplications on a TPU use for float32
-# as well (docs.cloud.google.com/tpu/docs, the page of each generation, read 2026-11).
-PEAK = {
+# FLOP/s per chip in bfloat16, which TensorFlow's matrix multiplications on a TPU also use for
+# float32 (docs.cloud.google.com/tpu/docs, the page of each generation, read 2026-11).
+PEAK_FLOPS = {
     "v2": 45e12,
     "v3": 123e12,
     "v4": 275e12,
@@ -37,27 +36,27 @@ PEAK = {
     "v5p": 459e12,
     "v6e": 918e12,
 }
-UTILIZATION = (0.15, 0.5)  # what training reaches of it where arithmetic decides
-LEAST_SECONDS = 0.002  # of a step at the best: below that, starting it takes as long
-LEAST_INTENSITY = 50.0  # operations for each byte of the program: below that, memory decides
+UTILIZATION = (0.15, 0.5)  # of the peak, in compute-bound training
+MIN_STEP_SECONDS = 0.002  # in the best case; shorter steps take as long to launch
+MIN_INTENSITY = 50.0  # operations per byte of the program; below that, a step is memory-bound
 
 
 @dataclass(frozen=True)
 class Chips:
-    """What the run is to be done on."""
+    """The chips that the run will use."""
 
     generation: str
     chips: int
-    per_hour: float | None  # US dollars for all of it; None where no price is known
+    per_hour: float | None  # US dollars for all chips; None if the price is unknown
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Between what the whole run lies, best first; else why nothing can be said."""
+    """Lower and upper bounds for the whole run, or the reason why there are none."""
 
     unavailable_reason: str = ""
     step_seconds: tuple[float, float] | None = None
-    seconds: tuple[float, float] | None = None  # None where nobody knows how many steps
+    seconds: tuple[float, float] | None = None  # None if the number of steps is unknown
     dollars: tuple[float, float] | None = None
     steps: int | None = None
 
@@ -71,9 +70,9 @@ def estimate(
     has_dynamic_shapes: bool,
     has_varying_shapes: bool,
 ) -> Estimate:
-    """`operations` are those of one step of the whole batch; `program_bytes` is what a program of
-    that batch takes in memory."""
-    peak = PEAK.get(chips.generation)
+    """`operations` are those of one step of the global batch, `program_bytes` the memory of a
+    program for that batch."""
+    peak = PEAK_FLOPS.get(chips.generation)
     if peak is None:
         return Estimate(f"the peak performance of {chips.generation} is unknown")
     if has_dynamic_shapes:
@@ -82,10 +81,10 @@ def estimate(
         return Estimate("its shapes vary, and each new one is compiled again")
     if not operations:
         return Estimate("the operations of its step cannot be counted")
-    if program_bytes and operations / program_bytes < LEAST_INTENSITY:
+    if program_bytes and operations / program_bytes < MIN_INTENSITY:
         return Estimate("its step is limited by memory bandwidth, not by arithmetic")
     low, high = (operations / (chips.chips * peak * share) for share in reversed(UTILIZATION))
-    if low < LEAST_SECONDS:
+    if low < MIN_STEP_SECONDS:
         return Estimate(
             "its step is too small for these chips: launching it takes longer than running it"
         )
@@ -98,24 +97,24 @@ def estimate(
     return Estimate(step_seconds=(low, high), seconds=seconds, dollars=cost, steps=steps)
 
 
-def format_time(between: tuple[float, float]) -> str:
+def format_time(bounds: tuple[float, float]) -> str:
     """`2 to 7 hours`."""
     for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0)):
-        if between[1] >= 2 * size:
-            return f"{rounded(between[0] / size)} to {rounded(between[1] / size)} {name}"
-    return f"{rounded(between[0] * 1000)} to {rounded(between[1] * 1000)} ms"
+        if bounds[1] >= 2 * size:
+            return f"{format_number(bounds[0] / size)} to {format_number(bounds[1] / size)} {name}"
+    return f"{format_number(bounds[0] * 1000)} to {format_number(bounds[1] * 1000)} ms"
 
 
-def format_cost(between: tuple[float, float]) -> str:
-    """`$18 to $60`: no more digits than an estimate has."""
-    low, high = between
+def format_cost(bounds: tuple[float, float]) -> str:
+    """`$18 to $60`, with two significant digits from $10 up."""
+    low, high = bounds
     if high < 10:
         return f"{dollars(low)} to {dollars(high)}"
-    return f"${rounded(low)} to ${rounded(high)}"
+    return f"${format_number(low)} to ${format_number(high)}"
 
 
-def rounded(value: float) -> str:
-    """Two digits: `3,100`, `42`, `2.3`."""
+def format_number(value: float) -> str:
+    """Two significant digits: `3,100`, `42`, `2.3`."""
     if value >= 100:
         digits = 10 ** (len(str(int(value))) - 2)
         return f"{round(value / digits) * digits:,}"

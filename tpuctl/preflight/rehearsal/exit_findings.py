@@ -1,4 +1,4 @@
-"""How the script came to its end in a rehearsal, and what that says of the real run."""
+"""Findings about the exit of a rehearsed script."""
 
 from __future__ import annotations
 
@@ -10,38 +10,44 @@ from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import Failure, Read, Refused, ShimFailed, Started
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = ["missing_objects", "of_first", "of_second", "shortened", "used_tensorflow"]
+__all__ = [
+    "first_pass_findings",
+    "missing_objects",
+    "second_pass_findings",
+    "shorten",
+    "used_tensorflow",
+]
 
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
-# How TensorFlow, Google's client and gcsfs say that an object or a bucket is not there.
-ABSENT = re.compile(
+# Messages of TensorFlow, Google's client and gcsfs about a missing object or bucket.
+NOT_FOUND = re.compile(
     r"not ?found|no such (?:file|object)|does not exist|NoSuchKey|404|FileNotFound"
     r"|matched no files|No files match",
     re.IGNORECASE,
 )
-ABSENCES = ("NotFoundError", "FileNotFoundError", "NotFound")  # of TensorFlow, Python, Google
-KILLED = 137
-MAX_MESSAGE_LENGTH = 240  # letters of one message
-SAMPLE = "Provide a sample from a folder on this machine:\n    tpuctl rehearse --sample FOLDER={}"
+NOT_FOUND_TYPES = ("NotFoundError", "FileNotFoundError", "NotFound")  # TensorFlow, Python, Google
+SIGKILL_CODE = 137
+MAX_MESSAGE_LENGTH = 240
+SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={}"
 
 
 def used_tensorflow(run: Pass) -> bool:
     return any(each.tensorflow for each in run.of(Started)) or bool(run.steps)
 
 
-def of_first(run: Pass, requested_steps: int) -> Iterator[Finding]:
-    """What is to be said of the end itself; a refusal of XLA is told where that is told."""
-    yield from _shim(run)
+def first_pass_findings(run: Pass, requested_steps: int) -> Iterator[Finding]:
+    """Findings about the exit of the first pass; `compile_findings` reports rejections by XLA."""
+    yield from _shim_failures(run)
     if run.has_failed:
-        if not _is_of_xla(run):
-            yield _failed(run)
+        if not _is_xla_refusal(run):
+            yield _failure(run)
     elif run.stopped == "timeout":
-        yield _timed_out(run, requested_steps)
+        yield _timeout(run, requested_steps)
     elif run.stopped:
         after = f"after {_count(len(run.steps), 'step')}"
         yield Finding(
-            TOPIC, "unknown", f"interrupted {after}: the following findings are based on these"
+            TOPIC, "unknown", f"interrupted {after}: the findings are based on these steps"
         )
     elif not used_tensorflow(run):
         others = sorted({name for each in run.of(Started) for name in each.others})
@@ -62,14 +68,14 @@ def of_first(run: Pass, requested_steps: int) -> Iterator[Finding]:
     elif len(run.steps) < requested_steps:
         yield Finding(TOPIC, "fine", f"finished after {_count(len(run.steps), 'step')}")
     else:
-        yield _stopped(run)
+        yield _stop(run)
 
 
-def of_second(run: Pass, first: Pass) -> Iterator[Finding]:
-    """Of the run on several replicas, where the first run went well."""
+def second_pass_findings(run: Pass, first: Pass) -> Iterator[Finding]:
+    """Findings about the exit of the second pass, on several replicas, if the first succeeded."""
     if run.has_failed:
-        failed = _failed(run)
-        if failed.topic == "observing":  # the first run says something all the same
+        failed = _failure(run)
+        if failed.topic == "observing":  # the first pass still has results
             yield replace(failed, severity="unknown")
             return
         where = f"on {run.replicas} replicas" if run.replicas > 1 else "when started again"
@@ -86,21 +92,21 @@ def of_second(run: Pass, first: Pass) -> Iterator[Finding]:
 
 
 def missing_objects(run: Pass) -> list[str]:
-    """The gs:// paths for want of which the script failed.
+    """The missing gs:// paths that made the script fail.
 
-    What it looked for in vain and did without, as a first run does for a checkpoint, is none.
+    Missing paths that it tolerates, such as a checkpoint at the first start, are not included.
     """
     ended = run.ended
-    if ended is None or ended.error is None or not ABSENT.search(_all(ended.error)):
+    if ended is None or ended.error is None or not NOT_FOUND.search(_full_text(ended.error)):
         return []
     paths_in_message = OBJECT.findall(ended.error.message)
-    if not paths_in_message and ended.error.type in ABSENCES:
+    if not paths_in_message and ended.error.type in NOT_FOUND_TYPES:
         paths_in_message = [each.path for each in run.of(Read) if each.missing][-1:]
     paths = dict.fromkeys(path.rstrip(".:") for path in paths_in_message)
     return [path for path in paths if path.startswith("gs://")]
 
 
-def _failed(run: Pass) -> Finding:
+def _failure(run: Pass) -> Finding:
     error = run.ended.error if run.ended is not None else None
     missing = missing_objects(run)
     tail = "\n".join(run.tail)
@@ -110,36 +116,36 @@ def _failed(run: Pass) -> Finding:
             "error",
             f"{missing[0]} does not exist in the local cloud, which serves gs:// in a rehearsal",
             tail,
-            SAMPLE.format(_folder(missing[0])),
+            SAMPLE_HINT.format(_sample_folder(missing[0])),
             error.where if error is not None else None,
         )
-    if error is not None and _is_ours(run):
+    if error is not None and _is_shim_error(run):
         message = (
             f"the observer of the script failed, which is a bug in tpuctl: {_first_line(error)}"
         )
         return Finding("observing", "error", message, tail, "Report it with the log.")
     if error is not None:
         return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
-    if run.exit_code == KILLED:
+    if run.exit_code == SIGKILL_CODE:
         message = "was killed: this machine may have run out of memory"
         return Finding(TOPIC, "unknown", message, tail)
     return Finding(TOPIC, "error", f"failed with exit code {run.exit_code}", tail)
 
 
-def _folder(path: str) -> str:
-    """What a sample is put into: the object's folder, where it is one object."""
+def _sample_folder(path: str) -> str:
+    """The target path of a sample: for an object, its folder."""
     before, slash, name = path.rstrip("/").rpartition("/")
     return before if slash and "." in name and not before.endswith("/") else path
 
 
-def _stopped(run: Pass) -> Finding:
-    """After the steps asked for: as a machine that is taken away ends it."""
+def _stop(run: Pass) -> Finding:
+    """How the script reacted to SIGTERM after the requested steps, as in a preemption."""
     after = f"stopped after {len(run.steps)} steps"
     ended = run.ended
     if ended is not None and ended.error is not None:
         message = f"{after}, it failed while exiting: {_first_line(ended.error)}"
         return Finding(TOPIC, "risk", message, "\n".join(run.tail), where=ended.error.where)
-    if ended is not None and ended.hard:
+    if ended is not None and ended.grace_expired:
         message = (
             f"{after}, it kept running after SIGTERM: a preempted machine is stopped after 30 s"
         )
@@ -147,7 +153,7 @@ def _stopped(run: Pass) -> Finding:
     return Finding(TOPIC, "fine", f"ran and was {after}")
 
 
-def _timed_out(run: Pass, requested_steps: int) -> Finding:
+def _timeout(run: Pass, requested_steps: int) -> Finding:
     if run.steps:
         message = f"took {len(run.steps)} of {requested_steps} steps within {run.seconds:.0f} s"
         return Finding(TOPIC, "fine", message)
@@ -160,16 +166,16 @@ def _timed_out(run: Pass, requested_steps: int) -> Finding:
     )
 
 
-def _is_ours(run: Pass) -> bool:
-    """Whether the innermost frame of the traceback is the observer's own."""
+def _is_shim_error(run: Pass) -> bool:
+    """Whether the exception was raised in the shim."""
     return "/preflight/shim/" in run.raised_in
 
 
-def _is_of_xla(run: Pass) -> bool:
+def _is_xla_refusal(run: Pass) -> bool:
     return bool(run.of(Refused))
 
 
-def _shim(run: Pass) -> Iterator[Finding]:
+def _shim_failures(run: Pass) -> Iterator[Finding]:
     failed = run.of(ShimFailed)
     if failed:
         yield Finding(
@@ -184,15 +190,15 @@ def _first_line(error: Failure) -> str:
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if not lines:
         return error.type
-    return f"{error.type}: {shortened(lines[0])}"
+    return f"{error.type}: {shorten(lines[0])}"
 
 
-def shortened(text: str) -> str:
-    """No longer than a reader takes in at once."""
+def shorten(text: str) -> str:
+    """Truncate a text to `MAX_MESSAGE_LENGTH`."""
     return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH - 1]}…"
 
 
-def _all(error: Failure) -> str:
+def _full_text(error: Failure) -> str:
     return f"{error.type} {error.message}"
 
 

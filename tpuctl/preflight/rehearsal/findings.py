@@ -1,4 +1,4 @@
-"""What a rehearsal found out: one value for each thing that was looked at."""
+"""Findings of a rehearsal, and the target that they apply to."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Literal
 from tpuctl.preflight.rehearsal.estimate import Estimate
 from tpuctl.preflight.rehearsal.observations import Where
 
-__all__ = ["Finding", "Judgement", "Severity", "Target"]
+__all__ = ["Assessment", "Finding", "Severity", "Target"]
 
-# error: will not run or not compile. cost: runs, and takes more time, memory or money than it
-# need. risk: may go wrong. fine: was looked at. unknown: could not be seen.
+# error: does not run or compile. cost: runs, but takes more time, memory or money than necessary.
+# risk: may fail. fine: checked, no problem. unknown: could not be checked.
 Severity = Literal["error", "cost", "risk", "fine", "unknown"]
 ORDER: tuple[Severity, ...] = ("error", "cost", "risk", "unknown", "fine")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the script is rehearsed for."""
+    """The TPU that the script is rehearsed for."""
 
     type: str  # "v3-8"
     generation: str
     chips: int
-    replicas: int  # of a TPUStrategy over all of it
-    bytes_per_replica: int  # of the chip's memory
+    replicas: int  # of a TPUStrategy over all chips
+    bytes_per_replica: int  # share of the chip's memory
     kind: Literal["vm", "node"] = "vm"
     tensorflow: str | None = None
     per_hour: float | None = None  # US dollars
@@ -35,7 +35,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `message` is one line, `detail` may be several."""
+    """The result of one check. `message` is one line, `detail` may have several."""
 
     topic: str
     severity: Severity
@@ -50,8 +50,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """All findings, the worst first, and the numbers that they rest on."""
+class Assessment:
+    """All findings, and the measurements and the estimate that they are based on."""
 
     findings: tuple[Finding, ...]
     measured: Mapping[str, Any] = field(default_factory=dict)

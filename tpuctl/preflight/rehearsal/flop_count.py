@@ -1,8 +1,8 @@
-"""How many floating-point operations a program takes, from its HLO text before optimization.
+"""Counts a program's floating-point operations in its HLO text before optimization.
 
-Counted are multiplications and additions of `dot` and `convolution`, which are nearly all of what
-a chip's published peak speaks of. None where that cannot be told: a loop around them may run any
-number of times.
+Only multiplications and additions of `dot` and `convolution` are counted: they dominate, and the
+published peak performance of chips refers to them. The count is None if it is unknown, for
+example because they are in a loop with an unknown number of iterations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["operations_of"]
+__all__ = ["count_operations"]
 
 COMPUTATION = re.compile(r"^\s*(?P<entry>ENTRY\s+)?%?(?P<name>[\w.\-]+)\s*(?:\([^=]*)?\{\s*$")
 INSTRUCTION = re.compile(
@@ -25,7 +25,7 @@ CALLED = re.compile(
     r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%?([\w.\-]+)"
 )
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-HEAVY = ("dot", "convolution")
+COUNTED = ("dot", "convolution")
 
 
 @dataclass
@@ -35,9 +35,9 @@ class _Computation:
     looped: list[str] = field(default_factory=list)
 
 
-def operations_of(text: str) -> float | None:
-    """Of one execution of the program; None where it cannot be told."""
-    computations, entry = _read(text)
+def count_operations(text: str) -> float | None:
+    """The operations of one execution of the program; None if unknown."""
+    computations, entry = _parse(text)
     if entry is None:
         return None
     try:
@@ -48,17 +48,17 @@ def operations_of(text: str) -> float | None:
 
 
 class _Unknown(Exception):
-    """The number depends on what is not in the text."""
+    """The count cannot be derived from the text."""
 
 
-def _read(text: str) -> tuple[dict[str, _Computation], str | None]:
-    found: dict[str, _Computation] = {}
-    entry, here = None, _Computation()
+def _parse(text: str) -> tuple[dict[str, _Computation], str | None]:
+    computations: dict[str, _Computation] = {}
+    entry, computation = None, _Computation()
     shapes: dict[str, tuple[int, ...]] = {}
     for line in COMMENT.sub("", text).splitlines():
         head = COMPUTATION.match(line)
         if head is not None and not line.startswith("HloModule"):
-            here = found.setdefault(head["name"], _Computation())
+            computation = computations.setdefault(head["name"], _Computation())
             shapes = {}
             if head["entry"]:
                 entry = head["name"]
@@ -70,28 +70,28 @@ def _read(text: str) -> tuple[dict[str, _Computation], str | None]:
         if dims is not None:
             shapes[match["name"]] = dims
         code, rest = match["code"], line[match.end() :]
-        if code in HEAVY and dims is not None:
-            here.operations += _heavy(code, rest, dims, shapes)
+        if code in COUNTED and dims is not None:
+            computation.operations += _operation_count(code, rest, dims, shapes)
         names = CALLED.findall(rest)
-        for several in BRANCHES.findall(rest):
-            names += [branch.strip().lstrip("%") for branch in several.split(",")]
-        (here.looped if code == "while" else here.called).extend(names)
-    return found, entry
+        for branches in BRANCHES.findall(rest):
+            names += [branch.strip().lstrip("%") for branch in branches.split(",")]
+        (computation.looped if code == "while" else computation.called).extend(names)
+    return computations, entry
 
 
-def _total(name: str, computations: Mapping[str, _Computation], within: tuple[str, ...]) -> float:
+def _total(name: str, computations: Mapping[str, _Computation], callers: tuple[str, ...]) -> float:
     computation = computations.get(name)
-    if computation is None or name in within:
+    if computation is None or name in callers:
         raise _Unknown
-    inside = (*within, name)
-    if any(_total(each, computations, inside) for each in computation.looped):
+    path = (*callers, name)
+    if any(_total(each, computations, path) for each in computation.looped):
         raise _Unknown
     return computation.operations + math.fsum(
-        _total(each, computations, inside) for each in computation.called
+        _total(each, computations, path) for each in computation.called
     )
 
 
-def _heavy(
+def _operation_count(
     code: str, rest: str, result: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]]
 ) -> float:
     operands = OPERAND.findall(rest.partition(")")[0])
@@ -108,7 +108,7 @@ def _heavy(
     sizes = _window(window[1] if window else "", "size")
     dilated = _window(window[1] if window else "", "lhs_dilate")
     inputs = right[labels[1].index("i")]
-    # Dilation puts zeros between what is there, which take no multiplication.
+    # Dilation inserts zeros, which need no multiplication.
     return 2.0 * math.prod(result) * math.prod(sizes) * inputs / math.prod(dilated)
 
 
@@ -123,7 +123,7 @@ def _numbers(text: str, name: str) -> list[int]:
 
 
 def _dims(text: str) -> tuple[int, ...] | None:
-    """Of an array; a bounded dimension counts with its bound. None for a tuple."""
+    """The dimensions of an array, bounded ones as their bounds; None for a tuple."""
     match = SHAPE.match(text)
     if match is None:
         return None

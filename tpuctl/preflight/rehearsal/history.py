@@ -1,4 +1,4 @@
-"""What was rehearsed on this machine: remembered by content, so that `run` need not offer it."""
+"""The history of rehearsals on this machine, by content: `run` suggests only new ones."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from tpuctl.files import private_folder
 
-__all__ = ["Content", "Rehearsed"]
+__all__ = ["Content", "RehearsalHistory"]
 
-KEPT_FOLDERS = 10  # of rehearsals, with their logs
-KEPT_NAMES = 1000
+MAX_FOLDERS = 10  # of rehearsals, with their logs
+MAX_RECORDS = 1000
 
 
 @dataclass(frozen=True)
 class Content:
-    """What decides whether a rehearsal still counts."""
+    """The key of a rehearsal: if any of it changes, the script should be rehearsed again."""
 
     digest: str  # of the bundle
-    program: str  # as a record names it: the script's path in the bundle, or a module's name
+    program: str  # as in the job record: the script's path in the bundle, or a module's name
     accelerator: str
     runtime: str
     kind: str
@@ -35,8 +35,8 @@ class Content:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class Rehearsed:
-    """Kept in a folder. What is lost of it is rehearsed anew: no trouble with it is told."""
+class RehearsalHistory:
+    """Stored in a folder. Errors when recording are ignored: they only cause another suggestion."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,22 +44,22 @@ class Rehearsed:
     def has(self, content: Content) -> bool:
         return (self.folder / "known" / content.name).exists()
 
-    def note(self, content: Content, outcome: Mapping[str, object]) -> None:
-        """Remember that this content was rehearsed, whatever came of it."""
-        records = self.folder / "known"
+    def record(self, content: Content, outcome: Mapping[str, object]) -> None:
+        """Record that this content was rehearsed, with its outcome."""
+        folder = self.folder / "known"
         with suppress(OSError):
-            private_folder(records)
+            private_folder(folder)
             text = json.dumps({**asdict(content), **outcome}, sort_keys=True)
-            draft = records / f".{content.name}.{os.getpid()}"
+            draft = folder / f".{content.name}.{os.getpid()}"
             draft.write_text(text, "utf-8")
-            draft.replace(records / content.name)
-            for old in _oldest(records, KEPT_NAMES):
+            draft.replace(folder / content.name)
+            for old in _oldest(folder, MAX_RECORDS):
                 old.unlink(missing_ok=True)
 
     def new_folder(self, name: str) -> Path:
-        """An empty folder for one rehearsal; the oldest ones go."""
+        """Create a folder for a rehearsal, and delete the oldest ones."""
         runs = private_folder(self.folder / "runs")
-        for old in _oldest(runs, KEPT_FOLDERS - 1):
+        for old in _oldest(runs, MAX_FOLDERS - 1):
             shutil.rmtree(old, ignore_errors=True)
         run_folder = runs / name
         run_folder.mkdir()

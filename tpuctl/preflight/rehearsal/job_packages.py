@@ -1,4 +1,4 @@
-"""What a job installs beside the runtime's TensorFlow, made by the program that workers use."""
+"""Installs a job's packages on top of the runtime's TensorFlow, with the program of the workers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LOG = "log"
 
 @dataclass(frozen=True)
 class Packages:
-    """The interpreter to start the script with, and what goes before its search paths."""
+    """The interpreter that runs the script, and entries to prepend to its search paths."""
 
     python: Path
-    virtual_env: Path | None = None  # the virtual environment, where there is one
+    virtual_env: Path | None = None  # the virtual environment, if any
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
 
@@ -38,10 +38,10 @@ async def install(
     variables: Mapping[str, str],
     report: Callable[[str], None],
 ) -> Packages:
-    """Install what `wanted`, a job's installation, says of `code`; kept by content in HOME.
+    """Install a job's packages for `code`, cached by content in HOME.
 
-    `image` is the Python of the runtime, `folder` an empty one to work in, `variables` those that
-    pip is to see. Raises RemoteFailed with pip's last words.
+    `image` is the runtime's Python, `folder` an empty working folder, `variables` the environment
+    of pip. Raises RemoteFailed with pip's last errors.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
@@ -49,7 +49,7 @@ async def install(
     (folder / "code").symlink_to(code.resolve())
     spec = {"install": dict(installation), "bundle": {"sha256": digest}}
     (folder / "spec.json").write_text(json.dumps(spec), "utf-8")
-    making = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *(
             str(image),
             "-S",
@@ -66,15 +66,15 @@ async def install(
         start_new_session=True,
     )
     try:
-        output = await _until_made(making, folder / LOG, report)
+        output = await _wait_reporting(process, folder / LOG, report)
     finally:
-        if making.returncode is None:
-            _kill_group(making.pid)
-            await making.wait()
-    if making.returncode:
+        if process.returncode is None:
+            _kill_group(process.pid)
+            await process.wait()
+    if process.returncode:
         raise RemoteFailed(
             "Installing requirements failed",
-            _words(folder / LOG, output),
+            _error_text(folder / LOG, output),
             hint="Fix the requirements, which would fail on a worker too, and try again.",
             where=installation.get("requirements") or "job.requirements",
         )
@@ -88,19 +88,19 @@ async def install(
     )
 
 
-async def _until_made(
-    making: asyncio.subprocess.Process, log: Path, report: Callable[[str], None]
+async def _wait_reporting(
+    process: asyncio.subprocess.Process, log: Path, report: Callable[[str], None]
 ) -> str:
-    asking = asyncio.ensure_future(making.communicate())
+    communicating = asyncio.ensure_future(process.communicate())
     try:
-        while not asking.done():
-            await asyncio.wait({asking}, timeout=0.5)
+        while not communicating.done():
+            await asyncio.wait({communicating}, timeout=0.5)
             if lines := _lines(log):
                 report(lines[-1].removeprefix("tpuctl: "))
     finally:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-    out, _ = asking.result()
+        communicating.cancel()
+        await asyncio.gather(communicating, return_exceptions=True)
+    out, _ = communicating.result()
     return out.decode("utf-8", "replace")
 
 
@@ -120,8 +120,8 @@ def _lines(log: Path) -> list[str]:
         return []
 
 
-def _words(log: Path, output: str) -> str:
-    """Why not, then what pip said that tells why."""
+def _error_text(log: Path, output: str) -> str:
+    """The reason of the failure, then pip's errors."""
     errors = [line.strip() for line in _lines(log) if line.lstrip().startswith("ERROR:")]
     reason = output.strip().splitlines()[-1] if output.strip() else "it failed"
     return "\n".join([reason, *errors[-4:]])

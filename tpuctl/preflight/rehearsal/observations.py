@@ -1,7 +1,7 @@
-"""What the shim in a rehearsed script's process wrote down, line by line, as values.
+"""The observations that the shim writes in a rehearsed script's process, one JSON line each.
 
-The shim (tpuctl/preflight/shim) imports nothing of tpuctl, so the form of its lines is held
-between the two by tests, not by shared code.
+The shim (tpuctl/preflight/shim) does not import tpuctl, so tests rather than shared code keep
+both sides of the format consistent.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Where:
-    """A line of the user's own code."""
+    """A line of the user's code."""
 
     file: Path  # absolute
     line: int  # from 1
-    text: str = ""  # the source line, without space around it
+    text: str = ""  # the source line, stripped
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -53,10 +53,10 @@ class Where:
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor's type and dimensions; a dimension is None where it is not known."""
+    """A tensor's type and dimensions; an unknown dimension is None."""
 
     dtype: str
-    dims: tuple[int | None, ...] | None  # None: not even their number is known
+    dims: tuple[int | None, ...] | None  # None if the rank is unknown
 
     def __str__(self) -> str:
         if self.dims is None:
@@ -66,7 +66,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation that was refused; `where` is the user's line that made it."""
+    """An operation that XLA rejected; `where` is the user's line that created it."""
 
     operation: str
     where: Where | None = None
@@ -83,40 +83,36 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One thing that was seen. A script may start several processes that are all observed."""
+    """A single observation. If a script starts several processes, all are observed."""
 
-    process: int = 0  # its id
+    process: int = 0  # the process ID
     at: float = 0.0  # seconds since 1970
 
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Observation):
-    """A process with Python began, or came to know its TensorFlow.
-
-    Where a script does without TensorFlow this is all that is seen of it, beside its end; with
-    TensorFlow there are two: the first before TensorFlow is imported.
-    """
+    """A Python process imported TensorFlow, or exited without importing it."""
 
     tensorflow: str | None = None
-    keras: str | None = None  # of the Keras that tf.keras is
-    devices: tuple[str, ...] = ()  # logical ones
-    script: str = ""  # sys.argv, as one line
-    others: tuple[str, ...] = ()  # frameworks imported instead: jax, torch
+    keras: str | None = None  # the version of tf.keras
+    devices: tuple[str, ...] = ()  # logical devices
+    script: str = ""  # sys.argv, joined by spaces
+    others: tuple[str, ...] = ()  # other frameworks that were imported: jax, torch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(Observation):
-    """A distribution strategy was made; `stands_in` where it plays a TPU's."""
+    """A distribution strategy was created; `is_stub` if it stands in for a TPU's."""
 
     name: str
     replicas: int
     where: Where | None = None
-    stands_in: bool = False
+    is_stub: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolver(Observation):
-    """A TPUClusterResolver was made (`where`), or the TPU system initialized (`initialized`)."""
+    """A TPUClusterResolver was created (`where`), or the TPU system initialized (`initialized`)."""
 
     where: Where | None = None
     initialized: Where | None = None
@@ -132,13 +128,13 @@ class Compiled(Observation):
     shapes: tuple[Shape, ...] = ()
     dynamic: int | None = None  # bounded dynamic dimensions in the program before optimization
     peak: int | None = None  # bytes: arguments, results and temporaries
-    program: str | None = None  # a file with its text; of a function's first compilation alone
-    trains: bool = True  # it computes gradients; False for evaluation, prediction and others
+    program: str | None = None  # file with the HLO text; only for a function's first compilation
+    trains: bool = True  # computes gradients; False for evaluation, prediction and so on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traced(Observation):
-    """A tf.function was traced anew, which need not mean a compilation."""
+    """A tf.function was traced or retraced, not necessarily compiled."""
 
     function: str
     where: Where | None = None
@@ -147,7 +143,7 @@ class Traced(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Observation):
-    """XLA, or what leads to it, refused a function."""
+    """Tracing, lowering or XLA rejected a function."""
 
     function: str
     where: Where | None = None
@@ -157,18 +153,18 @@ class Refused(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Observation):
-    """One training step; a call that takes several steps gives as many of these."""
+    """One training step; a call that runs several steps writes one observation for each."""
 
     number: int  # from 1
     seconds: float
-    waited: float | None = None  # of them, for data; None where it cannot be told
+    waited: float | None = None  # seconds of waiting for data; None if unknown
     loss: float | None = None  # may be NaN or infinite
-    examples: int | None = None  # the global batch
+    examples: int | None = None  # the global batch size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Observation):
-    """A checkpoint, or weights, or a whole model, written or read."""
+    """A checkpoint, weights or a whole model were saved or restored."""
 
     action: Literal["saved", "restored"]
     path: str
@@ -178,7 +174,7 @@ class Checkpoint(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(Observation):
-    """What the script would do in full; None where it is not known."""
+    """The length of the full run, as passed to fit; None if unknown."""
 
     steps: int | None = None
     epochs: int | None = None
@@ -187,14 +183,14 @@ class Planned(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Eager(Observation):
-    """The script trains without tf.function (run_eagerly), which was left as it is."""
+    """The script trains eagerly, outside of a tf.function."""
 
     where: Where | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Captured(Observation):
-    """The training step was handed over to be lowered instead of being executed."""
+    """The training step was captured for lowering instead of being executed."""
 
     function: str
     where: Where | None = None
@@ -202,32 +198,32 @@ class Captured(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Read(Observation):
-    """A data file was opened through TensorFlow to be read."""
+    """A data file was opened for reading through TensorFlow."""
 
     path: str
-    missing: bool = False  # an object of a bucket that is not there
+    missing: bool = False  # a bucket's object that does not exist
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wrote(Observation):
-    """A file was opened through TensorFlow to be written, or made by a copy or a new name."""
+    """A file was opened for writing, copied or renamed through TensorFlow."""
 
     path: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Observation):
-    """The process ended; one killed from outside leaves no such line."""
+    """The process exited; not written if it was killed from outside."""
 
     reason: Literal["steps", "finished", "failed"]
     exit: int | None = None
     error: Failure | None = None
-    hard: bool = False  # it went on after SIGTERM, through the grace
+    grace_expired: bool = False  # still running at the end of the grace period after SIGTERM
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShimFailed(Observation):
-    """Something of the shim itself went wrong; the script went on without it."""
+    """Part of the shim failed; the script continued without it."""
 
     action: str
     traceback: str = ""
@@ -253,10 +249,10 @@ KINDS: Mapping[str, type[Observation]] = {
 
 
 def read(path: Path) -> list[Observation]:
-    """What was observed so far, in order; nothing where there is no such file.
+    """The observations in a file, in order; none if it does not exist.
 
-    The last line may be half-written by a process that was killed, or that still writes: it is
-    left out. Any other line that cannot be understood becomes a ShimFailed.
+    An incomplete last line, of a process that was killed or is still writing, is ignored. Any
+    other invalid line becomes a ShimFailed.
     """
     try:
         content = path.read_bytes()
@@ -267,7 +263,7 @@ def read(path: Path) -> list[Observation]:
 
 
 def parse(lines: Iterable[str]) -> Iterable[Observation]:
-    """The observations that whole lines stand for, one for each that is not blank."""
+    """Parse complete lines, ignoring blank ones; see `read` for invalid lines."""
     for line in lines:
         if not line.strip():
             continue
@@ -285,7 +281,7 @@ def _observation(plain: dict[str, Any]) -> Observation:
 
 
 def _value(name: str, plain: Any) -> Any:
-    """A field's value: these names mean the same in all kinds."""
+    """Convert a field's value; names have the same meaning in all kinds."""
     if plain is None:
         return None
     if name in ("where", "initialized"):

@@ -1,8 +1,8 @@
 """Ensures that a rehearsed script never outlives the tpuctl that rehearses it.
 
-Run as `python -S -I parent_watchdog.py COMMAND...`: it starts the job parent, as the supervisor
-of a worker does, and reads its stdin. A byte requests the script's end (SIGTERM); the end of stdin,
-which a killed tpuctl also leaves, kills everything that the script started.
+Run as `python -S -I parent_watchdog.py COMMAND...`: it starts the job parent, as a worker's
+supervisor does, and reads stdin. A byte sends SIGTERM to the script; end of file, also if tpuctl
+is killed, kills everything that the script started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
 def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _nothing)  # it hears its stdin alone
+        signal.signal(number, _ignore)  # controlled only through stdin
     job_parent = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -44,13 +44,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_with_parent() -> None:
-    """Let the job parent kill everything if this process is killed, where supported."""
+    """Have the job parent kill everything if this process is killed, where supported."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGUSR1, 0, 0, 0)
 
 
-def _nothing(*_: object) -> None:
-    """A handler, since what ignores a signal hands that on to what it starts."""
+def _ignore(*_: object) -> None:
+    """A handler instead of SIG_IGN, which child processes would inherit."""
 
 
 if __name__ == "__main__":

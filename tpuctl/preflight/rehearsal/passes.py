@@ -1,4 +1,4 @@
-"""One run of a script for a few steps, and what can be read off its observations at once."""
+"""A pass: one run of a script for a few steps, with properties derived from its observations."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tpuctl.preflight.rehearsal.observations import (
     Strategy,
 )
 
-__all__ = ["Function", "Mode", "Pass", "functions_of"]
+__all__ = ["Function", "Mode", "Pass", "group_by_function"]
 
 Mode = Literal["xla", "replicas"]
 T = TypeVar("T", bound=Observation)
-WARM = 2  # steps at the beginning that compile, and fill caches
+WARMUP_STEPS = 2  # first steps, which compile and fill caches
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A run of the script: what was seen of it, and how it came to its end."""
+    """A run of the script: its observations and how it exited."""
 
     mode: Mode
     replicas: int
     observations: tuple[Observation, ...]
-    exit_code: int | None = None  # None: it was made to end
+    exit_code: int | None = None  # None if unknown
     seconds: float = 0.0
     log: Path = Path("log")
     tail: tuple[str, ...] = ()  # the last lines of its output
     raised_in: str = ""  # the file of the innermost frame of its last traceback
-    stopped: Literal["", "timeout", "interrupted"] = ""  # by whom, where it did not end by itself
+    stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
 
     def of(self, kind: type[T]) -> list[T]:
         """The observations of one kind, in order."""
@@ -50,9 +50,9 @@ class Pass:
 
     @property
     def ended(self) -> Ended | None:
-        """How the script ended: where it ended badly, the failure that was told, else the last.
+        """The last failure if the script failed, otherwise the last exit of any process.
 
-        What a process that it started fails with is its own affair while it ends well itself.
+        Failures of child processes do not count if the script itself succeeds.
         """
         ends = self.of(Ended)
         failed = [end for end in ends if end.reason == "failed" and self.exit_code != 0]
@@ -61,7 +61,7 @@ class Pass:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the script came to a bad end of its own."""
+        """Whether the script failed without being stopped."""
         ends = self.of(Ended)
         if self.stopped or any(end.reason == "steps" for end in ends):
             return False
@@ -75,25 +75,25 @@ class Pass:
 
     @property
     def examples(self) -> int | None:
-        """The global batch: the usual one, which the last of an epoch may not be."""
+        """The most frequent global batch size; the last batch of an epoch may be smaller."""
         sizes = [step.examples for step in self.steps if step.examples]
         return max(set(sizes), key=sizes.count) if sizes else None
 
     @property
     def warm_steps(self) -> list[Step]:
-        """Without the first, which compile; all where there are hardly more."""
+        """The steps after the warm-up; if there are too few, all but the first."""
         steps = self.steps
-        return steps[WARM:] if len(steps) > WARM + 1 else steps[1:] or steps
+        return steps[WARMUP_STEPS:] if len(steps) > WARMUP_STEPS + 1 else steps[1:] or steps
 
     @property
     def step_seconds(self) -> float | None:
-        """Of a usual step on this machine."""
-        step = [durations.seconds for durations in self.warm_steps if durations.seconds > 0]
-        return median(step) if step else None
+        """The median duration of a step on this machine."""
+        durations = [step.seconds for step in self.warm_steps if step.seconds > 0]
+        return median(durations) if durations else None
 
     @property
     def waited_share(self) -> float | None:
-        """Which part of the steps' time was spent on waiting for data; None if nobody knows."""
+        """The share of the steps' time that was spent waiting for data; None if unknown."""
         waits = [step for step in self.warm_steps if step.waited is not None and step.seconds > 0]
         if not waits:
             return None
@@ -102,7 +102,7 @@ class Pass:
 
     @property
     def planned_steps(self) -> int | None:
-        """Of the whole run, where the script says so; the largest of several plans."""
+        """The steps of the full run, the largest of several plans; None if unknown."""
         return max((plan.steps for plan in self.of(Planned) if plan.steps), default=None)
 
     @property
@@ -115,12 +115,12 @@ class Pass:
 
     @property
     def strategy(self) -> Strategy | None:
-        """The one with the most replicas."""
+        """The strategy with the most replicas."""
         return max(self.of(Strategy), key=lambda strategy: strategy.replicas, default=None)
 
     @property
     def training_step(self) -> Function | None:
-        """The function that computes gradients; of several, what took longest to compile."""
+        """The function that computes gradients; of several, the one that compiled longest."""
         functions = self.functions
         training = [
             function for function in functions if any(each.trains for each in function.compilations)
@@ -129,12 +129,12 @@ class Pass:
 
     @property
     def functions(self) -> list[Function]:
-        return functions_of(self.of(Compiled))
+        return group_by_function(self.of(Compiled))
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function, and each of its compilations in order."""
+    """A function and its compilations, in order."""
 
     name: str
     compilations: tuple[Compiled, ...] = field(default_factory=tuple)
@@ -152,14 +152,14 @@ class Function:
 
     @property
     def dynamic(self) -> int:
-        """Dynamic dimensions in its programs."""
+        """The highest number of dynamic dimensions in its programs."""
         return max((compilation.dynamic or 0 for compilation in self.compilations), default=0)
 
 
-def functions_of(compilations: Iterable[Compiled]) -> list[Function]:
-    """By function, what took longest first: that is the training step, as a rule.
+def group_by_function(compilations: Iterable[Compiled]) -> list[Function]:
+    """Functions by compile time, longest first, which is usually the training step.
 
-    Keras' steps of training and of evaluation have one name, and stand on one line of the script.
+    Training and evaluation steps are kept apart: in Keras they share a name and the script's line.
     """
     grouped: dict[tuple[str, str, bool], list[Compiled]] = {}
     for compilation in compilations:

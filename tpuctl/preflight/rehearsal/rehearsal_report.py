@@ -1,11 +1,11 @@
-"""A whole rehearsal, as it is shown."""
+"""The report of a rehearsal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.preflight.rehearsal.findings import Judgement, Target
+from tpuctl.preflight.rehearsal.findings import Assessment, Target
 from tpuctl.preflight.rehearsal.passes import Pass
 
 __all__ = ["Rehearsal"]
@@ -13,12 +13,12 @@ __all__ = ["Rehearsal"]
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What was found out, and where all of it can be read."""
+    """The assessment and passes of a rehearsal, and the folder with its logs."""
 
-    judgement: Judgement
+    assessment: Assessment
     target: Target
     passes: tuple[Pass, ...]
     folder: Path
     output: str  # gs://, in the local cloud
-    left_out: tuple[str, ...] = ()  # what a worker does and a rehearsal does not
+    skipped: tuple[str, ...] = ()  # actions of a worker that the rehearsal omitted
     is_interrupted: bool = False

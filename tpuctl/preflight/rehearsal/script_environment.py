@@ -1,4 +1,4 @@
-"""What a rehearsed script finds around it: a worker's variables, and none that lead to Google."""
+"""The environment of a rehearsed script: a worker's variables, and no access to Google."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 
 __all__ = ["script_variables", "shell_variables"]
 
-# Of the shell around: language, time and place for temporary files. All else is the user's own.
-KEPT = ("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
-# How other hosts are reached; the local cloud's gateway passes these on.
-ROUTES = (
+# The only variables inherited from the shell, besides PROXIES and LC_*.
+INHERITED = ("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
+# For access to other hosts; the local cloud's gateway forwards to these.
+PROXIES = (
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
-# No metadata server of the machine that this is, should it be one of Google's.
+# Blocks the metadata server, in case this machine is a Google Cloud VM.
 UNREACHABLE = "127.0.0.1:9"
-CLOSED = {
+NO_METADATA_SERVER = {
     "GCE_METADATA_HOST": UNREACHABLE,
     "GCE_METADATA_IP": UNREACHABLE,
     "GCE_METADATA_ROOT": UNREACHABLE,
     "NO_GCE_CHECK": "true",
     "TPU_SKIP_MDS_QUERY": "1",
 }
-# TensorFlow's own words stay, as on a worker, but for a CPU's that no TPU has.
-QUIET = {"TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
+# Avoids log messages of TensorFlow that appear only on CPUs and GPUs.
+CPU_SETTINGS = {"TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
-def shell_variables(around: Mapping[str, str]) -> dict[str, str]:
-    """What of the shell around may be seen by the script: no credentials, and nothing of Python."""
+def shell_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The shell's variables that the script inherits: no credentials, no Python settings."""
     return {
         name: value
-        for name, value in around.items()
-        if name in KEPT or name in ROUTES or name.startswith("LC_")
+        for name, value in environment.items()
+        if name in INHERITED or name in PROXIES or name.startswith("LC_")
     }
 
 
@@ -48,32 +48,32 @@ def script_variables(
     programs: Sequence[str] = (),
     modules: Sequence[str] = (),
 ) -> dict[str, str]:
-    """All variables of the script. `cloud` leads to the local cloud, `job` is what a worker sets.
+    """All variables of the script. `cloud` points to the local cloud, `job` is a worker's settings.
 
-    The job's own come after those of the shell, as on a worker, and before what keeps the script
-    here: nothing in a stack file leads it to Google.
+    The job's variables override the shell's, as on a worker, but not those that isolate the
+    script from Google.
     """
     variables = {
         **shell,
         "HOME": str(home),
         "PYTHONUNBUFFERED": "1",
         "PYTHONNOUSERSITE": "1",
-        **QUIET,
+        **CPU_SETTINGS,
         **job,
-        **CLOSED,
+        **NO_METADATA_SERVER,
     }
     for name, value in cloud.items():
         if value is None:
             variables.pop(name, None)
         else:
             variables[name] = value
-    variables["TPUCTL_CLOUD"] = "google"  # scripts leave the TPU alone on the local cloud
-    variables["PYTHONDONTWRITEBYTECODE"] = "1"  # the folder is the user's
+    variables["TPUCTL_CLOUD"] = "google"  # scripts do not use the TPU on the local cloud
+    variables["PYTHONDONTWRITEBYTECODE"] = "1"  # leaves the user's folder unchanged
     variables["TPUCTL_REHEARSAL"] = str(settings)
-    variables["PYTHONPATH"] = _search([str(shim), *modules], job.get("PYTHONPATH", ""))
-    variables["PATH"] = _search(programs, variables.get("PATH", os.defpath))
+    variables["PYTHONPATH"] = _join_paths([str(shim), *modules], job.get("PYTHONPATH", ""))
+    variables["PATH"] = _join_paths(programs, variables.get("PATH", os.defpath))
     return variables
 
 
-def _search(places: Sequence[str], before: str) -> str:
-    return os.pathsep.join([*places, *([before] if before else [])])
+def _join_paths(folders: Sequence[str], existing: str) -> str:
+    return os.pathsep.join([*folders, *([existing] if existing else [])])

@@ -1,4 +1,4 @@
-"""A rehearsed script as a process: started as a worker starts it, and never left behind."""
+"""Runs a rehearsed script as a process, started as on a worker and always stopped with tpuctl."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["Command", "Exit", "last_lines", "raised_in", "run"]
 JOB_PARENT_FILES = ("job_parent.py", "processes.py", "folder.py", "clock.py")
 PARENT_WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
 TICK = 0.25
-GRACE_SECONDS = 10.0  # after SIGTERM, when the time is over
+GRACE_SECONDS = 10.0  # after SIGTERM at the timeout
 TAIL_BYTES = 1 << 16
-# `2026-11-22 01:54:58.986051: I tensorflow/core/…`, `I0000 00:00:1795311975.651596 …`, and what
-# goes on from the first.
+# `2026-11-22 01:54:58.986051: I tensorflow/core/…`, `I0000 00:00:1795311975.651596 …`, and
+# continuation lines of the first.
 TENSORFLOW_LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
     r"|WARNING: All log messages before absl"
 )
 FRAME = re.compile(r'  File "(?P<file>[^"]+)"')
 LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/")
-MAX_LINE_LENGTH = 200  # letters of a line that is shown again
+MAX_LINE_LENGTH = 200  # longer lines are truncated
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to start, where, with which variables and no others."""
+    """A command, its folder and its complete environment."""
 
     argv: Sequence[str]
     cwd: Path
@@ -44,18 +44,20 @@ class Command:
 
 @dataclass(frozen=True)
 class Exit:
-    """How it ended; no code where a signal ended it."""
+    """How the script exited: 128 plus the signal's number if it was killed, None if unknown."""
 
     code: int | None
     stopped: Literal["", "timeout", "interrupted"] = ""
     seconds: float = 0.0
 
 
-async def run(command: Command, folder: Path, *, seconds: float, look: Callable[[], None]) -> Exit:
-    """Run it to its end, or for so many seconds, its output going to `folder`/log.
+async def run(
+    command: Command, folder: Path, *, seconds: float, on_tick: Callable[[], None]
+) -> Exit:
+    """Run a command until it exits or times out, with its output in `folder`/log.
 
-    `look` is called some times a second. Cancelling ends the script and everything that it
-    started before CancelledError goes on; so does the end of this program, whatever ends it.
+    `on_tick` is called a few times per second. If the task is canceled or this process dies, the
+    script and all its child processes are killed; CancelledError is raised after that.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _copy_programs(folder)
@@ -68,49 +70,49 @@ async def run(command: Command, folder: Path, *, seconds: float, look: Callable[
         *command.argv,
     )
     clock = asyncio.get_running_loop().time
-    began = clock()
-    guard = await asyncio.create_subprocess_exec(
+    started = clock()
+    watchdog = await asyncio.create_subprocess_exec(
         *(*python, str(PARENT_WATCHDOG), *job_parent),
         stdin=asyncio.subprocess.PIPE,
         env=dict(command.environment),
         start_new_session=True,
     )
-    assert guard.stdin is not None
+    assert watchdog.stdin is not None
     stopped: Literal["", "timeout"] = ""
     try:
-        while not await _has_ended(guard):
-            look()
-            left = began + seconds - clock()
-            if left <= 0 and not stopped:
+        while not await _has_ended(watchdog):
+            on_tick()
+            remaining = started + seconds - clock()
+            if remaining <= 0 and not stopped:
                 stopped = "timeout"
-                guard.stdin.write(b"t")
-            if left <= -GRACE_SECONDS:
-                guard.stdin.close()
+                watchdog.stdin.write(b"t")
+            if remaining <= -GRACE_SECONDS:
+                watchdog.stdin.close()
     finally:
-        guard.stdin.close()
-        await _end(guard)
-        code = _code(folder)
+        watchdog.stdin.close()
+        await _wait_for_watchdog(watchdog)
+        code = _exit_code(folder)
         _clean_up(folder)
-    look()
-    return Exit(code, stopped, clock() - began)
+    on_tick()
+    return Exit(code, stopped, clock() - started)
 
 
 def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
-    """The last lines of a log that say something; a progress bar's are one.
+    """The last lines of a log without blank ones; a progress bar counts as one line.
 
-    Left out are TensorFlow's own, what stands before a traceback, and its frames in libraries.
+    Excludes TensorFlow's log messages, lines before a traceback, and its frames in libraries.
     """
     return tuple(_without_libraries(_last_output_lines(log))[-count:])
 
 
 def raised_in(log: Path) -> str:
-    """The file of the innermost frame of the last traceback; empty where there is none."""
+    """The file of the innermost frame of the last traceback; empty without a traceback."""
     frames = [match["file"] for line in _last_output_lines(log) if (match := FRAME.match(line))]
     return frames[-1] if frames else ""
 
 
 def _last_output_lines(log: Path) -> list[str]:
-    """The last lines that are the script's, those of the last traceback where there is one."""
+    """The script's last lines, starting at the last traceback if there is one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
@@ -123,12 +125,12 @@ def _last_output_lines(log: Path) -> list[str]:
         for line in lines
         if line.strip() and not TENSORFLOW_LOG_LINE.match(line)
     ]
-    begins = [number for number, line in enumerate(kept_lines) if line.startswith("Traceback (")]
-    return kept_lines[begins[-1] :] if begins else kept_lines
+    starts = [number for number, line in enumerate(kept_lines) if line.startswith("Traceback (")]
+    return kept_lines[starts[-1] :] if starts else kept_lines
 
 
 def _without_libraries(lines: Sequence[str]) -> list[str]:
-    """A traceback's lines but for those of installed packages."""
+    """A traceback's lines without those of installed packages."""
     kept_lines, is_library = [], False
     for line in lines:
         if FRAME.match(line):
@@ -145,34 +147,34 @@ def _copy_programs(folder: Path) -> None:
         (folder / name).write_text(program(name), "utf-8")
 
 
-async def _has_ended(guard: asyncio.subprocess.Process) -> bool:
+async def _has_ended(watchdog: asyncio.subprocess.Process) -> bool:
     with suppress(TimeoutError):
-        await asyncio.wait_for(guard.wait(), TICK)
+        await asyncio.wait_for(watchdog.wait(), TICK)
         return True
     return False
 
 
-async def _end(guard: asyncio.subprocess.Process) -> None:
-    """Wait for the guard, which ends all; a second Ctrl-C does not cut that short."""
-    waiting = asyncio.ensure_future(guard.wait())
+async def _wait_for_watchdog(watchdog: asyncio.subprocess.Process) -> None:
+    """Wait for the watchdog, which kills everything; a second Ctrl-C does not abort that."""
+    waiting = asyncio.ensure_future(watchdog.wait())
     while not waiting.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({waiting})
 
 
-def _code(folder: Path) -> int | None:
+def _exit_code(folder: Path) -> int | None:
     try:
-        exited = json.loads((folder / "exit.json").read_text("utf-8"))
+        exit_record = json.loads((folder / "exit.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    code = exited["exit_code"]
+    code = exit_record["exit_code"]
     if code is None:
-        return 128 + int(exited["signal"])
+        return 128 + int(exit_record["signal"])
     return int(code)
 
 
 def _clean_up(folder: Path) -> None:
-    """Leave what is of use afterwards: the log, and what was observed."""
+    """Delete everything but the log and the observations."""
     for name in (*JOB_PARENT_FILES, "started.json", "exit.json", "job.lock"):
         with suppress(FileNotFoundError):
             (folder / name).unlink()

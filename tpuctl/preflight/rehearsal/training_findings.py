@@ -1,4 +1,4 @@
-"""What the steps themselves say: the loss, the data, the replicas, the checkpoints, the time."""
+"""Findings about training: the loss, the data, the replicas, the checkpoints, the duration."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tpuctl.preflight.rehearsal.estimate import (
     UTILIZATION,
     Estimate,
     format_cost,
+    format_number,
     format_time,
-    rounded,
 )
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = ["checkpoints", "loss", "pipeline", "replicas", "whole_run"]
+__all__ = ["checkpoints", "duration_and_cost", "loss", "pipeline", "replicas"]
 
-MUCH = 0.3  # of a step, spent on waiting for data
-SHORT = 0.005  # seconds for a batch, below which the call itself is what is measured
-BACKUP = (
+MAX_WAIT_SHARE = 0.3  # of a step's duration, spent waiting for data
+MIN_WAIT_SECONDS = 0.005  # per batch; shorter waits mainly measure the call itself
+BACKUP_HINT = (
     "Save to the job's folder in the bucket, and resume from there:\n"
     '    tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")'
 )
@@ -30,13 +30,13 @@ BACKUP = (
 
 def loss(first: Pass, second: Pass | None) -> Finding:
     for run in (first, second):
-        broken = [step for step in (run.steps if run else ()) if not _is_finite(step.loss)]
-        if run is not None and broken:
+        nonfinite = [step for step in (run.steps if run else ()) if not _is_finite(step.loss)]
+        if run is not None and nonfinite:
             where = "" if run is first else f" on {run.replicas} replicas"
             return Finding(
                 "loss",
                 "error",
-                f"is {broken[0].loss} at step {broken[0].number}{where}",
+                f"is {nonfinite[0].loss} at step {nonfinite[0].number}{where}",
                 hint="Find the first operation that produces it, on this machine:\n"
                 "    tf.debugging.enable_check_numerics()",
             )
@@ -52,40 +52,41 @@ def loss(first: Pass, second: Pass | None) -> Finding:
             f"stays {_number(losses[0])} in all {len(losses)} steps: the model does not learn",
             hint="Check that gradients reach the weights, and that the learning rate is not 0.",
         )
-    moved = f"{_number(losses[0])} to {_number(losses[-1])} in {len(losses)} steps"
+    change = f"{_number(losses[0])} to {_number(losses[-1])} in {len(losses)} steps"
     if losses[-1] > max(losses[0], 0) * 10:
-        return Finding("loss", "risk", f"grows: {moved}", hint="Try a lower learning rate.")
-    return Finding("loss", "fine", f"changes: {moved}, too few to say more")
+        return Finding("loss", "risk", f"grows: {change}", hint="Try a lower learning rate.")
+    return Finding("loss", "fine", f"changes: {change}, too few for a trend")
 
 
-def pipeline(first: Pass, likely: Estimate) -> Finding:
-    """Who waits for whom. The CPU's step is slower than a TPU's: waiting only gets worse there."""
+def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
+    """Whether steps wait for data. On a TPU, whose steps are faster, they wait even longer."""
     share, seconds, examples = first.waited_share, first.step_seconds, first.examples
     if share is None or seconds is None:
-        return Finding("data", "unknown", "unknown whether steps wait for it")
-    rate = f", {rounded(examples / seconds)} examples/s" if examples else ""
-    each = share * seconds
-    if share >= MUCH and each < SHORT:
-        return Finding("data", "fine", f"a batch is there within {each * 1000:.1f} ms{rate}")
-    if share >= MUCH:
+        return Finding("data", "unknown", "whether steps wait for it is unknown")
+    rate = f", {format_number(examples / seconds)} examples/s" if examples else ""
+    wait_seconds = share * seconds
+    if share >= MAX_WAIT_SHARE and wait_seconds < MIN_WAIT_SECONDS:
+        message = f"a batch is ready within {wait_seconds * 1000:.1f} ms{rate}"
+        return Finding("data", "fine", message)
+    if share >= MAX_WAIT_SHARE:
         return Finding(
             "data",
             "cost",
-            f"steps wait for it {share:.0%} of their time even on this machine{rate}",
-            hint="Let tf.data prefetch: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
+            f"steps spend {share:.0%} of their time waiting for it even on this machine{rate}",
+            hint="Prefetch with tf.data: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
             "cache(), prefetch(tf.data.AUTOTUNE).",
         )
     message = f"keeps up with this machine's steps{rate}; waiting is {share:.0%}"
-    if examples and likely.step_seconds is not None:
-        rate_needed = examples / likely.step_seconds[0]
-        message += f". The TPU may need up to {rounded(rate_needed)} examples/s"
+    if examples and run_estimate.step_seconds is not None:
+        rate_needed = examples / run_estimate.step_seconds[0]
+        message += f". The TPU may need up to {format_number(rate_needed)} examples/s"
     return Finding("data", "fine", message)
 
 
 def replicas(first: Pass, second: Pass | None, target: Target) -> Finding:
-    """Whether the whole slice works."""
+    """Whether the script uses all cores of the slice."""
     strategy = first.strategy or (second.strategy if second is not None else None)
-    if target.replicas > 1 and (strategy is None or not _spreads(strategy.name)):
+    if target.replicas > 1 and (strategy is None or not _uses_all_cores(strategy.name)):
         subject = "creates no strategy" if strategy is None else f"uses {strategy.name}"
         return Finding(
             "replicas",
@@ -98,13 +99,13 @@ def replicas(first: Pass, second: Pass | None, target: Target) -> Finding:
         return Finding("replicas", "unknown", "several were not tested")
     if second.replicas < 2:
         return Finding("replicas", "fine", "one")
-    cut = "" if second.replicas == target.replicas else f" ({target.type} has {target.replicas})"
+    of_all = "" if second.replicas == target.replicas else f" ({target.type} has {target.replicas})"
     batch = f" with a batch of {second.examples:,} over all" if second.examples else ""
-    return Finding("replicas", "fine", f"runs on {second.replicas}{cut}{batch}")
+    return Finding("replicas", "fine", f"runs on {second.replicas}{of_all}{batch}")
 
 
 def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Finding]:
-    """Saved, where to, and whether the second run went on from there."""
+    """Whether checkpoints are saved in a bucket, and whether the second pass resumed from them."""
     saved = first.saved or (second.saved if second is not None else [])
     risk = "a spot machine can be preempted at any time" if target.is_spot else "machines fail"
     if not saved:
@@ -112,20 +113,20 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
             "checkpoint",
             "risk",
             f"none in {len(first.steps)} steps, nor when asked to stop: {risk}",
-            hint=BACKUP,
+            hint=BACKUP_HINT,
         )
         return
     last = saved[-1]
     local = [checkpoint for checkpoint in saved if not _is_in_bucket(checkpoint.path)]
     if local and not _is_copied(local[-1].path, first, second):
         message = f"saved on the machine's own disk, and lost with it: {local[-1].path}"
-        yield Finding("checkpoint", "risk", message, hint=BACKUP, where=local[-1].where)
+        yield Finding("checkpoint", "risk", message, hint=BACKUP_HINT, where=local[-1].where)
     at = f" at step {last.step}" if last.step is not None else ""
     if second is None or not second.steps:
         yield Finding("checkpoint", "unknown", f"saved{at}; resuming from it was not tested")
     elif second.restored:
-        back = second.restored[0].step
-        from_there = f" from step {back}" if back is not None else ""
+        resumed_step = second.restored[0].step
+        from_there = f" from step {resumed_step}" if resumed_step is not None else ""
         yield Finding("checkpoint", "fine", f"saved{at}; after a restart it resumes{from_there}")
     else:
         yield Finding(
@@ -139,7 +140,7 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
 
 
 def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
-    """Whether what was saved on this machine went on to a bucket, or came back from one."""
+    """Whether a checkpoint on local disk was copied to a bucket or restored from one."""
     name = PurePosixPath(path).name
     paths = [write.path for write in first.of(Wrote)]
     if second is not None:
@@ -152,29 +153,29 @@ def _is_in_bucket(path: str) -> bool:
     return path.startswith("gs://")
 
 
-def whole_run(likely: Estimate, target: Target) -> Finding:
-    """A range of time and cost, or the price and why there is none."""
-    if likely.step_seconds is None:
+def duration_and_cost(run_estimate: Estimate, target: Target) -> Finding:
+    """The estimated duration and cost, or the reason why there is none, and the price."""
+    if run_estimate.step_seconds is None:
         cost = f". {_per_step(target.per_hour)}" if target.per_hour is not None else ""
-        return Finding("estimate", "unknown", f"none: {likely.unavailable_reason}{cost}")
+        return Finding("estimate", "unknown", f"none: {run_estimate.unavailable_reason}{cost}")
     low, high = UTILIZATION
-    ground = (
-        f"where a chip reaches {low:.0%} to {high:.0%} of its peak performance, as larger models do"
+    assumption = (
+        f"if a chip reaches {low:.0%} to {high:.0%} of its peak performance, as larger models do"
     )
-    step = f"a step {format_time(likely.step_seconds)}"
-    if likely.seconds is None:
-        return Finding("estimate", "fine", f"{step}, {ground}")
-    whole = f"{likely.steps:,} steps in {format_time(likely.seconds)}"
-    if likely.dollars is not None:
-        whole += f", {format_cost(likely.dollars)}"
-    return Finding("estimate", "fine", f"{whole}, {ground}: {step}")
+    step = f"a step takes {format_time(run_estimate.step_seconds)}"
+    if run_estimate.seconds is None:
+        return Finding("estimate", "fine", f"{step}, {assumption}")
+    total = f"{run_estimate.steps:,} steps in {format_time(run_estimate.seconds)}"
+    if run_estimate.dollars is not None:
+        total += f", {format_cost(run_estimate.dollars)}"
+    return Finding("estimate", "fine", f"{total}, {assumption}: {step}")
 
 
 def _per_step(per_hour: float) -> str:
     return f"1,000 steps cost {dollars(per_hour / 3.6)} per second of step time"
 
 
-def _spreads(name: str) -> bool:
+def _uses_all_cores(name: str) -> bool:
     return name not in ("OneDeviceStrategy", "_DefaultDistributionStrategy", "DefaultStrategy")
 
 

@@ -1,4 +1,4 @@
-"""What made a function compile again: the dimensions that varied, and what would keep them."""
+"""Finds the dimensions whose variation causes recompilation, and padding that would reduce it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from tpuctl.preflight.rehearsal.observations import Shape
 
-__all__ = ["Padding", "Varying", "padding_for", "varying"]
+__all__ = ["Padding", "VaryingDimension", "padding_for", "varying_dimensions"]
 
 Shapes = tuple[Shape, ...]
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
-FEW = 2  # compilations that a padding may leave: each takes as long as some fifty steps
-MOST_WASTE = 0.5  # of the elements, that padding to one length may add
+MAX_COMPILATIONS = 2  # that padding should leave; each takes as long as some fifty steps
+MAX_WASTE = 0.5  # share of elements that padding may add
 
 
 @dataclass(frozen=True)
-class Varying:
-    """One dimension of one argument, and its values in the order seen."""
+class VaryingDimension:
+    """A dimension of an argument, and its values in the order of compilation."""
 
     argument: int
     dimension: int
@@ -29,38 +29,40 @@ class Varying:
 
     @property
     def is_remainder(self) -> bool:
-        """Whether it looks like full batches with a smaller one after them."""
+        """Whether it looks like full batches followed by a smaller last one."""
         distinct = list(dict.fromkeys(self.values))
         return self.is_batch and len(distinct) == 2 and distinct[0] > distinct[1]
 
 
 @dataclass(frozen=True)
 class Padding:
-    """Lengths rounded up to a multiple: how many compilations are left of how many."""
+    """Lengths rounded up to a multiple, and the number of compilations with and without it."""
 
     multiple: int
-    left: int
-    before: int
-    waste: float  # how much longer the seen lengths become, as a part of them
+    compilations: int
+    original_compilations: int
+    waste: float  # added elements as a share of the original ones
 
 
-def varying(compilations: Sequence[Shapes]) -> list[Varying]:
+def varying_dimensions(compilations: Sequence[Shapes]) -> list[VaryingDimension]:
     """The dimensions that differ between compilations with the same number of arguments."""
-    if len({_outline(shapes) for shapes in compilations}) != 1:
+    if len({_signature(shapes) for shapes in compilations}) != 1:
         return []
     variations = []
     for argument, shape in enumerate(compilations[0]):
         for dimension in range(len(shape.dims or ())):
             values = tuple(_size(shapes[argument], dimension) for shapes in compilations)
             if len(set(values)) > 1:
-                variations.append(Varying(argument, dimension, values))
+                variations.append(VaryingDimension(argument, dimension, values))
     return variations
 
 
-def padding_for(compilations: Sequence[Shapes], dimensions: Sequence[Varying]) -> Padding | None:
-    """The smallest multiple to pad lengths to after which few shapes are left.
+def padding_for(
+    compilations: Sequence[Shapes], dimensions: Sequence[VaryingDimension]
+) -> Padding | None:
+    """The smallest multiple that leaves few distinct lengths.
 
-    None where no dimension but the batch varies, or padding helps little.
+    None if only the batch varies, or if padding does not reduce the number of compilations.
     """
     lengths = [dimension for dimension in dimensions if not dimension.is_batch]
     if not lengths:
@@ -69,19 +71,19 @@ def padding_for(compilations: Sequence[Shapes], dimensions: Sequence[Varying]) -
     before = len(set(rows))
     best = None
     for multiple in MULTIPLES:
-        padded = [tuple(_up(value, multiple) for value in row) for row in rows]
-        left = len(set(padded))
-        raw, grown = sum(map(sum, rows)), sum(map(sum, padded))
-        waste = grown / raw - 1 if raw else 0.0
-        if left < before and (best is None or waste <= MOST_WASTE):
-            best = Padding(multiple, left, before, waste)
-        if left <= FEW:
+        padded = [tuple(_round_up(value, multiple) for value in row) for row in rows]
+        remaining = len(set(padded))
+        size, padded_size = sum(map(sum, rows)), sum(map(sum, padded))
+        waste = padded_size / size - 1 if size else 0.0
+        if remaining < before and (best is None or waste <= MAX_WASTE):
+            best = Padding(multiple, remaining, before, waste)
+        if remaining <= MAX_COMPILATIONS:
             break
     return best
 
 
-def _outline(shapes: Shapes) -> tuple[tuple[str, int], ...]:
-    """What must be equal for sizes to be compared: arguments, their types, their ranks."""
+def _signature(shapes: Shapes) -> tuple[tuple[str, int], ...]:
+    """The types and ranks of the arguments, which must be equal to compare sizes."""
     return tuple((shape.dtype, -1 if shape.dims is None else len(shape.dims)) for shape in shapes)
 
 
@@ -90,5 +92,5 @@ def _size(shape: Shape, dimension: int) -> int:
     return -1 if size is None else size
 
 
-def _up(value: int, multiple: int) -> int:
+def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple

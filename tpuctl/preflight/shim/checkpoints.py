@@ -13,16 +13,16 @@ from .context import Rehearsal
 
 __all__ = ["install", "install_keras"]
 
-CHECKPOINT = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
-MODEL = {
+CHECKPOINT_ACTIONS = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
+MODEL_ACTIONS = {
     "save": "saved",
     "save_weights": "saved",
     "load_weights": "restored",
     "save_pretrained": "saved",
 }
 # Below all of the names under which Keras offers to load or save a model.
-LOADERS = {"load_model": "restored", "save_model": "saved"}
-LIBRARIES = (
+FUNCTION_ACTIONS = {"load_model": "restored", "save_model": "saved"}
+KERAS_MODULES = (
     "src.saving.saving_lib",
     "src.saving.legacy.save",
     "src.saving.legacy.saved_model.load",
@@ -30,61 +30,61 @@ LIBRARIES = (
     "saving.saving_lib",
     "saving.legacy.save",
 )
-_inside = threading.local()  # one that calls another is one checkpoint
+_nesting = threading.local()  # one that calls another is one checkpoint
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
     """Watch TensorFlow's checkpoints; a manager's are among them."""
-    for name, action in CHECKPOINT.items():
+    for name, action in CHECKPOINT_ACTIONS.items():
         for kind in {tensorflow.train.Checkpoint, tensorflow.compat.v1.train.Checkpoint}:
             if name in vars(kind):
-                setattr(kind, name, _watched(rehearsal, getattr(kind, name), action))
+                setattr(kind, name, _watch(rehearsal, getattr(kind, name), action))
     manager = tensorflow.train.CheckpointManager
-    manager.save = _watched(rehearsal, manager.save, "saved")
+    manager.save = _watch(rehearsal, manager.save, "saved")
 
 
 def install_keras(rehearsal: Rehearsal, keras: Any) -> None:
     """Watch models and weights; callbacks that save call the same."""
     model = keras.Model
-    for name, action in MODEL.items():
+    for name, action in MODEL_ACTIONS.items():
         if hasattr(model, name):
-            setattr(model, name, _watched(rehearsal, getattr(model, name), action))
-    for library in LIBRARIES:
+            setattr(model, name, _watch(rehearsal, getattr(model, name), action))
+    for library in KERAS_MODULES:
         try:
             module = importlib.import_module(f"{keras.__name__}.{library}")
         except ImportError:
             continue
-        for name, action in LOADERS.items():
+        for name, action in FUNCTION_ACTIONS.items():
             function = getattr(module, name, None)
             if callable(function):
                 is_loader = action == "restored"
-                watched = _watched(rehearsal, function, action, 0 if is_loader else 1)
-                setattr(module, name, watched)
+                wrapper = _watch(rehearsal, function, action, 0 if is_loader else 1)
+                setattr(module, name, wrapper)
 
 
-def _watched(
+def _watch(
     rehearsal: Rehearsal, original: Callable[..., Any], action: str, position: int = 1
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        depth = getattr(_inside, "depth", 0)
-        where = None if depth else rehearsal.places.here()
-        _inside.depth = depth + 1
+        depth = getattr(_nesting, "depth", 0)
+        where = None if depth else rehearsal.user_lines.current()
+        _nesting.depth = depth + 1
         try:
             result = original(*arguments, **keywords)
         finally:
-            _inside.depth = depth
+            _nesting.depth = depth
         if not depth:
             path = arguments[position] if len(arguments) > position else None
             path = next(iter(keywords.values()), None) if path is None else path
             details = (rehearsal, action, path, result, where)
-            rehearsal.writer.attempt("a checkpoint", _note, *details)
+            rehearsal.writer.attempt("a checkpoint", _record, *details)
         return result
 
     return call
 
 
-def _note(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: Any) -> None:
+def _record(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: Any) -> None:
     """Write it, unless there was nothing to restore: `restore(None)` does nothing."""
     path = getattr(path, "filepath", path)
     if action == "saved" and isinstance(result, (str, bytes)):

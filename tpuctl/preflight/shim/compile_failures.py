@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from .context import Rehearsal
-from .graphs import MARK
+from .graphs import MARK_NAME
 
 __all__ = ["Refusals"]
 
@@ -40,7 +40,7 @@ class Refusals:
         """Keep a graph in mind, in which a refused operation may be looked for."""
         self.graphs.append(weakref.ref(graph))
 
-    def note(self, error: Exception, function: Any) -> None:
+    def record(self, error: Exception, function: Any) -> None:
         """Write what an exception refuses, if it is a refusal."""
         if getattr(error, "_tpuctl_noted", False):
             return
@@ -49,13 +49,17 @@ class Refusals:
             return
         error._tpuctl_noted = True  # type: ignore[attr-defined]
         operations = self._operations(message)
-        places = self.rehearsal.places
-        of = places.of(function)
+        user_lines = self.rehearsal.user_lines
+        definition = user_lines.definition(function)
         lines = [operation["where"] for operation in operations if operation["where"]]
-        where = lines[0] if lines else places.of_exception(error) or of or places.here()
+        where = (
+            lines[0]
+            if lines
+            else user_lines.of_exception(error) or definition or user_lines.current()
+        )
         self.rehearsal.writer.write(
             "refused",
-            function=_name(message, function),
+            function=_function_name(message, function),
             where=where,
             message=f"{type(error).__name__}: {message}"[:20000],
             operations=operations,
@@ -74,19 +78,19 @@ class Refusals:
         names_by_type = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
         if not names_by_type:
             names_by_type = [("", match["name"]) for match in NODE.finditer(message)]
-        found: dict[tuple[str, Any], dict[str, Any]] = {}
+        operations: dict[tuple[str, Any], dict[str, Any]] = {}
         for kind, name in names_by_type:
-            if MARK in name:
+            if MARK_NAME in name:
                 continue
             operation = self._operation(kind, name)
-            where = operation and self.rehearsal.places.of_operation(operation)
+            where = operation and self.rehearsal.user_lines.of_operation(operation)
             label = kind or (operation.type if operation is not None else name)
             line = (where["file"], where["line"]) if where else None
-            found.setdefault((label, line), {"operation": label, "where": where})
-        if len(found) == 1:
-            for failure in found.values():
-                failure["where"] = failure["where"] or self.rehearsal.places.printed(message)
-        return list(found.values())
+            operations.setdefault((label, line), {"operation": label, "where": where})
+        if len(operations) == 1:
+            for failure in operations.values():
+                failure["where"] = failure["where"] or self.rehearsal.user_lines.in_message(message)
+        return list(operations.values())
 
     def _operation(self, kind: str, name: str) -> Any:
         """The operation of a name in a traced graph; else, in an inlined one, of its last part."""
@@ -106,7 +110,7 @@ class Refusals:
         return candidates[0] if candidates else None
 
 
-def _name(message: str, function: Any) -> str:
+def _function_name(message: str, function: Any) -> str:
     match = FUNCTION.search(message)
     if match is not None:
         return match["name"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .observation_writer import Writer
-from .process_exit import Ending
+from .process_exit import ScriptExit
 from .settings import Settings
 from .steps import Steps
-from .user_lines import Places
+from .user_lines import UserLines
 
 __all__ = ["Rehearsal", "Trace"]
 
@@ -28,24 +28,26 @@ class Rehearsal:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.writer = Writer(settings.observations)
-        self.places = Places(settings.root)
-        self.ending = Ending(self.writer, settings.grace)
-        self.steps = Steps(self.writer, self.ending, settings.steps)
+        self.user_lines = UserLines(settings.root)
+        self.script_exit = ScriptExit(self.writer, settings.grace)
+        self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported
-        self.fitting = 0  # how many calls of Keras' fit are under way
-        self.gradients = 0  # how often a gradient was asked for, in graphs and without
+        self.fit_depth = 0  # how many calls of Keras' fit are under way
+        self.gradient_count = 0  # how often a gradient was asked for, in graphs and without
 
         # By the name that XLA knows a function by: what is known of it.
-        self.traced: dict[str, Trace] = {}
-        self.defined: dict[str, Any] = {}  # the user's functions by name: where they stand
-        self.tried: list[dict[str, Any]] | None = None  # traces that may be made anew for XLA
+        self.traces: dict[str, Trace] = {}
+        self.definitions: dict[str, Any] = {}  # the user's functions by name: where they stand
+        self.pending_traces: list[dict[str, Any]] | None = (
+            None  # traces that may be made anew for XLA
+        )
         self._is_eager = False
 
-    def note_eager(self) -> None:
+    def record_eager(self) -> None:
         """Write, once, that gradients are computed outside of graphs."""
         if not self._is_eager:
             self._is_eager = True
-            self.writer.write("eager", where=self.places.here())
+            self.writer.write("eager", where=self.user_lines.current())
 
     @property
     def is_xla(self) -> bool:

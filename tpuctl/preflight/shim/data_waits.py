@@ -33,26 +33,26 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
     has_graphs = name != "get_next"  # a distributed one asks others, which are marked
 
     @functools.wraps(original)
-    def following(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        get_next = functools.partial(original, self, *arguments, **keywords)
+    def timed_next(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        next_element = functools.partial(original, self, *arguments, **keywords)
         if rehearsal.writer.is_foreign():
-            return get_next()
+            return next_element()
         if graphs.is_eager():
             steps.begin_wait()
             try:
-                element = get_next()
+                element = next_element()
             except BaseException:
-                steps.abandon()  # the data is at its end: no step follows from it
+                steps.discard()  # the data is at its end: no step follows from it
                 raise
             steps.end_wait()
             return element
-        rehearsal.writer.attempt("iterators", graphs.note_reading)
-        return _marked(rehearsal, graphs, get_next) if has_graphs else get_next()
+        rehearsal.writer.attempt("iterators", graphs.mark_reading)
+        return _next_with_marks(rehearsal, graphs, next_element) if has_graphs else next_element()
 
-    setattr(holder, name, following)
+    setattr(holder, name, timed_next)
 
 
-def _marked(rehearsal: Rehearsal, graphs: Graphs, get_next: Callable[[], Any]) -> Any:
+def _next_with_marks(rehearsal: Rehearsal, graphs: Graphs, get_next: Callable[[], Any]) -> Any:
     """Ask within a graph, with marks before and after it."""
     tensorflow, steps = graphs.tensorflow, rehearsal.steps
     if graphs.is_compiled():

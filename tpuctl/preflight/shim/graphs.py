@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["MARK", "Graphs"]
+__all__ = ["MARK_NAME", "Graphs"]
 
-MARK = "tpuctl_mark"  # how the operations that are put into graphs here are named
+MARK_NAME = "tpuctl_mark"  # how the operations that are put into graphs here are named
 CONTROL_FLOW = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
 
 
@@ -19,7 +19,7 @@ class Graphs:
         self.tensorflow = tensorflow
         self._ops = importlib.import_module("tensorflow.python.framework.ops")
         self._flow = importlib.import_module("tensorflow.python.ops.control_flow_util")
-        self.marks = 0  # how many were put into graphs that tell of steps
+        self.mark_count = 0  # how many were put into graphs that tell of steps
 
     def is_eager(self) -> bool:
         return bool(self.tensorflow.executing_eagerly())
@@ -29,7 +29,7 @@ class Graphs:
         graph = self._ops.get_default_graph()
         return bool(self._flow.GraphOrParentsInXlaContext(graph))
 
-    def chain(self) -> Iterator[Any]:
+    def enclosing(self) -> Iterator[Any]:
         """The graph being built and those around it, from the innermost."""
         if self.is_eager():
             return
@@ -38,21 +38,21 @@ class Graphs:
             yield graph
             graph = getattr(graph, "outer_graph", None)
 
-    def note_gradient(self) -> None:
+    def mark_training(self) -> None:
         """Remember of the function being traced that it computes gradients."""
-        for graph in self.chain():
+        for graph in self.enclosing():
             graph._tpuctl_trains = True
             if type(graph).__name__ not in CONTROL_FLOW:
                 return
 
-    def note_reading(self) -> None:
+    def mark_reading(self) -> None:
         """Remember of all functions being traced that they take data from an iterator."""
-        for graph in self.chain():
+        for graph in self.enclosing():
             graph._tpuctl_reads = True
 
     def is_looping(self) -> bool:
         """Whether what is built runs once for each element of some data."""
-        for graph in self.chain():
+        for graph in self.enclosing():
             if getattr(graph, "_tpuctl_reads", False):
                 return True
             if str(getattr(graph, "name", "")).startswith("Dataset"):
@@ -67,6 +67,6 @@ class Graphs:
         def call(*numbers: Any) -> None:
             function(*numbers)
 
-        call.__name__ = MARK
-        with self.tensorflow.name_scope(MARK):
-            return self.tensorflow.numpy_function(call, list(values), [], name=MARK)
+        call.__name__ = MARK_NAME
+        with self.tensorflow.name_scope(MARK_NAME):
+            return self.tensorflow.numpy_function(call, list(values), [], name=MARK_NAME)

@@ -12,18 +12,18 @@ from typing import Any
 from . import settings
 from .context import Rehearsal
 from .import_hooks import AfterImport
-from .process_exit import Ending
+from .process_exit import ScriptExit
 
 __all__ = ["begin"]
 
-OTHERS = ("jax", "torch")
-HELPERS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "joblib")
+OTHER_FRAMEWORKS = ("jax", "torch")
+HELPER_PROGRAMS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "joblib")
 
 
 def begin(environment: Mapping[str, str]) -> None:
     """Watch this process, as the file that the environment names says."""
     rehearsal = Rehearsal(settings.load(environment["TPUCTL_REHEARSAL"]))
-    rehearsal.ending.where = rehearsal.places.of_exception
+    rehearsal.script_exit.find_line = rehearsal.user_lines.of_exception
     Hooks(rehearsal).install()
 
 
@@ -37,34 +37,34 @@ class Hooks:
 
     def install(self) -> None:
         attempt = self.rehearsal.writer.attempt
-        ending: Ending = self.rehearsal.ending
+        ending: ScriptExit = self.rehearsal.script_exit
         attempt("the process' end", ending.install)
-        ending.last.append(self._report_without_tensorflow)
+        ending.callbacks.append(self._report_without_tensorflow)
         if self.rehearsal.is_xla:
             attempt("XLA's dumps", self._prepare_dumps)
         functions: dict[str, Callable[[ModuleType], None]] = {
-            "tensorflow": lambda module: attempt("TensorFlow", self._tensorflow, module),
-            "keras": lambda module: attempt("Keras", self._keras, module),
-            "tf_keras": lambda module: attempt("tf_keras", self._keras, module),
+            "tensorflow": lambda module: attempt("TensorFlow", self._watch_tensorflow, module),
+            "keras": lambda module: attempt("Keras", self._watch_keras, module),
+            "tf_keras": lambda module: attempt("tf_keras", self._watch_keras, module),
         }
-        for name in OTHERS:
-            functions[name] = self._other
+        for name in OTHER_FRAMEWORKS:
+            functions[name] = self._record_other
         AfterImport(functions).install()
 
-    def _other(self, module: ModuleType) -> None:
+    def _record_other(self, module: ModuleType) -> None:
         self.others.append(module.__name__)
 
     def _prepare_dumps(self) -> None:
-        from .xla_dumps import Dumps
+        from .xla_dumps import XlaDumps
 
-        self.dumps = Dumps(self.rehearsal)
+        self.dumps = XlaDumps(self.rehearsal)
         self.dumps.install()
 
-    def _tensorflow(self, tensorflow: ModuleType) -> None:
+    def _watch_tensorflow(self, tensorflow: ModuleType) -> None:
         from . import checkpoints, data_waits, opened_files, tpu_stubs, tracing
         from .compile_failures import Refusals
         from .graphs import Graphs
-        from .strategy_run import Runs
+        from .strategy_run import StrategyRuns
         from .tf_functions import Functions
 
         rehearsal = self.rehearsal
@@ -75,14 +75,14 @@ class Hooks:
         attempt("stand-ins for a TPU", tpu_stubs.install, rehearsal, tensorflow)
         functions = Functions(rehearsal, graphs, refusals)
         attempt("functions", functions.install)
-        attempt("strategy.run", Runs(rehearsal, graphs, refusals, functions).install)
+        attempt("strategy.run", StrategyRuns(rehearsal, graphs, refusals, functions).install)
         attempt("iterators", data_waits.install, rehearsal, graphs)
         attempt("traces", tracing.install, rehearsal, graphs, refusals)
         attempt("checkpoints", checkpoints.install, rehearsal, tensorflow)
         attempt("files", opened_files.install, rehearsal, tensorflow)
         self._report_start(str(getattr(tensorflow, "__version__", "?")))
 
-    def _keras(self, keras: ModuleType) -> None:
+    def _watch_keras(self, keras: ModuleType) -> None:
         from . import keras_fit
 
         keras_fit.install(self.rehearsal, keras)
@@ -107,7 +107,7 @@ class Hooks:
     def _report_without_tensorflow(self) -> None:
         """At the end of a process that never imported TensorFlow, if it was a script's."""
         started = getattr(sys, "orig_argv", [])[1:3] + list(getattr(sys, "argv", []))[:1]
-        is_helper = any(name in word for word in started for name in HELPERS)
+        is_helper = any(name in word for word in started for name in HELPER_PROGRAMS)
         if not self.has_reported and not is_helper:
             self._report_start(None)
 

@@ -12,7 +12,7 @@ from typing import Any
 from . import checkpoints
 from .context import Rehearsal
 from .tensors import number
-from .tpu_stubs import deny, is_stand_in
+from .tpu_stubs import exclude_stubs, is_stub
 
 __all__ = ["install"]
 
@@ -27,18 +27,18 @@ def install(rehearsal: Rehearsal, keras: Any) -> None:
     for path in ("src.backend", "backend"):
         try:
             module = importlib.import_module(f"{keras.__name__}.{path}")
-            deny(module, "is_tpu_strategy")
+            exclude_stubs(module, "is_tpu_strategy")
         except (ImportError, AttributeError):
             continue
-    fitting = Fitting(rehearsal, keras)
+    hooks = KerasHooks(rehearsal, keras)
     model = keras.Model
-    watched: dict[str, Callable[..., Any]] = {
-        "compile": fitting.compile,
-        "fit": fitting.fit,
-        "evaluate": fitting.evaluate,
-        "predict": fitting.predict,
+    methods: dict[str, Callable[..., Any]] = {
+        "compile": hooks.compile,
+        "fit": hooks.fit,
+        "evaluate": hooks.evaluate,
+        "predict": hooks.predict,
     }
-    for name, function in watched.items():
+    for name, function in methods.items():
         attempt(f"Keras' {name}", _replace, rehearsal, model, name, function)
 
 
@@ -59,7 +59,7 @@ def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[...
     setattr(model, name, call)
 
 
-class Fitting:
+class KerasHooks:
     """What is done around a model's methods."""
 
     def __init__(self, rehearsal: Rehearsal, keras: Any) -> None:
@@ -71,10 +71,10 @@ class Fitting:
         jit_compile: bool | None = None
         if rehearsal.is_xla:
             jit_compile = True
-        elif rehearsal.is_compile or is_stand_in(self._strategy()):
+        elif rehearsal.is_compile or is_stub(self._strategy()):
             jit_compile = False
         if values.get("run_eagerly"):
-            rehearsal.note_eager()
+            rehearsal.record_eager()
         elif jit_compile is not None and "jit_compile" in inspect.signature(original).parameters:
             values["jit_compile"] = jit_compile
         return original(*bound.args, **bound.kwargs)
@@ -82,41 +82,41 @@ class Fitting:
     def fit(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """As many steps as are left; the script goes on after them."""
         rehearsal, steps = self.rehearsal, self.rehearsal.steps
-        if rehearsal.fitting:
+        if rehearsal.fit_depth:
             return original(*bound.args, **bound.kwargs)
-        where = rehearsal.places.here()
+        where = rehearsal.user_lines.current()
         if not steps.remaining:
-            rehearsal.ending.begin()
-        rehearsal.writer.attempt("the plan of fit", self._cap, bound, where)
-        rehearsal.fitting += 1
-        steps.abandon()
-        steps.is_held = True
+            rehearsal.script_exit.request_exit()
+        rehearsal.writer.attempt("the plan of fit", self._limit_fit, bound, where)
+        rehearsal.fit_depth += 1
+        steps.discard()
+        steps.is_buffering = True
         try:
             return original(*bound.args, **bound.kwargs)
         finally:
-            rehearsal.fitting -= 1
-            steps.is_held = False
+            rehearsal.fit_depth -= 1
+            steps.is_buffering = False
             steps.pending.clear()
-            steps.abandon()
+            steps.discard()
 
     def evaluate(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-        self.rehearsal.writer.attempt("the plan of evaluate", self._cap_steps, bound, "steps")
+        self.rehearsal.writer.attempt("the plan of evaluate", self._limit_steps, bound, "steps")
         return original(*bound.args, **bound.kwargs)
 
     def predict(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """A few steps; where the number of rows was known, as many rows come back."""
         values = bound.arguments
         rows = self._rows(values.get("x"))
-        capped = self.rehearsal.writer.attempt(
-            "the plan of predict", self._cap_steps, bound, "steps"
+        is_limited = self.rehearsal.writer.attempt(
+            "the plan of predict", self._limit_steps, bound, "steps"
         )
         result = original(*bound.args, **bound.kwargs)
-        if not capped or rows is None:
+        if not is_limited or rows is None:
             return result
-        repeated = self.rehearsal.writer.attempt("the rows of predict", self._repeat, result, rows)
-        return result if repeated is None else repeated
+        resized = self.rehearsal.writer.attempt("the rows of predict", self._resize, result, rows)
+        return result if resized is None else resized
 
-    def _repeat(self, result: Any, rows: int) -> Any:
+    def _resize(self, result: Any, rows: int) -> Any:
         numpy: Any = importlib.import_module("numpy")
 
         def repeat(array: Any) -> Any:
@@ -124,7 +124,7 @@ class Fitting:
 
         return self.rehearsal.tensorflow.nest.map_structure(repeat, result)
 
-    def _cap(self, bound: inspect.BoundArguments, where: Any) -> None:
+    def _limit_fit(self, bound: inspect.BoundArguments, where: Any) -> None:
         values, steps = bound.arguments, self.rehearsal.steps
         x, steps_per_epoch = values.get("x"), values.get("steps_per_epoch")
         batch = values.get("batch_size")
@@ -142,7 +142,7 @@ class Fitting:
             if batch is None and self._rows(x) is not None:
                 values["batch_size"] = 32  # else Keras 2 makes as many batches as steps
         if values.get("validation_data") is not None:
-            self._cap_steps(bound, "validation_steps", "validation_data")
+            self._limit_steps(bound, "validation_steps", "validation_data")
         callbacks = values.get("callbacks")
         callback = make_callback(self.keras.callbacks.Callback, self.rehearsal, callbacks)
         if callbacks is not None and hasattr(callbacks, "append") and hasattr(callbacks, "params"):
@@ -152,7 +152,7 @@ class Fitting:
         else:
             values["callbacks"] = [callback] if callbacks is None else [callbacks, callback]
 
-    def _cap_steps(self, bound: inspect.BoundArguments, name: str, data: str = "x") -> bool:
+    def _limit_steps(self, bound: inspect.BoundArguments, name: str, data: str = "x") -> bool:
         """Let no more batches be taken than a rehearsal has steps; whether that was needed."""
         values, limit = bound.arguments, self.rehearsal.steps.limit
         requested, x = values.get(name), values.get(data)
@@ -203,14 +203,14 @@ def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
     callback_list = getattr(others, "callbacks", callback_list)
     resumes = any(type(callback).__name__ == "BackupAndRestore" for callback in callback_list)
 
-    class Watching(base):  # type: ignore[misc]
+    class StepCallback(base):  # type: ignore[misc]
         """Comes after the script's own callbacks."""
 
         def on_train_begin(self, logs: Any = None) -> None:
             self.before = (0.0, 0.0)
 
         def on_train_batch_begin(self, batch: Any, logs: Any = None) -> None:
-            steps.abandon()  # what was begun by preparing the data
+            steps.discard()  # what was begun by preparing the data
             steps.begin()
 
         def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
@@ -220,16 +220,16 @@ def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
             self.before = (0.0, 0.0)
 
         def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
-            steps.abandon()
+            steps.discard()
             if steps.remaining:
                 return
             self.model.stop_training = True
             if resumes:
                 # It forgets its backup when the training ends by itself, as no preemption does.
-                rehearsal.ending.begin()
+                rehearsal.script_exit.request_exit()
 
         def settle(self, logs: Any) -> None:
-            steps.settle(self.loss(logs))
+            steps.flush(self.loss(logs))
 
         def loss(self, logs: Any) -> float | None:
             """The mean of the steps since the last batch's end.
@@ -246,4 +246,4 @@ def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
             value = (logs or {}).get("loss")
             return None if value is None else float(number(value))
 
-    return Watching()
+    return StepCallback()

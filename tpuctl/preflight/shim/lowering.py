@@ -16,10 +16,10 @@ from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .pure_function import FunctionOfValues, NotOfValues, bodies, needed
-from .user_lines import Places, Where
+from .pure_function import ImpureOperation, PureFunction, called_graphs, required_operations
+from .user_lines import UserLines, Where
 
-__all__ = ["Lowered", "Unlowered", "lower"]
+__all__ = ["Lowered", "LoweringFailed", "lower"]
 
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
@@ -32,10 +32,10 @@ TENSORFLOW_CONTEXT = re.compile(
 )
 NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
 # Not in the registry, for none of them is ever asked for: they come in and go out.
-PASSED_THROUGH = ("Placeholder", "_Arg", "_Retval", "NoOp")
+STRUCTURAL = ("Placeholder", "_Arg", "_Retval", "NoOp")
 
 
-class Unlowered(Exception):
+class LoweringFailed(Exception):
     """A step that cannot be lowered: the compiler's words, and all that stands in the way.
 
     `operations` are {"operation": type, "where": the user's line}. `by_whom` tells who refused it:
@@ -46,12 +46,12 @@ class Unlowered(Exception):
     def __init__(
         self,
         message: str,
-        by_whom: str,
+        origin: str,
         where: Where | None = None,
         operations: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(message)
-        self.by_whom, self.where, self.operations = by_whom, where, list(operations)
+        self.origin, self.where, self.operations = origin, where, list(operations)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Lowered:
 
     program: bytes
     results: int
-    changed: tuple[int, ...]
+    updated_variables: tuple[int, ...]
     variables: int
     variable_bytes: int  # bytes of the variables
     dynamic: int  # dimensions with a bound instead of a size
@@ -69,7 +69,7 @@ class Lowered:
 
 
 def lower(
-    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], places: Places
+    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], user_lines: UserLines
 ) -> Lowered:
     """Lower what a replica runs; tensors are given as TensorSpec. Raises Unlowered."""
     try:
@@ -80,8 +80,10 @@ def lower(
             traced = tf.function(function, jit_compile=True)
             concrete = traced.get_concrete_function(*arguments, **keywords)
     except Exception as error:
-        raise Unlowered(_short(error), "script", places.of_exception(error)) from error
-    values = FunctionOfValues(concrete)
+        raise LoweringFailed(
+            _last_paragraph(error), "script", user_lines.of_exception(error)
+        ) from error
+    values = PureFunction(concrete)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
     try:
         outer = tf.function(values, jit_compile=True, autograph=False)
@@ -89,11 +91,11 @@ def lower(
         program = ir(stage="hlo_serialized", platform_name=PLATFORM)
         text = ir(stage="hlo", platform_name=PLATFORM)
     except Exception as error:
-        raise _refusal(error, concrete.graph, places) from error
+        raise _refusal(error, concrete.graph, user_lines) from error
     return Lowered(
         program=program,
         results=values.results,
-        changed=tuple(values.changed),
+        updated_variables=tuple(values.updated_variables),
         variables=len(values.variables),
         variable_bytes=sum(
             variable.dtype.size * (variable.shape.num_elements() or 0)
@@ -112,62 +114,65 @@ def _enter_replica(stack: contextlib.ExitStack) -> None:
         stack.enter_context(replica)
 
 
-def _short(error: Exception) -> str:
+def _last_paragraph(error: Exception) -> str:
     """Its last paragraph: what AutoGraph puts before it are the lines of libraries."""
-    words = [paragraph for paragraph in str(error).strip().split("\n\n") if paragraph.strip()]
-    lines = "\n".join(line.strip() for line in words[-1].splitlines()) if words else ""
+    paragraphs = [paragraph for paragraph in str(error).strip().split("\n\n") if paragraph.strip()]
+    lines = "\n".join(line.strip() for line in paragraphs[-1].splitlines()) if paragraphs else ""
     kind = type(error).__name__
     return lines if lines.startswith(kind) else f"{kind}: {lines}"
 
 
-def _refusal(error: Exception, graph: Any, places: Places) -> Unlowered:
+def _refusal(error: Exception, graph: Any, user_lines: UserLines) -> LoweringFailed:
     unsupported = [
         {"operation": operation.type, "where": where}
-        for operation, where in _unknown(graph, places, _registry(), None)
+        for operation, where in _unsupported(graph, user_lines, _registry(), None)
     ]
     unique = list({repr(item): item for item in unsupported}.values())
     if unique:
         names = sorted({str(item["operation"]) for item in unique})
         message = f"A TPU has no operation {', '.join(names)}"
-        return Unlowered(message, "compiler", unique[0]["where"], unique)
-    if isinstance(error, NotOfValues):
+        return LoweringFailed(message, "compiler", unique[0]["where"], unique)
+    if isinstance(error, ImpureOperation):
         operation = error.operation
-        where = places.of_operation(operation)
+        where = user_lines.of_operation(operation)
         message = f"{operation.type} uses a variable in a way that cannot be handed over"
         item = {"operation": operation.type, "where": where}
-        return Unlowered(message, "tpuctl", where, [item])
-    words = TENSORFLOW_CONTEXT.sub("", str(error)).strip().rstrip("'")
-    where = _named(str(error), graph, places) or places.of_exception(error)
-    return Unlowered(NODE.sub("", words).strip(), "compiler", where)
+        return LoweringFailed(message, "tpuctl", where, [item])
+    text = TENSORFLOW_CONTEXT.sub("", str(error)).strip().rstrip("'")
+    where = _line_in_message(str(error), graph, user_lines) or user_lines.of_exception(error)
+    return LoweringFailed(NODE.sub("", text).strip(), "compiler", where)
 
 
 def _registry() -> dict[str, list[dict[str, frozenset[int]]]]:
     """What the TPU's compiler can do: for each operation the types its kinds are bound to."""
-    found: dict[str, list[dict[str, frozenset[int]]]] = {}
+    registry: dict[str, list[dict[str, frozenset[int]]]] = {}
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type == DEVICE:
             bounds = {
                 constraint.name: frozenset(constraint.allowed_values.list.type)
                 for constraint in kernel.constraint
             }
-            found.setdefault(kernel.op, []).append(bounds)
-    return found
+            registry.setdefault(kernel.op, []).append(bounds)
+    return registry
 
 
-def _unknown(
-    graph: Any, places: Places, registry: dict[str, list[dict[str, frozenset[int]]]], caller: Any
+def _unsupported(
+    graph: Any,
+    user_lines: UserLines,
+    registry: dict[str, list[dict[str, frozenset[int]]]],
+    caller: Any,
 ) -> Iterator[tuple[Any, Where | None]]:
     """Each operation that the TPU has not, and the user's line, of what calls it if need be."""
-    for operation in needed(graph):
-        where = places.of_operation(operation) or caller
-        if operation.type not in PASSED_THROUGH and not _is_known(operation, registry):
+    for operation in required_operations(graph):
+        where = user_lines.of_operation(operation) or caller
+        if operation.type not in STRUCTURAL and not _is_supported(operation, registry):
             yield operation, where
             continue
-        for body in bodies(operation):
-            yield from _unknown(body, places, registry, where)
+        for body in called_graphs(operation):
+            yield from _unsupported(body, user_lines, registry, where)
 
 
-def _is_known(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]]]) -> bool:
+def _is_supported(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]]]) -> bool:
     attributes = operation.node_def.attr
 
     def fits(bounds: dict[str, frozenset[int]]) -> bool:
@@ -181,21 +186,21 @@ def _is_known(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]
     return any(fits(bounds) for bounds in registry.get(operation.type, ()))
 
 
-def _named(message: str, graph: Any, places: Places) -> Where | None:
+def _line_in_message(message: str, graph: Any, user_lines: UserLines) -> Where | None:
     """The line of the operation that a message names."""
     for name in NODE.findall(message):
-        where = _search(graph, name.rpartition(" ")[2], places)
+        where = _find_line(graph, name.rpartition(" ")[2], user_lines)
         if where is not None:
             return where
     return None
 
 
-def _search(graph: Any, name: str, places: Places) -> Where | None:
-    for operation in needed(graph):
+def _find_line(graph: Any, name: str, user_lines: UserLines) -> Where | None:
+    for operation in required_operations(graph):
         if operation.name == name:
-            return places.of_operation(operation)
-        for body in bodies(operation):
-            where = _search(body, name, places)
+            return user_lines.of_operation(operation)
+        for body in called_graphs(operation):
+            where = _find_line(body, name, user_lines)
             if where is not None:
                 return where
     return None

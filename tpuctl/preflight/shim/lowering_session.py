@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .lowering import Unlowered, lower
+from .lowering import LoweringFailed, lower
 from .settings import Settings, load
-from .user_lines import Places, Where
+from .user_lines import UserLines, Where
 
-__all__ = ["lower_step", "nothing"]
+__all__ = ["lower_step", "report_no_step"]
 
 SOCKET = "conversation"
 
@@ -44,13 +44,16 @@ def lower_step(
     whose first one is that of the first tensor that has any.
     """
     settings = _settings()
-    places = Places(settings.root)
-    with _conversation(settings) as host:
+    user_lines = UserLines(settings.root)
+    with _connect(settings) as host:
         try:
             step = Step(function, list(arguments), dict(keywords or {}), batched)
-            _send(host, {"kind": "captured", **step.about(places, where), "replicas": replicas})
-            _answer(host, step, settings, places)
-        except Unlowered as error:
+            _send(
+                host,
+                {"kind": "captured", **step.description(user_lines, where), "replicas": replicas},
+            )
+            _serve(host, step, settings, user_lines)
+        except LoweringFailed as error:
             _send(host, _refusal(error))
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has heard enough
@@ -61,10 +64,10 @@ def lower_step(
     os._exit(0)
 
 
-def nothing(looked_for: Sequence[str]) -> None:
+def report_no_step(searched: Sequence[str]) -> None:
     """Tell the host that the script came to its end, and no step was among what it did."""
-    with _conversation(_settings()) as host:
-        _send(host, {"kind": "nothing", "looked_for": list(looked_for)})
+    with _connect(_settings()) as host:
+        _send(host, {"kind": "no_step", "searched": list(searched)})
 
 
 class Step:
@@ -79,7 +82,7 @@ class Step:
     ) -> None:
         self.function = function
         self.flat = [_spec(value) for value in tf.nest.flatten((arguments, keywords))]
-        self.form = (arguments, keywords)
+        self.structure = (arguments, keywords)
         tensors = [value for value in self.flat if isinstance(value, tf.TensorSpec)]
         first = next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)
         self.batch: int | None = first
@@ -90,25 +93,25 @@ class Step:
         unknown = [str(tensor.shape) for tensor in tensors if not _is_known(tensor.shape)]
         if unknown:
             message = f"unknown shapes of the step's arguments: {', '.join(unknown)}"
-            raise Unlowered(message, "tpuctl")
+            raise LoweringFailed(message, "tpuctl")
 
-    def about(self, places: Places, where: Where | None) -> dict[str, Any]:
+    def description(self, user_lines: UserLines, where: Where | None) -> dict[str, Any]:
         return {
             "function": getattr(self.function, "__name__", type(self.function).__name__),
-            "where": where or places.of(self.function) or places.here(),
+            "where": where or user_lines.definition(self.function) or user_lines.current(),
             "batch": self.batch,
             "has_batch": any(self.batched),
             "inputs": [[tensor.dtype.name, tensor.shape.as_list()] for tensor in self.tensors],
             "tensorflow": tf.__version__,
         }
 
-    def of(self, batch: int | None) -> tuple[list[Any], dict[str, Any]]:
+    def with_batch(self, batch: int | None) -> tuple[list[Any], dict[str, Any]]:
         """The arguments with another batch."""
         flat, flags = list(self.flat), iter(self.batched)
         for place, value in enumerate(flat):
             if isinstance(value, tf.TensorSpec) and next(flags) and batch is not None:
                 flat[place] = tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
-        arguments, keywords = tf.nest.pack_sequence_as(self.form, flat)
+        arguments, keywords = tf.nest.pack_sequence_as(self.structure, flat)
         return arguments, keywords
 
 
@@ -123,52 +126,52 @@ def _spec(value: Any) -> Any:
         return _spec(value._values[0])
     if isinstance(value, tf.data.Iterator):
         message = "the step takes an iterator, whose elements are unknown in advance"
-        raise Unlowered(message, "tpuctl")
+        raise LoweringFailed(message, "tpuctl")
     if isinstance(value, tf.TensorSpec):
         return tf.TensorSpec(value.shape, value.dtype)
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor, tf.TypeSpec)):
-        raise Unlowered(f"{type(value).__name__} among the step's arguments", "tpuctl")
+        raise LoweringFailed(f"{type(value).__name__} among the step's arguments", "tpuctl")
     if tf.is_tensor(value) or hasattr(value, "__array_interface__"):
         return tf.TensorSpec(value.shape, value.dtype)
     return value
 
 
-def _answer(host: socket.socket, step: Step, settings: Settings, places: Places) -> None:
+def _serve(host: socket.socket, step: Step, settings: Settings, user_lines: UserLines) -> None:
     """Lower for each batch that the host asks for, until it hangs up."""
     assert settings.compile is not None
     folder = Path(settings.compile["folder"])
-    with host.makefile("r", encoding="utf-8") as questions:
-        for line in questions:
+    with host.makefile("r", encoding="utf-8") as requests:
+        for line in requests:
             batch = json.loads(line)["batch"]
             began = time.monotonic()
             try:
-                lowered = lower(step.function, *step.of(batch), places)
-            except Unlowered as error:
+                lowered = lower(step.function, *step.with_batch(batch), user_lines)
+            except LoweringFailed as error:
                 _send(host, {**_refusal(error), "batch": batch})
                 continue
             program = folder / f"{batch}.hlo"
             program.write_bytes(lowered.program)
-            about = {name: value for name, value in vars(lowered).items() if name != "program"}
+            details = {name: value for name, value in vars(lowered).items() if name != "program"}
             seconds = round(time.monotonic() - began, 3)
-            answer = {"batch": batch, "program": str(program), "seconds": seconds, **about}
-            _send(host, {"kind": "lowered", **answer})
+            reply = {"batch": batch, "program": str(program), "seconds": seconds, **details}
+            _send(host, {"kind": "lowered", **reply})
 
 
-def _refusal(error: Unlowered) -> dict[str, Any]:
+def _refusal(error: LoweringFailed) -> dict[str, Any]:
     return {
         "kind": "refused",
         "message": str(error),
-        "by": error.by_whom,
+        "origin": error.origin,
         "where": error.where,
         "operations": error.operations,
     }
 
 
-def _send(host: socket.socket, answer: dict[str, Any]) -> None:
-    host.sendall(json.dumps(answer).encode() + b"\n")
+def _send(host: socket.socket, message: dict[str, Any]) -> None:
+    host.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _conversation(settings: Settings) -> socket.socket:
+def _connect(settings: Settings) -> socket.socket:
     assert settings.compile is not None
     host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     host.connect(os.path.join(settings.compile["folder"], SOCKET))

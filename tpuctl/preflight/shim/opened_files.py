@@ -34,37 +34,37 @@ class Files:
 
     def __init__(self, rehearsal: Rehearsal, tensorflow: Any) -> None:
         self.writer, self.tensorflow = rehearsal.writer, tensorflow
-        self.noted: set[tuple[str, str]] = set()
+        self.recorded: set[tuple[str, str]] = set()
         self.lookups = 0
 
     def watch_opening(self) -> None:
         module = importlib.import_module("tensorflow.python.lib.io.file_io")
 
-        def opened(file: Any, name: Any, mode: Any = "r", *_: Any, **__: Any) -> None:
-            self.note("read" if str(mode).startswith("r") else "wrote", name)
+        def record_open(file: Any, name: Any, mode: Any = "r", *_: Any, **__: Any) -> None:
+            self.record("read" if str(mode).startswith("r") else "wrote", name)
 
-        self._before(module.FileIO, "__init__", opened)
-        self._before(self.tensorflow.io.TFRecordWriter, "__init__", self._written)
+        self._call_before(module.FileIO, "__init__", record_open)
+        self._call_before(self.tensorflow.io.TFRecordWriter, "__init__", self._record_write)
 
     def watch_copies(self) -> None:
         gfile = self.tensorflow.io.gfile
         for name in ("copy", "rename"):
-            self._before(gfile, name, self._written)
+            self._call_before(gfile, name, self._record_write)
 
     def watch_dataset(self, kind: Any) -> None:
         def before_init(dataset: Any, filenames: Any = None, *_: Any, **__: Any) -> None:
             for path in self._paths(filenames):
-                self.note("read", path, is_looked_for=True)
+                self.record("read", path, check_exists=True)
 
-        self._before(kind, "__init__", before_init)
+        self._call_before(kind, "__init__", before_init)
 
-    def note(self, kind: str, path: Any, is_looked_for: bool = False) -> None:
+    def record(self, kind: str, path: Any, check_exists: bool = False) -> None:
         path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
-        if not path or (kind, path) in self.noted or len(self.noted) >= MAX_PATHS:
+        if not path or (kind, path) in self.recorded or len(self.recorded) >= MAX_PATHS:
             return
-        self.noted.add((kind, path))
+        self.recorded.add((kind, path))
         missing = {}
-        if is_looked_for and path.startswith("gs://") and self.lookups < MAX_LOOKUPS:
+        if check_exists and path.startswith("gs://") and self.lookups < MAX_LOOKUPS:
             self.lookups += 1
             began = time.monotonic()
             missing = {"missing": not self.tensorflow.io.gfile.exists(path)}
@@ -72,9 +72,9 @@ class Files:
                 self.lookups = MAX_LOOKUPS
         self.writer.write(kind, path=path, **missing)
 
-    def _written(self, first: Any, second: Any = None, *_: Any, **keywords: Any) -> None:
+    def _record_write(self, first: Any, second: Any = None, *_: Any, **keywords: Any) -> None:
         """Note the second argument: a writer's path, or where something is copied to."""
-        self.note("wrote", second or keywords.get("dst") or keywords.get("path"))
+        self.record("wrote", second or keywords.get("dst") or keywords.get("path"))
 
     def _paths(self, filenames: Any) -> Iterator[Any]:
         if isinstance(filenames, (str, bytes, os.PathLike)):
@@ -84,13 +84,13 @@ class Files:
         elif self.tensorflow.is_tensor(filenames) and hasattr(filenames, "numpy"):
             yield from filenames.numpy().reshape(-1).tolist()
 
-    def _before(self, holder: Any, name: str, tell: Callable[..., None]) -> None:
+    def _call_before(self, holder: Any, name: str, callback: Callable[..., None]) -> None:
         original, writer = getattr(holder, name), self.writer
 
         @functools.wraps(original)
         def call(*arguments: Any, **keywords: Any) -> Any:
             if not writer.is_foreign():
-                writer.attempt(f"files: {name}", tell, *arguments, **keywords)
+                writer.attempt(f"files: {name}", callback, *arguments, **keywords)
             return original(*arguments, **keywords)
 
         setattr(holder, name, call)

@@ -31,7 +31,7 @@ def load_package() -> ModuleType:
     return package
 
 
-def begin() -> None:
+def start() -> None:
     if not os.environ.get("TPUCTL_REHEARSAL"):
         return
     try:
@@ -41,7 +41,7 @@ def begin() -> None:
         traceback.print_exc()  # nowhere to write it down yet
 
 
-def go_on() -> None:
+def import_next() -> None:
     """Import the sitecustomize that this one hides, if there is any."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
@@ -52,5 +52,5 @@ def go_on() -> None:
     spec.loader.exec_module(module)
 
 
-begin()
-go_on()
+start()
+import_next()

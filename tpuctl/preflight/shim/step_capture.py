@@ -20,13 +20,13 @@ def capture_step(
     """
     writer = rehearsal.writer
     name = getattr(getattr(function, "python_function", function), "__name__", "step")
-    where = rehearsal.places.of(function) or rehearsal.places.here()
+    where = rehearsal.user_lines.definition(function) or rehearsal.user_lines.current()
     writer.write("captured", function=name, where=where)
 
-    def take() -> None:
+    def lower_step() -> None:
         session = importlib.import_module(f"{__package__}.lowering_session")
         with rehearsal.tensorflow.init_scope():
             session.lower_step(function, arguments, keywords, replicas)
 
-    writer.attempt("capturing the training step", take)
-    rehearsal.ending.leave_now()
+    writer.attempt("capturing the training step", lower_step)
+    rehearsal.script_exit.exit_now()

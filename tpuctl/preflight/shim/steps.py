@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from .observation_writer import Writer
-from .process_exit import Ending
+from .process_exit import ScriptExit
 
 __all__ = ["Steps"]
 
@@ -18,14 +18,14 @@ class Steps:
     Its methods are called from whatever thread TensorFlow computes in.
     """
 
-    def __init__(self, writer: Writer, ending: Ending, limit: int) -> None:
+    def __init__(self, writer: Writer, script_exit: ScriptExit, limit: int) -> None:
         self.writer = writer
-        self.ending = ending
+        self.script_exit = script_exit
         self.limit = limit
         self.count = 0
-        self.is_held = False  # Keras counts, and ends by itself
+        self.is_buffering = False  # Keras counts, and ends by itself
         self.pending: list[dict[str, Any]] = []  # while held: steps whose loss is not known yet
-        self.after: list[Any] = []  # called after each step
+        self.callbacks: list[Any] = []  # called after each step
         self._lock = threading.RLock()
         self._began: float | None = None
         self._ended: float | None = None  # the step before, in the same call
@@ -78,20 +78,20 @@ class Steps:
                 "examples": examples,
             }
             self._began, self._waited, self._waiting = None, None, 0
-            if self.is_held:
+            if self.is_buffering:
                 self.pending.append(step)
                 return
             self._write(step)
         if self.count >= self.limit:
-            self.ending.begin()
+            self.script_exit.request_exit()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """What began was no step after all, or no more are to come: the call is over."""
         with self._lock:
             self._began = self._ended = self._waited = None
             self._waiting = 0
 
-    def settle(self, loss: float | None) -> None:
+    def flush(self, loss: float | None) -> None:
         """Give the steps that were held their loss, the mean over them, and write them."""
         with self._lock:
             if not self.pending:
@@ -103,5 +103,5 @@ class Steps:
     def _write(self, step: dict[str, Any]) -> None:
         self.count += 1
         self.writer.write("step", number=self.count, **step)
-        for function in self.after:
+        for function in self.callbacks:
             self.writer.attempt("after a step", function)

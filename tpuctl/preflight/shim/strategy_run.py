@@ -13,14 +13,14 @@ from .graphs import Graphs
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras
-from .tpu_stubs import is_stand_in
+from .tpu_stubs import is_stub
 
-__all__ = ["Runs"]
+__all__ = ["StrategyRuns"]
 
 ONE_DEVICE = ("OneDeviceStrategy", "_DefaultDistributionStrategy")
 
 
-class Runs:
+class StrategyRuns:
     """Watches the calls of `strategy.run`, of whatever strategy."""
 
     def __init__(
@@ -28,9 +28,9 @@ class Runs:
     ) -> None:
         self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
         self.functions, self.tensorflow = functions, graphs.tensorflow
-        self.reporting_functions: dict[Any, Any] = {}  # functions by what they were made of
+        self.loss_functions: dict[Any, Any] = {}  # functions by what they were made of
         self.wrapped: dict[Any, Any] = {}
-        self.training: set[Any] = set()
+        self.training_functions: set[Any] = set()
 
     def install(self) -> None:
         base = importlib.import_module("tensorflow.python.distribute.distribute_lib").StrategyBase
@@ -44,7 +44,7 @@ class Runs:
             def execute(function: Any, arguments: Any = args, keywords: Any = kwargs) -> Any:
                 return original(strategy, function, arguments, keywords, options)
 
-            is_inner = self.functions.running or self.graphs.is_compiled()
+            is_inner = self.functions.run_depth or self.graphs.is_compiled()
             if is_inner or rehearsal.writer.is_foreign():
                 return execute(fn)
             return self._run(strategy, fn, args, kwargs or {}, execute)
@@ -55,70 +55,70 @@ class Runs:
         self, strategy: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
     ) -> Any:
         rehearsal, writer = self.rehearsal, self.rehearsal.writer
-        writer.attempt("a function's place", self.functions.define, fn)
+        writer.attempt("a function's place", self.functions.record_definition, fn)
         key = fn if _is_hashable(fn) else id(fn)
-        before, is_eager = rehearsal.gradients, self.graphs.is_eager()
-        telling = None
+        before, is_eager = rehearsal.gradient_count, self.graphs.is_eager()
+        loss_function = None
         if not rehearsal.is_compile and not is_keras(fn):
-            telling = writer.attempt("a step's loss", self._reporting_function, key, fn)
-        function = telling or fn
-        self.functions.running += 1
+            loss_function = writer.attempt("a step's loss", self._loss_function, key, fn)
+        function = loss_function or fn
+        self.functions.run_depth += 1
         try:
             if is_eager:
-                result = self._executed(strategy, key, function, args, kwargs, execute)
+                result = self._run_eagerly(strategy, key, function, args, kwargs, execute)
             else:
-                result = execute(self._chosen(strategy, key, function))
+                result = execute(self._function_to_run(strategy, key, function))
         finally:
-            self.functions.running -= 1
-        result, target = result if telling else (result, None)
-        if rehearsal.gradients > before:
-            self.training.add(key)
-        if key in self.training:
+            self.functions.run_depth -= 1
+        result, target = result if loss_function else (result, None)
+        if rehearsal.gradient_count > before:
+            self.training_functions.add(key)
+        if key in self.training_functions:
             if rehearsal.is_compile:
                 capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-            note = self._ran if is_eager else self.functions.mark
-            writer.attempt("a step", note, strategy, result, (args, kwargs), target)
+            end_step = self._end_step if is_eager else self.functions.mark_step
+            writer.attempt("a step", end_step, strategy, result, (args, kwargs), target)
         elif is_eager:
-            rehearsal.steps.abandon()
+            rehearsal.steps.discard()
         return result
 
-    def _chosen(self, strategy: Any, key: Any, fn: Any) -> Any:
+    def _function_to_run(self, strategy: Any, key: Any, fn: Any) -> Any:
         """What the strategy is to run: the function compiled by XLA, where that is asked for.
 
         Only where a strategy leaves a function as it is, so that XLA can have the whole. Keras
         compiles its own, but (2.12) not for what it takes for a TPU, nor where it runs eagerly.
         """
-        is_one = is_stand_in(strategy) or type(strategy).__name__ in ONE_DEVICE
-        is_done = isinstance(fn, self.functions.kind) or self.graphs.is_eager()
-        if is_one and self.rehearsal.is_xla and not (is_keras(fn) and is_done):
-            return self.rehearsal.writer.attempt("XLA", self._compiled, key, fn) or fn
+        is_single_device = is_stub(strategy) or type(strategy).__name__ in ONE_DEVICE
+        keras_decides = isinstance(fn, self.functions.kind) or self.graphs.is_eager()
+        if is_single_device and self.rehearsal.is_xla and not (is_keras(fn) and keras_decides):
+            return self.rehearsal.writer.attempt("XLA", self._compile, key, fn) or fn
         return fn
 
-    def _executed(
+    def _run_eagerly(
         self, strategy: Any, key: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
     ) -> Any:
         """Run it now, in a graph as a TPU does, where nothing is executed by operations."""
         rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
-        function = self._chosen(strategy, key, fn)
-        do = functools.partial(execute, function)
-        if is_stand_in(strategy) and function is fn and not is_keras(fn):
-            wrapper = attempt("strategy.run", self._in_function, key, fn, execute)
+        function = self._function_to_run(strategy, key, fn)
+        call = functools.partial(execute, function)
+        if is_stub(strategy) and function is fn and not is_keras(fn):
+            wrapper = attempt("strategy.run", self._wrap, key, fn, execute)
             if wrapper is not None:
-                do = functools.partial(self.functions.call, wrapper, args, kwargs)
+                call = functools.partial(self.functions.call, wrapper, args, kwargs)
         if rehearsal.is_compile:
-            before = rehearsal.gradients
+            before = rehearsal.gradient_count
             attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
-            if rehearsal.gradients > before:
+            if rehearsal.gradient_count > before:
                 capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
         rehearsal.steps.begin()
         try:
-            return do()
+            return call()
         except Exception as error:
-            attempt("a refusal", self.refusals.note, error, fn)
-            rehearsal.steps.abandon()
+            attempt("a refusal", self.refusals.record, error, fn)
+            rehearsal.steps.discard()
             raise
 
-    def _ran(self, strategy: Any, result: Any, arguments: Any, target: Any) -> None:
+    def _end_step(self, strategy: Any, result: Any, arguments: Any, target: Any) -> None:
         loss = loss_of(self.tensorflow, strategy, result)
         if loss is None:
             loss = loss_of(self.tensorflow, strategy, target)
@@ -126,17 +126,17 @@ class Runs:
         examples = number(batch_of(self.tensorflow, strategy, arguments))
         self.rehearsal.steps.end(None if value is None else float(value), examples)
 
-    def _reporting_function(self, key: Any, fn: Any) -> Any:
+    def _loss_function(self, key: Any, fn: Any) -> Any:
         """The function with one more result: what its gradient was taken of, where it is told.
 
         Steps that return nothing, and keep their loss in a metric, are common.
         """
-        if key in self.reporting_functions:
-            return self.reporting_functions[key]
+        if key in self.loss_functions:
+            return self.loss_functions[key]
         losses = self.functions.losses
         graph = importlib.import_module("tensorflow.python.framework.ops").get_default_graph
 
-        def tell(*args: Any, **kwargs: Any) -> Any:
+        def with_loss(*args: Any, **kwargs: Any) -> Any:
             losses.last = None
             result = fn(*args, **kwargs)
             target = losses.last
@@ -145,11 +145,11 @@ class Runs:
                 target = None
             return result, target
 
-        tell.__name__ = getattr(getattr(fn, "python_function", fn), "__name__", "step_fn")
-        self.reporting_functions[key] = tell
-        return tell
+        with_loss.__name__ = getattr(getattr(fn, "python_function", fn), "__name__", "step_fn")
+        self.loss_functions[key] = with_loss
+        return with_loss
 
-    def _compiled(self, key: Any, fn: Any) -> Any:
+    def _compile(self, key: Any, fn: Any) -> Any:
         if key not in self.wrapped:
             control = importlib.import_module("tensorflow.python.autograph.core.ag_ctx")
             is_on = self.graphs.is_eager() or (
@@ -159,7 +159,7 @@ class Runs:
             self.wrapped[key] = function(fn, jit_compile=True, autograph=is_on)
         return self.wrapped[key]
 
-    def _in_function(self, key: Any, fn: Any, execute: Callable[..., Any]) -> Any:
+    def _wrap(self, key: Any, fn: Any, execute: Callable[..., Any]) -> Any:
         if key not in self.wrapped:
 
             def run(args: Any, kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ class Runs:
         return self.wrapped[key]
 
     def _trace(self, key: Any, fn: Any, execute: Any, args: Any, kwargs: Any) -> None:
-        wrapper = self._in_function(key, fn, execute)
+        wrapper = self._wrap(key, fn, execute)
         wrapper.get_concrete_function(args, kwargs)
 
 

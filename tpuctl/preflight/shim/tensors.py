@@ -24,10 +24,10 @@ def loss_of(tensorflow: Any, strategy: Any, result: Any) -> Any:
 def batch_of(tensorflow: Any, strategy: Any, arguments: Any) -> Any:
     """How many examples a step is given by all replicas together; None where it is not told."""
     for leaf in tensorflow.nest.flatten(arguments):
-        for part in _parts(strategy, leaf)[:1]:
-            if getattr(part, "shape", None) is None or part.shape.rank in (None, 0):
+        for first in _parts(strategy, leaf)[:1]:
+            if getattr(first, "shape", None) is None or first.shape.rank in (None, 0):
                 break
-            if isinstance(part, tensorflow.Variable):
+            if isinstance(first, tensorflow.Variable):
                 break
             parts = _parts(strategy, leaf)
             sizes = [tensorflow.cast(tensorflow.shape(part)[0], tensorflow.int32) for part in parts]

@@ -21,16 +21,16 @@ __all__ = ["Functions", "is_keras"]
 KERAS = ("keras.", "tf_keras.")
 # Names in the code of a function that trains; enough to try, as what is compiled without need
 # computes the same.
-TRAINING = {"gradient", "gradients", "minimize", "apply_gradients"}
+TRAINING_NAMES = {"gradient", "gradients", "minimize", "apply_gradients"}
 
 
-class Watched:
+class FunctionState:
     """What is known of one tf.function."""
 
     def __init__(self) -> None:
         self.trains = False
         self.has_marks = False  # steps are told of from within
-        self.twin: Any = None  # the same compiled by XLA
+        self.compiled: Any = None  # the same compiled by XLA
 
 
 class Functions:
@@ -41,7 +41,7 @@ class Functions:
         self.tensorflow = graphs.tensorflow
         self.kind = type(self.tensorflow.function(lambda: None))
         self.call: Any = self.kind.__call__
-        self.running = 0  # calls of strategy.run under way, in whatever thread
+        self.run_depth = 0  # calls of strategy.run under way, in whatever thread
         self.depth = 0  # of calls from eager code
         self.losses = threading.local()  # of the thread: what a gradient was last taken of
 
@@ -58,8 +58,8 @@ class Functions:
             if writer.is_foreign():
                 return original(function, *arguments, **keywords)
             if self.graphs.is_eager():
-                return self._called(function, arguments, keywords)
-            return self._called_in_graph(function, arguments, keywords)
+                return self._call_eagerly(function, arguments, keywords)
+            return self._call_in_graph(function, arguments, keywords)
 
         self.kind.__call__ = __call__
 
@@ -70,53 +70,53 @@ class Functions:
 
         @functools.wraps(original)
         def gradient(self_: Any, target: Any, *arguments: Any, **keywords: Any) -> Any:
-            rehearsal.gradients += 1
-            rehearsal.writer.attempt("a gradient", self.graphs.note_gradient)
+            rehearsal.gradient_count += 1
+            rehearsal.writer.attempt("a gradient", self.graphs.mark_training)
             result = original(self_, target, *arguments, **keywords)
             self.losses.last = target
             if self.graphs.is_eager():
-                rehearsal.writer.attempt("a gradient", self._stepped_eagerly, target)
+                rehearsal.writer.attempt("a gradient", self._end_eager_step, target)
             return result
 
         tape.gradient = gradient
 
-    def _stepped_eagerly(self, target: Any) -> None:
-        self.rehearsal.note_eager()
-        if not self.running and not self.depth and not self.rehearsal.fitting:
+    def _end_eager_step(self, target: Any) -> None:
+        self.rehearsal.record_eager()
+        if not self.run_depth and not self.depth and not self.rehearsal.fit_depth:
             self.rehearsal.steps.end(number(loss_of(self.tensorflow, None, target)))
 
     # tf.function, called by the script
 
-    def _called(self, function: Any, arguments: Any, keywords: Any) -> Any:
+    def _call_eagerly(self, function: Any, arguments: Any, keywords: Any) -> Any:
         rehearsal = self.rehearsal
-        state = rehearsal.writer.attempt("a tf.function", self._state, function) or Watched()
-        target, before = function, (rehearsal.gradients, self.graphs.marks)
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or FunctionState()
+        target, before = function, (rehearsal.gradient_count, self.graphs.mark_count)
         steps, steps_before = rehearsal.steps, rehearsal.steps.total_count
         self.depth += 1
         try:
-            if self._is_to_be_traced(function, state):
+            if self._needs_trace(function, state):
                 trace = (function, state, arguments, keywords)
-                target = rehearsal.writer.attempt("a tf.function", self._prepared, *trace)
+                target = rehearsal.writer.attempt("a tf.function", self._function_to_call, *trace)
                 target = target or function
             steps.begin()
             result = self.call(target, *arguments, **keywords)
         except Exception as error:
-            rehearsal.writer.attempt("a refusal", self.refusals.note, error, function)
-            steps.abandon()
+            rehearsal.writer.attempt("a refusal", self.refusals.record, error, function)
+            steps.discard()
             raise
         finally:
             self.depth -= 1
-        self._learn(state, before)
-        if self.depth or self.running or rehearsal.fitting:
+        self._update(state, before)
+        if self.depth or self.run_depth or rehearsal.fit_depth:
             return result
         if state.trains and not state.has_marks and steps.total_count == steps_before:
-            rehearsal.writer.attempt("a step", self._stepped, result, arguments)
-        steps.abandon()
+            rehearsal.writer.attempt("a step", self._end_step, result, arguments)
+        steps.discard()
         return result
 
-    def _is_to_be_traced(self, function: Any, state: Watched) -> bool:
+    def _needs_trace(self, function: Any, state: FunctionState) -> bool:
         """Whether it is to be known what a function does before it does it."""
-        if self.running or self.depth > 1 or state.has_marks:
+        if self.run_depth or self.depth > 1 or state.has_marks:
             return False
         if getattr(function, "_run_functions_eagerly", False):
             return False
@@ -124,99 +124,103 @@ class Functions:
             self.rehearsal.is_xla and not getattr(function, "_jit_compile", None)
         )
 
-    def _prepared(self, function: Any, state: Watched, arguments: Any, keywords: Any) -> Any:
+    def _function_to_call(
+        self, function: Any, state: FunctionState, arguments: Any, keywords: Any
+    ) -> Any:
         """What to call instead: the function compiled by XLA, where it is a training step."""
-        if state.twin is not None:
-            return state.twin
-        before = (self.rehearsal.gradients, self.graphs.marks)
-        self.rehearsal.tried = []
+        if state.compiled is not None:
+            return state.compiled
+        before = (self.rehearsal.gradient_count, self.graphs.mark_count)
+        self.rehearsal.pending_traces = []
         try:
             graph = function.get_concrete_function(*arguments, **keywords).graph
         except Exception:
             return function  # the call will say it
         finally:
-            tried, self.rehearsal.tried = self.rehearsal.tried, None
-        self._learn(state, before)
+            traces, self.rehearsal.pending_traces = self.rehearsal.pending_traces, None
+        self._update(state, before)
         trains = getattr(graph, "_tpuctl_trains", False) and not state.has_marks
         if not trains or getattr(graph, "_tpuctl_reads", False):
-            for trace in tried:
+            for trace in traces:
                 self.rehearsal.writer.write("traced", **trace)
             return function
         if self.rehearsal.is_compile:
             capture_step(self.rehearsal, function.python_function, arguments, keywords, 1)
-        state.twin = self.compiled(function)
-        return state.twin
+        state.compiled = self.compile(function)
+        return state.compiled
 
-    def _stepped(self, result: Any, arguments: Any) -> None:
+    def _end_step(self, result: Any, arguments: Any) -> None:
         steps = self.rehearsal.steps
         examples = number(batch_of(self.tensorflow, None, arguments))
         steps.end(number(loss_of(self.tensorflow, None, result)), examples)
 
-    def _learn(self, state: Watched, before: tuple[int, int]) -> None:
-        state.trains = state.trains or self.rehearsal.gradients > before[0]
-        state.has_marks = state.has_marks or self.graphs.marks > before[1]
+    def _update(self, state: FunctionState, before: tuple[int, int]) -> None:
+        state.trains = state.trains or self.rehearsal.gradient_count > before[0]
+        state.has_marks = state.has_marks or self.graphs.mark_count > before[1]
 
     # tf.function, called within another one
 
-    def _called_in_graph(self, function: Any, arguments: Any, keywords: Any) -> Any:
+    def _call_in_graph(self, function: Any, arguments: Any, keywords: Any) -> Any:
         rehearsal = self.rehearsal
-        if self.running or self.graphs.is_compiled() or not self.graphs.is_looping():
+        if self.run_depth or self.graphs.is_compiled() or not self.graphs.is_looping():
             return self.call(function, *arguments, **keywords)
-        state = rehearsal.writer.attempt("a tf.function", self._state, function) or Watched()
-        target, before = function, (rehearsal.gradients, self.graphs.marks)
-        if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING:
-            state.twin = state.twin or rehearsal.writer.attempt("XLA", self.compiled, function)
-            target = state.twin or function
+        state = rehearsal.writer.attempt("a tf.function", self._state, function) or FunctionState()
+        target, before = function, (rehearsal.gradient_count, self.graphs.mark_count)
+        if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING_NAMES:
+            state.compiled = state.compiled or rehearsal.writer.attempt(
+                "XLA", self.compile, function
+            )
+            target = state.compiled or function
         result = self.call(target, *arguments, **keywords)
-        self._learn(state, before)
+        self._update(state, before)
         if state.trains and not state.has_marks:
             if rehearsal.is_compile:
                 capture_step(rehearsal, function.python_function, arguments, keywords, 1)
-            rehearsal.writer.attempt("a step's mark", self.mark, None, result, arguments)
+            rehearsal.writer.attempt("a step's mark", self.mark_step, None, result, arguments)
         return result
 
-    def mark(self, strategy: Any, result: Any, arguments: Any, target: Any = None) -> None:
+    def mark_step(self, strategy: Any, result: Any, arguments: Any, target: Any = None) -> None:
         """Have it told, when the graph runs, that a step was taken.
 
         Its loss is the result's, or else what its gradient was taken of.
         """
         tensorflow, steps = self.tensorflow, self.rehearsal.steps
-        nothing = tensorflow.constant(-1)
+        placeholder = tensorflow.constant(-1)
         loss = loss_of(tensorflow, strategy, result)
         if loss is None:
             loss = loss_of(tensorflow, strategy, target)
         examples = batch_of(tensorflow, strategy, arguments)
         has_loss, has_examples = loss is not None, examples is not None
 
-        def stepped(loss: Any, examples: Any) -> None:
+        def end_step(loss: Any, examples: Any) -> None:
             steps.end(float(loss) if has_loss else None, int(examples) if has_examples else None)
 
         leaves = tensorflow.nest.flatten((result, target), expand_composites=True)
-        done = [leaf for leaf in leaves if hasattr(leaf, "op")]
-        with tensorflow.control_dependencies(done):
-            values = (loss if has_loss else nothing, examples if has_examples else nothing)
-            self.graphs.mark(stepped, *values)
-        self.graphs.marks += 1
+        operations = [leaf for leaf in leaves if hasattr(leaf, "op")]
+        with tensorflow.control_dependencies(operations):
+            values = (loss if has_loss else placeholder, examples if has_examples else placeholder)
+            self.graphs.mark(end_step, *values)
+        self.graphs.mark_count += 1
 
     def _state(self, function: Any) -> Any:
         state = function.__dict__.get("_tpuctl_state")
         if state is None:
-            state = function._tpuctl_state = Watched()
-            self.define(function)
+            state = function._tpuctl_state = FunctionState()
+            self.record_definition(function)
         return state
 
-    def define(self, function: Any) -> None:
+    def record_definition(self, function: Any) -> None:
         """Remember where a function of the user's stands, for when only its name is known."""
-        where = self.rehearsal.places.of(function)
+        where = self.rehearsal.user_lines.definition(function)
         name = getattr(getattr(function, "python_function", function), "__name__", None)
         if where is not None and name is not None:
-            self.rehearsal.defined[name] = where
+            self.rehearsal.definitions[name] = where
 
-    def compiled(self, function: Any) -> Any:
+    def compile(self, function: Any) -> Any:
         """The same tf.function, compiled by XLA."""
-        twin = function._clone(None)
-        twin._jit_compile = True
-        return twin
+        clone = function._clone(None)
+        clone._jit_compile = True
+        return clone
 
 
 def is_keras(function: Any) -> bool:
@@ -229,10 +233,10 @@ def is_keras(function: Any) -> bool:
 def _names(function: Any) -> set[str]:
     """The names that a function's code uses, those of functions within it included."""
     code = getattr(getattr(function, "python_function", function), "__code__", None)
-    found: set[str] = set()
-    waiting = [code] if code is not None else []
-    while waiting:
-        current = waiting.pop()
-        found.update(current.co_names)
-        waiting.extend(constant for constant in current.co_consts if hasattr(constant, "co_names"))
-    return found
+    names: set[str] = set()
+    pending = [code] if code is not None else []
+    while pending:
+        current = pending.pop()
+        names.update(current.co_names)
+        pending.extend(constant for constant in current.co_consts if hasattr(constant, "co_names"))
+    return names

@@ -12,7 +12,7 @@ from typing import Any
 
 from .context import Rehearsal
 
-__all__ = ["install", "is_stand_in"]
+__all__ = ["install", "is_stub"]
 
 # Where TensorFlow and Keras ask for a TPU's strategy by its name, to do what only works on one.
 TPU_CHECKS = (
@@ -22,9 +22,9 @@ TPU_CHECKS = (
 STRATEGIES = ("distribute.TPUStrategy", "distribute.experimental.TPUStrategy")
 
 
-def is_stand_in(strategy: Any) -> bool:
+def is_stub(strategy: Any) -> bool:
     """Whether a strategy is one that was made here."""
-    return bool(getattr(strategy, "_tpuctl_stands_in", False))
+    return bool(getattr(strategy, "_tpuctl_is_stub", False))
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -34,18 +34,18 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
     attempt("TPUClusterResolver", _replace_resolver, rehearsal, tensorflow)
     attempt("TPUStrategy", _replace_strategies, rehearsal, tensorflow)
     attempt("connecting to a TPU", _replace_calls, rehearsal, tensorflow)
-    attempt("lists of devices", _replace_lists, rehearsal, tensorflow)
+    attempt("lists of devices", _replace_device_lists, rehearsal, tensorflow)
     if rehearsal.settings.mode == "replicas":
-        attempt("weights read from files", _accept_arrays, tensorflow)
+        attempt("weights read from files", _accept_h5py_arrays, tensorflow)
     for module, name in TPU_CHECKS:
         with contextlib.suppress(ImportError, AttributeError):
-            deny(importlib.import_module(module), name)
+            exclude_stubs(importlib.import_module(module), name)
 
 
-def deny(module: Any, name: str) -> None:
+def exclude_stubs(module: Any, name: str) -> None:
     """Have a function that asks whether a strategy is a TPU's say no of a stand-in."""
     is_tpu_strategy = getattr(module, name)
-    setattr(module, name, lambda strategy: not is_stand_in(strategy) and is_tpu_strategy(strategy))
+    setattr(module, name, lambda strategy: not is_stub(strategy) and is_tpu_strategy(strategy))
 
 
 def _replace(tensorflow: Any, name: str, value: Any) -> None:
@@ -71,7 +71,7 @@ def _make_devices(rehearsal: Rehearsal, tensorflow: Any) -> None:
     configure(processor, [configuration() for _ in range(rehearsal.settings.replicas)])
 
 
-def _replace_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
+def _replace_device_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
     replicas = rehearsal.settings.replicas
     config = tensorflow.config
     logical, physical = config.list_logical_devices, config.list_physical_devices
@@ -102,9 +102,9 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
     def __init__(self: Any, tpu: Any = None, *arguments: Any, **keywords: Any) -> None:
         self._tpu = tpu if tpu is not None else os.environ.get("TPU_NAME", "local")
-        self._tpuctl_stands_in = True
+        self._tpuctl_is_stub = True
         self.task_type = self.task_id = None
-        rehearsal.writer.write("resolver", where=rehearsal.places.here(), initialized=None)
+        rehearsal.writer.write("resolver", where=rehearsal.user_lines.current(), initialized=None)
 
     def cluster_spec(self: Any) -> Any:
         if self._tpu == "local":
@@ -116,7 +116,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
     def connect(tpu: Any = None, *arguments: Any, **keywords: Any) -> Any:
         created = resolver(tpu)
-        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.places.here())
+        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
         return created
 
     def master(self: Any, *arguments: Any, **keywords: Any) -> str:
@@ -137,16 +137,16 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    def nothing(*arguments: Any, **keywords: Any) -> None:
+    def do_nothing(*arguments: Any, **keywords: Any) -> None:
         return None
 
     def initialize_tpu_system(cluster_resolver: Any = None) -> None:
-        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.places.here())
+        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
 
-    _replace(tensorflow, "config.experimental_connect_to_cluster", nothing)
-    _replace(tensorflow, "config.experimental_connect_to_host", nothing)
+    _replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
+    _replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
     _replace(tensorflow, "tpu.experimental.initialize_tpu_system", initialize_tpu_system)
-    _replace(tensorflow, "tpu.experimental.shutdown_tpu_system", nothing)
+    _replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
 
 
 def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -163,7 +163,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
     class TPUStrategyV2(base):  # type: ignore[misc]
         """A CPU's strategy that calls itself a TPU's."""
 
-        _tpuctl_stands_in = True
+        _tpuctl_is_stub = True
 
         def __init__(
             self,
@@ -184,8 +184,8 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
                 "strategy",
                 name="TPUStrategy",
                 replicas=self.num_replicas_in_sync,
-                where=rehearsal.places.here(),
-                stands_in=True,
+                where=rehearsal.user_lines.current(),
+                is_stub=True,
             )
 
         @property
@@ -193,7 +193,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
             return self._tpuctl_resolver
 
     if mode == "compile" and replicas > 1:
-        _pretend_replicas(rehearsal, TPUStrategyV2, replicas)
+        _report_replicas(rehearsal, TPUStrategyV2, replicas)
     TPUStrategyV2.__qualname__ = "TPUStrategyV2"
     for name in STRATEGIES:
         _replace(tensorflow, name, TPUStrategyV2)
@@ -203,7 +203,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
             setattr(module, name, TPUStrategyV2)
 
 
-def _accept_arrays(tensorflow: Any) -> None:
+def _accept_h5py_arrays(tensorflow: Any) -> None:
     """Have Keras 2 load a model's metrics, which a TPU keeps in another kind of variable."""
     values: Any = importlib.import_module("tensorflow.python.distribute.values_util")
     assign = values.on_read_assign_cross_replica
@@ -216,19 +216,21 @@ def _accept_arrays(tensorflow: Any) -> None:
     values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
 
-def _pretend_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None:
+def _report_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None:
     distribute = strategy.experimental_distribute_dataset
     writer = rehearsal.writer
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
-        part = writer.attempt("one replica's part of a batch", _part, dataset, replicas)
-        return distribute(self, dataset if part is None else part, options)
+        replica_dataset = writer.attempt(
+            "one replica's part of a batch", _replica_dataset, dataset, replicas
+        )
+        return distribute(self, dataset if replica_dataset is None else replica_dataset, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)
     strategy.experimental_distribute_dataset = experimental_distribute_dataset
 
 
-def _part(dataset: Any, replicas: int) -> Any:
+def _replica_dataset(dataset: Any, replicas: int) -> Any:
     """The dataset with batches of one replica's size, as a strategy of many would split them."""
     module = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
     size = int(module.compute_batch_size(dataset))

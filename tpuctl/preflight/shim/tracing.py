@@ -46,12 +46,12 @@ def _watch(rehearsal: Rehearsal, kind: Any) -> None:
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
-        rehearsal.writer.attempt("a trace", _note, rehearsal, self)
+        rehearsal.writer.attempt("a trace", _record, rehearsal, self)
 
     kind.__init__ = __init__
 
 
-def _note(rehearsal: Rehearsal, concrete: Any) -> None:
+def _record(rehearsal: Rehearsal, concrete: Any) -> None:
     """Keep a function in mind, and write it where it computes gradients."""
     graph = concrete.graph
     captured = len(graph.internal_captures)
@@ -59,15 +59,15 @@ def _note(rehearsal: Rehearsal, concrete: Any) -> None:
     argument_shapes = [shape_of(tensor) for tensor in inputs[: len(inputs) - captured]]
     shapes = [shape for shape in argument_shapes if shape[0] not in ("resource", "variant")]
     name = str(graph.name)
-    where = rehearsal.defined.get(name) or rehearsal.places.here()
+    where = rehearsal.definitions.get(name) or rehearsal.user_lines.current()
     key = concrete.name.decode() if isinstance(concrete.name, bytes) else str(concrete.name)
     trains = bool(getattr(graph, "_tpuctl_trains", False))
-    known = Trace(name, where, shapes, trains)
-    rehearsal.traced[key.removeprefix("__inference_")] = known
+    trace = Trace(name, where, shapes, trains)
+    rehearsal.traces[key.removeprefix("__inference_")] = trace
     if not trains:
         return
-    trace = {"function": name, "where": where, "shapes": shapes}
-    if rehearsal.tried is not None:
-        rehearsal.tried.append(trace)
+    fields = {"function": name, "where": where, "shapes": shapes}
+    if rehearsal.pending_traces is not None:
+        rehearsal.pending_traces.append(fields)
     else:
-        rehearsal.writer.write("traced", **trace)
+        rehearsal.writer.write("traced", **fields)

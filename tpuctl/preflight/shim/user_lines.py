@@ -10,32 +10,32 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any
 
-__all__ = ["Places", "Where"]
+__all__ = ["UserLines", "Where"]
 
 Where = dict[str, Any]
 HERE = os.path.dirname(os.path.abspath(__file__))
-INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-CONVERTED = "__autograph_generated_file"
+PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+AUTOGRAPH_FILE = "__autograph_generated_file"
 # As TensorFlow prints the lines of a function that it converted, and those that made an operation.
-PRINTED = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
-class Places:
+class UserLines:
     """Knows the user's files: those below a folder, without what was installed there."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.join(root, "")
-        self._known: dict[str, str | None] = {}
+        self._files: dict[str, str | None] = {}
 
     def file(self, name: str) -> str | None:
         """The absolute name of a file of the user's; None for all others."""
-        if name not in self._known:
+        if name not in self._files:
             real = os.path.realpath(name)
             is_users = real.startswith(self.root) and not real.startswith(HERE + os.sep)
-            is_users = is_users and not any(part in real for part in INSTALLED)
-            is_users = is_users and CONVERTED not in real and os.path.isfile(real)
-            self._known[name] = real if is_users else None
-        return self._known[name]
+            is_users = is_users and not any(part in real for part in PACKAGE_FOLDERS)
+            is_users = is_users and AUTOGRAPH_FILE not in real and os.path.isfile(real)
+            self._files[name] = real if is_users else None
+        return self._files[name]
 
     def at(self, name: str, line: int | None) -> Where | None:
         """A line of a file, where it is the user's."""
@@ -44,18 +44,20 @@ class Places:
             return None
         return {"file": file, "line": line, "text": linecache.getline(file, line).strip()}
 
-    def here(self) -> Where | None:
+    def current(self) -> Where | None:
         """The innermost line of the user's that is being executed now."""
         try:
-            return self._executed()
+            return self._innermost()
         except Exception:  # what is only told is not worth the script
             return None
 
-    def _executed(self) -> Where | None:
+    def _innermost(self) -> Where | None:
         frame = sys._getframe(2)
         while frame is not None:
-            if CONVERTED in frame.f_code.co_filename:
-                where = self._converted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+            if AUTOGRAPH_FILE in frame.f_code.co_filename:
+                where = self._autograph_source(
+                    frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+                )
             else:
                 where = self.at(frame.f_code.co_filename, frame.f_lineno)
             if where is not None:
@@ -63,7 +65,7 @@ class Places:
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
-    def of(self, function: Any) -> Where | None:
+    def definition(self, function: Any) -> Where | None:
         """Where a function of the user's is defined."""
         code = _code(function)
         if code is None or self.file(code.co_filename) is None:
@@ -84,32 +86,32 @@ class Places:
 
     def of_exception(self, error: BaseException) -> Where | None:
         """The line of the user's from which an exception came."""
-        printed = self.printed(str(error))
-        return printed or self._passed(error.__traceback__)
+        line = self.in_message(str(error))
+        return line or self._in_traceback(error.__traceback__)
 
-    def printed(self, message: str) -> Where | None:
+    def in_message(self, message: str) -> Where | None:
         """The innermost of the user's lines in a message of TensorFlow's, root or not before it."""
         last = None
-        for match in PRINTED.finditer(message):
+        for match in FRAME.finditer(message):
             name = match["file"]
             line = int(match["line"])
             last = self.at(name, line) or self.at(os.sep + name, line) or last
         return last
 
-    def _passed(self, passed: TracebackType | None) -> Where | None:
+    def _in_traceback(self, traceback: TracebackType | None) -> Where | None:
         last = None
-        while passed is not None:
-            code = passed.tb_frame.f_code
-            if CONVERTED in code.co_filename:
-                here = self._converted(
-                    code.co_filename, passed.tb_lineno, passed.tb_frame.f_globals
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if AUTOGRAPH_FILE in code.co_filename:
+                here = self._autograph_source(
+                    code.co_filename, traceback.tb_lineno, traceback.tb_frame.f_globals
                 )
             else:
-                here = self.at(code.co_filename, passed.tb_lineno)
-            last, passed = here or last, passed.tb_next
+                here = self.at(code.co_filename, traceback.tb_lineno)
+            last, traceback = here or last, traceback.tb_next
         return last
 
-    def _converted(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
+    def _autograph_source(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
         """The user's line behind one that AutoGraph generated, from the map that it keeps."""
         for value in list(names.values()):
             origins = getattr(value, "ag_source_map", None)
@@ -125,17 +127,17 @@ def _code(function: Any) -> CodeType | None:
     for _ in range(20):
         if inspect.ismethod(function):
             function = function.__func__
-        following = None
+        wrapped = None
         for name in ("python_function", "_tf_decorator", "__wrapped__", "func"):
-            following = getattr(function, name, None)
-            if name == "_tf_decorator" and following is not None:
-                following = getattr(following, "decorated_target", None)
-            if callable(following) and following is not function:
+            wrapped = getattr(function, name, None)
+            if name == "_tf_decorator" and wrapped is not None:
+                wrapped = getattr(wrapped, "decorated_target", None)
+            if callable(wrapped) and wrapped is not function:
                 break
-            following = None
-        if following is None:
+            wrapped = None
+        if wrapped is None:
             break
-        function = following
+        function = wrapped
     if not hasattr(function, "__code__"):
         function = vars(type(function)).get("__call__")  # an object that is called
     return getattr(function, "__code__", None)

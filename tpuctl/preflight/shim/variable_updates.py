@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-__all__ = ["READING", "UPDATES", "Variables"]
+__all__ = ["READS", "UPDATES", "Variables"]
 
 
 class Variables(Protocol):
@@ -23,8 +23,8 @@ class Variables(Protocol):
 
 
 Update = Callable[[Any, Variables, list[Any]], Any]
-Changed = Callable[[Any, Any], Any]
-SKIPPED = 256  # values of Philox that one step of its counter stands for
+BinaryFunction = Callable[[Any, Any], Any]
+PHILOX_VALUES = 256  # values of Philox that one step of its counter stands for
 
 
 def _read(_: Any, variables: Variables, __: list[Any]) -> Any:
@@ -48,7 +48,7 @@ def _is_initialized(*_: Any) -> Any:
     return tf.constant(True)
 
 
-READING: dict[str, Update] = {
+READS: dict[str, Update] = {
     "ReadVariableOp": _read,
     "ResourceGather": _gather,
     "ResourceGatherNd": _gather_nd,
@@ -57,14 +57,14 @@ READING: dict[str, Update] = {
 }
 
 
-def _assigned(change: Changed) -> Update:
+def _assign(change: BinaryFunction) -> Update:
     def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
         variables[0] = change(variables[0], inputs[0])
 
     return update
 
 
-def _scattered(name: str) -> Update:
+def _scatter(name: str) -> Update:
     """Rows of the variable, changed; the same numbers for all of them where one is given."""
 
     def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
@@ -77,14 +77,14 @@ def _scattered(name: str) -> Update:
     return update
 
 
-def _scattered_nd(name: str) -> Update:
+def _scatter_nd(name: str) -> Update:
     def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
         variables[0] = getattr(tf, f"tensor_scatter_nd_{name}")(variables[0], inputs[0], inputs[1])
 
     return update
 
 
-def _slice_assigned(operation: Any, variables: Variables, inputs: list[Any]) -> None:
+def _slice_assign(operation: Any, variables: Variables, inputs: list[Any]) -> None:
     masks = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     begin, end, strides, value = inputs
     variables[0] = tf.raw_ops.TensorStridedSliceUpdate(
@@ -97,11 +97,11 @@ def _slice_assigned(operation: Any, variables: Variables, inputs: list[Any]) -> 
     )
 
 
-def _random_skipped(_: Any, variables: Variables, inputs: list[Any]) -> Any:
+def _skip_random(_: Any, variables: Variables, inputs: list[Any]) -> Any:
     """The generator's state as it was; its counter moves on. The carry to 128 bits is left out."""
     state = variables[0]
-    moved = tf.cast(inputs[1] * SKIPPED, state.dtype)
-    variables[0] = tf.concat([state[:1] + tf.reshape(moved, [1]), state[1:]], axis=0)
+    counter_step = tf.cast(inputs[1] * PHILOX_VALUES, state.dtype)
+    variables[0] = tf.concat([state[:1] + tf.reshape(counter_step, [1]), state[1:]], axis=0)
     return tf.identity(state)
 
 
@@ -143,9 +143,9 @@ def _adam(operation: Any, variables: Variables, inputs: list[Any]) -> None:
 def _adamax(_: Any, variables: Variables, inputs: list[Any]) -> None:
     power_1, rate, beta_1, beta_2, epsilon, gradient = inputs
     mean = variables[1] * beta_1 + gradient * (1 - beta_1)
-    most = tf.maximum(variables[2] * beta_2, tf.abs(gradient))
-    variables[0] = variables[0] - rate / (1 - power_1) * mean / (most + epsilon)
-    variables[1], variables[2] = mean, most
+    maximum = tf.maximum(variables[2] * beta_2, tf.abs(gradient))
+    variables[0] = variables[0] - rate / (1 - power_1) * mean / (maximum + epsilon)
+    variables[1], variables[2] = mean, maximum
 
 
 def _adagrad(_: Any, variables: Variables, inputs: list[Any]) -> None:
@@ -182,11 +182,11 @@ def _adadelta(_: Any, variables: Variables, inputs: list[Any]) -> None:
 
 
 UPDATES: dict[str, Update] = {
-    "AssignVariableOp": _assigned(lambda _, new: new),
-    "AssignAddVariableOp": _assigned(lambda old, new: old + new),
-    "AssignSubVariableOp": _assigned(lambda old, new: old - new),
-    "ResourceStridedSliceAssign": _slice_assigned,
-    "RngReadAndSkip": _random_skipped,
+    "AssignVariableOp": _assign(lambda _, new: new),
+    "AssignAddVariableOp": _assign(lambda old, new: old + new),
+    "AssignSubVariableOp": _assign(lambda old, new: old - new),
+    "ResourceStridedSliceAssign": _slice_assign,
+    "RngReadAndSkip": _skip_random,
     "ResourceApplyGradientDescent": _descent,
     "ResourceApplyMomentum": _momentum,
     "ResourceApplyKerasMomentum": _keras_momentum,
@@ -205,5 +205,5 @@ for _name, _kind in (
     ("Min", "min"),
     ("Max", "max"),
 ):
-    UPDATES[f"ResourceScatter{_name}"] = _scattered(_kind)
-    UPDATES[f"ResourceScatterNd{_name}"] = _scattered_nd(_kind)
+    UPDATES[f"ResourceScatter{_name}"] = _scatter(_kind)
+    UPDATES[f"ResourceScatterNd{_name}"] = _scatter_nd(_kind)

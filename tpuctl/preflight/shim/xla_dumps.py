@@ -10,9 +10,9 @@ from typing import Any
 
 from .context import Rehearsal, Trace
 
-__all__ = ["Dumps"]
+__all__ = ["XlaDumps"]
 
-BEFORE = re.compile(
+UNOPTIMIZED = re.compile(
     r"^(?P<module>module_\d+)\.(?:a_)?_*inference_(?P<function>.+?_\d+)__(?:XlaMustCompile.*)?"
     r"\.\d+\.before_optimizations\.txt$"
 )
@@ -24,7 +24,7 @@ SHAPE = re.compile(r"\[[\d,<=]*<=[\d,<=]*\]")
 KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex", "bf": "bfloat"}
 
 
-class Dumps:
+class XlaDumps:
     """Has XLA write its programs to a folder, and reads each once.
 
     Unlike the tracings of a function these are its compilations, one by one.
@@ -33,16 +33,16 @@ class Dumps:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.folder = f"{rehearsal.settings.observations}.xla-{os.getpid()}"
-        self.processed: set[str] = set()
+        self.read_modules: set[str] = set()
         self.saved: set[str] = set()
 
     def install(self) -> None:
         """Ask for the texts; before TensorFlow reads its environment."""
-        before = os.environ.get("XLA_FLAGS", "")
+        existing = os.environ.get("XLA_FLAGS", "")
         dump_flags = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
-        os.environ["XLA_FLAGS"] = f"{before} {dump_flags}".strip()
-        self.rehearsal.steps.after.append(self.read)
-        self.rehearsal.ending.last.append(self.finish)
+        os.environ["XLA_FLAGS"] = f"{existing} {dump_flags}".strip()
+        self.rehearsal.steps.callbacks.append(self.read)
+        self.rehearsal.script_exit.callbacks.append(self.finish)
 
     def finish(self) -> None:
         self.read()
@@ -55,26 +55,26 @@ class Dumps:
         except FileNotFoundError:
             return
         for name in names:
-            match = BEFORE.match(name)
-            if match is None or match["module"] in self.processed:
+            match = UNOPTIMIZED.match(name)
+            if match is None or match["module"] in self.read_modules:
                 continue
             stem = name.removesuffix("before_optimizations.txt")
             texts = [other for other in names if other.startswith(stem)]
             if any(other.endswith("-buffer-assignment.txt") for other in texts):
-                self.processed.add(match["module"])
+                self.read_modules.add(match["module"])
                 self._write(match["function"], name, texts)
         for name in names:
-            if name.endswith((".ll", ".o")) and name.partition(".")[0] in self.processed:
+            if name.endswith((".ll", ".o")) and name.partition(".")[0] in self.read_modules:
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(self.folder, name))
 
-    def _write(self, function: str, before: str, texts: list[str]) -> None:
-        program = self._text(before)
-        places = [os.path.join(self.folder, name) for name in texts]
-        times = [os.stat(place).st_mtime for place in places if os.path.exists(place)]
+    def _write(self, function: str, unoptimized: str, texts: list[str]) -> None:
+        program = self._text(unoptimized)
+        paths = [os.path.join(self.folder, name) for name in texts]
+        times = [os.stat(place).st_mtime for place in paths if os.path.exists(place)]
         assignment = [name for name in texts if name.endswith("-buffer-assignment.txt")]
         total = TOTAL.search(self._text(assignment[0]))
-        trace = self._traced(function)
+        trace = self._trace_of(function)
         shapes = [] if trace.shapes is None else _parameters(program)[: len(trace.shapes)]
         self.rehearsal.writer.write(
             "compiled",
@@ -83,25 +83,25 @@ class Dumps:
             seconds=round(max(times) - min(times), 3),
             shapes=shapes,
             trains=trace.trains,
-            dynamic=_dynamic(program),
+            dynamic=_count_dynamic(program),
             peak=int(total["bytes"]) if total else None,
-            program=self._save_program(trace.name, before),
+            program=self._save_program(trace.name, unoptimized),
         )
 
-    def _traced(self, function: str) -> Trace:
-        for key, trace in self.rehearsal.traced.items():
+    def _trace_of(self, function: str) -> Trace:
+        for key, trace in self.rehearsal.traces.items():
             if re.sub(r"\W", "_", key) == function:
                 return trace
         return Trace(re.sub(r"_\d+$", "", function))
 
-    def _save_program(self, function: str, before: str) -> str | None:
+    def _save_program(self, function: str, unoptimized: str) -> str | None:
         """Where the first program of each function is left for the host to read, and remove."""
         if function in self.saved:
             return None
         self.saved.add(function)
-        place = f"{self.folder}-{len(self.saved)}.hlo"
-        shutil.copyfile(os.path.join(self.folder, before), place)
-        return place
+        path = f"{self.folder}-{len(self.saved)}.hlo"
+        shutil.copyfile(os.path.join(self.folder, unoptimized), path)
+        return path
 
     def _text(self, name: str) -> str:
         with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
@@ -130,6 +130,6 @@ def _type(name: str) -> str:
     return "bool" if name == "pred" else KINDS.get(kind, kind) + name[len(kind) :]
 
 
-def _dynamic(program: str) -> int:
+def _count_dynamic(program: str) -> int:
     """How many dimensions have only a bound, in the operations' results."""
     return sum(len(DYNAMIC.findall(shape)) for shape in SHAPE.findall(program))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight.rehearsal.assessment import judge
-from tpuctl.preflight.rehearsal.findings import Finding, Judgement, Target
+from tpuctl.preflight.rehearsal.assessment import assess
+from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
 from tpuctl.preflight.rehearsal.observations import parse
 from tpuctl.preflight.rehearsal.passes import Mode, Pass
 
@@ -56,11 +56,11 @@ AGAIN = observed_pass(
 )
 
 
-def judged(*passes: Pass, target: Target = V3, **more: Any) -> Judgement:
-    return judge(passes, target, requested_steps=8, **more)
+def judged(*passes: Pass, target: Target = V3, **more: Any) -> Assessment:
+    return assess(passes, target, requested_steps=8, **more)
 
 
-def the(judgement: Judgement, topic: str) -> Finding:
+def the(judgement: Assessment, topic: str) -> Finding:
     [finding] = [candidate for candidate in judgement.findings if candidate.topic == topic]
     return finding
 
@@ -436,7 +436,7 @@ def test_last_lines_collapse_progress_bars(tmp_path: Path) -> None:
     ("more", "message"),
     [
         ({"error": {"type": "OSError", "message": "no room", "where": HERE}}, "no room"),
-        ({"hard": True}, "kept running after SIGTERM"),
+        ({"grace_expired": True}, "kept running after SIGTERM"),
     ],
 )
 def test_script_that_fails_at_sigterm_is_a_risk(more: dict[str, Any], message: str) -> None:
