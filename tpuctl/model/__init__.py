@@ -1,3 +1,3 @@
-"""Values that the whole program speaks of."""
+"""The data model: values shared by the whole program."""
 
 __all__: list[str] = []

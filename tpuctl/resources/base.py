@@ -161,7 +161,7 @@ class StackResource(CloudKind):
 
         Returns None once `create` has succeeded. A name is taken as soon as another creation
         begins, but the resource is visible only once that has ended, and never if it fails. So both
-        are retried in turn for `seconds` (default: ADOPT_SECONDS), then the last conflict is
+        are retried alternately for `seconds` (default: ADOPT_SECONDS), then the last conflict is
         raised. `check` rejects a resource that is not ours or differs; without it the caller must
         do so.
         """

@@ -158,7 +158,7 @@ class Bucket(StackResource):
         if observed is None:
             raise NotFound(
                 "Bucket not found",
-                f"gs://{self.name} was deleted meanwhile",
+                f"gs://{self.name} was deleted in the meantime",
                 hint="Recreate what is missing:\n    tpuctl up",
             )
         observed.labels = {**observed.labels, **self.stack.labels}

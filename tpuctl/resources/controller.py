@@ -358,7 +358,7 @@ class Controller(StackResource):
             if instance is None:
                 raise NotFound(
                     "Controller not found",
-                    f"controller {self.name} was deleted meanwhile",
+                    f"controller {self.name} was deleted in the meantime",
                     hint="Recreate what is missing:\n    tpuctl up",
                 )
             items = _metadata(instance)

@@ -110,7 +110,7 @@ class NodeLifecycle(StackResource):
             if node is None:
                 raise OperationFailed(
                     "Node not found",
-                    f"{self.noun} {self.name} was deleted meanwhile",
+                    f"{self.noun} {self.name} was deleted in the meantime",
                     hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
                 )
             state = node.state.name

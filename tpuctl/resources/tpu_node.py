@@ -226,7 +226,7 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     if observed is None:
         raise NotFound(
             "Node not found",
-            f"node {node.name} was deleted meanwhile",
+            f"node {node.name} was deleted in the meantime",
             hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
         )
     stack, names = node.stack, {*fields}

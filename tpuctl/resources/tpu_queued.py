@@ -294,7 +294,7 @@ class QueuedNodes(StackResource):
             if queued is None:
                 raise NotFound(
                     "Queued resource not found",
-                    f"queued resource {self.name} in {self.stack.zone} was deleted meanwhile",
+                    f"queued resource {self.name} in {self.stack.zone} was deleted in the meantime",
                     hint="Request it again:\n    tpuctl up",
                 )
             state = queued.state.state.name

@@ -1,4 +1,4 @@
-"""Events and results, shown: in a terminal, as plain lines, as JSON."""
+"""Views of events and results: terminal, plain lines, JSON."""
 
 from tpuctl.view.base import DUMB_TERMINALS, View
 from tpuctl.view.json_lines import JsonLines, envelope
@@ -7,7 +7,7 @@ __all__ = ["JsonLines", "View", "choose", "envelope"]
 
 
 def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
-    """The view that fits the options and where stderr goes."""
+    """The view for these options and this stderr."""
     import os
     import sys
 

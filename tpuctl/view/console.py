@@ -108,13 +108,13 @@ class Console:
         return Terminal(width, height, plain="utf" not in self.rich.encoding.lower())
 
     def _write(self, event: LogChunk | CommandOutput) -> None:
-        is_beside = not self._shows_log and not getattr(event, "is_error", False)
-        if self._region is not None and not is_beside:
+        is_command_output = not self._shows_log and not getattr(event, "is_error", False)
+        if self._region is not None and not is_command_output:
             self._stop_live()
             if isinstance(event, LogChunk) and self._state.has(LOG):
                 self.rich.rule("log", align="left", style="dim", characters=self._rule_character)
         self._output.write(event)
-        if is_beside:
+        if is_command_output:
             self._output.is_at_line_start = True  # of this terminal
 
     @property

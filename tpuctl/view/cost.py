@@ -38,7 +38,7 @@ def cost_sentence(cost: Cost, *, is_free: bool) -> str:
 
 
 def run_cost(report: RunReport) -> str:
-    """`about $3.00`, of a whole run."""
+    """The cost of a whole run: `about $3.00`."""
     if report.cost is None:
         return "unknown"
     about = f"about {dollars(report.cost)}"
@@ -46,16 +46,16 @@ def run_cost(report: RunReport) -> str:
 
 
 def print_cost(
-    cost: Cost, elsewhere: Mapping[str, tuple[Cost, str]] | None = None, *, is_free: bool = False
+    cost: Cost, fallbacks: Mapping[str, tuple[Cost, str]] | None = None, *, is_free: bool = False
 ) -> None:
     """Print a table: a line for each charged item, then the total and the date of the prices.
 
-    `elsewhere` adds a line for each fallback zone, with its total and a remark.
+    `fallbacks` adds a line for each fallback zone, with its total and a remark.
     """
     rows = [(line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines]
     dated = f"prices of {cost.read}" if cost.read else ""
     rows.append(("total", cost.amount.removesuffix("/h"), dated))
-    for zone, (other, remark) in (elsewhere or {}).items():
+    for zone, (other, remark) in (fallbacks or {}).items():
         rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
     print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))
 

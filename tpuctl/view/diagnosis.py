@@ -32,14 +32,14 @@ INDENT = " " * (WORD + 1 + NAME)
 
 
 def diagnosis_console(*, no_color: bool) -> Console:
-    """Stdout as these lines are shown on it: as wide as the terminal, else as pages are."""
+    """Stdout, as wide as the terminal, or as a page otherwise."""
     if sys.stdout.isatty():
         return Console(highlight=False, no_color=no_color or None)
     return Console(highlight=False, width=100, no_color=True)
 
 
 def show_finding(finding: Finding, console: Console) -> None:
-    """`problem   billing       no account is linked…`, and below it what mends it.
+    """`problem   billing       no account is linked…`, and the fix below it.
 
     Words are wrapped for a terminal; commands stay whole, so that they can be copied.
     """

@@ -36,7 +36,7 @@ STATES = {
 
 
 def explanation_data(explanation: Explanation, as_typed: Callable[[str], str]) -> dict[str, Any]:
-    """`failure` is null of a job that runs or succeeded."""
+    """`failure` is null if the job is running or succeeded."""
     failure = explanation.failure
     return {
         "job": explanation.record.id,
@@ -71,7 +71,7 @@ def explanation_data(explanation: Explanation, as_typed: Callable[[str], str]) -
 
 
 def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -> None:
-    """`as_typed` puts into a hint's commands what the user has to type in them."""
+    """`as_typed` turns the commands of a hint into what the user has to type."""
     record, failure = explanation.record, explanation.failure
     code = f" with exit code {explanation.status.exit_code}" if explanation.status.exit_code else ""
     attempt = f" (attempt {record.attempt})" if explanation.attempts else ""
@@ -123,7 +123,7 @@ def message_data(message: Pasted, hint: str) -> dict[str, Any]:
 
 
 def show_message(message: Pasted, hint: str) -> None:
-    """`hint` has its commands as the user has to type them."""
+    """The commands in `hint` are those that the user has to type."""
     facts = [("message", message.line), ("meaning", message.summary), ("cause", message.cause)]
     if message.fault is not None:
         facts.append(("in a job", FAULTS[message.fault]))

@@ -21,7 +21,7 @@ COLORS = {Severity.error: "1;31", Severity.cost: "33", Severity.risk: "36"}
 
 @dataclass(frozen=True)
 class TextOutput:
-    """What it is written on."""
+    """The output's width and colors."""
 
     is_terminal: bool = False
     has_color: bool = False
@@ -29,7 +29,7 @@ class TextOutput:
 
     @classmethod
     def of(cls, stream: TextIO, *, no_color: bool = False) -> TextOutput:
-        """NO_COLOR and a terminal that is said to be dumb count as well."""
+        """Respects NO_COLOR and TERM=dumb."""
         if not stream.isatty():
             return cls()
         is_plain = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -42,7 +42,7 @@ class TextOutput:
 def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") -> Iterator[str]:
     """The whole report. `target` is what was checked for, `fix` the command that applies fixes.
 
-    On a terminal each finding comes with its line of the source.
+    On a terminal, each finding is followed by its source line.
     """
     sources = Sources()
     for finding in report.findings:
@@ -96,7 +96,7 @@ def _source_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Iter
 
 
 def _wrap(text: str, paper: TextOutput, used: int, by: int = 4, indent: str | None = None) -> str:
-    """In one line for programs; on a terminal broken between words."""
+    """One line for programs; wrapped on a terminal."""
     text = plain(" ".join(text.split()))
     if not paper.is_terminal:
         return text

@@ -1,6 +1,6 @@
-"""Findings, and how a run ended, as workflow commands of GitHub Actions.
+"""Findings and a run's result as workflow commands of GitHub Actions.
 
-It shows findings beside the changed lines, and all of them on the page of the workflow's run.
+GitHub shows findings next to the changed lines, and all of them on the workflow run's page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROPERTY = {**DATA, ":": "%3A", ",": "%2C"}
 
 
 def annotation_lines(report: Report, base: Path) -> Iterator[str]:
-    """A command for each finding; paths are relative to `base` where they lie below it."""
+    """A command for each finding; paths below `base` are relative to it."""
     for finding in report.findings:
         rule = RULES.get(finding.code)
         title = f"{finding.code} {rule.name}" if rule is not None else finding.code

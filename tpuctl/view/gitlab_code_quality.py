@@ -20,8 +20,8 @@ LEVELS = {Severity.error: "major", Severity.cost: "minor", Severity.risk: "info"
 
 
 def code_quality(report: Report, base: Path) -> list[dict[str, Any]]:
-    """One entry a finding; paths are relative to `base`. A finding keeps its fingerprint when
-    lines come or go above it."""
+    """One entry per finding; paths are relative to `base`. A finding keeps its fingerprint when
+    lines above it are added or removed."""
     sources = Sources()
     seen: Counter[str] = Counter()
     entries = []

@@ -46,9 +46,9 @@ def job_data(job: JobSummary) -> dict[str, Any]:
 
 
 def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> None:
-    """The jobs as a table; `typed` is how the user starts another command.
+    """The jobs as a table; `typed` is the prefix of commands that the user types.
 
-    `left` are the budgets of job.retries: of preemption, infrastructure and failure.
+    `left` are the remaining retries by preemption, infrastructure and failure.
     """
     if not jobs:
         print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")

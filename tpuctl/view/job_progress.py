@@ -1,4 +1,4 @@
-"""Jobs as they stand: their workers' states, and how far they are, in words and in JSON."""
+"""The state and progress of jobs and their workers, as text and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
 
-MIN_QUIET_SECONDS = 60  # without a new byte of log, of a job that runs, before it is worth a word
+MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
 
 
 def job_now_data(job: JobSnapshot) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
 
 
 def job_sentence(job: JobSnapshot, now: datetime) -> str:
-    """A job in a part of a line."""
+    """A job in part of a line."""
     word = job.record.id.rpartition("-")[2]
     return ", ".join(
         [f"job {word} {_state_text(job)}", *progress_words(job.progress), *_quiet_text(job, now)]
@@ -51,7 +51,7 @@ def job_sentence(job: JobSnapshot, now: datetime) -> str:
 
 
 def progress_words(progress: Progress) -> list[str]:
-    """`step 1,200`, `loss 2.3131`, `45,210 tokens/s`: what is known of them."""
+    """`step 1,200`, `loss 2.3131`, `45,210 tokens/s`: those that are known."""
     words = []
     if progress.step is not None:
         words.append(f"step {progress.step:,}")
@@ -87,7 +87,7 @@ def _worker_states(job: JobSnapshot) -> str:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """`0-3 5`, of numbers in their order."""
+    """`0-3 5`, from sorted numbers."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -63,7 +63,7 @@ class JsonLines:
         self.diagnostics += diagnostics
 
     def name_workers(self, workers: Sequence[int]) -> None:
-        self._output.name_workers(workers)  # events say it themselves
+        self._output.name_workers(workers)  # reported by events
 
     def close(self) -> None:
         self._output.finish()
@@ -72,7 +72,7 @@ class JsonLines:
         self._incomplete.clear()
 
     def _emit_bytes(self, event: OutputEvent) -> None:
-        """Emit bytes as text if possible; an incomplete character at the end waits for the rest."""
+        """Emit bytes as text if possible; an incomplete last character is kept for the next call."""
         key = event.worker, isinstance(event, CommandOutput) and event.is_error
         half = self._incomplete.pop(key, None)
         if half is not None and _continues(half, event):
@@ -87,7 +87,7 @@ class JsonLines:
 
 
 def _part(event: OutputEvent, data: bytes, moved: int) -> OutputEvent:
-    """The same event for bytes that start `moved` later."""
+    """The same event for bytes that start `moved` bytes later."""
     if isinstance(event, LogChunk):
         return dataclasses.replace(event, data=data, offset=event.offset + moved)
     return dataclasses.replace(event, data=data)

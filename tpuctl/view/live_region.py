@@ -12,7 +12,7 @@ from rich.text import Text
 __all__ = ["LiveRegion"]
 
 REFRESH_SECONDS = 0.125  # seconds between frames
-Draw = Callable[[int, int], Sequence[Text]]  # for so many columns and rows
+Draw = Callable[[int, int], Sequence[Text]]  # renders lines for a number of columns and rows
 
 
 class LiveRegion:

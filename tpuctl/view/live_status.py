@@ -36,7 +36,7 @@ class LiveStatus:
     """
 
     def __init__(self, seconds: float, commands: Mapping[str, str], *, is_free: bool) -> None:
-        """`commands` are the lines to type for what the advice says."""
+        """`commands` are the commands to type for the advice."""
         self._seconds = seconds
         self._commands = commands
         self._is_free = is_free

@@ -1,4 +1,4 @@
-"""What stacks left behind in a project, stack by stack, on stdout and in JSON."""
+"""Resources that stacks left behind in a project, by stack, on stdout and in JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = ("age", "per hour")
 
 @dataclass(frozen=True)
 class Orphans:
-    """Everything that the stacks of a project have, and what of it seems forgotten."""
+    """All resources of a project's stacks, and which of them are leftovers."""
 
     project: str
     items: Sequence[InventoryItem]
@@ -37,7 +37,7 @@ class Orphans:
 
     @property
     def is_charged(self) -> bool:
-        """Whether something forgotten costs money."""
+        """Whether a leftover costs money."""
         return any(is_charged(leftover.item) for leftover in self.left)
 
 
@@ -51,11 +51,11 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Group:
-    """One stack's part, with what is in use where all is wanted."""
+    """One stack's leftovers, and its resources in use with `--all`."""
 
     stack: str
     rows: Sequence[_Row]
-    is_in_use: bool  # a machine of it is in use: taking the stack away would take that too
+    is_in_use: bool  # one of its machines is in use: `down` would delete that too
 
     @property
     def left(self) -> list[_Row]:
@@ -63,7 +63,7 @@ class _Group:
 
 
 def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, Any]:
-    """`command` gives the line to type for a stack."""
+    """`command` returns the command to type for a stack."""
     groups = _groups(orphans)
     per_hour, is_complete = _hourly([row for group in groups for row in group.left])
     return {
@@ -92,7 +92,7 @@ def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, A
 def show_orphans(
     orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool, is_free: bool
 ) -> None:
-    """What is left behind, or everything; `up` is the line to type for that."""
+    """The leftovers, or everything; `up` is the command to type."""
     groups = _groups(orphans)
     shown_groups = groups if everything else [group for group in groups if group.left]
     for group in shown_groups:

@@ -15,7 +15,7 @@ __all__ = ["Output"]
 
 
 class Output:
-    """Writes to stdout, or to stderr what the command wrote there. A closed pipe raises.
+    """Writes to stdout, or to stderr if the command did. Raises an error for a closed pipe.
 
     After `name_workers`, writes line by line, prefixed with the worker's name.
     """

@@ -33,7 +33,7 @@ PROGRESS_INTERVAL = 10.0
 
 
 class Plain:
-    """One line for each thing that happens; `quiet` leaves only problems and the job's log."""
+    """One line per event; `quiet` shows only problems and the job's log."""
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
         self.quiet = quiet
@@ -88,7 +88,7 @@ class Plain:
             self._line(f"{word} {address} ({clock_time(event.seconds)}){suffix}")
 
     def _plan(self, event: Planned) -> None:
-        """A line for a plan of several things: how much of what is to be done."""
+        """One line for a plan of several steps: the number of steps by action."""
         counts = Counter(
             step.action for step in event.steps if step.action not in UNCHANGED_ACTIONS
         )
@@ -98,7 +98,7 @@ class Plain:
             self._line(", ".join([*words, *([f"{stays} unchanged"] if stays else [])]))
 
     def _words(self, event: StepProgress) -> str:
-        """What is waited for; of bytes how many, how fast, and how long it still takes."""
+        """What a step waits for; for transfers, the bytes, the rate and the remaining time."""
         if event.done is None or event.total is None:
             return event.text
         rate = self._rates.setdefault(event.address, Rate())
@@ -106,7 +106,7 @@ class Plain:
         return ", ".join(transfer_words(event.done, event.total, rate.per_second))
 
     def _progress(self, address: str, text: str, *, is_steady: bool) -> None:
-        """A line for each state; of what grows steadily, one now and then."""
+        """One line per state; steady progress is reported at intervals."""
         last_text, at = self._last_progress.get(address, ("", 0.0))
         now = time.monotonic()
         if last_text == text or (last_text and is_steady and now - at < PROGRESS_INTERVAL):

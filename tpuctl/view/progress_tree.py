@@ -164,7 +164,7 @@ def _branch(is_first: bool, is_last: bool, is_plain: bool) -> str:
 
 
 def _transfer(row: Row, room: int, look: Terminal) -> Text:
-    """A transfer as a bar and in words, as far as there is room."""
+    """A transfer as a bar and as text, shortened to fit."""
     done, total = row.transferred or (0, 0)
     words = transfer_words(done, total, row.rate.per_second)
     while len(words) > 1 and len(", ".join(words)) > room:

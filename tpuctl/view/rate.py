@@ -1,4 +1,4 @@
-"""Transfer rate and remaining time, in words and as a bar."""
+"""Transfer rate and remaining time, as text and as a bar."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def clock_time(seconds: float) -> str:
 
 
 def size(count: float, like: float | None = None) -> str:
-    """`4.9 kB`, `27.1 MB`, `3.2 GB`; in the unit that `like` would have."""
+    """`4.9 kB`, `27.1 MB`, `3.2 GB`; in the unit of `like`."""
     largest = count if like is None else like
     for power, least, unit in ((9, 1e9, "GB"), (6, 1e5, "MB")):
         if largest >= least:

@@ -1,4 +1,4 @@
-"""What a rehearsal found out, on stdout and in JSON."""
+"""The report of a rehearsal, on stdout and in JSON."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["rehearsal_data", "rehearsal_lines"]
 
 COMMAND = re.compile(r"(?m)^( +)tpuctl (rehearse.*|check.*)$")
-NAME = 12  # columns of the names of what is said
+NAME = 12  # columns of the labels
 
 
 def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
-    """Everything, for programs; what is no number in JSON is a text."""
+    """The whole report; NaN and infinities are strings."""
     assessment, target, estimate = done.assessment, done.target, done.assessment.estimate
     data = {
         "target": {
@@ -79,7 +79,7 @@ def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
 def rehearsal_lines(
     done: Rehearsal, paper: TextOutput, command: Callable[[str], str]
 ) -> Iterator[str]:
-    """Problems like a linter's, then what is fine or could not be seen, then what to type next.
+    """Problems in the style of a linter, then facts, then the next command.
 
     `command` gives the line for `run` or `rehearse`.
     """
@@ -145,7 +145,7 @@ def _fact(finding: Finding) -> str:
 
 
 def _fact_lines(name: str, text: str, paper: TextOutput) -> Iterator[str]:
-    """A name, and beside it what is said, however many lines that takes."""
+    """A label with its text in the column to the right."""
     label = f"{name:<{NAME}}"
     for line in text.splitlines():
         before = len(line) - len(line.lstrip())
@@ -167,13 +167,13 @@ def _counted(problems: Sequence[Finding]) -> str:
 
 
 def _wrap(text: str, paper: TextOutput, used: int, by: int) -> str:
-    """In one line for programs; on a terminal broken between words."""
+    """One line for programs; wrapped on a terminal."""
     text = plain(" ".join(text.split()))
     return wrap(text, paper.width, used=used, indent=" " * by) if paper.is_terminal else text
 
 
 def _in_json(value: Any) -> Any:
-    """The same with NaN and infinities as texts."""
+    """The same with NaN and infinities as strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

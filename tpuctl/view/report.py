@@ -1,4 +1,4 @@
-"""A run as one page of HTML: no scripts, nothing fetched, readable for as long as it is kept."""
+"""A run as one self-contained HTML page, without scripts."""
 
 from __future__ import annotations
 

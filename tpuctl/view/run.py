@@ -1,4 +1,4 @@
-"""One run in the terminal: facts, attempts, and its curves."""
+"""One run in the terminal: facts, attempts and curves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_DRAWN = 3  # curves; the others have their last value in a line
 
 
 def print_run(report: RunReport, command_prefix: str) -> None:
-    """`typed` is how the user starts another command."""
+    """`typed` is the prefix of commands that the user types."""
     record, status = report.record, report.explanation.status
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
     hours = [attempt.hours for attempt in report.attempts if attempt.hours is not None]

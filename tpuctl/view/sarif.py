@@ -27,7 +27,7 @@ WIDTH = 100  # of the rules' pages as plain text
 
 
 def sarif(report: Report, base: Path) -> dict[str, Any]:
-    """One run, with all rules; files below `base` are relative to it."""
+    """One run, with all rules; paths below `base` are relative to it."""
     codes = list(RULES)
     sources = Sources()
     seen: Counter[str] = Counter()
@@ -132,7 +132,7 @@ def _notification(note: CheckNote, base: Path) -> dict[str, Any]:
 
 
 def _print(finding: Finding, base: Path, sources: Sources, occurrences: Counter[str]) -> str:
-    """The same for as long as the line is, wherever in its file it moves."""
+    """A fingerprint that stays the same when the line moves within its file."""
     line = (sources.line(finding.path, finding.line) or "").strip()
     key = "\n".join((finding.code, uri(base, finding.path), line))
     occurrences[key] += 1

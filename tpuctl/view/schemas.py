@@ -22,7 +22,7 @@ DIAGNOSTIC = {
 
 
 def envelope_schema() -> dict[str, Any]:
-    """Of the one object that `--json` answers with; `$defs` has each command's data by name."""
+    """The schema of the object that `--json` prints; `$defs` has each command's data by name."""
     from pydantic import TypeAdapter
 
     definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
@@ -68,7 +68,7 @@ def envelope_schema() -> dict[str, Any]:
 
 
 def events_schema() -> dict[str, Any]:
-    """Of one line of `--events`: an event by its name, or the envelope, which comes last."""
+    """The schema of a line of `--events`: an event by its name, or the final envelope."""
     from tpuctl.model import events
 
     kinds = sorted(typing.get_args(events.Event), key=lambda kind: str(kind.__name__))

@@ -16,7 +16,7 @@ class Sources:
     _lines: dict[Path, list[str]] = field(default_factory=dict)
 
     def line(self, path: Path, number: int) -> str | None:
-        """As Python decodes it; None where there is no such line, or it cannot be read."""
+        """The line, decoded as by Python; None if it does not exist or cannot be read."""
         if path not in self._lines:
             try:
                 with tokenize.open(path) as source:

@@ -38,9 +38,9 @@ NUMBERS = ("used", "new", "left", "max")
 
 
 def plan_data(
-    stack: Stack, plan: Plan, cost: Cost, elsewhere: Mapping[str, Cost], quota: QuotaReport
+    stack: Stack, plan: Plan, cost: Cost, fallbacks: Mapping[str, Cost], quota: QuotaReport
 ) -> dict[str, Any]:
-    """`price_per_hour` is of one node alone, `cost` of everything."""
+    """`price_per_hour` is for one node, `cost` for the whole stack."""
     price = stack.price
     return {
         "stack": stack.name,
@@ -57,7 +57,7 @@ def plan_data(
         "price_per_hour": price.per_hour if price else None,
         "price_as_of": price.read if price else None,
         "cost": cost_data(cost),
-        "fallback_costs": {zone: cost_data(other) for zone, other in elsewhere.items()},
+        "fallback_costs": {zone: cost_data(other) for zone, other in fallbacks.items()},
         "quota": quota_data(quota),
     }
 
@@ -91,10 +91,10 @@ def show_plan(plan: Plan) -> None:
     )
 
 
-def show_costs(stack: Stack, cost: Cost, elsewhere: Mapping[str, Cost], *, is_free: bool) -> None:
-    """What everything costs, and what it would cost where `up` goes when the zone refuses."""
+def show_costs(stack: Stack, cost: Cost, fallbacks: Mapping[str, Cost], *, is_free: bool) -> None:
+    """The cost of the stack, and in each zone that `up` falls back to."""
     print()
-    others = {zone: (other, _traffic(stack, zone)) for zone, other in elsewhere.items()}
+    others = {zone: (other, _traffic(stack, zone)) for zone, other in fallbacks.items()}
     print_cost(cost, others, is_free=is_free)
 
 
@@ -106,7 +106,7 @@ def _traffic(stack: Stack, zone: str) -> str:
 
 
 def show_quota(quota: QuotaReport) -> None:
-    """What is used of each limit that the plan counts against, and what could not be read."""
+    """Usage of each limit that the plan counts against, and limits that could not be read."""
     if quota.lines:
         print()
         print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
@@ -141,7 +141,7 @@ def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
 
 
 def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
-    """What is left with the reason; what is gone by name."""
+    """Remaining resources with the reason; deleted ones by name."""
     remaining = list(remaining)
     print_table(
         ("resource", "state", "reason"),

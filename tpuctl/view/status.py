@@ -1,4 +1,4 @@
-"""What exists of a stack, its age and cost so far, on stdout and in JSON."""
+"""The resources of a stack, their age and cost so far, on stdout and in JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
 
 
 def resource_data(item: InventoryItem, charge: Charge | None) -> dict[str, Any]:
-    """One thing of a stack; what it costs is null where it is free or unknown."""
+    """One resource; its cost is null if it is free or unknown."""
     return {
         "kind": item.kind,
         "name": item.name,
@@ -115,7 +115,7 @@ def show_status(
     *,
     is_free: bool,
 ) -> None:
-    """`commands` are the lines to type for what the advice says, `jobs` are facts about jobs."""
+    """`commands` are the commands to type for the advice, `jobs` are facts about jobs."""
     print_facts([*status_facts(stack, items, charges), *jobs])
     if (charges_list := charges_table(items, charges, is_free=is_free)) is not None:
         print()
@@ -168,7 +168,7 @@ def _facts(item: InventoryItem) -> list[tuple[str, str]]:
 def charges_table(
     items: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
 ) -> Table | None:
-    """Everything but buckets with its state and cost, and the sum; None where there is nothing."""
+    """State and cost of all resources except buckets, and the total; None if there are none."""
     by_address = {charge.item.address: charge for charge in charges}
     rows = [_row(item, by_address.get(item.address)) for item in items if item.kind != "bucket"]
     if not rows:

@@ -20,8 +20,7 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
 def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl") -> str:
-    """As GitHub and GitLab read it. `link` leads to the whole report; `typed` is how the user
-    starts another command."""
+    """Markdown of GitHub and GitLab. `link` is the full report; `typed` the prefix of commands."""
     parts = [
         f"## {_title(report)}",
         *_facts(report),
@@ -35,7 +34,7 @@ def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl
 
 
 def sparkline(points: Sequence[tuple[int, float]], width: int = WIDTH) -> str:
-    """A curve in one line; the mean where several points share a column."""
+    """A curve in one line; the mean of points that share a column."""
     columns: list[list[float]] = [[] for _ in range(min(width, len(points)))]
     for place, (_, value) in enumerate(points):
         columns[place * len(columns) // len(points)].append(value)
@@ -107,7 +106,7 @@ def _attempt(attempt: AttemptReport) -> str:
 
 
 def _text(text: str) -> str:
-    """Words of others, in which nothing is markup."""
+    """Foreign text, with markup escaped."""
     return SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 

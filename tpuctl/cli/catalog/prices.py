@@ -86,7 +86,9 @@ def prices(
     if state.is_free:
         state.view.on(Note(f"{FREE} These are Google's prices."))
     accelerator = ",".join(filter(None, (accelerator, type_too)))
-    beside = [name for name, is_wanted in _selected_flags(machines, disks, storage) if is_wanted]
+    other_kinds = [
+        name for name, is_wanted in _selected_flags(machines, disks, storage) if is_wanted
+    ]
     nodes = [
         name
         for name, value in (
@@ -101,17 +103,17 @@ def prices(
         )
         if value
     ]
-    if len(beside) > 1 or (beside and nodes):
+    if len(other_kinds) > 1 or (other_kinds and nodes):
         raise Usage(
             "Conflicting options",
-            f"{' and '.join([*beside, *nodes])} select different prices",
+            f"{' and '.join([*other_kinds, *nodes])} select different prices",
             hint="Select one kind of price at a time:\n"
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
-    if beside:
+    if other_kinds:
         from tpuctl.cli.catalog import other_prices
 
-        getattr(other_prices, OTHER_PRICES[beside[0]])(
+        getattr(other_prices, OTHER_PRICES[other_kinds[0]])(
             state, _one_region(zone, region), sort, limit
         )
         return

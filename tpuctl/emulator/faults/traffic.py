@@ -86,7 +86,7 @@ class Call:
 
         `get_attributes` is called only when a fault might apply. A response that `streams` cannot
         be held back once it began, so faults that would follow the action are applied now. With
-        `uploads` the request body is still to come; a `truncate` fault applies to it by default.
+        `uploads` the request body follows; a `truncate` fault applies to it by default.
         """
         self.due = self._traffic.due(self, get_attributes)
         for fault in self.take("hold", where=lambda fault: not fault.get("hold_response")):

@@ -23,7 +23,7 @@ __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
 
 MARKER = "complete"
 PYTHONS = ("3.11", "3.12")  # versions that both tpuctl and TensorFlow 2.18 support
-DISK_MARGIN = 1.2  # of the room on disk that is asked for
+DISK_MARGIN = 1.2  # required disk space relative to the estimate
 
 
 @dataclass(frozen=True)
