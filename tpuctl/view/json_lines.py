@@ -72,7 +72,7 @@ class JsonLines:
         self._incomplete.clear()
 
     def _emit_bytes(self, event: OutputEvent) -> None:
-        """Emit bytes as text if possible; an incomplete last character is kept for the next call."""
+        """Emit bytes as text if possible; keep an incomplete last character for the next call."""
         key = event.worker, isinstance(event, CommandOutput) and event.is_error
         half = self._incomplete.pop(key, None)
         if half is not None and _continues(half, event):
