@@ -1,7 +1,7 @@
-"""Cloud Build, as far as the builds under test need it.
+"""Emulates the part of Cloud Build that the builds under test use.
 
-Steps are really run, one after the other. Stand-ins: the steps' images (the computer that the tests
-run on), and the build's account (a caller of the local cloud). Anything else is an error.
+Steps are really executed, one after another. Faked: the steps' images (steps run on this computer)
+and the build's account (a caller of the local cloud). Anything else is an error.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ STEP_KEYS = {"id", "name", "dir", "script", "allowFailure"}
 
 @dataclass
 class Build:
-    """One build, and what its steps did."""
+    """A build, and the results of its steps."""
 
     text: str
     host: Host
     callers: Callers
     repository: Path
-    results: dict[str, str] = field(default_factory=dict)  # by the step's id
+    results: dict[str, str] = field(default_factory=dict)  # by step id
     output: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
-    exit_code: int = 0  # of the step that the build failed with
+    exit_code: int = 0  # of the step that failed the build
 
     def run(self) -> Build:
         document = yaml.safe_load(self.text)
@@ -47,20 +47,20 @@ class Build:
             assert {*step} <= STEP_KEYS, f"not emulated: {set(step) - STEP_KEYS}"
             output = machine / f"output-{step['id']}"
             output.mkdir()
-            here = env | {"BUILDER_OUTPUT": str(output)}
-            done = self.host.run(step["script"], workspace / step.get("dir", "."), here)
+            step_env = env | {"BUILDER_OUTPUT": str(output)}
+            done = self.host.run(step["script"], workspace / step.get("dir", "."), step_env)
             self.output[step["id"]] = done.output
             self.results[step["id"]] = "failure" if done.code else "success"
             if (output / "output").exists():
                 self.outputs[step["id"]] = (output / "output").read_text("utf-8")
             if done.code and not step.get("allowFailure"):
                 self.exit_code = done.code
-                break  # what comes after a failure is not begun
+                break
         return self
 
     @staticmethod
     def _options(options: dict[str, Any], machine: Path) -> dict[str, str]:
-        """Volumes are folders beside the workspace; variables name them."""
+        """The environment variables; volumes are folders next to the workspace."""
         variables = dict(item.split("=", 1) for item in options["env"])
         for volume in options["volumes"]:
             folder = machine / volume["name"]

@@ -1,4 +1,4 @@
-"""The local cloud that pipelines train on, in a process of its own."""
+"""The local cloud that pipelines train on, in a separate process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.desk import Desk
+from tests.ci.owner_shell import OwnerShell
 from tests.support.callers import Member
 from tpuctl.emulator.client import server_process
 
@@ -19,7 +19,7 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))
     patch.setenv("TPUCTL_CLOUD", "local")
     cloud = server_process.start(home, pace="instant")
-    # As the setup that is printed has it: there are no roles before.
+    # As in the printed setup: it enables these APIs before it creates roles.
     apis = {"serviceIds": ["iam.googleapis.com", "cloudresourcemanager.googleapis.com"]}
     path = "/v1/projects/local-project/services:batchEnable"
     Member.owner(cloud).send_ok("POST", path, json=apis)
@@ -29,7 +29,7 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    folder = tmp_path / "desk"
+def owner_shell(tmp_path: Path) -> OwnerShell:
+    folder = tmp_path / "owner"
     folder.mkdir()
-    return Desk(folder)
+    return OwnerShell(folder)

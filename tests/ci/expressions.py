@@ -1,6 +1,6 @@
-"""GitHub's expressions, as far as the workflows under test have them.
+"""Evaluates the GitHub expressions that the workflows under test use.
 
-After docs.github.com, "Evaluate expressions in workflows and actions"; anything else is an error.
+See "Evaluate expressions in workflows and actions" on docs.github.com; anything else is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["evaluate", "holds", "interpolated"]
+__all__ = ["evaluate", "interpolate", "is_true"]
 
 TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(&&|\|\||==|!=|[()!,.])|([A-Za-z_][\w-]*)|$)")
 STATUS = ("success", "always", "failure", "cancelled")
@@ -17,33 +17,35 @@ EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 Functions = Mapping[str, Callable[[], bool]]
 
 
-def interpolated(text: Any, context: Mapping[str, Any], functions: Functions | None = None) -> Any:
-    """A value of the workflow with its expressions evaluated; text stays text."""
+def interpolate(text: Any, context: Mapping[str, Any], functions: Functions | None = None) -> Any:
+    """Replace the expressions in a workflow's value; other values are returned unchanged."""
     if not isinstance(text, str):
         return text
     return EXPRESSION.sub(lambda match: to_text(evaluate(match[1], context, functions)), text)
 
 
-def holds(condition: Any, context: Mapping[str, Any], functions: Functions) -> bool:
-    """An `if`; one without a status function means that nothing before it failed."""
+def is_true(condition: Any, context: Mapping[str, Any], functions: Functions) -> bool:
+    """Evaluate an `if`; without a status function it also requires `success()`."""
     text = "" if condition is None else str(condition).strip()
     text = text[3:-2].strip() if text.startswith("${{") else text
-    asks = any(re.search(rf"\b{name}\(", text) for name in STATUS)
+    has_status_function = any(re.search(rf"\b{name}\(", text) for name in STATUS)
     if not text:
         return functions["success"]()
-    return (asks or functions["success"]()) and bool(evaluate(text, context, functions))
+    return (has_status_function or functions["success"]()) and bool(
+        evaluate(text, context, functions)
+    )
 
 
 def evaluate(text: str, context: Mapping[str, Any], functions: Functions | None = None) -> Any:
     tokens = []
-    place = 0
-    while place < len(text.rstrip()):
-        match = TOKEN.match(text, place)
-        assert match is not None and match.end() > place, f"not emulated: {text[place:]!r}"
+    position = 0
+    while position < len(text.rstrip()):
+        match = TOKEN.match(text, position)
+        assert match is not None and match.end() > position, f"not emulated: {text[position:]!r}"
         tokens.append(match[1] or match[2] or match[3])
-        place = match.end()
+        position = match.end()
     parser = _Parser([token for token in tokens if token], context, functions or {})
-    value = parser.either()
+    value = parser.parse_or()
     assert not parser.tokens, f"not emulated: {text!r}"
     return value
 
@@ -58,51 +60,51 @@ class _Parser:
     def __init__(self, tokens: list[str], context: Mapping[str, Any], functions: Functions) -> None:
         self.tokens, self.context, self.functions = tokens, context, functions
 
-    def _took(self, token: str) -> bool:
+    def _accept(self, token: str) -> bool:
         if self.tokens and self.tokens[0] == token:
             self.tokens.pop(0)
             return True
         return False
 
-    def either(self) -> Any:
-        value = self.both()
-        while self._took("||"):
-            other = self.both()
+    def parse_or(self) -> Any:
+        value = self.parse_and()
+        while self._accept("||"):
+            other = self.parse_and()
             value = value or other
         return value
 
-    def both(self) -> Any:
-        value = self.compared()
-        while self._took("&&"):
-            other = self.compared()
+    def parse_and(self) -> Any:
+        value = self.parse_comparison()
+        while self._accept("&&"):
+            other = self.parse_comparison()
             value = value and other
         return value
 
-    def compared(self) -> Any:
-        value = self.element()
+    def parse_comparison(self) -> Any:
+        value = self.parse_operand()
         for sign in ("==", "!="):
-            if self._took(sign):
-                # Text is compared without regard to case.
-                same = to_text(value).lower() == to_text(self.element()).lower()
-                return same if sign == "==" else not same
+            if self._accept(sign):
+                # Comparisons ignore case.
+                is_equal = to_text(value).lower() == to_text(self.parse_operand()).lower()
+                return is_equal if sign == "==" else not is_equal
         return value
 
-    def element(self) -> Any:
-        if self._took("!"):
-            return not self.element()
-        if self._took("("):
-            value = self.either()
-            assert self._took(")")
+    def parse_operand(self) -> Any:
+        if self._accept("!"):
+            return not self.parse_operand()
+        if self._accept("("):
+            value = self.parse_or()
+            assert self._accept(")")
             return value
         token = self.tokens.pop(0)
         if token.startswith("'"):
             return token[1:-1].replace("''", "'")
-        if self._took("("):
-            assert self._took(")"), f"not emulated: {token}() with arguments"
+        if self._accept("("):
+            assert self._accept(")"), f"not emulated: {token}() with arguments"
             return self.functions[token]()
         assert token in self.context, f"no such context: {token}"
         value = self.context[token]
-        while self._took("."):
+        while self._accept("."):
             name = self.tokens.pop(0)
             value = value.get(name) if isinstance(value, Mapping) else None
         return value

@@ -1,7 +1,7 @@
-"""GitHub Actions, as far as the workflows under test need it.
+"""Emulates the part of GitHub Actions that the workflows under test use.
 
-`run:` steps are really run, in order, with the shell and the environment that GitHub gives them;
-`uses:` steps by the stand-ins of `STAND_INS`. Anything else that a workflow says is an error.
+`run:` steps are really executed, in order, with GitHub's shell and environment; `uses:` steps are
+replaced by the functions in `STAND_INS`. Anything else in a workflow is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tests.ci.expressions import evaluate, holds, interpolated
+from tests.ci.expressions import evaluate, interpolate, is_true
 from tests.ci.hosts import Callers, Host
 
 __all__ = ["STAND_INS", "Actions", "Job", "Workflow"]
@@ -30,7 +30,7 @@ PINNED = re.compile(r"([\w-]+/[\w-]+)@[0-9a-f]{40}")
 
 @dataclass
 class Job:
-    """One job of a run, as the others see it, and what its steps did."""
+    """A job of a run as other jobs see it, and the results of its steps."""
 
     result: str = "success"
     outputs: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass
 class Actions:
-    """What stand-ins may touch."""
+    """What the stand-ins of actions have access to."""
 
     host: Host
     callers: Callers
@@ -53,7 +53,7 @@ class Actions:
 
 
 @dataclass
-class _Place:
+class _Runner:
     """A job's machine."""
 
     actions: Actions
@@ -63,45 +63,47 @@ class _Place:
     permissions: Mapping[str, str]
 
 
-def _checkout(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
-    source = place.actions.repository
-    shutil.copytree(source, place.workspace, dirs_exist_ok=True, symlinks=True)
+def _checkout(runner: _Runner, inputs: Mapping[str, Any]) -> dict[str, str]:
+    source = runner.actions.repository
+    shutil.copytree(source, runner.workspace, dirs_exist_ok=True, symlinks=True)
     return {}
 
 
-def _auth(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Another caller, and the file that the action leaves in the workspace."""
-    assert place.permissions.get("id-token") == "write", "no token is given to this job"
+def _auth(runner: _Runner, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Sign in a new caller, and write the credentials file that the action leaves behind."""
+    assert runner.permissions.get("id-token") == "write", (
+        "the job has no permission to request a token"
+    )
     assert re.fullmatch(r"[\w-]+@[\w-]+\.iam\.gserviceaccount\.com", inputs["service_account"])
     assert inputs["workload_identity_provider"].startswith("projects/")
-    member = place.actions.callers.sign_in()
-    key = place.workspace / f"gha-creds-{len(place.actions.callers.members)}.json"
+    member = runner.actions.callers.sign_in()
+    key = runner.workspace / f"gha-creds-{len(runner.actions.callers.members)}.json"
     key.write_text('{"type": "external_account", "is": "as good as a key"}')
-    place.env["TPUCTL_LOCAL_CALLER"] = member
+    runner.env["TPUCTL_LOCAL_CALLER"] = member
     return {"credentials_file_path": str(key)}
 
 
-def _upload(place: _Place, inputs: Mapping[str, Any]) -> dict[str, str]:
+def _upload(runner: _Runner, inputs: Mapping[str, Any]) -> dict[str, str]:
     source = Path(inputs["path"])
     if not source.exists():
         assert inputs["if-no-files-found"] == "ignore"
         return {}
-    target = place.actions.artifacts / inputs["name"]
+    target = runner.actions.artifacts / inputs["name"]
     target.mkdir(parents=True)
     shutil.copy(source, target)
     return {"artifact-url": f"https://github.invalid/artifacts/{inputs['name']}"}
 
 
-STAND_INS: dict[str, Callable[[_Place, Mapping[str, Any]], dict[str, str]]] = {
+STAND_INS: dict[str, Callable[[_Runner, Mapping[str, Any]], dict[str, str]]] = {
     "actions/checkout": _checkout,
-    "actions/setup-python": lambda place, inputs: {},
+    "actions/setup-python": lambda runner, inputs: {},
     "actions/upload-artifact": _upload,
     "google-github-actions/auth": _auth,
 }
 
 
 class Workflow:
-    """One run of a workflow, for an event."""
+    """A run of a workflow for an event."""
 
     def __init__(self, text: str, actions: Actions, event: str = "workflow_dispatch") -> None:
         self.document = yaml.safe_load(text)
@@ -123,8 +125,8 @@ class Workflow:
 
     @property
     def group(self) -> str:
-        """Of its concurrency."""
-        group = interpolated(self.document["concurrency"]["group"], {"github": self.github})
+        """The concurrency group."""
+        group = interpolate(self.document["concurrency"]["group"], {"github": self.github})
         return str(group)
 
     @property
@@ -133,11 +135,11 @@ class Workflow:
         return bool(evaluate(text.strip()[3:-2], {"github": self.github}))
 
     def run(self) -> dict[str, Job]:
-        """All jobs, each after those that it needs."""
+        """Run all jobs, each after the jobs it needs."""
         waiting = dict(self.document["jobs"])
         while waiting:
             ready = [n for n, job in waiting.items() if {*self._needs(job)} <= {*self.jobs}]
-            assert ready, f"jobs that wait for each other: {list(waiting)}"
+            assert ready, f"circular `needs`: {list(waiting)}"
             for name in ready:
                 self.jobs[name] = self._job(waiting.pop(name))
         return self.jobs
@@ -159,27 +161,27 @@ class Workflow:
             "success": lambda: not self.is_cancelled and {*results} <= {"success"},
         }
         context: dict[str, Any] = {"github": self.github, "needs": needs}
-        if not holds(job.get("if"), context, functions):
+        if not is_true(job.get("if"), context, functions):
             return Job("cancelled" if self.is_cancelled and "if" not in job else "skipped")
         return self._steps(job, context)
 
     def _steps(self, job: Mapping[str, Any], context: dict[str, Any]) -> Job:
         env = self.actions.host.new_machine()
         home = Path(env["TPUCTL_CONFIG_HOME"]).parent
-        place = _Place(self.actions, home / "work", home / "temp", env, self._permissions(job))
-        place.workspace.mkdir()
-        place.temp.mkdir()
-        env |= {"GITHUB_WORKSPACE": str(place.workspace), "RUNNER_TEMP": str(place.temp)}
+        runner = _Runner(self.actions, home / "work", home / "temp", env, self._permissions(job))
+        runner.workspace.mkdir()
+        runner.temp.mkdir()
+        env |= {"GITHUB_WORKSPACE": str(runner.workspace), "RUNNER_TEMP": str(runner.temp)}
         env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
-        context |= {"steps": {}, "runner": {"temp": str(place.temp)}}
+        context |= {"steps": {}, "runner": {"temp": str(runner.temp)}}
         defined = {**self.document.get("env", {}), **job.get("env", {})}
-        context["env"] = {name: interpolated(value, context) for name, value in defined.items()}
+        context["env"] = {name: interpolate(value, context) for name, value in defined.items()}
         env |= context["env"]
         done = Job()
         for step in job["steps"]:
-            self._step(step, place, context, done)
+            self._step(step, runner, context, done)
         done.outputs = {
-            name: interpolated(text, context) for name, text in job.get("outputs", {}).items()
+            name: interpolate(text, context) for name, text in job.get("outputs", {}).items()
         }
         return done
 
@@ -189,7 +191,7 @@ class Workflow:
         return {} if self.github["event_name"] == "pull_request" else permissions
 
     def _step(
-        self, step: Mapping[str, Any], place: _Place, context: dict[str, Any], done: Job
+        self, step: Mapping[str, Any], runner: _Runner, context: dict[str, Any], done: Job
     ) -> None:
         assert {*step} <= STEP_KEYS, f"not emulated: {set(step) - STEP_KEYS}"
         name = str(step.get("name", step.get("uses", "").partition("@")[0]))
@@ -199,14 +201,14 @@ class Workflow:
             "failure": lambda: done.result == "failure",
             "success": lambda: done.result == "success",
         }
-        if not holds(step.get("if"), context, functions):
+        if not is_true(step.get("if"), context, functions):
             done.steps.append((name, "skipped"))
             return
-        step_env = {key: str(interpolated(v, context)) for key, v in step.get("env", {}).items()}
+        step_env = {key: str(interpolate(v, context)) for key, v in step.get("env", {}).items()}
         if "uses" in step:
-            outputs, outcome = self._uses(step, place, context), "success"
+            outputs, outcome = self._uses(step, runner, context), "success"
         else:
-            outputs, outcome = self._run(step, place, context, {**place.env, **step_env}, done)
+            outputs, outcome = self._run(step, runner, context, {**runner.env, **step_env}, done)
         if "id" in step:
             context["steps"][step["id"]] = {"outputs": outputs, "outcome": outcome}
         done.steps.append((name, outcome))
@@ -217,17 +219,17 @@ class Workflow:
             done.result = "failure"
 
     def _uses(
-        self, step: Mapping[str, Any], place: _Place, context: dict[str, Any]
+        self, step: Mapping[str, Any], runner: _Runner, context: dict[str, Any]
     ) -> dict[str, str]:
         match = PINNED.fullmatch(step["uses"])
-        assert match is not None, f"not pinned by a commit: {step['uses']}"
-        inputs = {key: interpolated(value, context) for key, value in step.get("with", {}).items()}
-        return STAND_INS[match[1]](place, inputs)
+        assert match is not None, f"not pinned to a commit: {step['uses']}"
+        inputs = {key: interpolate(value, context) for key, value in step.get("with", {}).items()}
+        return STAND_INS[match[1]](runner, inputs)
 
     def _run(
         self,
         step: Mapping[str, Any],
-        place: _Place,
+        runner: _Runner,
         context: dict[str, Any],
         env: dict[str, str],
         done: Job,
@@ -236,18 +238,24 @@ class Workflow:
         assert defaults["shell"] == "bash"
         files = {}
         for name in ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY"):
-            files[name] = place.temp / f"{name.lower()}-{len(done.steps)}"
+            files[name] = runner.temp / f"{name.lower()}-{len(done.steps)}"
             files[name].touch()
             env[f"GITHUB_{name}"] = str(files[name])
-        script = interpolated(step["run"], context)
-        folder = place.workspace / defaults["working-directory"]
-        ended = self.actions.host.run(script, folder, env, *SHELL)
-        done.output += ended.output
+        script = interpolate(step["run"], context)
+        folder = runner.workspace / defaults["working-directory"]
+        script_result = self.actions.host.run(script, folder, env, *SHELL)
+        done.output += script_result.output
         done.summary += files["STEP_SUMMARY"].read_text("utf-8")
-        place.env |= _pairs(files["ENV"])
+        runner.env |= _pairs(files["ENV"])
         for line in files["PATH"].read_text("utf-8").splitlines():
-            place.env["PATH"] = f"{line}:{place.env['PATH']}"
-        outcome = "cancelled" if ended.was_cancelled else "failure" if ended.code else "success"
+            runner.env["PATH"] = f"{line}:{runner.env['PATH']}"
+        outcome = (
+            "cancelled"
+            if script_result.was_cancelled
+            else "failure"
+            if script_result.code
+            else "success"
+        )
         return _pairs(files["OUTPUT"]), outcome
 
 

@@ -1,8 +1,7 @@
-"""GitLab CI, as far as the pipelines under test need it.
+"""Emulates the part of GitLab CI that the pipelines under test use.
 
-Scripts are really run: `before_script` and `script` in one shell, `after_script` in another. What
-an identity token and a container's image would be is listed in `STAND_INS`; anything else that a
-pipeline says is an error.
+Scripts are really executed: `before_script` and `script` in one shell, `after_script` in another.
+`STAND_INS` lists what is faked or ignored; anything else in a pipeline is an error.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tests.ci.shells import GitLabLoader, Reference
 __all__ = ["STAND_INS", "Job", "Pipeline"]
 
 STAND_INS = {
-    "image": "the computer that the tests run on",
-    "id_tokens": "a made-up token, and a caller of the local cloud",
-    "resource_group": "noted: one pipeline runs at a time here",
-    "timeout": "noted",
-    "interruptible": "noted",
+    "image": "jobs run on this computer",
+    "id_tokens": "a fake token, and a caller of the local cloud",
+    "resource_group": "ignored: only one pipeline runs at a time",
+    "timeout": "ignored",
+    "interruptible": "ignored",
 }
 KEYS = {
     "stage",
@@ -45,17 +44,17 @@ RULE = re.compile(r'\$(\w+) == "([^"]*)"')
 
 @dataclass
 class Job:
-    """One job of a pipeline."""
+    """A job of a pipeline."""
 
     result: str = "success"
     output: str = ""
     dotenv: dict[str, str] = field(default_factory=dict)
     folder: Path = Path()
-    credentials: str = ""  # what it would sign in to Google with
+    credentials: str = ""  # the credentials file that it would sign in to Google with
 
 
 class Pipeline:
-    """One pipeline, for what started it."""
+    """A pipeline, started by `source`."""
 
     def __init__(
         self, text: str, host: Host, callers: Callers, repository: Path, source: str = "web"
@@ -74,28 +73,28 @@ class Pipeline:
         return next((result for result in ("canceled", "failed") if result in results), "success")
 
     def run(self) -> dict[str, Job]:
-        """Stage by stage; jobs of one stage in their order, which is that of their needs."""
+        """Run the stages in order, and each stage's jobs in file order, which satisfies `needs`."""
         for stage in self.stages:
             for name in self.document:
-                job = self._whole(name)
+                job = self._merged_definition(name)
                 if not name.startswith(".") and job["stage"] == stage:
                     self._run(name, job)
         return self.jobs
 
-    def _whole(self, name: str) -> dict[str, Any]:
-        """With all that it extends, merged as GitLab merges: tables deeply, lists not at all."""
+    def _merged_definition(self, name: str) -> dict[str, Any]:
+        """A job merged with the one it extends: mappings are merged, lists replaced."""
         definition = self.document[name]
         assert {*definition} <= KEYS, f"not emulated: {set(definition) - KEYS}"
         if "extends" not in definition:
             return dict(definition)
-        merged = self._whole(definition["extends"])
+        merged = self._merged_definition(definition["extends"])
         for key, value in definition.items():
             is_table = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
             merged[key] = {**merged[key], **value} if is_table else value
         return merged
 
     def _when(self, rules: list[Mapping[str, str]]) -> str | None:
-        """When the first rule that fits says; None where none does."""
+        """The `when` of the first matching rule; None without a match."""
         for rule in rules:
             for part in rule["if"].split(" && "):
                 match = RULE.fullmatch(part)
@@ -111,11 +110,11 @@ class Pipeline:
         if when is None:
             return
         needed = job.get("needs", list(self.jobs))
-        assert {*needed} <= {*self.jobs}, f"{name} needs what is not in this pipeline"
-        is_wanted = all(self.jobs[need].result == "success" for need in needed)
-        if self.is_cancelled:  # whatever its rules say
+        assert {*needed} <= {*self.jobs}, f"{name} needs jobs that are not in this pipeline"
+        needs_succeeded = all(self.jobs[need].result == "success" for need in needed)
+        if self.is_cancelled:  # regardless of the job's rules
             self.jobs[name] = Job("canceled")
-        elif when == "always" or is_wanted:
+        elif when == "always" or needs_succeeded:
             sources = job.get("dependencies", needed)
             passed = {k: v for source in sources for k, v in self.jobs[source].dotenv.items()}
             self.jobs[name] = self._start(job, passed)
@@ -140,16 +139,16 @@ class Pipeline:
         done = self.host.run(script, folder, env, *SHELL)
         result = "canceled" if done.was_cancelled else "failed" if done.code else "success"
         self.is_cancelled |= done.was_cancelled
-        made = Job(result, done.output, folder=folder)
+        finished_job = Job(result, done.output, folder=folder)
         if "after_script" in job:
             after = "\n".join(self._lines(job["after_script"]))
-            made.output += self.host.run(
+            finished_job.output += self.host.run(
                 after, folder, env | {"CI_JOB_STATUS": result}, *SHELL
             ).output
-        self._keep(job.get("artifacts", {}), made)
+        self._load_dotenv(job.get("artifacts", {}), finished_job)
         file = Path(variables.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
-        made.credentials = file.read_text("utf-8") if file.is_file() else ""
-        return made
+        finished_job.credentials = file.read_text("utf-8") if file.is_file() else ""
+        return finished_job
 
     def _lines(self, script: list[Any]) -> list[str]:
         lines = []
@@ -161,7 +160,7 @@ class Pipeline:
         return lines
 
     @staticmethod
-    def _keep(artifacts: Mapping[str, Any], job: Job) -> None:
+    def _load_dotenv(artifacts: Mapping[str, Any], job: Job) -> None:
         if artifacts.get("when", "on_success") != "always" and job.result != "success":
             return
         name = artifacts.get("reports", {}).get("dotenv")

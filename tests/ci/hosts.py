@@ -1,8 +1,8 @@
-"""What pipelines run on: computers with a shell, where `tpuctl` is the one under test.
+"""Computers that run pipelines' scripts, with the `tpuctl` under test.
 
-Stand-ins, and nothing else is: `pip` (looks at what it is asked to install), `python -m venv` (a
-folder with the same programs), and whatever signs in to Google (a caller of the local cloud, with a
-role of its own, whose token can expire).
+Only these are faked: `pip` (records what it should install), `python -m venv` (a folder with the
+same programs), and signing in to Google (a caller of the local cloud with the pipeline's role,
+whose token can expire).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.locations import PROJECT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-__all__ = ["SCRIPT", "Callers", "Done", "Host", "make_repository"]
+__all__ = ["SCRIPT", "Callers", "Host", "ScriptResult", "make_repository"]
 
 _numbers = itertools.count(1)
 PYTHON = """#!/usr/bin/env bash
@@ -34,7 +34,7 @@ if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3" && ln -s "{programs}" "$3/bin"; e
 exec "{python}" "$@"
 """
 PIP = Path(__file__).with_name("pip_stand_in.py")
-# A job without TensorFlow: how many lines, how long between two, and the exit code.
+# A job without TensorFlow. Arguments: number of lines, seconds between them, exit code.
 SCRIPT = """\
 import json, os, sys, time
 print("shipped", *sorted(os.listdir(".")), flush=True)
@@ -43,12 +43,12 @@ for step in range(1, int(sys.argv[1]) + 1):
     time.sleep(float(sys.argv[2]))
 sys.exit(int(sys.argv[3]))
 """
-Watch = Callable[[str], bool]  # a line of output; whether that is the moment to cancel
+ShouldCancel = Callable[[str], bool]  # whether to cancel after this line of output
 
 
 @dataclass(frozen=True)
-class Done:
-    """One script's end."""
+class ScriptResult:
+    """Exit code and output of a script."""
 
     code: int
     output: str
@@ -57,12 +57,11 @@ class Done:
 
 @dataclass
 class Host:
-    """A computer that pipelines run on; each job of one has its own configuration, as if it were
-    another computer."""
+    """Runs a pipeline's jobs, each with a separate configuration as if on its own computer."""
 
     cloud: LocalCloud
     folder: Path
-    watch: Watch = lambda line: False
+    should_cancel: ShouldCancel = lambda line: False
     installed: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +79,7 @@ class Host:
         path.chmod(0o755)
 
     def new_machine(self) -> dict[str, str]:
-        """The environment of another computer: a separate SSH key, and no credentials."""
+        """The environment variables of a new computer: a new SSH key, and no credentials."""
         machine = self.folder / f"machine-{next(_numbers)}"
         machine.mkdir()
         inherited = ("TPUCTL_LOCAL_HOME", "TPUCTL_LOCAL_TRANSCRIPT", "PYTHONPATH", "HOME", "LANG")
@@ -92,15 +91,17 @@ class Host:
             "COLUMNS": "80",
         }
 
-    def run(self, script: str, folder: Path, env: Mapping[str, str], *how: str) -> Done:
-        """Run it with `bash`, or as the program that it is, where nothing is said how.
+    def run(
+        self, script: str, folder: Path, env: Mapping[str, str], *interpreter: str
+    ) -> ScriptResult:
+        """Run a script with this interpreter, by default the one in its first line.
 
-        Cancelling is SIGINT for the shell alone, SIGTERM soon after, and the end of all it
-        started: what GitHub's runner does within ten seconds.
+        Canceled like GitHub's runner does, but faster: SIGINT to the shell only, then SIGTERM, then
+        all its processes are killed.
         """
         file = self.folder / f"script-{next(_numbers)}"
         self._program(file, script)
-        command = [*how, str(file)]
+        command = [*interpreter, str(file)]
         with subprocess.Popen(
             command,
             cwd=folder,
@@ -118,14 +119,14 @@ class Host:
             assert process.stdout is not None
             for line in process.stdout:
                 chunks.append(line)
-                if not was_cancelled and self.watch(line):
+                if not was_cancelled and self.should_cancel(line):
                     was_cancelled = True
                     self._cancel(process)
             code = process.wait()
             limit.cancel()
         text = "".join(chunks)
         assert "Traceback" not in text, text
-        return Done(code, text, was_cancelled)
+        return ScriptResult(code, text, was_cancelled)
 
     @staticmethod
     def _cancel(process: subprocess.Popen[str]) -> None:
@@ -141,34 +142,33 @@ class Host:
 
 
 class Callers:
-    """Who is signed in: each time another one, with the same role. A token that expires opens
-    nothing any more."""
+    """Pipeline accounts: each sign-in is a new caller with the same role."""
 
     def __init__(self, cloud: LocalCloud, stack: str, role: str) -> None:
-        """`role` is the text that `tpuctl doctor --role` prints: it has to be enough."""
+        """`role` is the output of `tpuctl doctor --role`."""
         permissions = yaml.safe_load(role)["includedPermissions"]
         self.cloud = cloud
         self.role = make_role(cloud, f"ci_{stack.replace('-', '_')}", permissions, PROJECT)
         self.members: list[str] = []
-        self.signed_in: Callable[[int], None] = lambda count: None
+        self.on_sign_in: Callable[[int], None] = lambda count: None
 
     def sign_in(self) -> str:
-        """Another caller, as TPUCTL_LOCAL_CALLER names it."""
+        """Create a caller; return its member name for TPUCTL_LOCAL_CALLER."""
         member = f"user:pipeline-{next(_numbers)}@example.com"
         grant(self.cloud, f"projects/{PROJECT}", self.role, member)
         self.members.append(member)
-        self.signed_in(len(self.members))
+        self.on_sign_in(len(self.members))
         return member
 
     def expire(self, calls: int) -> None:
-        """The last token expires after so many calls: what begins is well under way by then."""
+        """Let the last caller's token expire after this many calls."""
         email = self.members[-1].partition(":")[2]
         fields = {"code": "UNAUTHENTICATED", "caller": email, "times": "unlimited", "at": calls}
         remote_control.add_fault(self.cloud, "error", **fields)
 
 
 def make_repository(folder: Path, stack: str, more: str = "", host: str = "github.com") -> Path:
-    """A checkout with a stack of the local cloud and a job in it."""
+    """A checkout with a stack file for the local cloud and a job."""
     (folder / ".git").mkdir(parents=True)
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     config = f'[core]\n\tbare = false\n[remote "origin"]\n\turl = git@{host}:ann/models.git\n'

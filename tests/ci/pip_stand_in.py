@@ -1,4 +1,4 @@
-"""Instead of pip: notes what is to be installed, and insists on hashes where it should."""
+"""Replaces pip: records what should be installed, and rejects missing hashes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def main(log: str, arguments: list[str]) -> None:
         required = [
             line for line in text.splitlines() if line and not line.lstrip().startswith("#")
         ]
-        loose = [line for line in required if not HASH.search(line)]
-        if loose or not required:
-            raise SystemExit(f"without a hash: {loose}")
+        unhashed = [line for line in required if not HASH.search(line)]
+        if unhashed or not required:
+            raise SystemExit(f"without a hash: {unhashed}")
         names = [line.split()[0] for line in required]
     else:
         names = [argument for argument in arguments[1:] if not argument.startswith("-")]
         if "--no-deps" not in arguments:
-            raise SystemExit("what it brings along would come without hashes")
+            raise SystemExit("dependencies would be installed without hashes")
     with Path(log).open("a", encoding="utf-8") as file:
         file.write("\n".join(names) + "\n")
 

@@ -1,6 +1,6 @@
-"""The shell scripts in pipelines, and whether they are shell at all.
+"""Extracts the shell scripts of pipelines and checks their syntax.
 
-`bash -n` reads them; where ShellCheck is installed it looks for what goes wrong in them as well.
+With `bash -n`, and with ShellCheck if it is installed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["GitLabLoader", "require_shell", "scripts_of"]
 
 
 class Reference(tuple[str, ...]):
-    """What `!reference [job, key]` leads to."""
+    """The value of `!reference [job, key]`."""
 
 
 class GitLabLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML with GitLab's one tag of its own."""
+    """YAML with GitLab's `!reference` tag."""
 
 
 GitLabLoader.add_constructor(
@@ -31,11 +31,11 @@ GitLabLoader.add_constructor(
 
 
 def scripts_of(system: str, text: str) -> Iterator[str]:
-    """Each script of a pipeline, as the system hands it to a shell."""
+    """Each script of a pipeline as the shell receives it."""
     document = yaml.load(text, GitLabLoader)
     if system == "github":
         for job in document["jobs"].values():
-            # An expression becomes text before the shell sees it.
+            # Expressions are replaced before the shell sees them.
             yield from (
                 re.sub(r"\$\{\{.*?\}\}", "text", step["run"])
                 for step in job["steps"]
@@ -43,12 +43,12 @@ def scripts_of(system: str, text: str) -> Iterator[str]:
             )
     elif system == "gitlab":
         for job in document.values():
-            yield from _of_gitlab(job)
+            yield from _gitlab_scripts(job)
     else:
         yield from (step["script"] for step in document["steps"])
 
 
-def _of_gitlab(job: Any) -> Iterator[str]:
+def _gitlab_scripts(job: Any) -> Iterator[str]:
     for part in ("before_script", "script", "after_script"):
         lines = job.get(part, ()) if isinstance(job, Mapping) else ()
         if lines:
@@ -56,13 +56,13 @@ def _of_gitlab(job: Any) -> Iterator[str]:
 
 
 def require_shell(script: str, folder: Path) -> None:
-    """Fails for what bash cannot read, or ShellCheck, where there is one, finds wrong."""
+    """Fail on errors of `bash -n`, or of ShellCheck if it is installed."""
     file = folder / "script.sh"
     start = "" if script.startswith("#!") else "#!/usr/bin/env bash\n"
     file.write_text(start + script, "utf-8")
     commands = [["bash", "-n", str(file)]]
     if shutil.which("shellcheck"):
-        # SC1091: files that are only there in a pipeline. SC2154, SC2153: its variables.
+        # SC1091: files that exist only in a pipeline. SC2154, SC2153: its variables.
         commands.append(["shellcheck", "--exclude=SC1091,SC2154,SC2153", str(file)])
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

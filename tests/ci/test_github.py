@@ -1,4 +1,4 @@
-"""The workflow for GitHub Actions, run step by step against the local cloud."""
+"""The generated GitHub Actions workflow, run step by step against the local cloud."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.desk import Desk
 from tests.ci.github_runner import Actions, Workflow
 from tests.ci.hosts import Callers, Host, make_repository
+from tests.ci.owner_shell import OwnerShell
 from tpuctl.emulator.client.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 
 
 class Bench:
-    """A repository with a workflow, and what runs it."""
+    """A repository with a workflow, and the computers that run it."""
 
     def __init__(
-        self, cloud: LocalCloud, desk: Desk, folder: Path, stack: str, hours: str, *job: str
+        self,
+        cloud: LocalCloud,
+        owner_shell: OwnerShell,
+        folder: Path,
+        stack: str,
+        hours: str,
+        *job: str,
     ) -> None:
-        self.desk, self.stack = desk, stack
+        self.owner_shell, self.stack = owner_shell, stack
         self.repository = make_repository(folder / "repository", stack)
         words = ("ci", "github", "train.py", "--hours", hours, "--", *job)
-        code, _, err = desk.type(*words, folder=self.repository)
+        code, _, err = owner_shell.run(*words, folder=self.repository)
         assert code == 0, err
-        self.callers = Callers(cloud, stack, desk.role(self.repository))
+        self.callers = Callers(cloud, stack, owner_shell.role(self.repository))
         self.host = Host(cloud, folder / "host")
         self.actions = Actions(self.host, self.callers, self.repository, folder / "artifacts")
         self.text = (self.repository / ".github/workflows/tpu.yml").read_text("utf-8")
@@ -40,31 +46,33 @@ class Bench:
         return workflow
 
     def jobs(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = self.desk.answer("jobs", folder=self.repository)
+        found: list[dict[str, object]] = self.owner_shell.run_json("jobs", folder=self.repository)
         return found
 
-    def end(self) -> None:
-        """Nothing is left that costs money; then the bucket goes as well."""
-        code, out, _ = self.desk.type("orphans", folder=self.repository)
+    def check_and_clean_up(self) -> None:
+        """Check that nothing billable is left; delete the bucket."""
+        code, out, _ = self.owner_shell.run("orphans", folder=self.repository)
         assert code == 0, out
-        status = self.desk.answer("status", folder=self.repository)
+        status = self.owner_shell.run_json("status", folder=self.repository)
         assert not re.search(rf'"node/{self.stack}', json.dumps(status))
         words = ("down", "--yes", "--delete-bucket")
-        assert self.desk.type(*words, folder=self.repository)[0] == 0
+        assert self.owner_shell.run(*words, folder=self.repository)[0] == 0
 
 
 @pytest.fixture
-def bench(local_cloud: LocalCloud, desk: Desk, tmp_path: Path) -> Callable[..., Bench]:
+def make_bench(
+    local_cloud: LocalCloud, owner_shell: OwnerShell, tmp_path: Path
+) -> Callable[..., Bench]:
     def make(*job: str, hours: str = "0.5") -> Bench:
-        return Bench(local_cloud, desk, tmp_path, f"github-{next(_numbers)}", hours, *job)
+        return Bench(local_cloud, owner_shell, tmp_path, f"github-{next(_numbers)}", hours, *job)
 
     return make
 
 
 @pytest.mark.soak
-def test_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("3", "0", "0")
-    run = pipeline.run()
+def test_job_succeeds_and_nothing_is_left(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("3", "0", "0")
+    run = bench.run()
     assert run.result == "success", {name: job.output for name, job in run.jobs.items()}
     train, down = run.jobs["train"], run.jobs["down"]
     assert [line for line in train.output.splitlines() if '"loss"' in line] == [
@@ -73,120 +81,124 @@ def test_job_succeeds_and_nothing_is_left(bench: Callable[..., Bench]) -> None:
     assert train.outputs["state"] == "ended"
     shipped = re.search(r"^shipped (.*)", train.output, re.MULTILINE)
     assert shipped is not None and "train.py" in shipped[1]
-    assert "gha-creds" not in shipped[1]  # what signing in leaves in the checkout
-    assert (train.outputs["job"],) == tuple(job["id"] for job in pipeline.jobs())
+    assert (
+        "gha-creds" not in shipped[1]
+    )  # the credentials file that the auth action leaves in the checkout
+    assert (train.outputs["job"],) == tuple(job["id"] for job in bench.jobs())
     assert "| loss | 8 | 2.667 | 3 | `█▃▁` |" in down.summary
     assert "tpu-report" in down.summary  # the artifact's address
-    page = pipeline.actions.artifacts / "tpu-report" / "report.html"
+    page = bench.actions.artifacts / "tpu-report" / "report.html"
     assert str(train.outputs["job"]) in page.read_text("utf-8")
     assert "::notice title=TPU job" in down.output
-    assert len(pipeline.callers.members) == 3  # train twice, down once: each job signs in
-    # Each job installed this version, and with hashes what it needs.
-    installed = pipeline.host.installed.read_text("utf-8").splitlines()
+    assert len(bench.callers.members) == 3  # train twice, down once: each job signs in
+    # Each job installed this version, and its dependencies with hashes.
+    installed = bench.host.installed.read_text("utf-8").splitlines()
     assert sum(package.startswith("tpuctl==") for package in installed) == 3
     assert sum(package.startswith("google-auth==") for package in installed) == 3
-    pipeline.end()
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_exit_code_of_failed_job_is_passed_through(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("2", "0", "7")
-    run = pipeline.run()
+def test_exit_code_of_failed_job_is_passed_through(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("2", "0", "7")
+    run = bench.run()
     train, down = run.jobs["train"], run.jobs["down"]
     assert (run.result, train.result, down.result) == ("failure", "failure", "success")
     assert train.outcome("Follow the job") == "failure"
-    assert [job["exit_code"] for job in pipeline.jobs()] == [7]
+    assert [job["exit_code"] for job in bench.jobs()] == [7]
     assert "failed with exit code 7" in down.summary
     assert re.search(r"::error title=TPU job \S+ failed with exit code 7::", down.output)
-    pipeline.end()
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_failed_start_is_summarized(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("2", "0", "0")
-    file = pipeline.repository / "tpuctl.yaml"
+def test_failed_start_is_summarized(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("2", "0", "0")
+    file = bench.repository / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8") + "job: {setup: 'echo no compiler; exit 5'}\n")
-    run = pipeline.run()
+    run = bench.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("failure", "success")
     assert run.jobs["train"].outcome("Start the job") == "failure"
     assert "no compiler" in run.jobs["down"].summary
-    pipeline.end()
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_steps_and_jobs_continue_after_token_expiry(bench: Callable[..., Bench]) -> None:
-    """A step's share of an hour is a second in the first job. The second job is another computer,
-    whose key opens no machine; the token of its first step expires."""
-    pipeline = bench("100000", "0.2", "0", hours="5")
-    pipeline.text = pipeline.text.replace("--for 50m", "--for 1s", 5)
-    assert len(re.findall("--for 50m", pipeline.text)) == 2
-    before = 1 + 5  # to bring it up, and for each step of the first job
+def test_steps_and_jobs_continue_after_token_expiry(make_bench: Callable[..., Bench]) -> None:
+    """Steps of the first job last a second instead of 50 minutes. The second job runs on another
+    computer, whose SSH key is not authorized yet; the token of its first step expires."""
+    bench = make_bench("100000", "0.2", "0", hours="5")
+    bench.text = bench.text.replace("--for 50m", "--for 1s", 5)
+    assert len(re.findall("--for 50m", bench.text)) == 2
+    before = 1 + 5  # sign-ins of the first job: for `up` and for each step
 
-    def signed_in(count: int) -> None:
+    def on_sign_in(count: int) -> None:
         if count == before + 1:
-            pipeline.callers.expire(25)
+            bench.callers.expire(25)
         elif count == before + 2:
-            pipeline.desk.stop_soon(pipeline.repository)
+            bench.owner_shell.stop_soon(bench.repository)
 
-    pipeline.callers.signed_in = signed_in
-    run = pipeline.run()
+    bench.callers.on_sign_in = on_sign_in
+    run = bench.run()
     first, second = run.jobs["train"], run.jobs["train-2"]
     assert (first.result, first.outputs["state"]) == ("success", "running"), first.output
     assert second.output.count("Credentials expired") == 1, second.output
     assert (second.result, run.jobs["down"].result) == ("failure", "success")
-    assert [job["exit_code"] for job in pipeline.jobs()] == [143]
+    assert [job["exit_code"] for job in bench.jobs()] == [143]
     lines = [line for line in (first.output + second.output).splitlines() if '"loss"' in line]
     steps = range(1, len(lines) + 1)
     assert lines == [json.dumps({"step": step, "loss": 8 / step}) for step in steps]
-    pipeline.end()
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_job_that_outlives_workflow_is_stopped_and_reported(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("600", "0.5", "0")
-    pipeline.text = pipeline.text.replace("--for 50m", "--for 1s")
-    run = pipeline.run()
+def test_job_that_outlives_workflow_is_stopped_and_reported(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench("600", "0.5", "0")
+    bench.text = bench.text.replace("--for 50m", "--for 1s")
+    run = bench.run()
     down = run.jobs["down"]
     assert (run.jobs["train"].result, down.result) == ("success", "failure")
     assert down.outcome("Say that the job was cut off") == "failure"
-    assert [job["state"] for job in pipeline.jobs()] == ["stopped"]
-    pipeline.end()
+    assert [job["state"] for job in bench.jobs()] == ["stopped"]
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_canceled_run_deletes_everything(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("600", "0.2", "0")
-    pipeline.host.watch = lambda line: '"step": 2,' in line
-    run = pipeline.run()
+def test_canceled_run_deletes_everything(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("600", "0.2", "0")
+    bench.host.should_cancel = lambda line: '"step": 2,' in line
+    run = bench.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
     assert run.result == "cancelled"
-    assert [job["state"] for job in pipeline.jobs()] == ["stopped"]
-    pipeline.end()
+    assert [job["state"] for job in bench.jobs()] == ["stopped"]
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
 def test_run_canceled_during_up_leaves_nothing(
-    bench: Callable[..., Bench],
+    make_bench: Callable[..., Bench],
 ) -> None:
-    pipeline = bench("3", "0", "0")
-    pipeline.host.watch = lambda line: "create node/" in line and pipeline.stack in line
-    run = pipeline.run()
+    bench = make_bench("3", "0", "0")
+    bench.host.should_cancel = lambda line: "create node/" in line and bench.stack in line
+    run = bench.run()
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("cancelled", "success")
     assert run.jobs["train"].outcome("Start the job") == "skipped"
-    pipeline.end()
+    bench.check_and_clean_up()
 
 
 @pytest.mark.soak
-def test_pull_request_is_only_checked(bench: Callable[..., Bench]) -> None:
-    pipeline = bench("3", "0", "0")
-    (pipeline.repository / "train.py").write_text(
+def test_pull_request_is_only_checked(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("3", "0", "0")
+    (bench.repository / "train.py").write_text(
         "import tensorflow as tf\n\n\n@tf.function(jit_compile=True)\ndef step(x):\n"
         "    return tf.py_function(print, [x], [])\n"
     )
-    run = pipeline.run("pull_request")
+    run = bench.run("pull_request")
     assert run.jobs["check"].result == "failure"
     assert re.search(r"::error file=train\.py,line=\d+", run.jobs["check"].output)
     assert (run.jobs["train"].result, run.jobs["down"].result) == ("skipped", "skipped")
-    assert not pipeline.callers.members
-    assert run.group != Workflow(pipeline.text, pipeline.actions).group  # it waits for no training
-    assert run.cancels_others and not Workflow(pipeline.text, pipeline.actions).cancels_others
+    assert not bench.callers.members
+    assert run.group != Workflow(bench.text, bench.actions).group  # does not wait for training
+    assert run.cancels_others and not Workflow(bench.text, bench.actions).cancels_others

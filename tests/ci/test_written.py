@@ -1,4 +1,4 @@
-"""What `tpuctl ci` writes: by the systems' own schemas, as shell, and for all kinds of stacks."""
+"""Files that `tpuctl ci` writes: valid by the CI systems' schemas, with valid shell scripts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ STACKS = {
     "no bucket left": "bucket: {keep: false}",
     "short": "limits: {max_hours: 0.5}",
 }
-NOTHING = PipelineOptions()
+DEFAULT_OPTIONS = PipelineOptions()
 OPTIONS = {
-    "nothing": NOTHING,
+    "default": DEFAULT_OPTIONS,
     "all": PipelineOptions(
         run_arguments=(
             "-m",
@@ -63,71 +63,71 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     def make(more: str = "", inside: str = "") -> Path:
         folder = make_repository(tmp_path / "repository", "bert-ko", more)
         if inside:
-            below = folder / inside
-            below.mkdir(parents=True)
+            subfolder = folder / inside
+            subfolder.mkdir(parents=True)
             for name in ("tpuctl.yaml", "train.py"):
-                (folder / name).rename(below / name)
-            folder = below
+                (folder / name).rename(subfolder / name)
+            folder = subfolder
         monkeypatch.chdir(folder)
         return folder
 
     return make
 
 
-def rendered(
-    system: str, options: PipelineOptions = NOTHING, *, is_apart: bool = False
+def render_pipeline(
+    system: str, options: PipelineOptions = DEFAULT_OPTIONS, *, is_included: bool = False
 ) -> Pipeline:
     checkout = checkout_of(Path())
     stack_file = Path("tpuctl.yaml")
-    return render(SYSTEMS[system], stack_file, options, checkout, is_included=is_apart)
+    return render(SYSTEMS[system], stack_file, options, checkout, is_included=is_included)
 
 
-def document(text: str) -> Any:
+def load_yaml(text: str) -> Any:
     return yaml.load(text, GitLabLoader)
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
-    """Pipelines for every kind of stack, and for all that can be wished for, as files."""
+    """Pipeline files for every kind of stack and for all options."""
     patch = pytest.MonkeyPatch()
-    found: dict[str, dict[str, Path]] = {system: {} for system in SYSTEMS}
-    written = tmp_path_factory.mktemp("written")
+    files: dict[str, dict[str, Path]] = {system: {} for system in SYSTEMS}
+    folder_of_files = tmp_path_factory.mktemp("pipelines")
     for stack, more in STACKS.items():
         folder = make_repository(tmp_path_factory.mktemp("repository") / "r", "bert-ko", more)
         patch.chdir(folder)
         for name, options in OPTIONS.items():
-            if stack != "plain" and name != "nothing":
+            if stack != "plain" and name != "default":
                 continue
             for system in SYSTEMS:
-                file = written / f"{system}-{stack}-{name}.yml".replace(" ", "-")
-                file.write_text(rendered(system, options).text, "utf-8")
-                found[system][f"{stack}, {name}"] = file
+                file = folder_of_files / f"{system}-{stack}-{name}.yml".replace(" ", "-")
+                file.write_text(render_pipeline(system, options).text, "utf-8")
+                files[system][f"{stack}, {name}"] = file
     patch.undo()
-    return found
+    return files
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_pipeline_matches_ci_schema(system: str, samples: dict[str, dict[str, Path]]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system]]
-    files = [str(file) for file in samples[system].values()]
-    assert len(files) == len(STACKS) + len(OPTIONS) - 1
-    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    paths = [str(file) for file in samples[system].values()]
+    assert len(paths) == len(STACKS) + len(OPTIONS) - 1
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_schemas_reject_invalid_pipelines(repository: Any, tmp_path: Path) -> None:
     repository()
-    for system, wrong in (("github", "runs-on"), ("gitlab", "when")):
+    for system, key in (("github", "runs-on"), ("gitlab", "when")):
         file = tmp_path / f"{system}.yml"
-        text = rendered(system).text
-        assert f"{wrong}:" in text
-        file.write_text(text.replace(f"{wrong}:", "nonsense:"), "utf-8")
+        text = render_pipeline(system).text
+        assert f"{key}:" in text
+        file.write_text(text.replace(f"{key}:", "nonsense:"), "utf-8")
         command = [sys.executable, "-m", "check_jsonschema", *SCHEMAS[system], str(file)]
         assert subprocess.run(command, capture_output=True, check=False).returncode == 1
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_its_scripts_are_shell(
+def test_scripts_are_valid_shell(
     system: str, samples: dict[str, dict[str, Path]], tmp_path: Path
 ) -> None:
     whole = [file.read_text("utf-8") for file in samples[system].values()]
@@ -144,7 +144,7 @@ def test_shell_errors_are_detected(tmp_path: Path) -> None:
         require_shell("if true; then\n", tmp_path)
 
 
-# What it says -----------------------------------------------------------------------------------
+# Content ----------------------------------------------------------------------------------------
 
 
 def test_arguments_are_quoted_correctly(samples: dict[str, dict[str, Path]]) -> None:
@@ -153,9 +153,9 @@ def test_arguments_are_quoted_correctly(samples: dict[str, dict[str, Path]]) -> 
         scripts = scripts_of(system, samples[system]["plain, all"].read_text("utf-8"))
         (line,) = [li for script in scripts for li in script.splitlines() if "ci start" in li]
         assert shlex.split(line)[-len(words) :] == words
-    workflow = document(samples["github"]["plain, all"].read_text("utf-8"))
+    workflow = load_yaml(samples["github"]["plain, all"].read_text("utf-8"))
     (step,) = [s for s in workflow["jobs"]["train"]["steps"] if s.get("id") == "start"]
-    # What looks like an expression of GitHub's is one that yields just that text.
+    # Text that looks like a GitHub expression is escaped by an expression.
     assert step["run"].count("${{") == 2
     line = step["run"].replace("${{ '${{' }}", "${{").strip()
     assert shlex.split(line)[-len(words) :] == words
@@ -163,20 +163,20 @@ def test_arguments_are_quoted_correctly(samples: dict[str, dict[str, Path]]) -> 
 
 def test_pipeline_works_in_subfolder(repository: Any) -> None:
     repository(inside="models/bert ko")
-    workflow = document(rendered("github").text)
+    workflow = load_yaml(render_pipeline("github").text)
     assert workflow["defaults"]["run"]["working-directory"] == "models/bert ko"
     assert workflow["env"]["TPUCTL_STACK_FILE"] == "tpuctl.yaml"
-    steps = document(rendered("cloudbuild").text)["steps"]
+    steps = load_yaml(render_pipeline("cloudbuild").text)["steps"]
     assert {
         step["dir"] for step in steps if "tpuctl" in step["script"] and "pip" not in step["script"]
     }
     assert all(step["dir"] == "models/bert ko" for step in steps if "dir" in step)
-    assert """cd "$CI_PROJECT_DIR"/'models/bert ko'""" in rendered("gitlab").text
+    assert """cd "$CI_PROJECT_DIR"/'models/bert ko'""" in render_pipeline("gitlab").text
 
 
 def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]]) -> None:
     for name, file in samples["github"].items():
-        total, jobs = 0, document(file.read_text("utf-8"))["jobs"]
+        total, jobs = 0, load_yaml(file.read_text("utf-8"))["jobs"]
         for job in jobs.values():
             parts = [
                 int(match[1])
@@ -185,7 +185,7 @@ def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]
             ]
             up = [step["timeout-minutes"] for step in job["steps"] if "Bring" in str(step)]
             assert sum(parts) + sum(up) + 10 <= job["timeout-minutes"] <= 360
-            assert all(part < 60 for part in parts)  # a token's hour
+            assert all(part < 60 for part in parts)  # tokens are valid for an hour
             total += sum(parts)
         hours = re.search(r"--timeout (\d+)([hm])", file.read_text("utf-8"))
         assert hours is not None
@@ -198,7 +198,7 @@ def test_steps_fit_into_their_jobs_and_tokens(samples: dict[str, dict[str, Path]
 
 def test_each_following_step_signs_in_again(samples: dict[str, dict[str, Path]]) -> None:
     for file in samples["github"].values():
-        for name, job in document(file.read_text("utf-8"))["jobs"].items():
+        for name, job in load_yaml(file.read_text("utf-8"))["jobs"].items():
             steps = job["steps"]
             for before, step in pairwise(steps):
                 if "ci follow" in step.get("run", ""):
@@ -218,18 +218,18 @@ def test_actions_are_pinned_with_version_comment(samples: dict[str, dict[str, Pa
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_this_version_is_installed_with_hashes(system: str, repository: Any) -> None:
     repository()
-    text = rendered(system).text
+    text = render_pipeline(system).text
     assert f"pip install --no-deps tpuctl=={__version__}\n" in text
     assert '--require-hashes -r "$lock"' in text
-    commands_text = rendered(system, OPTIONS["all"]).text
+    commands_text = render_pipeline(system, OPTIONS["all"]).text
     assert f"--hash={OPTIONS['all'].hash}" in commands_text
     assert "--no-deps --require-hashes -r /tmp/tpuctl.txt" in commands_text
 
 
 def test_records_are_read_before_bucket_is_deleted(samples: dict[str, dict[str, Path]]) -> None:
     for system in SYSTEMS:
-        with_bucket = samples[system]["plain, nothing"].read_text("utf-8")
-        without_bucket = samples[system]["no bucket left, nothing"].read_text("utf-8")
+        with_bucket = samples[system]["plain, default"].read_text("utf-8")
+        without_bucket = samples[system]["no bucket left, default"].read_text("utf-8")
         assert with_bucket.index("tpuctl down --yes ||") < with_bucket.index("tpuctl ci summary")
         assert without_bucket.index("tpuctl down --yes ||") > without_bucket.index(
             "tpuctl ci summary"
@@ -240,28 +240,28 @@ def test_long_capacity_wait_leaves_log_to_next_job(repository: Any) -> None:
     folder = repository()
     file = folder / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8").replace("tpu: {", "tpu: {queue: true, "))
-    jobs = document(rendered("github").text)["jobs"]
+    jobs = load_yaml(render_pipeline("github").text)["jobs"]
     assert [*jobs] == ["check", "train", "train-2", "down"]
     assert jobs["down"]["needs"] == ["train", "train-2"]
 
 
-# Guesses and refusals ---------------------------------------------------------------------------
+# Defaults and errors ----------------------------------------------------------------------------
 
 
 def test_unknown_values_are_placeholders(repository: Any) -> None:
     folder = repository()
-    assert "ci start --timeout 4h" in rendered("github").text
-    assert rendered("github").text.count("train.py") == 2
-    assert set(rendered("github").placeholders) == {"PROJECT_NUMBER"}
-    assert not rendered("github", OPTIONS["all"]).placeholders
+    assert "ci start --timeout 4h" in render_pipeline("github").text
+    assert render_pipeline("github").text.count("train.py") == 2
+    assert set(render_pipeline("github").placeholders) == {"PROJECT_NUMBER"}
+    assert not render_pipeline("github", OPTIONS["all"]).placeholders
     (folder / "train.py").rename(folder / "fit.py")
-    unknown = rendered("github")
+    unknown = render_pipeline("github")
     assert set(unknown.placeholders) == {"PROJECT_NUMBER", "SCRIPT.py"}
     assert all(placeholder in unknown.text for placeholder in unknown.placeholders)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "options",
     [
         PipelineOptions(run_arguments=("train.py", "--", "two\nlines")),
         PipelineOptions(account="invalid"),
@@ -271,19 +271,21 @@ def test_unknown_values_are_placeholders(repository: Any) -> None:
         PipelineOptions(hash="md5:1"),
     ],
 )
-def test_unsupported_pipeline_options_are_rejected(wrong: PipelineOptions, repository: Any) -> None:
+def test_unsupported_pipeline_options_are_rejected(
+    options: PipelineOptions, repository: Any
+) -> None:
     repository()
     with pytest.raises(Usage):
-        rendered("github", wrong)
+        render_pipeline("github", options)
 
 
 def test_stack_named_after_folder_is_rejected(repository: Any) -> None:
     folder = repository()
     file = folder / "tpuctl.yaml"
     file.write_text(file.read_text("utf-8").partition("\n")[2])
-    with pytest.raises(Usage) as refused:
-        rendered("cloudbuild")
-    assert "stack: " in refused.value.diagnostics[0].hint
+    with pytest.raises(Usage) as caught:
+        render_pipeline("cloudbuild")
+    assert "stack: " in caught.value.diagnostics[0].hint
 
 
 def test_nothing_is_overwritten(repository: Any) -> None:
@@ -303,9 +305,9 @@ def test_nothing_is_overwritten(repository: Any) -> None:
 
 def test_included_file_does_not_define_stages(repository: Any) -> None:
     repository()
-    apart = document(rendered("gitlab", is_apart=True).text)
-    stages = [job["stage"] for job in apart.values() if "stage" in job]
-    assert "stages" not in apart and {*stages} == {"tpu-check", "tpu-train", "tpu-down"}
+    included = load_yaml(render_pipeline("gitlab", is_included=True).text)
+    stages = [job["stage"] for job in included.values() if "stage" in job]
+    assert "stages" not in included and {*stages} == {"tpu-check", "tpu-train", "tpu-down"}
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_hosting_service_is_read_from_git_remote(
 
 @pytest.mark.parametrize("branch", ["x$(touch${IFS}pwned)", "`id`", 'a"b', "a'||true||'", "a;b"])
 def test_unsafe_branch_name_is_ignored(tmp_path: Path, branch: str) -> None:
-    """Git allows such names, and the setup's commands are there to be pasted."""
+    """Git allows such names, and users paste the printed setup commands into a shell."""
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
     assert checkout_of(tmp_path).branch == ""
@@ -349,7 +351,7 @@ def test_setup_is_shell_within_80_columns(
     system: str, options: str, repository: Any, tmp_path: Path
 ) -> None:
     repository()
-    pipeline = rendered(system, OPTIONS[options])
+    pipeline = render_pipeline(system, OPTIONS[options])
     steps = setup_steps(
         pipeline, checkout_of(Path()), OPTIONS[options], SYSTEMS[system].file, "tpuctl"
     )
@@ -366,14 +368,16 @@ def test_setup_is_shell_within_80_columns(
 
 @pytest.mark.soak
 def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
-    """The flags that are used stand in gcloud's own help."""
+    """All flags in the printed commands are documented by `gcloud --help`."""
     if shutil.which("gcloud") is None:
         pytest.skip("gcloud is not installed")
     repository()
-    asked: dict[str, set[str]] = {}
+    used_flags: dict[str, set[str]] = {}
     for system in SYSTEMS:
         options = PipelineOptions(push="main")
-        steps = setup_steps(rendered(system), checkout_of(Path()), options, "f.yml", "tpuctl")
+        steps = setup_steps(
+            render_pipeline(system), checkout_of(Path()), options, "f.yml", "tpuctl"
+        )
         text = "\n".join(line for step in steps for line in step.commands).replace("\\\n", " ")
         for words in (
             shlex.split(command_line)
@@ -382,11 +386,11 @@ def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
         ):
             names = words[1 : next(n for n, word in enumerate(words) if not word.islower())]
             flags = {word.partition("=")[0] for word in words if word.startswith("--")}
-            asked.setdefault(" ".join(names), set()).update(flags)
-    assert len(asked) >= 7
-    for command, flags in asked.items():
+            used_flags.setdefault(" ".join(names), set()).update(flags)
+    assert len(used_flags) >= 7
+    for command, flags in used_flags.items():
         help_text, names = "", command.split()
-        while not help_text and names:  # the first arguments look like names of commands
+        while not help_text and names:  # the first arguments may be mistaken for subcommands
             done = subprocess.run(
                 ["gcloud", *names, "--help"], capture_output=True, text=True, check=False
             )
@@ -395,15 +399,15 @@ def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
         assert all(flag in help_text for flag in flags), f"{command}: {flags}"
 
 
-def written_by_command(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_ci_command(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tpuctl", "ci", "gitlab", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
 
 
 def test_included_file_is_committed_with_main_file(repository: Any) -> None:
     folder = repository(inside="models/bert")
-    assert written_by_command(folder).stdout.endswith("\n    git add ../../.gitlab-ci.yml\n")
-    out = written_by_command(folder).stdout
+    assert run_ci_command(folder).stdout.endswith("\n    git add ../../.gitlab-ci.yml\n")
+    out = run_ci_command(folder).stdout
     assert "    include: [{local: .gitlab/tpu.yml}]\n" in out
     assert out.endswith("\n    git add ../../.gitlab-ci.yml ../../.gitlab/tpu.yml\n")
 
@@ -411,20 +415,20 @@ def test_included_file_is_committed_with_main_file(repository: Any) -> None:
 def test_missing_repository_is_reported(repository: Any) -> None:
     folder = repository()
     shutil.rmtree(folder / ".git")
-    printed = written_by_command(folder, "--print")
+    printed = run_ci_command(folder, "--print")
     assert "git init" in printed.stderr and "delete" not in printed.stderr
-    stderr = " ".join(written_by_command(folder).stderr.split())
+    stderr = " ".join(run_ci_command(folder).stderr.split())
     assert "git init" in stderr
     assert (
         "delete .gitlab-ci.yml, create the repository there, and run this command again" in stderr
     )
     before = (folder / ".gitlab-ci.yml").read_text("utf-8")
-    # As it says: for this folder as the root, what is there stays right.
+    # If this folder becomes the repository's root, the file stays valid.
     (folder / ".git").mkdir()
-    assert rendered("gitlab").text == before
+    assert render_pipeline("gitlab").text == before
     (folder / ".git").rename(folder.parent / ".git")
     (folder / ".gitlab-ci.yml").unlink()
-    assert "../.gitlab-ci.yml" in written_by_command(folder).stdout
+    assert "../.gitlab-ci.yml" in run_ci_command(folder).stdout
 
 
 def test_setup_is_in_json_answer(repository: Any) -> None:
