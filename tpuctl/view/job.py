@@ -54,7 +54,7 @@ def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> Non
         print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
         return
     print_table(
-        ("job", "script", "state", "exit", "attempt", "left", "submitted (UTC)"),
+        ("job", "script", "state", "exit", "attempt", "retries", "submitted (UTC)"),
         [
             (
                 job.record.id,

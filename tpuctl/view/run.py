@@ -34,12 +34,12 @@ def print_run(report: RunReport, command_prefix: str) -> None:
         ("output", record.output),
     ]
     if report.explanation.failure is not None:
-        facts.insert(3, ("because", report.explanation.failure.cause))
+        facts.insert(3, ("cause", report.explanation.failure.cause))
     print_facts(facts)
     if len(report.attempts) > 1:
         print()
         print_table(
-            ("attempt", "zone", "started (UTC)", "ran", "because"),
+            ("attempt", "zone", "started (UTC)", "ran", "cause"),
             [
                 (
                     str(attempt.record.attempt),

@@ -177,7 +177,7 @@ def charges_table(
     spent, knows_all = so_far(charges)
     in_all = on_google("total", is_free=is_free)
     rows.append((in_all, "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
-    return table(("what", "state", *NUMBERS), rows, numbers=NUMBERS)
+    return table(("resource", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
 def _row(item: InventoryItem, charge: Charge | None) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
 
     strategy = choose_strategy()
-    print(f"{strategy.num_replicas_in_sync} replicas, TensorFlow {tf.__version__}")
+    print(f"replicas: {strategy.num_replicas_in_sync}, TensorFlow {tf.__version__}")
     images, labels = examples(options.examples, seed=1)
     training = (
         tf.data.Dataset.from_tensor_slices((images, labels))

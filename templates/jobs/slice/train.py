@@ -34,7 +34,7 @@ def main() -> None:
 
     strategy = choose_strategy()
     replicas = strategy.num_replicas_in_sync
-    print(f"{replicas} replicas, TensorFlow {tf.__version__}")
+    print(f"replicas: {replicas}, TensorFlow {tf.__version__}")
     if options.batch % replicas:
         parser.error(f"--batch {options.batch} is not a multiple of {replicas} replicas")
     share = options.batch // replicas

@@ -39,7 +39,7 @@ def main() -> None:
     write_records(records)
 
     strategy = choose_strategy()
-    print(f"{strategy.num_replicas_in_sync} replicas, TensorFlow {tf.__version__}")
+    print(f"replicas: {strategy.num_replicas_in_sync}, TensorFlow {tf.__version__}")
     batches = iter(strategy.experimental_distribute_dataset(dataset(records, options.batch)))
     with strategy.scope():
         model = build()

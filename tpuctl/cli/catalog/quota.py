@@ -189,7 +189,7 @@ def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> 
         {**row, "types": f"{row['types']}{'+' if row['count'] > 1 else ''}"}
         for row in pairs.values()
     ]
-    columns = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "in"}
+    columns = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
     if spot is not None:
         del columns["on-demand" if spot else "spot"]
 
