@@ -34,7 +34,7 @@ def script(folder: Path, text: str) -> Command:
 
 
 async def ran(folder: Path, text: str, seconds: float = 60.0) -> Exit:
-    return await run(script(folder, text), folder / "run", seconds=seconds, on_tick=lambda: None)
+    return await run(script(folder, text), folder / "run", seconds=seconds, poll=lambda: None)
 
 
 def is_alive(pid: int) -> bool:
@@ -100,7 +100,7 @@ async def test_killed_rehearsal_leaves_no_processes(tmp_path: Path) -> None:
         "from tpuctl.preflight.rehearsal.script_process import Command, run\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "command = Command([sys.executable, 'script.py'], folder, dict(os.environ))\n"
-        "asyncio.run(run(command, folder / 'run', seconds=600, on_tick=lambda: None))\n"
+        "asyncio.run(run(command, folder / 'run', seconds=600, poll=lambda: None))\n"
     )
     rehearser = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     try:

@@ -359,7 +359,7 @@ class RehearsalRun:
             )
             try:
                 exit_status = await run(
-                    command, folder, seconds=self.options.seconds, on_tick=display.update
+                    command, folder, seconds=self.options.seconds, poll=display.update
                 )
             except asyncio.CancelledError:
                 exit_status = Exit(None, "interrupted", progress.seconds)

@@ -106,10 +106,10 @@ class Report:
         """Merge the reports of several scripts, without duplicate findings."""
         merged = list(reports)
         return cls(
-            tuple(sorted({finding for each in merged for finding in each.findings}, key=_sort_key)),
-            tuple(dict.fromkeys(path for each in merged for path in each.files)),
-            sum(each.suppressed for each in merged),
-            tuple(dict.fromkeys(note for each in merged for note in each.notes)),
+            tuple(sorted({finding for part in merged for finding in part.findings}, key=_sort_key)),
+            tuple(dict.fromkeys(path for part in merged for path in part.files)),
+            sum(part.suppressed for part in merged),
+            tuple(dict.fromkeys(note for part in merged for note in part.notes)),
         )
 
     def only(self, codes: Collection[str]) -> Report:

@@ -149,5 +149,5 @@ def _has_code(line: str) -> bool:
 
 
 def _first_line(statement: ast.AST) -> int:
-    lines: list[int] = [each.lineno for each in getattr(statement, "decorator_list", [])]
+    lines: list[int] = [decorator.lineno for decorator in getattr(statement, "decorator_list", [])]
     return min([getattr(statement, "lineno", 1), *lines])

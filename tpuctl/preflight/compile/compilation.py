@@ -87,7 +87,7 @@ async def compile_step(
     environment = {"PATH": command.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     tpu = Compiler(compiler, environment, folder / "compiler.log")
     running = asyncio.ensure_future(
-        run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, on_tick=lambda: None)
+        run(command, folder / "script", seconds=BEFORE_STEP_SECONDS * 8, poll=lambda: None)
     )
     try:
         with step(emit, f"script/{request.script}", "run", "up to its first step") as progress:

@@ -1,10 +1,10 @@
 """Compiles lowered steps with the TPU compiler, which does not need a TPU.
 
 Runs as a separate program in an environment with jax[tpu]; tpuctl never imports it. Requests and
-replies are lines of JSON. {"generation": "v3", "program": FILE, "results": 2, "updated_variables":
-[0, 3]} requests the memory use of a program on a core, {"generation": "v3"} a core's memory limit.
-Replies contain sizes in bytes, `refused` with the compiler's message for lack of memory, or
-`failed` with the message of any other error. Uses private JAX APIs, so JAX's version is pinned.
+replies are JSON lines. {"generation": "v3", "program": FILE, "results": 2, "updated_variables": [0,
+3]} requests a program's memory use on a core, {"generation": "v3"} a core's memory limit. Replies
+contain sizes in bytes, `refused` with the compiler's message for lack of memory, or `failed` with
+the message of any other error. Uses private JAX APIs, so JAX's version is pinned.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ def share(main: Any, results: dict[int, int]) -> None:
         ]
     for argument, result in results.items():
         attributes[argument]["tf.aliasing_output"] = ir.IntegerAttr.get(number, result)
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-        [ir.DictAttr.get(attribute) for attribute in attributes]
-    )
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([*map(ir.DictAttr.get, attributes)])
 
 
 def reply_to(request: dict[str, Any]) -> dict[str, Any]:
@@ -97,9 +95,8 @@ def reply_to(request: dict[str, Any]) -> dict[str, Any]:
             executable = compile_for(generation, OVERSIZED_PROGRAM, 1, [])
         else:
             text = _jax.mlir.hlo_to_stablehlo(Path(program).read_bytes())
-            executable = compile_for(
-                generation, text, request["results"], request["updated_variables"]
-            )
+            updated = request["updated_variables"]
+            executable = compile_for(generation, text, request["results"], updated)
     except jax.errors.JaxRuntimeError as error:
         kind = "refused" if "RESOURCE_EXHAUSTED" in str(error) else "failed"
         return {kind: str(error)}

@@ -30,9 +30,9 @@ def assess(
 def _findings(
     first: Pass, second: Pass | None, target: Target, run_estimate: Estimate, requested_steps: int
 ) -> Iterator[Finding]:
-    yield from exit_findings.first_pass_findings(first, requested_steps)
+    yield from exit_findings.first_pass(first, requested_steps)
     if second is not None:
-        yield from exit_findings.second_pass_findings(second, first)
+        yield from exit_findings.second_pass(second, first)
     if not exit_findings.used_tensorflow(first):
         return
     yield from compile_findings.refusals(first)
@@ -59,26 +59,25 @@ def _estimate(
         operations *= global_examples / step_examples
     else:
         operations = None
-    functions = first.functions
     return estimate(
         Chips(target.generation, target.chips, target.per_hour),
         operations=operations,
-        program_bytes=None
-        if not (step_examples and global_examples)
-        else _program_bytes(first, global_examples / step_examples),
+        program_bytes=_program_bytes(first, global_examples),
         steps=first.planned_steps,
-        has_dynamic_shapes=any(function.dynamic for function in functions),
+        has_dynamic_shapes=any(function.dynamic for function in first.functions),
         has_varying_shapes=any(
             not dimension.is_remainder
-            for function in functions
+            for function in first.functions
             for dimension in varying_dimensions([each.shapes for each in function.compilations])
         ),
     )
 
 
-def _program_bytes(first: Pass, factor: float) -> int | None:
+def _program_bytes(first: Pass, global_examples: int | None) -> int | None:
+    if not first.examples or not global_examples:
+        return None
     peak = max((function.peak or 0 for function in first.functions), default=0)
-    return int(peak * factor) or None
+    return int(peak * (global_examples / first.examples)) or None
 
 
 def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:

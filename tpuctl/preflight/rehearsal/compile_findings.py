@@ -8,8 +8,7 @@ from tpuctl.preflight.rehearsal.exit_findings import shorten
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused
 from tpuctl.preflight.rehearsal.passes import Function, Pass
-from tpuctl.preflight.rehearsal.varying_shapes import VaryingDimension as Dimension
-from tpuctl.preflight.rehearsal.varying_shapes import padding_for, varying_dimensions
+from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
 
 __all__ = ["compilations", "dynamic_shapes", "memory", "refusals"]
 
@@ -33,17 +32,14 @@ def refusals(run: Pass) -> Iterator[Finding]:
     """One error per unsupported operation and line, or per rejected function without operations."""
     reported = set()
     for refusal in run.of(Refused):
-        operations = [
-            (operation.operation, operation.where or refusal.where)
-            for operation in refusal.operations
-        ]
-        for operation, where in operations:
+        for rejected in refusal.operations:
+            operation, where = rejected.operation, rejected.where or refusal.where
             if (operation, where) not in reported:
                 reported.add((operation, where))
                 message = f"{refusal.function} cannot be compiled: XLA does not support {operation}"
                 hint = OPERATION_HINTS.get(operation, PIPELINE_HINT)
                 yield Finding("compiling", "error", message, hint=hint, where=where)
-        if not operations and (refusal.message, refusal.where) not in reported:
+        if not refusal.operations and (refusal.message, refusal.where) not in reported:
             reported.add((refusal.message, refusal.where))
             lines = [line for line in refusal.message.splitlines() if line.strip()]
             first = shorten(lines[0].strip()) if lines else "XLA rejected it"
@@ -163,11 +159,11 @@ def _recompilation(function: Function) -> Finding:
     return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)
 
 
-def _describe(dimension: Dimension) -> str:
-    values = list(dict.fromkeys(dimension.values))
+def _describe(variation: Variation) -> str:
+    values = list(dict.fromkeys(variation.values))
     listed = ", ".join(map(str, values[:MAX_LISTED])) + (", …" if len(values) > MAX_LISTED else "")
-    subject = "the batch" if dimension.is_batch else f"dimension {dimension.dimension}"
-    return f"{subject} of argument {dimension.argument + 1} is {listed}"
+    subject = "the batch" if variation.is_batch else f"dimension {variation.dimension}"
+    return f"{subject} of argument {variation.argument + 1} is {listed}"
 
 
 def _shape_lines(compilations: Sequence[Compiled]) -> str:

@@ -10,13 +10,7 @@ from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import Failure, Read, Refused, ShimFailed, Started
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = [
-    "first_pass_findings",
-    "missing_objects",
-    "second_pass_findings",
-    "shorten",
-    "used_tensorflow",
-]
+__all__ = ["first_pass", "missing_objects", "second_pass", "shorten", "used_tensorflow"]
 
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
@@ -36,7 +30,7 @@ def used_tensorflow(run: Pass) -> bool:
     return any(each.tensorflow for each in run.of(Started)) or bool(run.steps)
 
 
-def first_pass_findings(run: Pass, requested_steps: int) -> Iterator[Finding]:
+def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
     """Findings about the exit of the first pass; `compile_findings` reports rejections by XLA."""
     yield from _shim_failures(run)
     if run.has_failed:
@@ -71,7 +65,7 @@ def first_pass_findings(run: Pass, requested_steps: int) -> Iterator[Finding]:
         yield _stop(run)
 
 
-def second_pass_findings(run: Pass, first: Pass) -> Iterator[Finding]:
+def second_pass(run: Pass, first: Pass) -> Iterator[Finding]:
     """Findings about the exit of the second pass, on several replicas, if the first succeeded."""
     if run.has_failed:
         failed = _failure(run)

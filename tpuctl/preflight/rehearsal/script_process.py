@@ -51,12 +51,10 @@ class Exit:
     seconds: float = 0.0
 
 
-async def run(
-    command: Command, folder: Path, *, seconds: float, on_tick: Callable[[], None]
-) -> Exit:
+async def run(command: Command, folder: Path, *, seconds: float, poll: Callable[[], None]) -> Exit:
     """Run a command until it exits or times out, with its output in `folder`/log.
 
-    `on_tick` is called a few times per second. If the task is canceled or this process dies, the
+    `poll` is called a few times per second. If the task is canceled or this process dies, the
     script and all its child processes are killed; CancelledError is raised after that.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +79,7 @@ async def run(
     stopped: Literal["", "timeout"] = ""
     try:
         while not await _has_ended(watchdog):
-            on_tick()
+            poll()
             remaining = started + seconds - clock()
             if remaining <= 0 and not stopped:
                 stopped = "timeout"
@@ -93,7 +91,7 @@ async def run(
         await _wait_for_watchdog(watchdog)
         code = _exit_code(folder)
         _clean_up(folder)
-    on_tick()
+    poll()
     return Exit(code, stopped, clock() - started)
 
 

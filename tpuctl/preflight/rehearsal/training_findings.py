@@ -66,8 +66,7 @@ def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     rate = f", {format_number(examples / seconds)} examples/s" if examples else ""
     wait_seconds = share * seconds
     if share >= MAX_WAIT_SHARE and wait_seconds < MIN_WAIT_SECONDS:
-        message = f"a batch is ready within {wait_seconds * 1000:.1f} ms{rate}"
-        return Finding("data", "fine", message)
+        return Finding("data", "fine", f"a batch is ready in {wait_seconds * 1000:.1f} ms{rate}")
     if share >= MAX_WAIT_SHARE:
         return Finding(
             "data",

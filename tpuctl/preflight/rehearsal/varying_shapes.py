@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.preflight.rehearsal.observations import Shape
 
-__all__ = ["Padding", "VaryingDimension", "padding_for", "varying_dimensions"]
+__all__ = ["Padding", "Variation", "padding_for", "varying_dimensions"]
 
 Shapes = tuple[Shape, ...]
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -16,7 +16,7 @@ MAX_WASTE = 0.5  # share of elements that padding may add
 
 
 @dataclass(frozen=True)
-class VaryingDimension:
+class Variation:
     """A dimension of an argument, and its values in the order of compilation."""
 
     argument: int
@@ -44,7 +44,7 @@ class Padding:
     waste: float  # added elements as a share of the original ones
 
 
-def varying_dimensions(compilations: Sequence[Shapes]) -> list[VaryingDimension]:
+def varying_dimensions(compilations: Sequence[Shapes]) -> list[Variation]:
     """The dimensions that differ between compilations with the same number of arguments."""
     if len({_signature(shapes) for shapes in compilations}) != 1:
         return []
@@ -53,18 +53,16 @@ def varying_dimensions(compilations: Sequence[Shapes]) -> list[VaryingDimension]
         for dimension in range(len(shape.dims or ())):
             values = tuple(_size(shapes[argument], dimension) for shapes in compilations)
             if len(set(values)) > 1:
-                variations.append(VaryingDimension(argument, dimension, values))
+                variations.append(Variation(argument, dimension, values))
     return variations
 
 
-def padding_for(
-    compilations: Sequence[Shapes], dimensions: Sequence[VaryingDimension]
-) -> Padding | None:
+def padding_for(compilations: Sequence[Shapes], variations: Sequence[Variation]) -> Padding | None:
     """The smallest multiple that leaves few distinct lengths.
 
     None if only the batch varies, or if padding does not reduce the number of compilations.
     """
-    lengths = [dimension for dimension in dimensions if not dimension.is_batch]
+    lengths = [dimension for dimension in variations if not dimension.is_batch]
     if not lengths:
         return None
     rows = list(zip(*(length.values for length in lengths), strict=True))

@@ -1,12 +1,11 @@
-"""What runs in the runtime's Python, around a script that knows nothing of it.
+"""Observes an unmodified script from inside the runtime's Python.
 
-`sitecustomize.py` is found first on the import path of every Python that a rehearsal starts. It
-loads this folder as a package under a name that no script uses (`NAME`), so that no module here
-can be taken for one of the script's. Nothing here imports tpuctl, and tpuctl imports nothing of it:
-what passes between them are lines in a file (tpuctl/preflight/rehearsal/observations.py).
+`sitecustomize.py` is first on the import path of every Python that a rehearsal starts. It loads
+this folder as a package under a unique name (`PACKAGE`), so that its modules cannot shadow those
+of the script. The shim and tpuctl do not import each other; they communicate through lines in a
+file (tpuctl/preflight/rehearsal/observations.py).
 
-Everything is written so that the script goes on without it: what fails here is written down, and
-the script's own call is made all the same.
+Errors in the shim are recorded and never propagate: the script's own call is made in any case.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Checkpoints, weights and models that a script writes or reads."""
+"""Observes checkpoints, weights and models that a script saves or restores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODEL_ACTIONS = {
     "load_weights": "restored",
     "save_pretrained": "saved",
 }
-# Below all of the names under which Keras offers to load or save a model.
+# The functions that implement loading and saving of models in all versions of Keras.
 FUNCTION_ACTIONS = {"load_model": "restored", "save_model": "saved"}
 KERAS_MODULES = (
     "src.saving.saving_lib",
@@ -30,11 +30,11 @@ KERAS_MODULES = (
     "saving.saving_lib",
     "saving.legacy.save",
 )
-_nesting = threading.local()  # one that calls another is one checkpoint
+_nesting = threading.local()  # only the outermost call is recorded
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    """Watch TensorFlow's checkpoints; a manager's are among them."""
+    """Observe TensorFlow's checkpoints, including those of managers."""
     for name, action in CHECKPOINT_ACTIONS.items():
         for kind in {tensorflow.train.Checkpoint, tensorflow.compat.v1.train.Checkpoint}:
             if name in vars(kind):
@@ -44,7 +44,7 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 def install_keras(rehearsal: Rehearsal, keras: Any) -> None:
-    """Watch models and weights; callbacks that save call the same."""
+    """Observe models and weights, including those saved by callbacks."""
     model = keras.Model
     for name, action in MODEL_ACTIONS.items():
         if hasattr(model, name):
@@ -85,10 +85,10 @@ def _watch(
 
 
 def _record(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: Any) -> None:
-    """Write it, unless there was nothing to restore: `restore(None)` does nothing."""
+    """Write the observation, unless there is no path: `restore(None)` does nothing."""
     path = getattr(path, "filepath", path)
     if action == "saved" and isinstance(result, (str, bytes)):
-        path = result  # with the checkpoint's number
+        path = result  # includes the checkpoint's number
     if isinstance(path, bytes):
         path = path.decode()
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):

@@ -1,4 +1,4 @@
-"""What XLA, and the tracing before it, refused, with the operation and the user's line."""
+"""Observes functions that fail to trace or compile, with the operation and the user's line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .graphs import MARK_NAME
 
 __all__ = ["Refusals"]
 
-# Parts of what XLA and its lowering say; other errors of a function are the script's own.
+# Parts of messages of XLA and its lowering; other errors are bugs of the script.
 XLA = re.compile(
     r"XLA|tf2xla|_XlaMustCompile|must be a compile-time constant|Detected unsupported operations"
 )
@@ -20,7 +20,7 @@ UNSUPPORTED = re.compile(
 )
 NODE = re.compile(r"\{\{node (?P<name>[^}]+)\}\}")
 FUNCTION = re.compile(r"__inference_(?P<name>\w+?)_\d+\b")
-# Raised while tracing, by what cannot be part of a graph.
+# Raised during tracing by code that cannot be part of a graph.
 TRACING = ("OperatorNotAllowedInGraphError", "SymbolicTensorError", "InaccessibleTensorError")
 EAGER_ONLY = re.compile(
     r"has no attribute 'numpy'|numpy\(\) is only available|a symbolic (?:tf\.)?Tensor"
@@ -30,33 +30,28 @@ EAGER_ONLY = re.compile(
 
 
 class Refusals:
-    """Writes each refusal once, at the first of our functions that it passes."""
+    """Writes each refusal once, in the innermost of our wrappers."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
-        self.graphs: list[Any] = []  # weak references to graphs that were traced
+        self.graphs: list[Any] = []  # weak references to traced graphs
 
-    def remember(self, graph: Any) -> None:
-        """Keep a graph in mind, in which a refused operation may be looked for."""
+    def add_graph(self, graph: Any) -> None:
+        """Remember a graph, to find operations by name."""
         self.graphs.append(weakref.ref(graph))
 
     def record(self, error: Exception, function: Any) -> None:
-        """Write what an exception refuses, if it is a refusal."""
-        if getattr(error, "_tpuctl_noted", False):
+        """Write an observation if an exception is a refusal."""
+        if getattr(error, "_tpuctl_recorded", False):
             return
         message = str(error)
         if not self._is_refusal(error, message):
             return
-        error._tpuctl_noted = True  # type: ignore[attr-defined]
+        error._tpuctl_recorded = True  # type: ignore[attr-defined]
         operations = self._operations(message)
-        user_lines = self.rehearsal.user_lines
-        definition = user_lines.definition(function)
-        lines = [operation["where"] for operation in operations if operation["where"]]
-        where = (
-            lines[0]
-            if lines
-            else user_lines.of_exception(error) or definition or user_lines.current()
-        )
+        lines = self.rehearsal.user_lines
+        where = next((item["where"] for item in operations if item["where"]), None)
+        where = where or lines.of_exception(error) or lines.definition(function) or lines.current()
         self.rehearsal.writer.write(
             "refused",
             function=_function_name(message, function),
@@ -74,7 +69,7 @@ class Refusals:
         return type(error).__module__.startswith("tensorflow") and bool(XLA.search(message))
 
     def _operations(self, message: str) -> list[dict[str, Any]]:
-        """The operations that a message names, our own marks left out."""
+        """The operations named in a message, without our own marks."""
         names_by_type = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
         if not names_by_type:
             names_by_type = [("", match["name"]) for match in NODE.finditer(message)]
@@ -93,7 +88,7 @@ class Refusals:
         return list(operations.values())
 
     def _operation(self, kind: str, name: str) -> Any:
-        """The operation of a name in a traced graph; else, in an inlined one, of its last part."""
+        """Find an operation in the traced graphs by name, or by its last part if inlined."""
         last = name.rsplit("/", 1)[-1]
         candidates = []
         for reference in reversed(self.graphs):

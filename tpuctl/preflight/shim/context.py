@@ -1,4 +1,4 @@
-"""What the watchers of one process share: what is asked, where to write, how to end."""
+"""State that the hooks of one process share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Rehearsal", "Trace"]
 
 
 class Trace(NamedTuple):
-    """A function that was traced; its own name, and the shapes that it was traced for."""
+    """A trace of a function: its name, and the shapes of its arguments."""
 
     name: str
     where: Any = None
@@ -32,19 +32,16 @@ class Rehearsal:
         self.script_exit = ScriptExit(self.writer, settings.grace)
         self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported
-        self.fit_depth = 0  # how many calls of Keras' fit are under way
-        self.gradient_count = 0  # how often a gradient was asked for, in graphs and without
+        self.fit_depth = 0  # nesting of calls of Keras' fit
+        self.gradient_count = 0  # calls that computed gradients, eagerly or in graphs
 
-        # By the name that XLA knows a function by: what is known of it.
-        self.traces: dict[str, Trace] = {}
-        self.definitions: dict[str, Any] = {}  # the user's functions by name: where they stand
-        self.pending_traces: list[dict[str, Any]] | None = (
-            None  # traces that may be made anew for XLA
-        )
+        self.traces: dict[str, Trace] = {}  # by XLA's name of the function
+        self.definitions: dict[str, Any] = {}  # lines of the user's functions, by name
+        self.pending_traces: list[dict[str, Any]] | None = None  # may be retraced with XLA
         self._is_eager = False
 
     def record_eager(self) -> None:
-        """Write, once, that gradients are computed outside of graphs."""
+        """Write, once, that gradients are computed eagerly."""
         if not self._is_eager:
             self._is_eager = True
             self.writer.write("eager", where=self.user_lines.current())

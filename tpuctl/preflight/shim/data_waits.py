@@ -1,4 +1,4 @@
-"""How long a script waits for its data, eagerly and within graphs."""
+"""Measures how long a script waits for data, eagerly and in graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .graphs import Graphs
 
 __all__ = ["install"]
 
-# Where an iterator's next element is asked for, under all of its interfaces.
+# The methods that return an iterator's next element, for all of its interfaces.
 ITERATOR_METHODS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "get_next_as_optional"),
@@ -21,7 +21,7 @@ ITERATOR_METHODS = (
 
 
 def install(rehearsal: Rehearsal, graphs: Graphs) -> None:
-    """Take the time of every next element."""
+    """Measure the wait for every element."""
     for module, kind, name in ITERATOR_METHODS:
         rehearsal.writer.attempt("iterators", _watch, rehearsal, graphs, module, kind, name)
 
@@ -30,19 +30,19 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
     holder = getattr(importlib.import_module(module), kind)
     original = getattr(holder, name)
     steps = rehearsal.steps
-    has_graphs = name != "get_next"  # a distributed one asks others, which are marked
+    has_graphs = name != "get_next"  # a distributed iterator calls others, which have marks
 
     @functools.wraps(original)
     def timed_next(self: Any, *arguments: Any, **keywords: Any) -> Any:
         next_element = functools.partial(original, self, *arguments, **keywords)
-        if rehearsal.writer.is_foreign():
+        if rehearsal.writer.is_forked():
             return next_element()
         if graphs.is_eager():
             steps.begin_wait()
             try:
                 element = next_element()
             except BaseException:
-                steps.discard()  # the data is at its end: no step follows from it
+                steps.discard()  # end of the data: no step follows
                 raise
             steps.end_wait()
             return element
@@ -53,7 +53,7 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
 
 
 def _next_with_marks(rehearsal: Rehearsal, graphs: Graphs, get_next: Callable[[], Any]) -> Any:
-    """Ask within a graph, with marks before and after it."""
+    """Get the next element in a graph, with marks before and after it."""
     tensorflow, steps = graphs.tensorflow, rehearsal.steps
     if graphs.is_compiled():
         return get_next()
@@ -61,10 +61,10 @@ def _next_with_marks(rehearsal: Rehearsal, graphs: Graphs, get_next: Callable[[]
     with tensorflow.control_dependencies([] if before is None else [before]):
         element = get_next()
 
-    def after() -> None:
+    def mark_end() -> None:
         leaves = tensorflow.nest.flatten(element, expand_composites=True)
         with tensorflow.control_dependencies([leaf for leaf in leaves if hasattr(leaf, "op")]):
             graphs.mark(steps.end_wait)
 
-    rehearsal.writer.attempt("iterators", after)
+    rehearsal.writer.attempt("iterators", mark_end)
     return element

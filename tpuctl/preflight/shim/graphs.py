@@ -1,4 +1,4 @@
-"""Where in TensorFlow's graphs something is being built, and marks that tell when it runs."""
+"""Queries the TensorFlow graph under construction, and inserts marks that report its execution."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 __all__ = ["MARK_NAME", "Graphs"]
 
-MARK_NAME = "tpuctl_mark"  # how the operations that are put into graphs here are named
+MARK_NAME = "tpuctl_mark"  # the name of operations that the shim inserts
 CONTROL_FLOW = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
 
 
 class Graphs:
-    """Asks TensorFlow about the graph under construction."""
+    """Queries and marks the graph under construction."""
 
     def __init__(self, tensorflow: Any) -> None:
         self.tensorflow = tensorflow
         self._ops = importlib.import_module("tensorflow.python.framework.ops")
         self._flow = importlib.import_module("tensorflow.python.ops.control_flow_util")
-        self.mark_count = 0  # how many were put into graphs that tell of steps
+        self.mark_count = 0  # marks of steps that were inserted into graphs
 
     def is_eager(self) -> bool:
         return bool(self.tensorflow.executing_eagerly())
 
     def is_compiled(self) -> bool:
-        """Whether XLA will compile what is being built."""
+        """Whether XLA will compile the graph under construction."""
         graph = self._ops.get_default_graph()
         return bool(self._flow.GraphOrParentsInXlaContext(graph))
 
     def enclosing(self) -> Iterator[Any]:
-        """The graph being built and those around it, from the innermost."""
+        """The graph under construction and its outer graphs, innermost first."""
         if self.is_eager():
             return
         graph = self._ops.get_default_graph()
@@ -39,19 +39,19 @@ class Graphs:
             graph = getattr(graph, "outer_graph", None)
 
     def mark_training(self) -> None:
-        """Remember of the function being traced that it computes gradients."""
+        """Mark the function being traced as one that computes gradients."""
         for graph in self.enclosing():
             graph._tpuctl_trains = True
             if type(graph).__name__ not in CONTROL_FLOW:
                 return
 
     def mark_reading(self) -> None:
-        """Remember of all functions being traced that they take data from an iterator."""
+        """Mark all functions being traced as ones that read data from an iterator."""
         for graph in self.enclosing():
             graph._tpuctl_reads = True
 
     def is_looping(self) -> bool:
-        """Whether what is built runs once for each element of some data."""
+        """Whether the graph under construction runs once per element of a dataset or loop."""
         for graph in self.enclosing():
             if getattr(graph, "_tpuctl_reads", False):
                 return True
@@ -62,7 +62,7 @@ class Graphs:
         return False
 
     def mark(self, function: Callable[..., Any], *values: Any) -> Any:
-        """An operation that calls a function with the values' numbers each time it runs."""
+        """Insert an operation that calls a function with the values each time it runs."""
 
         def call(*numbers: Any) -> None:
             function(*numbers)

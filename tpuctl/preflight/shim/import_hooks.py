@@ -1,4 +1,4 @@
-"""Calls a function once a module of a name has been imported, whoever imports it."""
+"""Calls a function after a module with a given name is imported."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ __all__ = ["AfterImport"]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Finds modules as ever, and has one's function called when its code has run.
-
-    Functions must not raise.
-    """
+    """Calls a module's function after its code has run; functions must not raise."""
 
     def __init__(self, functions: Mapping[str, Callable[[ModuleType], None]]) -> None:
         self.functions = dict(functions)
-        self._finding: set[str] = set()
+        self._searching: set[str] = set()
 
     def install(self) -> None:
-        """Begin with the next import; what is imported already is handed over now."""
+        """Observe imports from now on; functions of modules already imported are called now."""
         sys.meta_path.insert(0, self)
         for name in list(self.functions):
             if name in sys.modules:
@@ -33,13 +30,13 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self.functions or fullname in self._finding:
+        if fullname not in self.functions or fullname in self._searching:
             return None
-        self._finding.add(fullname)
+        self._searching.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._finding.discard(fullname)
+            self._searching.discard(fullname)
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader

@@ -1,4 +1,4 @@
-"""Puts everything in place in a process that was just started, and as its imports come."""
+"""Installs the hooks of a process at its start and after its imports."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .context import Rehearsal
 from .import_hooks import AfterImport
 from .process_exit import ScriptExit
 
-__all__ = ["begin"]
+__all__ = ["start"]
 
 OTHER_FRAMEWORKS = ("jax", "torch")
 HELPER_PROGRAMS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "joblib")
 
 
-def begin(environment: Mapping[str, str]) -> None:
-    """Watch this process, as the file that the environment names says."""
+def start(environment: Mapping[str, str]) -> None:
+    """Observe this process with the settings file named in the environment."""
     rehearsal = Rehearsal(settings.load(environment["TPUCTL_REHEARSAL"]))
     rehearsal.script_exit.find_line = rehearsal.user_lines.of_exception
     Hooks(rehearsal).install()
 
 
 class Hooks:
-    """What happens at which import."""
+    """The hooks for each import."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
@@ -72,7 +72,7 @@ class Hooks:
         attempt = rehearsal.writer.attempt
         graphs = Graphs(tensorflow)
         refusals = Refusals(rehearsal)
-        attempt("stand-ins for a TPU", tpu_stubs.install, rehearsal, tensorflow)
+        attempt("TPU stubs", tpu_stubs.install, rehearsal, tensorflow)
         functions = Functions(rehearsal, graphs, refusals)
         attempt("functions", functions.install)
         attempt("strategy.run", StrategyRuns(rehearsal, graphs, refusals, functions).install)
@@ -88,7 +88,7 @@ class Hooks:
         keras_fit.install(self.rehearsal, keras)
 
     def _report_start(self, version: str | None) -> None:
-        """Write what was started, with the devices that do not initialize anything to name."""
+        """Write the start, with device names that do not require initializing devices."""
         self.has_reported = True
         devices: list[str] = []
         if version is not None:
@@ -105,7 +105,7 @@ class Hooks:
         )
 
     def _report_without_tensorflow(self) -> None:
-        """At the end of a process that never imported TensorFlow, if it was a script's."""
+        """At exit of a process that never imported TensorFlow, unless it is a helper program."""
         started = getattr(sys, "orig_argv", [])[1:3] + list(getattr(sys, "argv", []))[:1]
         is_helper = any(name in word for word in started for name in HELPER_PROGRAMS)
         if not self.has_reported and not is_helper:
@@ -113,14 +113,14 @@ class Hooks:
 
 
 def _keras_version() -> str | None:
-    """Of the Keras that TensorFlow's is: the older one where the environment asks for it."""
+    """The version of tf.keras, which the environment may set to the legacy Keras."""
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         return _version("tf_keras") or _version("keras")
     return _version("keras") or _version("tf_keras")
 
 
 def _version(name: str) -> str | None:
-    """The version of what is installed under a name, without importing it."""
+    """The version of an installed package, without importing it."""
     metadata: Any = importlib.import_module("importlib.metadata")
     for distribution in (name, name.replace("_", "-")):
         try:

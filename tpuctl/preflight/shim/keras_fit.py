@@ -1,4 +1,4 @@
-"""Keras: models compiled by XLA where asked for, and fitted for a few steps."""
+"""Hooks for Keras models: compile them with XLA in that mode, and limit their steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["install"]
 
 
 def install(rehearsal: Rehearsal, keras: Any) -> None:
-    """Watch the models of this Keras, which may be 2 or 3."""
+    """Hook into the models of Keras 2 or 3."""
     backend = getattr(getattr(keras, "backend", None), "backend", None)
     if callable(backend) and backend() != "tensorflow":
         return
@@ -51,8 +51,8 @@ def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[...
         try:
             bound = signature.bind(*arguments, **keywords)
         except TypeError:
-            return original(*arguments, **keywords)  # which says what is wrong
-        if rehearsal.writer.is_foreign():
+            return original(*arguments, **keywords)  # raises the proper error
+        if rehearsal.writer.is_forked():
             return original(*arguments, **keywords)
         return function(original, bound)
 
@@ -60,13 +60,13 @@ def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[...
 
 
 class KerasHooks:
-    """What is done around a model's methods."""
+    """Wrappers of a model's methods."""
 
     def __init__(self, rehearsal: Rehearsal, keras: Any) -> None:
         self.rehearsal, self.keras = rehearsal, keras
 
     def compile(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-        """XLA on, off, or as the script says; never where it asked to run eagerly."""
+        """Turn XLA on or off as the mode requires, unless the script runs eagerly."""
         rehearsal, values = self.rehearsal, bound.arguments
         jit_compile: bool | None = None
         if rehearsal.is_xla:
@@ -80,7 +80,7 @@ class KerasHooks:
         return original(*bound.args, **bound.kwargs)
 
     def fit(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-        """As many steps as are left; the script goes on after them."""
+        """Train for the remaining steps; after that the script continues."""
         rehearsal, steps = self.rehearsal, self.rehearsal.steps
         if rehearsal.fit_depth:
             return original(*bound.args, **bound.kwargs)
@@ -104,7 +104,7 @@ class KerasHooks:
         return original(*bound.args, **bound.kwargs)
 
     def predict(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-        """A few steps; where the number of rows was known, as many rows come back."""
+        """Run a few steps; the result is resized to the expected number of rows, if known."""
         values = bound.arguments
         rows = self._rows(values.get("x"))
         is_limited = self.rehearsal.writer.attempt(
@@ -140,7 +140,7 @@ class KerasHooks:
         if length is None or length > remaining:
             values["steps_per_epoch"] = remaining
             if batch is None and self._rows(x) is not None:
-                values["batch_size"] = 32  # else Keras 2 makes as many batches as steps
+                values["batch_size"] = 32  # otherwise Keras 2 creates as many batches as steps
         if values.get("validation_data") is not None:
             self._limit_steps(bound, "validation_steps", "validation_data")
         callbacks = values.get("callbacks")
@@ -153,7 +153,7 @@ class KerasHooks:
             values["callbacks"] = [callback] if callbacks is None else [callbacks, callback]
 
     def _limit_steps(self, bound: inspect.BoundArguments, name: str, data: str = "x") -> bool:
-        """Let no more batches be taken than a rehearsal has steps; whether that was needed."""
+        """Limit the number of batches to the rehearsal's steps; return whether that was needed."""
         values, limit = bound.arguments, self.rehearsal.steps.limit
         requested, x = values.get(name), values.get(data)
         if isinstance(x, (list, tuple)) and data == "validation_data":
@@ -169,7 +169,7 @@ class KerasHooks:
         return True
 
     def _rows(self, x: Any) -> int | None:
-        """How many examples arrays hold; None for what is no array."""
+        """The number of examples in arrays; None for other data."""
         tensorflow = self.rehearsal.tensorflow
         if isinstance(x, tensorflow.data.Dataset) or callable(getattr(x, "__next__", None)):
             return None
@@ -181,7 +181,7 @@ class KerasHooks:
         return None
 
     def _length(self, x: Any, batch: int | None, split: float) -> int | None:
-        """How many batches there are in an epoch; None where it is not known, or without end."""
+        """The number of batches per epoch; None if unknown or infinite."""
         if isinstance(x, self.rehearsal.tensorflow.data.Dataset):
             count = int(x.cardinality())
             return count if count >= 0 else None
@@ -197,24 +197,24 @@ class KerasHooks:
 
 
 def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
-    """A callback that tells of steps and has the training stopped after the last."""
+    """Create a callback that records steps and stops training after the last one."""
     steps = rehearsal.steps
     callback_list = others if isinstance(others, (list, tuple)) else [others]
     callback_list = getattr(others, "callbacks", callback_list)
     resumes = any(type(callback).__name__ == "BackupAndRestore" for callback in callback_list)
 
     class StepCallback(base):  # type: ignore[misc]
-        """Comes after the script's own callbacks."""
+        """Runs after the script's callbacks."""
 
         def on_train_begin(self, logs: Any = None) -> None:
             self.before = (0.0, 0.0)
 
         def on_train_batch_begin(self, batch: Any, logs: Any = None) -> None:
-            steps.discard()  # what was begun by preparing the data
+            steps.discard()  # started by preparing the data
             steps.begin()
 
         def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
-            rehearsal.writer.attempt("a step of fit", self.settle, logs)
+            rehearsal.writer.attempt("a step of fit", self.flush, logs)
 
         def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
             self.before = (0.0, 0.0)
@@ -225,17 +225,17 @@ def make_callback(base: Any, rehearsal: Rehearsal, others: Any) -> Any:
                 return
             self.model.stop_training = True
             if resumes:
-                # It forgets its backup when the training ends by itself, as no preemption does.
+                # It deletes its backup when training completes, but not after a preemption.
                 rehearsal.script_exit.request_exit()
 
-        def settle(self, logs: Any) -> None:
+        def flush(self, logs: Any) -> None:
             steps.flush(self.loss(logs))
 
         def loss(self, logs: Any) -> float | None:
-            """The mean of the steps since the last batch's end.
+            """The mean over the steps since the end of the last batch.
 
-            What Keras tells is the mean since the epoch began, unless the model's own train_step
-            returns something else; a metric of that name says which.
+            Keras reports the mean since the start of the epoch if the model has a metric of that
+            name; otherwise the value comes from the model's own train_step.
             """
             for metric in self.model.metrics:
                 if metric.name == "loss" and hasattr(metric, "total") and hasattr(metric, "count"):

@@ -1,7 +1,4 @@
-"""A step as the TPU's compiler takes it, lowered without a TPU by the TPU's own operations.
-
-Needs the edition of TensorFlow for TPUs, which brings them.
-"""
+"""Lowers a step for the TPU compiler without a TPU. Requires the TensorFlow build for TPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ __all__ = ["Lowered", "LoweringFailed", "lower"]
 
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
-# What TensorFlow says around the compiler's words.
+# Text that TensorFlow adds around the compiler's message.
 TENSORFLOW_CONTEXT = re.compile(
     r"^Failed getting HLO text: '|\nOne approach is to outside compile.*|"
     r"\n\n?The op is created at:.*|\n\s*tf2xla conversion failed while.*|\n?Stack trace for op.*|"
@@ -31,16 +28,17 @@ TENSORFLOW_CONTEXT = re.compile(
     re.DOTALL,
 )
 NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
-# Not in the registry, for none of them is ever asked for: they come in and go out.
+Registry = dict[str, list[dict[str, frozenset[int]]]]
+# Not in the kernel registry: inputs, outputs and control dependencies.
 STRUCTURAL = ("Placeholder", "_Arg", "_Retval", "NoOp")
 
 
 class LoweringFailed(Exception):
-    """A step that cannot be lowered: the compiler's words, and all that stands in the way.
+    """A step cannot be lowered; the message is the compiler's.
 
-    `operations` are {"operation": type, "where": the user's line}. `by_whom` tells who refused it:
-    `script`, where the step itself failed as it was traced; `compiler`; or `tpuctl`, which has no
-    way to hand the step over, though a TPU may run it.
+    `operations` are {"operation": type, "where": the user's line}. `origin` is `script` if tracing
+    the step failed, `compiler`, or `tpuctl` if tpuctl cannot lower the step although a TPU may run
+    it.
     """
 
     def __init__(
@@ -56,33 +54,31 @@ class LoweringFailed(Exception):
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program for one core. Arguments: the variables' values first. Of its results, those after
-    the first `results` are the last values of the variables whose numbers are in `changed`."""
+    """A program for one core. Its first arguments are the variables' values. After its first
+    `results` results come the new values of `updated_variables`, by their indices."""
 
     program: bytes
     results: int
     updated_variables: tuple[int, ...]
     variables: int
-    variable_bytes: int  # bytes of the variables
-    dynamic: int  # dimensions with a bound instead of a size
+    variable_bytes: int
+    dynamic: int  # the number of bounded dynamic dimensions
     has_bfloat16: bool
 
 
 def lower(
-    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], user_lines: UserLines
+    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
 ) -> Lowered:
-    """Lower what a replica runs; tensors are given as TensorSpec. Raises Unlowered."""
+    """Lower the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
     try:
         with contextlib.ExitStack() as stack:
             _enter_replica(stack)
-            # Where a step is taken out of a graph, tapes stand still.
+            # Tapes are paused if the step is captured while tracing a graph.
             pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
             traced = tf.function(function, jit_compile=True)
             concrete = traced.get_concrete_function(*arguments, **keywords)
     except Exception as error:
-        raise LoweringFailed(
-            _last_paragraph(error), "script", user_lines.of_exception(error)
-        ) from error
+        raise LoweringFailed(_last_paragraph(error), "script", lines.of_exception(error)) from error
     values = PureFunction(concrete)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
     try:
@@ -91,7 +87,7 @@ def lower(
         program = ir(stage="hlo_serialized", platform_name=PLATFORM)
         text = ir(stage="hlo", platform_name=PLATFORM)
     except Exception as error:
-        raise _refusal(error, concrete.graph, user_lines) from error
+        raise _refusal(error, concrete.graph, lines) from error
     return Lowered(
         program=program,
         results=values.results,
@@ -107,7 +103,7 @@ def lower(
 
 
 def _enter_replica(stack: contextlib.ExitStack) -> None:
-    """Be one of a strategy's replicas, where the script works within its scope."""
+    """Enter a replica context if the script is in a strategy's scope."""
     if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
         strategy = tf.distribute.get_strategy()
         replica = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
@@ -115,17 +111,17 @@ def _enter_replica(stack: contextlib.ExitStack) -> None:
 
 
 def _last_paragraph(error: Exception) -> str:
-    """Its last paragraph: what AutoGraph puts before it are the lines of libraries."""
+    """The last paragraph of an error's message, without AutoGraph's traceback through libraries."""
     paragraphs = [paragraph for paragraph in str(error).strip().split("\n\n") if paragraph.strip()]
     lines = "\n".join(line.strip() for line in paragraphs[-1].splitlines()) if paragraphs else ""
     kind = type(error).__name__
     return lines if lines.startswith(kind) else f"{kind}: {lines}"
 
 
-def _refusal(error: Exception, graph: Any, user_lines: UserLines) -> LoweringFailed:
+def _refusal(error: Exception, graph: Any, lines: UserLines) -> LoweringFailed:
     unsupported = [
         {"operation": operation.type, "where": where}
-        for operation, where in _unsupported(graph, user_lines, _registry(), None)
+        for operation, where in _unsupported(graph, lines, _registry(), None)
     ]
     unique = list({repr(item): item for item in unsupported}.values())
     if unique:
@@ -134,18 +130,18 @@ def _refusal(error: Exception, graph: Any, user_lines: UserLines) -> LoweringFai
         return LoweringFailed(message, "compiler", unique[0]["where"], unique)
     if isinstance(error, ImpureOperation):
         operation = error.operation
-        where = user_lines.of_operation(operation)
-        message = f"{operation.type} uses a variable in a way that cannot be handed over"
+        where = lines.of_operation(operation)
+        message = f"{operation.type} uses a variable in a way that tpuctl cannot lower"
         item = {"operation": operation.type, "where": where}
         return LoweringFailed(message, "tpuctl", where, [item])
     text = TENSORFLOW_CONTEXT.sub("", str(error)).strip().rstrip("'")
-    where = _line_in_message(str(error), graph, user_lines) or user_lines.of_exception(error)
+    where = _line_in_message(str(error), graph, lines) or lines.of_exception(error)
     return LoweringFailed(NODE.sub("", text).strip(), "compiler", where)
 
 
-def _registry() -> dict[str, list[dict[str, frozenset[int]]]]:
-    """What the TPU's compiler can do: for each operation the types its kinds are bound to."""
-    registry: dict[str, list[dict[str, frozenset[int]]]] = {}
+def _registry() -> Registry:
+    """The TPU's kernels: for each operation, the allowed types of each kernel's attributes."""
+    registry: Registry = {}
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type == DEVICE:
             bounds = {
@@ -157,22 +153,19 @@ def _registry() -> dict[str, list[dict[str, frozenset[int]]]]:
 
 
 def _unsupported(
-    graph: Any,
-    user_lines: UserLines,
-    registry: dict[str, list[dict[str, frozenset[int]]]],
-    caller: Any,
+    graph: Any, lines: UserLines, registry: Registry, caller: Any
 ) -> Iterator[tuple[Any, Where | None]]:
-    """Each operation that the TPU has not, and the user's line, of what calls it if need be."""
+    """Operations without a TPU kernel, each with the user's line or its caller's."""
     for operation in required_operations(graph):
-        where = user_lines.of_operation(operation) or caller
+        where = lines.of_operation(operation) or caller
         if operation.type not in STRUCTURAL and not _is_supported(operation, registry):
             yield operation, where
             continue
         for body in called_graphs(operation):
-            yield from _unsupported(body, user_lines, registry, where)
+            yield from _unsupported(body, lines, registry, where)
 
 
-def _is_supported(operation: Any, registry: dict[str, list[dict[str, frozenset[int]]]]) -> bool:
+def _is_supported(operation: Any, registry: Registry) -> bool:
     attributes = operation.node_def.attr
 
     def fits(bounds: dict[str, frozenset[int]]) -> bool:
@@ -186,21 +179,21 @@ def _is_supported(operation: Any, registry: dict[str, list[dict[str, frozenset[i
     return any(fits(bounds) for bounds in registry.get(operation.type, ()))
 
 
-def _line_in_message(message: str, graph: Any, user_lines: UserLines) -> Where | None:
-    """The line of the operation that a message names."""
+def _line_in_message(message: str, graph: Any, lines: UserLines) -> Where | None:
+    """The user's line of the operation named in a message."""
     for name in NODE.findall(message):
-        where = _find_line(graph, name.rpartition(" ")[2], user_lines)
+        where = _find_line(graph, name.rpartition(" ")[2], lines)
         if where is not None:
             return where
     return None
 
 
-def _find_line(graph: Any, name: str, user_lines: UserLines) -> Where | None:
+def _find_line(graph: Any, name: str, lines: UserLines) -> Where | None:
     for operation in required_operations(graph):
         if operation.name == name:
-            return user_lines.of_operation(operation)
+            return lines.of_operation(operation)
         for body in called_graphs(operation):
-            where = _find_line(body, name, user_lines)
+            where = _find_line(body, name, lines)
             if where is not None:
                 return where
     return None

@@ -1,8 +1,8 @@
-"""The training step of a script, taken before it runs, and lowered as often as the host asks.
+"""Captures the training step before it runs, and lowers it for each batch size that is requested.
 
-The host listens at the socket `conversation` in the folder of the settings. It is told what was
-taken (`captured`), asks for batches, a JSON line each, and is answered with the program's file or
-with what stands in the way. When it has heard enough it hangs up, and the script ends with that.
+The host listens on the socket `conversation` in the settings' folder. It receives `captured`, then
+requests batch sizes, one JSON line each, and receives the program's file or the reason why
+lowering failed. The script exits when the host disconnects.
 """
 
 from __future__ import annotations
@@ -37,26 +37,23 @@ def lower_step(
     where: Where | None = None,
     batched: Sequence[bool] | None = None,
 ) -> NoReturn:
-    """Lower `function`, what one replica runs, for the host; the process ends with that.
+    """Lower `function`, which one replica runs, for the host, then exit the process.
 
-    Arguments are one replica's share: tensors or their specs; other values stay as they are.
-    `batched` tells which of the tensors have the batch as their first dimension: by default those
-    whose first one is that of the first tensor that has any.
+    Arguments are those of one replica: tensors, their specs, or other values, which are constants.
+    `batched` says which tensors have the batch as their first dimension: by default those with the
+    same first dimension as the first tensor that is not a scalar.
     """
     settings = _settings()
-    user_lines = UserLines(settings.root)
+    lines = UserLines(settings.root)
     with _connect(settings) as host:
         try:
             step = Step(function, list(arguments), dict(keywords or {}), batched)
-            _send(
-                host,
-                {"kind": "captured", **step.description(user_lines, where), "replicas": replicas},
-            )
-            _serve(host, step, settings, user_lines)
+            _send(host, {"kind": "captured", "replicas": replicas, **step.describe(lines, where)})
+            _serve(host, step, settings, lines)
         except LoweringFailed as error:
             _send(host, _refusal(error))
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has heard enough
+            pass  # the host disconnected
         except Exception:
             _send(host, {"kind": "failed", "traceback": traceback.format_exc()})
     sys.stdout.flush()
@@ -65,13 +62,13 @@ def lower_step(
 
 
 def report_no_step(searched: Sequence[str]) -> None:
-    """Tell the host that the script came to its end, and no step was among what it did."""
+    """Report to the host that the script exited without a training step."""
     with _connect(_settings()) as host:
         _send(host, {"kind": "no_step", "searched": list(searched)})
 
 
 class Step:
-    """What was taken, with its batch to be replaced."""
+    """A captured step, whose batch size can be replaced."""
 
     def __init__(
         self,
@@ -95,10 +92,10 @@ class Step:
             message = f"unknown shapes of the step's arguments: {', '.join(unknown)}"
             raise LoweringFailed(message, "tpuctl")
 
-    def description(self, user_lines: UserLines, where: Where | None) -> dict[str, Any]:
+    def describe(self, lines: UserLines, where: Where | None) -> dict[str, Any]:
         return {
             "function": getattr(self.function, "__name__", type(self.function).__name__),
-            "where": where or user_lines.definition(self.function) or user_lines.current(),
+            "where": where or lines.definition(self.function) or lines.current(),
             "batch": self.batch,
             "has_batch": any(self.batched),
             "inputs": [[tensor.dtype.name, tensor.shape.as_list()] for tensor in self.tensors],
@@ -106,22 +103,22 @@ class Step:
         }
 
     def with_batch(self, batch: int | None) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with another batch."""
+        """The arguments with another batch size."""
         flat, flags = list(self.flat), iter(self.batched)
-        for place, value in enumerate(flat):
+        for position, value in enumerate(flat):
             if isinstance(value, tf.TensorSpec) and next(flags) and batch is not None:
-                flat[place] = tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
+                flat[position] = tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
         arguments, keywords = tf.nest.pack_sequence_as(self.structure, flat)
         return arguments, keywords
 
 
 def _is_known(shape: Any) -> bool:
-    """Whether all is known but the batch."""
+    """Whether all dimensions but the first are known."""
     return shape.rank is not None and None not in shape.as_list()[1:]
 
 
 def _spec(value: Any) -> Any:
-    """A tensor's spec, the first replica's where each has one; what else there is, as it is."""
+    """The spec of a tensor, of the first replica if there are several; other values unchanged."""
     if isinstance(value, tf.distribute.DistributedValues):
         return _spec(value._values[0])
     if isinstance(value, tf.data.Iterator):
@@ -137,7 +134,7 @@ def _spec(value: Any) -> Any:
 
 
 def _serve(host: socket.socket, step: Step, settings: Settings, user_lines: UserLines) -> None:
-    """Lower for each batch that the host asks for, until it hangs up."""
+    """Lower for each batch size that the host requests, until it disconnects."""
     assert settings.compile is not None
     folder = Path(settings.compile["folder"])
     with host.makefile("r", encoding="utf-8") as requests:

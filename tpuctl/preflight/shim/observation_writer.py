@@ -1,4 +1,4 @@
-"""Observations, written down as they are made: one line of JSON each."""
+"""Writes observations immediately, one JSON line each."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["Writer"]
 
 
 class Writer:
-    """Appends lines that stay whole when several processes write; never raises.
+    """Appends lines atomically, even if several processes write; never raises.
 
-    A process that was forked from the one that made this writes nothing: it shares what was
-    watched, but not what is done.
+    A forked child process writes nothing: it inherits the hooks, but its actions are not the
+    script's.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.process = os.getpid()
-        self._lock = threading.RLock()  # a signal's handler may write while its thread does
+        self._lock = threading.RLock()  # a signal handler may interrupt a write of its thread
         self._failures: set[str] = set()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o644)
 
-    def is_foreign(self) -> bool:
-        """Whether this is a process that was forked from the one that is watched."""
+    def is_forked(self) -> bool:
+        """Whether this is a forked child of the observed process."""
         return os.getpid() != self.process
 
     def write(self, kind: str, **fields: Any) -> None:
         """Write one observation."""
-        if self.is_foreign():
+        if self.is_forked():
             return
         line = {"kind": kind, "process": self.process, "at": round(time.time(), 6), **fields}
         try:
@@ -42,17 +42,17 @@ class Writer:
             with self._lock:
                 os.write(self._descriptor, encoded)
         except (OSError, ValueError, TypeError):
-            pass  # the script is worth more than what is seen of it
+            pass  # never disturb the script
 
     def fail(self, action: str) -> None:
-        """Write that something of the shim went wrong, once for each place."""
+        """Write that a part of the shim failed, once per action."""
         text = traceback.format_exc()
         if action not in self._failures:
             self._failures.add(action)
             self.write("shim-failed", action=action, traceback=text)
 
     def attempt(self, action: str, do: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """What `do` returns, or None, written down, where it fails."""
+        """Return the result of `do`; if it raises, record the failure and return None."""
         try:
             return do(*arguments, **keywords)
         except Exception:

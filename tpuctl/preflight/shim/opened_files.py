@@ -1,4 +1,4 @@
-"""Files that a script opens through TensorFlow, to be read or written."""
+"""Observes files that a script opens through TensorFlow for reading or writing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .context import Rehearsal
 __all__ = ["install"]
 
 DATASETS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
-MAX_LOOKUPS = 16  # objects of buckets that are looked for, at most; each costs a request
-SLOW_LOOKUP_SECONDS = 5.0  # seconds; after an answer that took longer nothing more is asked
+MAX_LOOKUPS = 16  # objects in buckets whose existence is checked; each costs a request
+SLOW_LOOKUP_SECONDS = 5.0  # after a slower response, no more objects are checked
 MAX_PATHS = 2000
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    """Watch what opens, copies and renames files, and the datasets that read them."""
+    """Observe opening, copying and renaming of files, and datasets that read files."""
     files = Files(rehearsal, tensorflow)
     attempt = rehearsal.writer.attempt
     attempt("files", files.watch_opening)
@@ -30,7 +30,7 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 class Files:
-    """Writes each path once for reading and once for writing."""
+    """Records each path at most once for reading and once for writing."""
 
     def __init__(self, rehearsal: Rehearsal, tensorflow: Any) -> None:
         self.writer, self.tensorflow = rehearsal.writer, tensorflow
@@ -73,7 +73,7 @@ class Files:
         self.writer.write(kind, path=path, **missing)
 
     def _record_write(self, first: Any, second: Any = None, *_: Any, **keywords: Any) -> None:
-        """Note the second argument: a writer's path, or where something is copied to."""
+        """Record the second argument: the path of a writer, or the target of a copy."""
         self.record("wrote", second or keywords.get("dst") or keywords.get("path"))
 
     def _paths(self, filenames: Any) -> Iterator[Any]:
@@ -89,7 +89,7 @@ class Files:
 
         @functools.wraps(original)
         def call(*arguments: Any, **keywords: Any) -> Any:
-            if not writer.is_foreign():
+            if not writer.is_forked():
                 writer.attempt(f"files: {name}", callback, *arguments, **keywords)
             return original(*arguments, **keywords)
 

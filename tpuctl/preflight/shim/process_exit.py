@@ -1,4 +1,4 @@
-"""How a rehearsed script ends: as a preemption would end it, then hard; and what is said of it."""
+"""Ends a rehearsed script as a preemption would, and records how it exits."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 class ScriptExit:
-    """Writes how the process ends, whichever way, and ends it once the steps are done."""
+    """Records the exit of the process, for any cause, and ends it after the last step."""
 
     def __init__(self, writer: Writer, grace: float) -> None:
         self.writer = writer
         self.grace = grace
-        self.is_requested = False  # the steps are done
+        self.is_requested = False  # after the last step
         self.error: dict[str, Any] | None = None
         self.find_line: Any = None  # finds the user's line of an exception
-        self.callbacks: list[Any] = []  # called before the end, whatever it is
+        self.callbacks: list[Any] = []  # called before the exit, for any cause
         self._is_written = False
-        self._status: int | None = None  # as far as it is known
+        self._status: int | None = None  # if known
         self._os_exit = os._exit
 
     def install(self) -> None:
-        """Be there when the process ends; before the script, so that all it registers goes first.
+        """Install the hooks before the script runs, so that its own exit handlers run first.
 
-        A script that handles SIGTERM replaces the handler set here, which does what Python does
-        at the end of a script: a `finally` and what is registered with atexit have their turn.
+        A script that handles SIGTERM replaces the handler set here, which raises SystemExit:
+        `finally` blocks and atexit handlers still run.
         """
         atexit.register(self._on_exit)
         if (
@@ -68,9 +68,9 @@ class ScriptExit:
         sys.exit = sys_exit
 
     def request_exit(self) -> None:
-        """End the script: SIGTERM to itself now, and hard when the grace is over.
+        """Send SIGTERM to this process, and kill it after the grace period.
 
-        Returns; where the main thread calls this, the signal's handler has been called by then.
+        Returns, in the main thread only after the signal handler has run.
         """
         if self.is_requested:
             return
@@ -79,7 +79,7 @@ class ScriptExit:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def exit_now(self) -> NoReturn:
-        """End the process at once, all that was wanted of it being known."""
+        """Exit immediately, without exit handlers."""
         self.is_requested = True
         self.write(0)
         self._flush()
@@ -87,12 +87,12 @@ class ScriptExit:
         raise SystemExit(0)
 
     def write(self, status: int | None, grace_expired: bool = False) -> None:
-        """Write the end, the first time only."""
+        """Write the exit, only once."""
         if self._is_written or os.getpid() != self.writer.process:
             return
         self._is_written = True
         for function in self.callbacks:
-            self.writer.attempt("the end", function)
+            self.writer.attempt("the exit", function)
         reason = "steps" if self.is_requested else "failed" if self.error else "finished"
         self.writer.write(
             "ended", reason=reason, exit=status, error=self.error, grace_expired=grace_expired
@@ -102,7 +102,7 @@ class ScriptExit:
         if self.is_requested:
             self._status = SIGTERM_CODE
             raise SystemExit(SIGTERM_CODE)
-        self.write(SIGTERM_CODE)  # somebody else wants the script to end
+        self.write(SIGTERM_CODE)  # the signal is from another process
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -112,7 +112,7 @@ class ScriptExit:
             status = 0
         self.write(status)
         if self.is_requested and os.getpid() == self.writer.process:
-            # Taking TensorFlow apart in the middle of its work can hang or abort.
+            # Shutting down TensorFlow while it is working can hang or abort.
             self._flush()
             self._os_exit(status or 0)
 
@@ -124,11 +124,8 @@ class ScriptExit:
 
     def _record_exception(self, error: BaseException) -> None:
         where = self.find_line(error) if self.find_line else None
-        self.error = {
-            "type": type(error).__name__,
-            "message": str(error)[:20000],
-            "where": where,
-        }
+        message = str(error)[:20000]
+        self.error = {"type": type(error).__name__, "message": message, "where": where}
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -1,8 +1,8 @@
-"""A TensorFlow function that changes variables, as one of values alone.
+"""Converts a TensorFlow function that updates variables into a pure function.
 
-Lowering for a TPU that is not there takes no variables. What is compiled is the same: variables
-become arguments, and their last values further results. The traced operations are made once more,
-one by one; where a function, a branch or a loop uses variables, their values go in and come out.
+Lowering without a TPU does not support variables. The compiled program is the same: variables
+become arguments, and their new values become results. The traced operations are copied one by
+one; functions, branches and loops receive and return the values of the variables that they use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OMITTED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile")
 
 
 class ImpureOperation(Exception):
-    """An operation uses a variable, or another thing that lives on a machine, as no value can."""
+    """An operation uses a variable or another resource in a way that has no pure equivalent."""
 
     def __init__(self, operation: Any) -> None:
         super().__init__(f"{operation.type} {operation.name}")
@@ -36,17 +36,17 @@ class ImpureOperation(Exception):
 
 @dataclass(frozen=True)
 class VariableHandle:
-    """Stands for a handle: the number of its variable, or None for something else."""
+    """Represents a resource handle: the number of its variable, or None for another resource."""
 
     variable: int | None
 
 
 class PureFunction:
-    """`concrete`, a concrete function, with the values of its variables handed in and out.
+    """The pure equivalent of `concrete`, a concrete function.
 
-    To be traced, it takes first a value for each of `variables` (their shapes and types), then the
-    `inputs`. It returns the function's own results, `results` of them, then the last values of the
-    variables whose numbers are in `changed`. Raises NotOfValues when traced.
+    When traced, it takes the values of `variables` (their specs), then the `inputs`. It returns
+    the function's own `results` results, then the new values of `updated_variables`, which are
+    indices of `variables`. Raises ImpureOperation when traced.
     """
 
     def __init__(self, concrete: Any) -> None:
@@ -57,7 +57,7 @@ class PureFunction:
         self.inputs = graph_inputs[:split]
         self.variables: list[Any] = []
         self._captured: list[tuple[Any, Any]] = []
-        numbers: dict[int, int] = {}  # the same handle may be captured more than once
+        numbers: dict[int, int] = {}  # a handle may be captured several times
         for handle, graph_input in zip(captured, graph_inputs[split:], strict=True):
             if graph_input.dtype != tf.resource:
                 self._captured.append((graph_input, handle))
@@ -71,17 +71,13 @@ class PureFunction:
                 self.variables.append(spec)
             self._captured.append((graph_input, VariableHandle(numbers[id(handle)])))
         self.results = sum(output.dtype != tf.resource for output in self.graph.outputs)
-        bindings = self._bindings(
-            [
-                VariableHandle(None) if tensor.dtype == tf.resource else tensor
-                for tensor in self.inputs
-            ]
-        )
-        self.updated_variables = sorted(updated_variables(self.graph, bindings))
+        other = VariableHandle(None)
+        inputs = [other if tensor.dtype == tf.resource else tensor for tensor in self.inputs]
+        self.updated_variables = sorted(updated_variables(self.graph, self._bindings(inputs)))
 
     def _bindings(self, values: Sequence[Any]) -> dict[str, Any]:
         pairs = [*zip(self.inputs, values, strict=True), *self._captured]
-        return {place.name: value for place, value in pairs}
+        return {tensor.name: value for tensor, value in pairs}
 
     def __call__(self, *values: Any) -> list[Any]:
         count = len(self.variables)
@@ -92,7 +88,7 @@ class PureFunction:
 
 
 def variable_spec(handle: Any) -> Any:
-    """The type and shape of what a handle is of; None where it is no variable's."""
+    """The spec of a handle's variable; None if it is not a variable's handle."""
     handle_data = getattr(handle, "_handle_data", None)
     if handle_data is None or not handle_data.is_set or not handle_data.shape_and_type:
         return None
@@ -101,12 +97,12 @@ def variable_spec(handle: Any) -> Any:
 
 
 def called_graphs(operation: Any) -> list[Any]:
-    """The graphs that an operation runs: what it calls, its branches, a loop's condition and body.
+    """The graphs that an operation runs: called functions, branches, a loop's condition and body.
 
-    Where TensorFlow remembers how they were traced, their operations know their lines.
+    Their operations have tracebacks if TensorFlow kept them from tracing.
     """
     names: list[str] = []
-    # Backwards by name: `then_branch` comes before `else_branch`; the attributes have no order.
+    # Attributes are unordered; reverse order puts `then_branch` before `else_branch`.
     for _, attribute in sorted(operation.node_def.attr.items(), reverse=True):
         if attribute.HasField("func"):
             names.append(attribute.func.name)
@@ -115,9 +111,9 @@ def called_graphs(operation: Any) -> list[Any]:
 
 
 def required_operations(graph: Any) -> list[Any]:
-    """The operations that results and effects depend on, each after what it depends on.
+    """The operations that results and side effects depend on, in topological order.
 
-    The order they were made in will not do: gradients add inputs to loops that were there before.
+    The order of creation does not suffice: gradients add inputs to existing loops.
     """
     order: dict[str, Any] = {}
     visited: set[str] = set()
@@ -132,16 +128,14 @@ def required_operations(graph: Any) -> list[Any]:
             stack.append((operation, True))
             dependencies = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
             stack += [
-                (operation_before, False)
-                for operation_before in dependencies
-                if operation_before.name not in visited
+                (dependency, False) for dependency in dependencies if dependency.name not in visited
             ]
     return list(order.values())
 
 
 def updated_variables(graph: Any, inputs: dict[str, Any]) -> set[int]:
-    """The numbers of the variables that a graph may change; `bound` has its inputs' places."""
-    bindings, changed = dict(inputs), set()
+    """The numbers of the variables that a graph may update; `inputs` binds its inputs by name."""
+    bindings, updated = dict(inputs), set()
     for operation in required_operations(graph):
         input_values = [bindings.get(tensor.name) for tensor in operation.inputs]
         numbers = _numbers(input_values)
@@ -156,28 +150,27 @@ def updated_variables(graph: Any, inputs: dict[str, Any]) -> set[int]:
         elif kind in (*CALLS, *BRANCHES, *LOOPS):
             body_values = input_values[1:] if kind in BRANCHES else input_values
             for body in called_graphs(operation):
-                inner = zip(body.inputs, body_values, strict=True)
-                changed |= updated_variables(body, {tensor.name: place for tensor, place in inner})
+                updated |= updated_variables(body, _bind_inputs(body, body_values))
             if kind in LOOPS:
                 bindings.update(
                     (out.name, binding)
                     for out, binding in zip(operation.outputs, input_values, strict=True)
                 )
         elif kind not in READS:
-            changed |= numbers
-    return changed
+            updated |= numbers
+    return updated
 
 
 def _numbers(values: Sequence[Any]) -> set[int]:
-    variables = {place.variable for place in values if isinstance(place, VariableHandle)}
+    variables = {value.variable for value in values if isinstance(value, VariableHandle)}
     return {variable for variable in variables if variable is not None}
 
 
 def rebuild(graph: Any, bindings: dict[str, Any], state: dict[int, Any]) -> list[Any]:
-    """Make a graph's operations once more in the one being traced; its outputs, of values.
+    """Copy a graph's operations into the one being traced; return its outputs.
 
-    `bound` has a value or a Place for each of its inputs, `state` the variables' values, which
-    are brought up to date.
+    `bindings` has a value or a VariableHandle for each of its inputs, `state` the variables'
+    values, which are updated.
     """
     values = dict(bindings)
     for operation in required_operations(graph):
@@ -192,16 +185,16 @@ def rebuild(graph: Any, bindings: dict[str, Any], state: dict[int, Any]) -> list
 
 
 class _OperationVariables:
-    """The variables among an operation's inputs, to be read and changed."""
+    """The variables among an operation's inputs; supports reading and updating."""
 
     def __init__(self, numbers: list[int], state: dict[int, Any]) -> None:
         self._numbers, self._state = numbers, state
 
-    def __getitem__(self, place: int) -> Any:
-        return self._state[self._numbers[place]]
+    def __getitem__(self, index: int) -> Any:
+        return self._state[self._numbers[index]]
 
-    def __setitem__(self, place: int, value: Any) -> None:
-        self._state[self._numbers[place]] = value
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._state[self._numbers[index]] = value
 
 
 def _rebuild_operation(operation: Any, inputs: list[Any], state: dict[int, Any]) -> Iterable[Any]:
@@ -219,7 +212,7 @@ def _rebuild_operation(operation: Any, inputs: list[Any], state: dict[int, Any])
     if kind in LOOPS:
         return _loop(operation, inputs, state)
     update = UPDATES.get(kind) or READS.get(kind)
-    numbers = [place.variable for place in handles if place.variable is not None]
+    numbers = [handle.variable for handle in handles if handle.variable is not None]
     if update is None or len(numbers) < len(handles):
         raise ImpureOperation(operation)
     values = [value for value in inputs if not isinstance(value, VariableHandle)]
@@ -248,63 +241,58 @@ def _copy(operation: Any, inputs: list[Any]) -> list[Any]:
 
 
 class _PureBody:
-    """A body with the values of its variables among its arguments.
+    """A body with the values of its variables as additional arguments.
 
-    Arguments are the values given, in their order, then the variables' in the order of `numbers`.
+    The arguments are the original values, then those of the variables in `numbers`.
     """
 
     def __init__(self, inputs: list[Any], state: dict[int, Any]) -> None:
         self.inputs = inputs
-        places = {value.variable: None for value in inputs if isinstance(value, VariableHandle)}
-        self.numbers = [number for number in places if number is not None]
-        self.value_positions = [
-            place for place, value in enumerate(inputs) if not isinstance(value, VariableHandle)
-        ]
-        self.values = [inputs[place] for place in self.value_positions]
+        variables = {value.variable: None for value in inputs if isinstance(value, VariableHandle)}
+        self.numbers = [number for number in variables if number is not None]
+        is_value = [not isinstance(value, VariableHandle) for value in inputs]
+        self.positions = [position for position, flag in enumerate(is_value) if flag]
+        self.values = [inputs[position] for position in self.positions]
         self.values += [state[number] for number in self.numbers]
 
     def bind(self, body: Any, values: Sequence[Any]) -> tuple[dict[str, Any], dict[int, Any]]:
-        """What its inputs are, and its variables, where it is traced with these arguments."""
-        mixed = list(self.inputs)
-        for place, value in zip(self.value_positions, values, strict=False):
-            handle_data_util.copy_handle_data(body.inputs[place], value)
-            mixed[place] = value
-        return _bind_inputs(body, mixed), dict(
-            zip(self.numbers, values[len(self.value_positions) :], strict=True)
-        )
+        """The bindings of the body's inputs, and its variables' values, for these arguments."""
+        bindings = list(self.inputs)
+        for position, value in zip(self.positions, values, strict=False):
+            handle_data_util.copy_handle_data(body.inputs[position], value)
+            bindings[position] = value
+        state = dict(zip(self.numbers, values[len(self.positions) :], strict=True))
+        return _bind_inputs(body, bindings), state
 
     def trace(self, body: Any, results: Any) -> Any:
-        """A graph that computes `results(outputs, state)` of the body, made of values."""
+        """A graph that computes `results(outputs, state)` of the pure body."""
 
         def function(*values: Any) -> list[Any]:
-            bound, inner = self.bind(body, values)
-            return list(results(rebuild(body, bound, inner), inner))
+            bindings, state = self.bind(body, values)
+            return list(results(rebuild(body, bindings, state), state))
 
         specs = [
-            tf.TensorSpec(body.inputs[place].shape, body.inputs[place].dtype)
-            for place in self.value_positions
+            tf.TensorSpec(body.inputs[position].shape, body.inputs[position].dtype)
+            for position in self.positions
         ]
-        specs += [
-            tf.TensorSpec(value.shape, value.dtype)
-            for value in self.values[len(self.value_positions) :]
-        ]
+        variables = self.values[len(self.positions) :]
+        specs += [tf.TensorSpec(value.shape, value.dtype) for value in variables]
         return func_graph.func_graph_from_py_func(
             f"{body.name}_{ops.uid()}", function, specs, {}, add_control_dependencies=True
         )
 
 
 def _branch(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]:
-    condition, inner, graphs = inputs[0], _PureBody(inputs[1:], state), called_graphs(operation)
-    updated = sorted(
-        set().union(*(updated_variables(body, _bind_inputs(body, inner.inputs)) for body in graphs))
-    )
+    condition, pure_body, graphs = inputs[0], _PureBody(inputs[1:], state), called_graphs(operation)
+    bindings = [_bind_inputs(body, pure_body.inputs) for body in graphs]
+    updated = sorted(set().union(*map(updated_variables, graphs, bindings)))
     if any(out.dtype == tf.resource for out in operation.outputs):
         raise ImpureOperation(operation)
 
-    def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
-        return [*outputs, *(last[number] for number in updated)]
+    def results(outputs: list[Any], values: dict[int, Any]) -> list[Any]:
+        return [*outputs, *(values[number] for number in updated)]
 
-    traced = [inner.trace(body, results) for body in graphs]
+    traced = [pure_body.trace(body, results) for body in graphs]
     functions = _functions(traced)
     captures = [capture for graph in traced for capture in graph.external_captures]
     assert not captures, captures
@@ -313,57 +301,55 @@ def _branch(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[An
     shapes += [state[number].shape for number in updated]
     if operation.type in ("Case", "StatelessCase"):
         result = gen_functional_ops.case(
-            condition, inner.values, kinds, functions, output_shapes=shapes
+            condition, pure_body.values, kinds, functions, output_shapes=shapes
         )
     else:
         first, second = functions
         result = gen_functional_ops._if(
-            condition, inner.values, kinds, first, second, output_shapes=shapes
+            condition, pure_body.values, kinds, first, second, output_shapes=shapes
         )
-    return _split_outputs(result, updated, state, operation)
+    return _split_outputs(result, updated, state)
 
 
 def _loop(operation: Any, inputs: list[Any], state: dict[int, Any]) -> list[Any]:
-    inner, (condition, body) = _PureBody(inputs, state), called_graphs(operation)
+    pure_body, (condition, body) = _PureBody(inputs, state), called_graphs(operation)
 
-    def results(outputs: list[Any], last: dict[int, Any]) -> list[Any]:
-        for place, output in enumerate(outputs):
-            if isinstance(output, VariableHandle) and output != inputs[place]:
-                raise ImpureOperation(operation)  # one variable takes another's place
-        plain = [outputs[place] for place in inner.value_positions]
-        return [*plain, *(last[number] for number in inner.numbers)]
+    def results(outputs: list[Any], values: dict[int, Any]) -> list[Any]:
+        for position, output in enumerate(outputs):
+            if isinstance(output, VariableHandle) and output != inputs[position]:
+                raise ImpureOperation(operation)  # the loop swaps variables
+        plain = [outputs[position] for position in pure_body.positions]
+        return [*plain, *(values[number] for number in pure_body.numbers)]
 
     traced = [
-        inner.trace(condition, lambda outputs, _: outputs),
-        inner.trace(body, results),
+        pure_body.trace(condition, lambda outputs, _: outputs),
+        pure_body.trace(body, results),
     ]
     condition_function, body_function = _functions(traced)
-    shapes = [operation.outputs[place].shape for place in inner.value_positions]
-    shapes += [state[number].shape for number in inner.numbers]
+    shapes = [operation.outputs[position].shape for position in pure_body.positions]
+    shapes += [state[number].shape for number in pure_body.numbers]
     result = gen_functional_ops._while(
-        inner.values,
+        pure_body.values,
         condition_function,
         body_function,
         output_shapes=shapes,
         parallel_iterations=operation.get_attr("parallel_iterations"),
     )
-    values = _split_outputs(result, inner.numbers, state, operation)
-    back = dict(zip(inner.value_positions, values, strict=True))
-    return [back.get(place, value) for place, value in enumerate(inputs)]
+    values = _split_outputs(result, pure_body.numbers, state)
+    results_by_position = dict(zip(pure_body.positions, values, strict=True))
+    return [results_by_position.get(position, value) for position, value in enumerate(inputs)]
 
 
 def _functions(graphs: list[Any]) -> list[Any]:
     return [control_flow_util_v2.create_new_tf_function(graph) for graph in graphs]
 
 
-def _split_outputs(
-    outputs: Any, numbers: list[int], state: dict[int, Any], operation: Any
-) -> list[Any]:
-    """Take the variables' values from the end of what came out; the rest."""
+def _split_outputs(outputs: Any, numbers: list[int], state: dict[int, Any]) -> list[Any]:
+    """Update `state` with the variables' values, the last outputs; return the other outputs."""
     tensors = [outputs] if tf.is_tensor(outputs) else list(outputs)
     first = tensors[0].op if tensors else None
     if first is not None:
-        # As a TPU's own tracing has it: sizes that are known before stay so within.
+        # As when tracing for a TPU: sizes that are known outside stay known inside.
         first._set_attr("_xla_propagate_compile_time_consts", tf.compat.v1.AttrValue(b=True))
     split = len(tensors) - len(numbers)
     state.update(zip(numbers, tensors[split:], strict=True))

@@ -1,4 +1,4 @@
-"""What the host asks of a rehearsal, from the file that TPUCTL_REHEARSAL names."""
+"""The settings of a rehearsal, from the file that TPUCTL_REHEARSAL names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Settings", "load"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How to rehearse; `mode` is xla, replicas or compile."""
+    """The settings; `mode` is xla, replicas or compile."""
 
     observations: str
     mode: str = "xla"
@@ -27,7 +27,7 @@ class Settings:
 
 
 def load(path: str) -> Settings:
-    """Read the settings; what is unknown there is for others."""
+    """Read the settings, ignoring unknown keys."""
     with open(path, encoding="utf-8") as file:
         plain = json.load(file)
     fields = {name: plain[name] for name in Settings.__dataclass_fields__ if name in plain}

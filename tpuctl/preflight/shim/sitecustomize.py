@@ -1,7 +1,7 @@
-"""Starts the watching of a rehearsed script; Python imports this by itself, before the script.
+"""Starts the shim; Python imports this module automatically before the script.
 
-Where the environment names no rehearsal, and whatever goes wrong here, the script runs as ever. A
-sitecustomize that would have been imported without this one is imported after it.
+Without a rehearsal in the environment, or if anything fails here, the script runs unobserved. A
+sitecustomize that this one hides is imported after it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from types import ModuleType
 __all__: list[str] = []
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAME = "_tpuctl_rehearsal"
+PACKAGE = "_tpuctl_rehearsal"
 
 
 def load_package() -> ModuleType:
-    """Load this folder as a package; its modules then import one another by relative names."""
+    """Load this folder as a package, so that its modules can use relative imports."""
     spec = importlib.util.spec_from_file_location(
-        NAME, os.path.join(HERE, "__init__.py"), submodule_search_locations=[HERE]
+        PACKAGE, os.path.join(HERE, "__init__.py"), submodule_search_locations=[HERE]
     )
     assert spec is not None and spec.loader is not None
     package = importlib.util.module_from_spec(spec)
-    sys.modules[NAME] = package
+    sys.modules[PACKAGE] = package
     spec.loader.exec_module(package)
     return package
 
@@ -36,13 +36,13 @@ def start() -> None:
         return
     try:
         load_package()
-        importlib.import_module(f"{NAME}.install").begin(os.environ)
+        importlib.import_module(f"{PACKAGE}.install").start(os.environ)
     except Exception:
-        traceback.print_exc()  # nowhere to write it down yet
+        traceback.print_exc()  # there is no observation file yet
 
 
 def import_next() -> None:
-    """Import the sitecustomize that this one hides, if there is any."""
+    """Import the sitecustomize that this one hides, if any."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:

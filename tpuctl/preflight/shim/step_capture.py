@@ -1,4 +1,4 @@
-"""Hands the training step over to be lowered, instead of letting it be executed."""
+"""Captures the training step for lowering, instead of executing it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["capture_step"]
 def capture_step(
     rehearsal: Rehearsal, function: Any, arguments: Any, keywords: Any, replicas: int
 ) -> NoReturn:
-    """Call `lowering_session.lower_step` with the step, then end the script.
+    """Call `lowering_session.lower_step` with the step, then exit the script.
 
-    The function is the one that runs on one replica; its arguments are values, or tensors of the
-    graph around it, or hold both for every replica.
+    `function` runs on one replica. Its arguments are values, tensors of the enclosing graph, or
+    distributed values.
     """
     writer = rehearsal.writer
     name = getattr(getattr(function, "python_function", function), "__name__", "step")

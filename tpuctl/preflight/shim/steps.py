@@ -1,4 +1,4 @@
-"""The steps that a script takes: when each began and ended, its wait for data, its loss."""
+"""Records a script's training steps: duration, wait for data, loss."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Steps"]
 
 
 class Steps:
-    """Counts steps, writes each, and has the script ended after the last one asked for.
+    """Counts and records steps, and ends the script after the last requested one.
 
-    Its methods are called from whatever thread TensorFlow computes in.
+    Thread-safe: TensorFlow calls its methods from any thread.
     """
 
     def __init__(self, writer: Writer, script_exit: ScriptExit, limit: int) -> None:
@@ -23,19 +23,19 @@ class Steps:
         self.script_exit = script_exit
         self.limit = limit
         self.count = 0
-        self.is_buffering = False  # Keras counts, and ends by itself
-        self.pending: list[dict[str, Any]] = []  # while held: steps whose loss is not known yet
+        self.is_buffering = False  # within Keras' fit, whose callback ends the training
+        self.pending: list[dict[str, Any]] = []  # buffered steps, whose loss is not known yet
         self.callbacks: list[Any] = []  # called after each step
         self._lock = threading.RLock()
         self._began: float | None = None
-        self._ended: float | None = None  # the step before, in the same call
+        self._ended: float | None = None  # the end of the previous step in the same call
         self._waiting = 0
         self._wait_began = 0.0
         self._waited: float | None = None
 
     @property
     def total_count(self) -> int:
-        """How many steps there were, those that are held included."""
+        """The number of steps, including buffered ones."""
         return self.count + len(self.pending)
 
     @property
@@ -43,13 +43,13 @@ class Steps:
         return max(0, self.limit - self.total_count)
 
     def begin(self) -> None:
-        """A step begins, unless one has."""
+        """Begin a step, unless one has begun."""
         with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
 
     def begin_wait(self) -> None:
-        """Data is asked for. A step of several replicas asks several times at once."""
+        """Begin waiting for data; the waits of several replicas may overlap."""
         with self._lock:
             self.begin()
             self._waiting += 1
@@ -65,7 +65,7 @@ class Steps:
                 self._waited = (self._waited or 0.0) + time.monotonic() - self._wait_began
 
     def end(self, loss: float | None = None, examples: int | None = None) -> None:
-        """A step ends; what comes before the next one begins belongs to neither."""
+        """End a step; the time until the next one begins belongs to neither."""
         with self._lock:
             now = time.monotonic()
             began = self._ended if self._began is None else self._began
@@ -86,13 +86,13 @@ class Steps:
             self.script_exit.request_exit()
 
     def discard(self) -> None:
-        """What began was no step after all, or no more are to come: the call is over."""
+        """Discard a step that was begun: it was none, or the call ended."""
         with self._lock:
             self._began = self._ended = self._waited = None
             self._waiting = 0
 
     def flush(self, loss: float | None) -> None:
-        """Give the steps that were held their loss, the mean over them, and write them."""
+        """Write the buffered steps with their mean loss."""
         with self._lock:
             if not self.pending:
                 self.end()

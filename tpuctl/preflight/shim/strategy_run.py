@@ -1,4 +1,4 @@
-"""What `strategy.run` is given: as on a TPU a graph, compiled by XLA where that is asked for."""
+"""Hooks for `strategy.run`: runs its function as a graph, as on a TPU, with XLA in that mode."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .tpu_stubs import is_stub
 
 __all__ = ["StrategyRuns"]
 
-ONE_DEVICE = ("OneDeviceStrategy", "_DefaultDistributionStrategy")
+SINGLE_DEVICE = ("OneDeviceStrategy", "_DefaultDistributionStrategy")
 
 
 class StrategyRuns:
-    """Watches the calls of `strategy.run`, of whatever strategy."""
+    """Wraps `run` of all strategies."""
 
     def __init__(
         self, rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals, functions: Functions
     ) -> None:
         self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
         self.functions, self.tensorflow = functions, graphs.tensorflow
-        self.loss_functions: dict[Any, Any] = {}  # functions by what they were made of
+        self.loss_functions: dict[Any, Any] = {}  # wrapped functions by the original
         self.wrapped: dict[Any, Any] = {}
         self.training_functions: set[Any] = set()
 
@@ -45,7 +45,7 @@ class StrategyRuns:
                 return original(strategy, function, arguments, keywords, options)
 
             is_inner = self.functions.run_depth or self.graphs.is_compiled()
-            if is_inner or rehearsal.writer.is_foreign():
+            if is_inner or rehearsal.writer.is_forked():
                 return execute(fn)
             return self._run(strategy, fn, args, kwargs or {}, execute)
 
@@ -55,7 +55,7 @@ class StrategyRuns:
         self, strategy: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
     ) -> Any:
         rehearsal, writer = self.rehearsal, self.rehearsal.writer
-        writer.attempt("a function's place", self.functions.record_definition, fn)
+        writer.attempt("a function's definition", self.functions.record_definition, fn)
         key = fn if _is_hashable(fn) else id(fn)
         before, is_eager = rehearsal.gradient_count, self.graphs.is_eager()
         loss_function = None
@@ -83,12 +83,12 @@ class StrategyRuns:
         return result
 
     def _function_to_run(self, strategy: Any, key: Any, fn: Any) -> Any:
-        """What the strategy is to run: the function compiled by XLA, where that is asked for.
+        """The function for the strategy to run, compiled by XLA if the mode requires it.
 
-        Only where a strategy leaves a function as it is, so that XLA can have the whole. Keras
-        compiles its own, but (2.12) not for what it takes for a TPU, nor where it runs eagerly.
+        Only for strategies with a single device, which do not split the function. Keras compiles
+        its own functions, but not (2.12) for what looks like a TPU, nor if it runs eagerly.
         """
-        is_single_device = is_stub(strategy) or type(strategy).__name__ in ONE_DEVICE
+        is_single_device = is_stub(strategy) or type(strategy).__name__ in SINGLE_DEVICE
         keras_decides = isinstance(fn, self.functions.kind) or self.graphs.is_eager()
         if is_single_device and self.rehearsal.is_xla and not (is_keras(fn) and keras_decides):
             return self.rehearsal.writer.attempt("XLA", self._compile, key, fn) or fn
@@ -97,7 +97,7 @@ class StrategyRuns:
     def _run_eagerly(
         self, strategy: Any, key: Any, fn: Any, args: Any, kwargs: Any, execute: Callable[..., Any]
     ) -> Any:
-        """Run it now, in a graph as a TPU does, where nothing is executed by operations."""
+        """Run a function as a graph, as a TPU does, although it was called eagerly."""
         rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
         function = self._function_to_run(strategy, key, fn)
         call = functools.partial(execute, function)
@@ -127,9 +127,9 @@ class StrategyRuns:
         self.rehearsal.steps.end(None if value is None else float(value), examples)
 
     def _loss_function(self, key: Any, fn: Any) -> Any:
-        """The function with one more result: what its gradient was taken of, where it is told.
+        """Wrap a function to also return the target of its gradient if that is a scalar, or None.
 
-        Steps that return nothing, and keep their loss in a metric, are common.
+        Many steps return nothing and keep their loss in a metric.
         """
         if key in self.loss_functions:
             return self.loss_functions[key]
@@ -140,8 +140,8 @@ class StrategyRuns:
             losses.last = None
             result = fn(*args, **kwargs)
             target = losses.last
-            is_here = getattr(target, "graph", None) is graph()
-            if not is_here or target.shape.rank != 0 or not target.dtype.is_floating:
+            is_in_graph = getattr(target, "graph", None) is graph()
+            if not is_in_graph or target.shape.rank != 0 or not target.dtype.is_floating:
                 target = None
             return result, target
 

@@ -1,4 +1,4 @@
-"""What is read off a step's arguments and results: the loss, the number of examples, shapes."""
+"""Derives the loss, the batch size and shapes from a step's arguments and results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["batch_of", "loss_of", "number", "shape_of"]
 
 
 def loss_of(tensorflow: Any, strategy: Any, result: Any) -> Any:
-    """A scalar of float32, the mean over replicas; None where a result has no scalar number.
+    """The loss as a float32 scalar, the mean over replicas; None if the result has no scalar.
 
-    It is what a mapping calls the loss, or else the first scalar.
+    It is a mapping's "loss", otherwise the first scalar.
     """
     leaves = [result["loss"]] if isinstance(result, dict) and "loss" in result else None
     for leaf in leaves or tensorflow.nest.flatten(result):
@@ -22,7 +22,7 @@ def loss_of(tensorflow: Any, strategy: Any, result: Any) -> Any:
 
 
 def batch_of(tensorflow: Any, strategy: Any, arguments: Any) -> Any:
-    """How many examples a step is given by all replicas together; None where it is not told."""
+    """The global batch size of a step's arguments; None if unknown."""
     for leaf in tensorflow.nest.flatten(arguments):
         for first in _parts(strategy, leaf)[:1]:
             if getattr(first, "shape", None) is None or first.shape.rank in (None, 0):
@@ -36,7 +36,7 @@ def batch_of(tensorflow: Any, strategy: Any, arguments: Any) -> Any:
 
 
 def number(value: Any) -> Any:
-    """A Python number, of an array, a tensor or None."""
+    """Convert an array or a tensor to a Python number; None stays None."""
     if value is None:
         return None
     value = value.numpy() if hasattr(value, "numpy") else value
@@ -44,14 +44,14 @@ def number(value: Any) -> Any:
 
 
 def shape_of(tensor: Any) -> list[Any]:
-    """The type of a tensor or its specification, and its dimensions; None for unknown ones."""
+    """The type and dimensions of a tensor or its spec; unknown dimensions are None."""
     shape = getattr(tensor, "shape", None)
     dims = None if shape is None or shape.rank is None else shape.as_list()
     return [getattr(getattr(tensor, "dtype", None), "name", "?"), dims]
 
 
 def _parts(strategy: Any, leaf: Any) -> list[Any]:
-    """The tensors of all replicas that a value stands for; none for what is no tensor."""
+    """A value's tensors on all replicas; empty if it is not a tensor."""
     if strategy is not None and type(leaf).__name__ in ("PerReplica", "DistributedValues"):
         return list(strategy.experimental_local_results(leaf))
     return [leaf] if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else []

@@ -1,7 +1,7 @@
-"""The tf.functions that a script trains with: compiled where asked for, counted, handed over.
+"""Hooks for tf.functions that train: compile them with XLA in that mode, count or capture steps.
 
-A training step is the innermost of these that computes gradients: what `strategy.run` is given
-(runs.py); else a tf.function that a loop within a graph calls; else one that the script calls.
+The training step is the innermost function that computes gradients: the one passed to
+`strategy.run` (strategy_run.py), one called by a loop in a graph, or one called by the script.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from .tensors import batch_of, loss_of, number
 __all__ = ["Functions", "is_keras"]
 
 KERAS = ("keras.", "tf_keras.")
-# Names in the code of a function that trains; enough to try, as what is compiled without need
-# computes the same.
+# Names in the code of training functions. False positives are harmless: XLA keeps the results.
 TRAINING_NAMES = {"gradient", "gradients", "minimize", "apply_gradients"}
 
 
 class FunctionState:
-    """What is known of one tf.function."""
+    """The state of one tf.function."""
 
     def __init__(self) -> None:
         self.trains = False
-        self.has_marks = False  # steps are told of from within
-        self.compiled: Any = None  # the same compiled by XLA
+        self.has_marks = False  # marks in its graph record the steps
+        self.compiled: Any = None  # the same function, compiled by XLA
 
 
 class Functions:
-    """Watches the calls of tf.functions, and what gradients are taken of."""
+    """Observes calls of tf.functions, and the targets of gradients."""
 
     def __init__(self, rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
         self.rehearsal, self.graphs, self.refusals = rehearsal, graphs, refusals
         self.tensorflow = graphs.tensorflow
         self.kind = type(self.tensorflow.function(lambda: None))
         self.call: Any = self.kind.__call__
-        self.run_depth = 0  # calls of strategy.run under way, in whatever thread
-        self.depth = 0  # of calls from eager code
-        self.losses = threading.local()  # of the thread: what a gradient was last taken of
+        self.run_depth = 0  # nesting of strategy.run, in all threads
+        self.depth = 0  # nesting of calls from eager code
+        self.losses = threading.local()  # per thread, the target of the last gradient
 
     def install(self) -> None:
         attempt = self.rehearsal.writer.attempt
@@ -55,7 +54,7 @@ class Functions:
 
         @functools.wraps(original)
         def __call__(function: Any, *arguments: Any, **keywords: Any) -> Any:
-            if writer.is_foreign():
+            if writer.is_forked():
                 return original(function, *arguments, **keywords)
             if self.graphs.is_eager():
                 return self._call_eagerly(function, arguments, keywords)
@@ -96,7 +95,7 @@ class Functions:
         try:
             if self._needs_trace(function, state):
                 trace = (function, state, arguments, keywords)
-                target = rehearsal.writer.attempt("a tf.function", self._function_to_call, *trace)
+                target = rehearsal.writer.attempt("a tf.function", self._choose, *trace)
                 target = target or function
             steps.begin()
             result = self.call(target, *arguments, **keywords)
@@ -115,7 +114,7 @@ class Functions:
         return result
 
     def _needs_trace(self, function: Any, state: FunctionState) -> bool:
-        """Whether it is to be known what a function does before it does it."""
+        """Whether a function must be traced before it is called."""
         if self.run_depth or self.depth > 1 or state.has_marks:
             return False
         if getattr(function, "_run_functions_eagerly", False):
@@ -124,10 +123,8 @@ class Functions:
             self.rehearsal.is_xla and not getattr(function, "_jit_compile", None)
         )
 
-    def _function_to_call(
-        self, function: Any, state: FunctionState, arguments: Any, keywords: Any
-    ) -> Any:
-        """What to call instead: the function compiled by XLA, where it is a training step."""
+    def _choose(self, function: Any, state: FunctionState, arguments: Any, keywords: Any) -> Any:
+        """The function to call: compiled by XLA if it is a training step."""
         if state.compiled is not None:
             return state.compiled
         before = (self.rehearsal.gradient_count, self.graphs.mark_count)
@@ -135,7 +132,7 @@ class Functions:
         try:
             graph = function.get_concrete_function(*arguments, **keywords).graph
         except Exception:
-            return function  # the call will say it
+            return function  # the call raises the same error
         finally:
             traces, self.rehearsal.pending_traces = self.rehearsal.pending_traces, None
         self._update(state, before)
@@ -167,9 +164,8 @@ class Functions:
         state = rehearsal.writer.attempt("a tf.function", self._state, function) or FunctionState()
         target, before = function, (rehearsal.gradient_count, self.graphs.mark_count)
         if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING_NAMES:
-            state.compiled = state.compiled or rehearsal.writer.attempt(
-                "XLA", self.compile, function
-            )
+            if state.compiled is None:
+                state.compiled = rehearsal.writer.attempt("XLA", self.compile, function)
             target = state.compiled or function
         result = self.call(target, *arguments, **keywords)
         self._update(state, before)
@@ -180,9 +176,9 @@ class Functions:
         return result
 
     def mark_step(self, strategy: Any, result: Any, arguments: Any, target: Any = None) -> None:
-        """Have it told, when the graph runs, that a step was taken.
+        """Record a step each time that the graph runs.
 
-        Its loss is the result's, or else what its gradient was taken of.
+        Its loss is the result's, otherwise the target of its gradient.
         """
         tensorflow, steps = self.tensorflow, self.rehearsal.steps
         placeholder = tensorflow.constant(-1)
@@ -210,7 +206,7 @@ class Functions:
         return state
 
     def record_definition(self, function: Any) -> None:
-        """Remember where a function of the user's stands, for when only its name is known."""
+        """Remember the line of a user's function, to find it by name."""
         where = self.rehearsal.user_lines.definition(function)
         name = getattr(getattr(function, "python_function", function), "__name__", None)
         if where is not None and name is not None:
@@ -224,14 +220,14 @@ class Functions:
 
 
 def is_keras(function: Any) -> bool:
-    """Whether a function is one of Keras' own, which compiles as its model was told."""
+    """Whether a function is Keras' own, which is compiled as its model specifies."""
     function = getattr(function, "python_function", function)
     module = getattr(function, "__module__", None) or ""
     return module.startswith(KERAS)
 
 
 def _names(function: Any) -> set[str]:
-    """The names that a function's code uses, those of functions within it included."""
+    """The names used in a function's code, including nested functions."""
     code = getattr(getattr(function, "python_function", function), "__code__", None)
     names: set[str] = set()
     pending = [code] if code is not None else []

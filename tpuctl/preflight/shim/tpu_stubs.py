@@ -1,4 +1,4 @@
-"""What a TPU script asks of TensorFlow before it trains, answered without a TPU."""
+"""Replaces TensorFlow's functions that need a TPU with stubs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .context import Rehearsal
 
 __all__ = ["install", "is_stub"]
 
-# Where TensorFlow and Keras ask for a TPU's strategy by its name, to do what only works on one.
+# Functions that detect a TPU strategy by its name, to do what only works on a TPU.
 TPU_CHECKS = (
     ("tensorflow.python.ops.control_flow_util_v2", "_is_tpu_strategy"),
     ("tensorflow.python.tpu.tpu_replication", "is_tpu_strategy"),
@@ -23,12 +23,12 @@ STRATEGIES = ("distribute.TPUStrategy", "distribute.experimental.TPUStrategy")
 
 
 def is_stub(strategy: Any) -> bool:
-    """Whether a strategy is one that was made here."""
+    """Whether a strategy was created by a stub."""
     return bool(getattr(strategy, "_tpuctl_is_stub", False))
 
 
 def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    """Put the stand-ins where scripts find the real ones."""
+    """Install all stubs."""
     attempt = rehearsal.writer.attempt
     attempt("logical devices", _make_devices, rehearsal, tensorflow)
     attempt("TPUClusterResolver", _replace_resolver, rehearsal, tensorflow)
@@ -43,7 +43,7 @@ def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 def exclude_stubs(module: Any, name: str) -> None:
-    """Have a function that asks whether a strategy is a TPU's say no of a stand-in."""
+    """Make a function that detects TPU strategies return False for stubs."""
     is_tpu_strategy = getattr(module, name)
     setattr(module, name, lambda strategy: not is_stub(strategy) and is_tpu_strategy(strategy))
 
@@ -55,7 +55,7 @@ def _replace(tensorflow: Any, name: str, value: Any) -> None:
             holder = functools.reduce(getattr, path, root)
             getattr(holder, last)
         except AttributeError:
-            continue  # this version has it not
+            continue  # this version does not have it
         setattr(holder, last, value)
 
 
@@ -109,7 +109,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
     def cluster_spec(self: Any) -> Any:
         if self._tpu == "local":
             return tensorflow.train.ClusterSpec({})
-        if not sockets:  # a script may try whether the node answers
+        if not sockets:  # a script may test the connection to the node
             sockets.append(socket.create_server(("127.0.0.1", 0)))
         address = f"127.0.0.1:{sockets[0].getsockname()[1]}"
         return tensorflow.train.ClusterSpec({"worker": [address]})
@@ -150,10 +150,10 @@ def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    """Have TPUStrategy be one of the CPU's, under its own name.
+    """Replace TPUStrategy with a CPU strategy of the same name.
 
-    `replicas`: mirrored over as many logical devices. Otherwise one device; where the step is to
-    be lowered it says it had all replicas, and hands each its part of a batch.
+    In mode `replicas` it is mirrored over logical devices. Otherwise it has one device; in mode
+    `compile` it reports all replicas, and splits batches accordingly.
     """
     mode, replicas = rehearsal.settings.mode, rehearsal.settings.replicas
     base: Any = tensorflow.distribute.OneDeviceStrategy
@@ -161,7 +161,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         base = tensorflow.distribute.MirroredStrategy
 
     class TPUStrategyV2(base):  # type: ignore[misc]
-        """A CPU's strategy that calls itself a TPU's."""
+        """A CPU strategy with the name of a TPU strategy."""
 
         _tpuctl_is_stub = True
 
@@ -204,7 +204,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
 
 def _accept_h5py_arrays(tensorflow: Any) -> None:
-    """Have Keras 2 load a model's metrics, which a TPU keeps in another kind of variable."""
+    """Let Keras 2 load a model's metrics, which a TPU stores in another kind of variable."""
     values: Any = importlib.import_module("tensorflow.python.distribute.values_util")
     assign = values.on_read_assign_cross_replica
 
@@ -221,17 +221,15 @@ def _report_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None
     writer = rehearsal.writer
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
-        replica_dataset = writer.attempt(
-            "one replica's part of a batch", _replica_dataset, dataset, replicas
-        )
-        return distribute(self, dataset if replica_dataset is None else replica_dataset, options)
+        part = writer.attempt("a replica's batch", _replica_dataset, dataset, replicas)
+        return distribute(self, dataset if part is None else part, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)
     strategy.experimental_distribute_dataset = experimental_distribute_dataset
 
 
 def _replica_dataset(dataset: Any, replicas: int) -> Any:
-    """The dataset with batches of one replica's size, as a strategy of many would split them."""
+    """The dataset with one replica's batch size, as a strategy with several would split it."""
     module = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
     size = int(module.compute_batch_size(dataset))
     nest = importlib.import_module("tensorflow").nest
@@ -239,5 +237,5 @@ def _replica_dataset(dataset: Any, replicas: int) -> Any:
     is_static = all(shape is not None and shape[:1].is_fully_defined() for shape in shapes)
     if size <= 0:
         return dataset
-    # `rebatch` is undone by what TensorFlow rewrites in a dataset that it distributes.
+    # TensorFlow's rewriting of distributed datasets would undo `rebatch`.
     return dataset.unbatch().batch(math.ceil(size / replicas), drop_remainder=is_static)

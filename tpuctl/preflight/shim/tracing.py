@@ -1,4 +1,4 @@
-"""Functions as they are traced: for which shapes, from which of the user's lines."""
+"""Observes the tracing of functions, with argument shapes and the user's line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MODULES = (
 
 
 def install(rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
-    """Be told of every graph, and of every function that is made of one."""
+    """Observe the creation of graphs and concrete functions."""
     func_graph = importlib.import_module("tensorflow.python.framework.func_graph").FuncGraph
     original = func_graph.__init__
 
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
-        rehearsal.writer.attempt("a graph", refusals.remember, self)
+        rehearsal.writer.attempt("a graph", refusals.add_graph, self)
 
     func_graph.__init__ = __init__
     for name in MODULES:
@@ -52,7 +52,7 @@ def _watch(rehearsal: Rehearsal, kind: Any) -> None:
 
 
 def _record(rehearsal: Rehearsal, concrete: Any) -> None:
-    """Keep a function in mind, and write it where it computes gradients."""
+    """Remember the trace of a function, and write it if it computes gradients."""
     graph = concrete.graph
     captured = len(graph.internal_captures)
     inputs = list(graph.inputs)

@@ -1,4 +1,4 @@
-"""Lines of the user's own code: who called, where a function stands, what an exception passed."""
+"""Finds the lines of the user's code behind calls, functions, operations and exceptions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Where = dict[str, Any]
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 AUTOGRAPH_FILE = "__autograph_generated_file"
-# As TensorFlow prints the lines of a function that it converted, and those that made an operation.
+# A frame in TensorFlow's messages about converted functions and about operations.
 FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
 class UserLines:
-    """Knows the user's files: those below a folder, without what was installed there."""
+    """Finds lines of the user's files: those below a folder, except installed packages."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.join(root, "")
         self._files: dict[str, str | None] = {}
 
     def file(self, name: str) -> str | None:
-        """The absolute name of a file of the user's; None for all others."""
+        """The absolute path of a user's file; None for other files."""
         if name not in self._files:
             real = os.path.realpath(name)
             is_users = real.startswith(self.root) and not real.startswith(HERE + os.sep)
@@ -38,26 +38,24 @@ class UserLines:
         return self._files[name]
 
     def at(self, name: str, line: int | None) -> Where | None:
-        """A line of a file, where it is the user's."""
+        """A line of a file; None if it is not the user's."""
         file = self.file(name) if line else None
         if file is None or line is None:
             return None
         return {"file": file, "line": line, "text": linecache.getline(file, line).strip()}
 
     def current(self) -> Where | None:
-        """The innermost line of the user's that is being executed now."""
+        """The innermost line of the user's code that is being executed."""
         try:
             return self._innermost()
-        except Exception:  # what is only told is not worth the script
+        except Exception:  # never disturb the script
             return None
 
     def _innermost(self) -> Where | None:
         frame = sys._getframe(2)
         while frame is not None:
             if AUTOGRAPH_FILE in frame.f_code.co_filename:
-                where = self._autograph_source(
-                    frame.f_code.co_filename, frame.f_lineno, frame.f_globals
-                )
+                where = self._unconverted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
             else:
                 where = self.at(frame.f_code.co_filename, frame.f_lineno)
             if where is not None:
@@ -66,7 +64,7 @@ class UserLines:
         return None
 
     def definition(self, function: Any) -> Where | None:
-        """Where a function of the user's is defined."""
+        """The line of a function's `def`; None if it is not the user's."""
         code = _code(function)
         if code is None or self.file(code.co_filename) is None:
             return None
@@ -77,7 +75,7 @@ class UserLines:
         return self.at(code.co_filename, code.co_firstlineno)
 
     def of_operation(self, operation: Any) -> Where | None:
-        """The innermost line of the user's that made an operation of a graph."""
+        """The innermost line of the user's code that created an operation."""
         for frame in reversed(list(operation.traceback or ())):
             where = self.at(frame.filename, frame.lineno)
             if where is not None:
@@ -85,12 +83,12 @@ class UserLines:
         return None
 
     def of_exception(self, error: BaseException) -> Where | None:
-        """The line of the user's from which an exception came."""
+        """The innermost line of the user's code in an exception's message or traceback."""
         line = self.in_message(str(error))
         return line or self._in_traceback(error.__traceback__)
 
     def in_message(self, message: str) -> Where | None:
-        """The innermost of the user's lines in a message of TensorFlow's, root or not before it."""
+        """The innermost user's line in TensorFlow's message, which may omit the leading slash."""
         last = None
         for match in FRAME.finditer(message):
             name = match["file"]
@@ -103,7 +101,7 @@ class UserLines:
         while traceback is not None:
             code = traceback.tb_frame.f_code
             if AUTOGRAPH_FILE in code.co_filename:
-                here = self._autograph_source(
+                here = self._unconverted(
                     code.co_filename, traceback.tb_lineno, traceback.tb_frame.f_globals
                 )
             else:
@@ -111,8 +109,8 @@ class UserLines:
             last, traceback = here or last, traceback.tb_next
         return last
 
-    def _autograph_source(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
-        """The user's line behind one that AutoGraph generated, from the map that it keeps."""
+    def _unconverted(self, name: str, line: int, names: dict[str, Any]) -> Where | None:
+        """The user's line for a line that AutoGraph generated, from its source map."""
         for value in list(names.values()):
             origins = getattr(value, "ag_source_map", None)
             if not origins:
@@ -139,5 +137,5 @@ def _code(function: Any) -> CodeType | None:
             break
         function = wrapped
     if not hasattr(function, "__code__"):
-        function = vars(type(function)).get("__call__")  # an object that is called
+        function = vars(type(function)).get("__call__")  # a callable object
     return getattr(function, "__code__", None)

@@ -1,7 +1,7 @@
-"""What the operations that change a variable make of its value.
+"""Operations that read or update variables, as functions of their values.
 
-Each takes the operation, a `Variables` to read and write them, and the inputs that are no
-variables. What is missing here is refused by its name where it is met.
+Each function takes the operation, its `Variables`, and the inputs that are not variables.
+Operations that are missing here raise ImpureOperation.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["READS", "UPDATES", "Variables"]
 class Variables(Protocol):
     """The variables of one operation, in the order of its inputs."""
 
-    def __getitem__(self, place: int) -> Any: ...
+    def __getitem__(self, index: int) -> Any: ...
 
-    def __setitem__(self, place: int, value: Any) -> None: ...
+    def __setitem__(self, index: int, value: Any) -> None: ...
 
 
 Update = Callable[[Any, Variables, list[Any]], Any]
 BinaryFunction = Callable[[Any, Any], Any]
-PHILOX_VALUES = 256  # values of Philox that one step of its counter stands for
+PHILOX_VALUES = 256  # values per increment of Philox's counter
 
 
 def _read(_: Any, variables: Variables, __: list[Any]) -> Any:
@@ -65,7 +65,7 @@ def _assign(change: BinaryFunction) -> Update:
 
 
 def _scatter(name: str) -> Update:
-    """Rows of the variable, changed; the same numbers for all of them where one is given."""
+    """Update rows of a variable; the values are broadcast to the rows."""
 
     def update(_: Any, variables: Variables, inputs: list[Any]) -> None:
         rows, values = inputs
@@ -98,7 +98,7 @@ def _slice_assign(operation: Any, variables: Variables, inputs: list[Any]) -> No
 
 
 def _skip_random(_: Any, variables: Variables, inputs: list[Any]) -> Any:
-    """The generator's state as it was; its counter moves on. The carry to 128 bits is left out."""
+    """Return a generator's state, and advance its counter, without the carry to 128 bits."""
     state = variables[0]
     counter_step = tf.cast(inputs[1] * PHILOX_VALUES, state.dtype)
     variables[0] = tf.concat([state[:1] + tf.reshape(counter_step, [1]), state[1:]], axis=0)

@@ -1,4 +1,4 @@
-"""What XLA compiled, read from the texts that it writes of each program when asked to."""
+"""Observes XLA compilations, from the programs that XLA dumps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex", "bf": "bfloat"}
 
 
 class XlaDumps:
-    """Has XLA write its programs to a folder, and reads each once.
+    """Makes XLA dump its programs to a folder, and reads each once.
 
-    Unlike the tracings of a function these are its compilations, one by one.
+    There is one dump per compilation, unlike traces, which need not be compiled.
     """
 
     def __init__(self, rehearsal: Rehearsal) -> None:
@@ -37,7 +37,7 @@ class XlaDumps:
         self.saved: set[str] = set()
 
     def install(self) -> None:
-        """Ask for the texts; before TensorFlow reads its environment."""
+        """Enable dumps; must be called before TensorFlow reads its environment."""
         existing = os.environ.get("XLA_FLAGS", "")
         dump_flags = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
         os.environ["XLA_FLAGS"] = f"{existing} {dump_flags}".strip()
@@ -49,7 +49,7 @@ class XlaDumps:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def read(self) -> None:
-        """Write what was compiled since the last time."""
+        """Write the compilations since the last call."""
         try:
             names = sorted(os.listdir(self.folder))
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class XlaDumps:
     def _write(self, function: str, unoptimized: str, texts: list[str]) -> None:
         program = self._text(unoptimized)
         paths = [os.path.join(self.folder, name) for name in texts]
-        times = [os.stat(place).st_mtime for place in paths if os.path.exists(place)]
+        times = [os.stat(path).st_mtime for path in paths if os.path.exists(path)]
         assignment = [name for name in texts if name.endswith("-buffer-assignment.txt")]
         total = TOTAL.search(self._text(assignment[0]))
         trace = self._trace_of(function)
@@ -95,7 +95,7 @@ class XlaDumps:
         return Trace(re.sub(r"_\d+$", "", function))
 
     def _save_program(self, function: str, unoptimized: str) -> str | None:
-        """Where the first program of each function is left for the host to read, and remove."""
+        """Save the first program of each function, for the host to read and delete."""
         if function in self.saved:
             return None
         self.saved.add(function)
@@ -121,7 +121,7 @@ def _parameters(program: str) -> list[list[Any]]:
 
 
 def _type(name: str) -> str:
-    """TensorFlow's name of a type of XLA's.
+    """TensorFlow's name of an XLA type.
 
     >>> _type("s32"), _type("bf16"), _type("pred")
     ('int32', 'bfloat16', 'bool')
@@ -131,5 +131,5 @@ def _type(name: str) -> str:
 
 
 def _count_dynamic(program: str) -> int:
-    """How many dimensions have only a bound, in the operations' results."""
+    """The number of bounded dynamic dimensions in the results of operations."""
     return sum(len(DYNAMIC.findall(shape)) for shape in SHAPE.findall(program))
