@@ -1,4 +1,4 @@
-"""What every test relies on."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -15,44 +15,46 @@ import pytest
 # by the tests would have no effect.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Thousands of tests are collected, and stay: searching them for garbage takes a fifth of the time.
+# Garbage collection during the collection of thousands of tests takes a fifth of its time.
 gc.disable()
 
-_COURT = pytest.StashKey[Any]()
+_VALIDATOR = pytest.StashKey[Any]()
 _TALLY = pytest.StashKey[Any]()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def transcript(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where every local cloud that the tests start writes down what it is asked and answers."""
+    """The file in which all local clouds of the tests log their requests and responses."""
     path = tmp_path_factory.mktemp("transcript") / "calls.jsonl"
     os.environ["TPUCTL_LOCAL_TRANSCRIPT"] = str(path)
     yield path
     del os.environ["TPUCTL_LOCAL_TRANSCRIPT"]
-    path.unlink(missing_ok=True)  # some hundred megabytes, judged by now
+    path.unlink(missing_ok=True)  # hundreds of megabytes, already validated
 
 
 @pytest.fixture(autouse=True)
-def as_google_describes(request: pytest.FixtureRequest, transcript: Path) -> Iterator[None]:
-    """Fails a test during which something passed that Google's own descriptions do not have so."""
+def validate_transcript(request: pytest.FixtureRequest, transcript: Path) -> Iterator[None]:
+    """Fails a test whose requests or responses do not match Google's API descriptions."""
     yield
     if not transcript.exists():
         return
     stash = request.config.stash
-    if _COURT not in stash:
-        from tests.support.transcripts import Judge  # not for the many tests that speak to no cloud
+    if _VALIDATOR not in stash:
+        from tests.support.transcripts import Judge  # slow to import; many tests need no cloud
 
-        stash[_COURT] = Judge(transcript)
+        stash[_VALIDATOR] = Judge(transcript)
     is_malformed = request.node.get_closest_marker("malformed") is not None
-    complaints = stash[_COURT].complaints(("answer",) if is_malformed else ("request", "answer"))
-    if complaints:
-        pytest.fail("Not as Google describes it:\n" + "\n".join(complaints), pytrace=False)
+    problems = stash[_VALIDATOR].complaints(("answer",) if is_malformed else ("request", "answer"))
+    if problems:
+        pytest.fail(
+            "Does not match Google's API descriptions:\n" + "\n".join(problems), pytrace=False
+        )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that needs a TensorFlow goes on where a Python for it is; 2.18.0 unless it says so."""
+    """Skips `tensorflow` tests without a Python for their version, by default 2.18.0."""
     for marker in item.iter_markers("tensorflow"):
-        # Not for the many tests that need none.
+        # Imported only for these tests.
         from tests.support.prerequisites import require_image
 
         for version in marker.args or ("2.18.0",):
@@ -65,10 +67,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """What one of several processes judged goes to the one that they work for."""
-    court = session.config.stash.get(_COURT, None)
-    if court is not None and hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["tally"] = court.tally.plain()
+    """Send the counts of a pytest-xdist worker to the controller."""
+    validator = session.config.stash.get(_VALIDATOR, None)
+    if validator is not None and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["tally"] = validator.tally.plain()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -81,7 +83,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    court = config.stash.get(_COURT, None)
-    tally = config.stash.get(_TALLY, None) if court is None else court.tally
+    validator = config.stash.get(_VALIDATOR, None)
+    tally = config.stash.get(_TALLY, None) if validator is None else validator.tally
     if tally is not None:
         terminalreporter.write_line(str(tally))

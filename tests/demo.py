@@ -1,7 +1,7 @@
-"""The main job on the local cloud, from nothing to nothing: `make demo`.
+"""`make demo`: the bundled job on the local cloud, from `up` to `down`.
 
-Runs the same commands that a user types, as a user would see them, and ends with a table of
-what happened. Whatever fails, everything that was started is taken down.
+Runs the same commands as a user, with their output, and prints a table of the results. If a step
+fails, everything that was started is taken down.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ console = Console(highlight=False)
 
 
 class DemoError(Exception):
-    """A step did not do what the demo is there to show."""
+    """A step did not have the expected result."""
 
 
 @dataclass
 class Demo:
-    """Runs steps, times them, remembers what they showed."""
+    """Runs the steps; collects their durations and results."""
 
     work: Path
     rows: list[tuple[str, str, float]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Demo:
             print(f"\n== {title}\n$ {command_line}", flush=True)
 
     def step(self, title: str, *command: str) -> None:
-        """Run a command in front of the user."""
+        """Run a command and show its output."""
         self.announce(title, list(command))
         started = time.monotonic()
         code = subprocess.run(
@@ -69,7 +69,7 @@ class Demo:
             raise DemoError(f"{title}: exit code {code}")
 
     def output_of(self, *command: str) -> str:
-        """Run a command for its answer."""
+        """Run a command and return its output."""
         return subprocess.run(
             command,
             cwd=self.work,
@@ -103,7 +103,7 @@ def losses(log: str) -> list[float]:
 
 
 def bucket_objects(work: Path) -> dict[str, int]:
-    """Names and sizes of what is in the stack's bucket, asked of the storage API."""
+    """Names and sizes of the objects in the stack's bucket, from the storage API."""
     program = (
         "import json\n"
         "from tpuctl.api import Tpuctl\n"
@@ -166,7 +166,7 @@ def main() -> int:
 
 
 def check_results(demo: Demo) -> None:
-    """The loss fell, and the checkpoint and the log are in the bucket."""
+    """Check that the loss fell and that the checkpoint and the log are in the bucket."""
     jobs = json.loads(demo.output_of(TPUCTL, "jobs", "--json"))["data"]
     job = jobs[0]["id"]
     series = losses(demo.output_of(TPUCTL, "logs", job))

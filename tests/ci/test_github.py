@@ -160,7 +160,7 @@ def test_job_that_outlives_workflow_is_stopped_and_reported(
     run = bench.run()
     down = run.jobs["down"]
     assert (run.jobs["train"].result, down.result) == ("success", "failure")
-    assert down.outcome("Say that the job was cut off") == "failure"
+    assert down.outcome("Report an unfinished job") == "failure"
     assert [job["state"] for job in bench.jobs()] == ["stopped"]
     bench.check_and_clean_up()
 

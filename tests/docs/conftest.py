@@ -1,3 +1,3 @@
-"""Tests of this folder share what reads and what runs the blocks of pages."""
+"""Tests of the documentation; they share modules that parse and run the blocks of pages."""
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`tpuctl` as a shell finds it, in processes forked from one that has loaded what commands need.
+"""A `tpuctl` program that runs in forks of a server with all modules loaded, to start faster.
 
-Only the time to load modules is saved. `serve` is the process that forks; the script that it
-writes for the shell passes it files, folder and environment.
+The program passes its arguments, folder, environment and standard streams to the server.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-    socket.send_fds(server, [len(asked).to_bytes(4, "big")], [0, 1, 2])
-    server.sendall(asked)
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(request)
     answer = server.recv(4)
 sys.exit(int.from_bytes(answer, "big") if answer else 70)
 """
@@ -32,7 +31,7 @@ sys.exit(int.from_bytes(answer, "big") if answer else 70)
 
 @contextlib.contextmanager
 def fast_programs(folder: Path) -> Iterator[Path]:
-    """A folder with a `tpuctl` that starts at once."""
+    """A folder with a `tpuctl` that starts immediately."""
     folder.mkdir(parents=True)
     address = str(folder / "socket")
     _write(folder / "tpuctl", _CLIENT.format(python=sys.executable, address=address))
@@ -59,7 +58,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _serve(address: str) -> None:
-    from tests.support import forked_cli  # loads what commands need
+    from tests.support import forked_cli  # loads the modules that commands need
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -71,11 +70,11 @@ def _serve(address: str) -> None:
             if os.fork() == 0:
                 listening.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _answer(connection, forked_cli.main)
+                _handle(connection, forked_cli.main)
             connection.close()
 
 
-def _answer(connection: socket.socket, main: object) -> None:
+def _handle(connection: socket.socket, main: object) -> None:
     size, files, _, _ = socket.recv_fds(connection, 4, 3)
     with connection.makefile("rb") as stream:
         arguments, folder, environment = json.loads(stream.read(int.from_bytes(size, "big")))

@@ -1,23 +1,23 @@
-"""The blocks of a page, and what the comment above each says of it.
+"""Parses the code blocks of a page, and the comments that tell the tests how to run them.
 
-    ```console        its lines after `$ ` are typed, one after another, in the page's own folder;
-                      where output is shown, the command has to answer so: `...` or `…` stands
-                      for anything, also for lines
-    ```python         is compiled, and run where a comment says `file:` and a command starts it
-    ```yaml           where its keys are those of a stack file, is loaded as one
+    ```console        lines after `$ ` are run one after another in a folder for the page; output
+                      on the page must match the command's output, where `...` or `…` matches
+                      anything, including newlines
+    ```python         is compiled; run only if a comment has `file:` and a command runs the file
+    ```yaml           is loaded as a stack file if it has a stack file's keys
 
-A comment right above a block says what cannot be seen in it:
+A comment directly above a block sets its options:
 
-    <!-- needs: google -->     is not run, for the reason that NEEDS has; `tensorflow` is run by
-                               the soak alone
-    <!-- fails: 1 -->          the last command ends with this code
-    <!-- shown: terminal -->   what is shown is what a terminal of 80 columns shows
-    <!-- file: train.py -->    the block is what stands in that file of the page's folder
+    <!-- needs: google -->     the block is not run; NEEDS has the reasons. `tensorflow` blocks
+                               are run by `make soak` only
+    <!-- fails: 1 -->          the exit code of the last command
+    <!-- shown: terminal -->   the output is that of a terminal with 80 columns
+    <!-- file: train.py -->    the block is the content of that file in the page's folder
 
-Two comments are for the tests alone, and have their lines within:
+Two comments contain hidden blocks, which only the tests use:
 
-    <!-- given: train.py       a file of the page's folder
-    <!-- first:                commands that are typed unseen
+    <!-- given: train.py       the content of a file in the page's folder
+    <!-- first:                commands to run
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["NEEDS", "ROOT", "Block", "Command", "answers", "blocks", "pages"]
+__all__ = ["NEEDS", "ROOT", "Block", "Command", "blocks", "matches_output", "pages"]
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS = {
-    "google": "a project at Google",
+    "google": "a Google Cloud project",
     "network": "a package registry",
     "person": "a person at the terminal",
-    "gcloud": "Google's own command line",
+    "gcloud": "Google's command line",
     "repository": "a checkout of this repository",
     "pipeline": "a service that runs pipelines",
-    "time": "minutes or gigabytes; tests of its own run it",
-    "tensorflow": "TensorFlow, so that only the soak runs it",
+    "time": "minutes or gigabytes; separate tests run it",
+    "tensorflow": "TensorFlow, so that only `make soak` runs it",
 }
 MARKS = ("needs", "fails", "file", "shown")
 _TOKEN = re.compile(
@@ -51,7 +51,7 @@ _ANYTHING = re.compile(r"\.\.\.|…")
 
 @dataclass(frozen=True)
 class Command:
-    """What is typed, and the lines that the page shows as the answer."""
+    """A command line, and its output according to the page."""
 
     text: str
     expected: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Block:
-    """One block, or what a comment gives or types unseen."""
+    """A block of a page, visible or in a comment."""
 
     page: Path
     line: int
@@ -77,12 +77,12 @@ class Block:
 
     @property
     def file(self) -> str:
-        """The file of the page's folder that it is."""
+        """The name of the file that has this content, or ""."""
         return self.marks.get("file", "")
 
     @property
-    def is_of_terminal(self) -> bool:
-        """Whether what it shows is what a terminal shows."""
+    def is_terminal_output(self) -> bool:
+        """Whether its output is that of a terminal."""
         return self.marks.get("shown") == "terminal"
 
     @property
@@ -91,28 +91,28 @@ class Block:
 
     @property
     def commands(self) -> list[Command]:
-        """Of a block with language console."""
-        found: list[Command] = []
+        """The commands of a console block."""
+        commands: list[Command] = []
         for line in self.text.splitlines():
             if line.startswith("$ "):
-                found.append(Command(line[2:]))
-            elif found and found[-1].text.endswith("\\") and not found[-1].expected:
-                found[-1] = Command(f"{found[-1].text}\n{line.removeprefix('> ')}")
-            elif found:
-                found[-1] = Command(found[-1].text, (*found[-1].expected, line.rstrip()))
+                commands.append(Command(line[2:]))
+            elif commands and commands[-1].text.endswith("\\") and not commands[-1].expected:
+                commands[-1] = Command(f"{commands[-1].text}\n{line.removeprefix('> ')}")
+            elif commands:
+                commands[-1] = Command(commands[-1].text, (*commands[-1].expected, line.rstrip()))
             else:
                 raise AssertionError(f"{self.where}: a block of commands begins with `$ `")
-        return found
+        return commands
 
 
 def pages() -> list[Path]:
-    """Every page that people read, but for the generated ones that have examples alone."""
+    """All pages for users, including those with generated examples."""
     candidates = [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [path for path in candidates if path.exists()]
 
 
 def blocks(page: Path) -> list[Block]:
-    """All of a page, in order."""
+    """A page's blocks, in order."""
     return list(_blocks(page, page.read_text("utf-8")))
 
 
@@ -122,16 +122,16 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
     for token in _TOKEN.finditer(text):
         line = text.count("\n", 0, token.start()) + 1
         if text[end : token.start()].strip():
-            assert not marks, f"{page.name}:{line}: a comment stands above no block: {marks}"
+            assert not marks, f"{page.name}:{line}: a comment is not above a block: {marks}"
         end = token.end()
         if token["key"] is None:
             indent = len(token["indent"])
-            body = "".join(line[indent:] for line in token["text"].splitlines(keepends=True))
-            yield Block(page, line, token["language"], body, marks)
+            content = "".join(line[indent:] for line in token["text"].splitlines(keepends=True))
+            yield Block(page, line, token["language"], content, marks)
             marks = {}
         elif token["key"] == "given":
-            name, _, body = token["value"].partition("\n")
-            yield Block(page, line, "", body, {"file": name.strip()})
+            name, _, content = token["value"].partition("\n")
+            yield Block(page, line, "", content, {"file": name.strip()})
         elif token["key"] == "first":
             yield Block(page, line, "console", token["value"].strip("\n"))
         else:
@@ -139,11 +139,11 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
                 f"{page.name}:{line}: {token[0]}"
             )
             marks[token["key"]] = token["value"].strip()
-    assert not marks, f"{page.name}: a comment stands above no block: {marks}"
+    assert not marks, f"{page.name}: a comment is not above a block: {marks}"
 
 
-def answers(expected: tuple[str, ...], output: str) -> bool:
-    """Whether an output is what a page shows of it; where lines are broken does not matter."""
+def matches_output(expected: tuple[str, ...], output: str) -> bool:
+    """Whether a command's output matches the page, ignoring whitespace and line breaks."""
     parts = _ANYTHING.split(" ".join(" ".join(expected).split()))
     pattern = ".*".join(r"\s*" + re.escape(part.strip()) + r"\s*" for part in parts)
     return re.fullmatch(pattern, " ".join(output.split())) is not None

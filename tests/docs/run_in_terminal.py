@@ -1,4 +1,4 @@
-"""Runs a program in a terminal of 80 columns and prints what it shows there, without colors.
+"""Runs a program in a terminal with 80 columns and prints its output without colors.
 
 python run_in_terminal.py PROGRAM ARGUMENT...
 """
@@ -23,7 +23,7 @@ if __name__ == "__main__":
         sys.argv[1:], stdin=child_end, stdout=child_end, stderr=child_end
     ) as program:
         os.close(child_end)
-        with contextlib.suppress(OSError):  # the terminal's end, once all was read
+        with contextlib.suppress(OSError):  # the program closed the terminal
             while more := os.read(parent_end, 10_000):
                 output += more
     os.close(parent_end)

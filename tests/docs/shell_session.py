@@ -1,4 +1,4 @@
-"""A shell in a fresh folder, into which a page's commands are typed one after another."""
+"""A shell in a new folder that runs a page's commands one after another."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from tests.support.polling import until
 
-__all__ = ["Answer", "Session"]
+__all__ = ["CommandResult", "Session"]
 
 
 TERMINAL = Path(__file__).with_name("run_in_terminal.py")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command said and how it ended."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -31,10 +31,10 @@ class Answer:
 
 
 class Session:
-    """One bash: folders, variables and functions stay from command to command.
+    """A bash process: commands share its folder, variables and functions.
 
     with Session(folder, programs) as session:
-        assert session.type("tpuctl --version").code == 0
+        assert session.run("tpuctl --version").code == 0
     """
 
     def __init__(self, folder: Path, programs: Path, environment: Mapping[str, str]) -> None:
@@ -60,17 +60,20 @@ class Session:
         self._shell.kill()
         self._shell.communicate()
 
-    def type(self, command: str, *, in_terminal: bool = False, seconds: float = 1200.0) -> Answer:
-        """Run a command to its end, without answers to prompts."""
+    def run(
+        self, command: str, *, in_terminal: bool = False, seconds: float = 1200.0
+    ) -> CommandResult:
+        """Run a command to completion, without input."""
         self._count += 1
-        typed, out, err, code = (
-            self._files / f"{self._count}.{name}" for name in ("typed", "out", "err", "code")
+        script, out, err, code = (
+            self._files / f"{self._count}.{name}" for name in ("script", "out", "err", "code")
         )
-        typed.write_text(f"{command}\n", "utf-8")
+        script.write_text(f"{command}\n", "utf-8")
         assert self._shell.stdin is not None
-        how = f"{sys.executable} {TERMINAL} bash" if in_terminal else "source"
+        launcher = f"{sys.executable} {TERMINAL} bash" if in_terminal else "source"
         self._shell.stdin.write(
-            f"{how} {typed} </dev/null >{out} 2>{err}; echo $? >{code}.new; mv {code}.new {code}\n"
+            f"{launcher} {script} </dev/null >{out} 2>{err}; echo $? >{code}.new; "
+            f"mv {code}.new {code}\n"
         )
         self._shell.stdin.flush()
 
@@ -79,7 +82,7 @@ class Session:
             return code.exists()
 
         until(has_ended, lambda: f"the end of {command}:\n{_read(err)}", seconds)
-        return Answer(int(code.read_text("utf-8")), _read(out), _read(err))
+        return CommandResult(int(code.read_text("utf-8")), _read(out), _read(err))
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The page about the architecture shows the layers that the import contracts hold."""
+"""The architecture page shows the layers that the import contracts enforce."""
 
 from __future__ import annotations
 

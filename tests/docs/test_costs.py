@@ -1,4 +1,4 @@
-"""The figures on the page about costs are the catalog's."""
+"""The prices on the costs page match the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = re.findall(r"^\| `([\w-]+)` \| (\d+) \| \$([\d.]+) \| \$([\d.]+) \|$", PA
 
 
 def json_data(*arguments: str) -> dict[str, object]:
-    """What the command line answers to programs."""
+    """The data of a command's JSON answer."""
     answer = io.StringIO()
     with contextlib.redirect_stdout(answer):
         assert run([*arguments, "--json"]) == 0

@@ -13,22 +13,26 @@ from tests.docs.page_blocks import ROOT, Block, blocks, pages
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack import load_stack
 
-RULES = ROOT / "docs" / "reference" / "rules.md"  # includes bad examples, which have separate tests
-SHOWN = [block for page in pages() if page != RULES for block in blocks(page)]
-LEAST: dict[str, Any] = {"stack": "shown", "project": {"id": "my-project"}, "tpu": {"type": "v2-8"}}
+RULES = ROOT / "docs" / "reference" / "rules.md"  # has bad examples, which have separate tests
+BLOCKS = [block for page in pages() if page != RULES for block in blocks(page)]
+MINIMAL_STACK: dict[str, Any] = {
+    "stack": "shown",
+    "project": {"id": "my-project"},
+    "tpu": {"type": "v2-8"},
+}
 
 
-def of(language: str) -> list[Any]:
-    return [pytest.param(block, id=block.where) for block in SHOWN if block.language == language]
+def blocks_in(language: str) -> list[Any]:
+    return [pytest.param(block, id=block.where) for block in BLOCKS if block.language == language]
 
 
-def completed(fragment: dict[str, Any], least: dict[str, Any]) -> dict[str, Any]:
-    """A part of a stack file, with the minimum of the rest."""
+def fill_in(fragment: dict[str, Any], minimum: dict[str, Any]) -> dict[str, Any]:
+    """Add the required keys to a part of a stack file."""
     return {
-        **least,
+        **minimum,
         **{
-            key: completed(value, least[key])
-            if isinstance(value, dict) and isinstance(least.get(key), dict)
+            key: fill_in(value, minimum[key])
+            if isinstance(value, dict) and isinstance(minimum.get(key), dict)
             else value
             for key, value in fragment.items()
         },
@@ -39,7 +43,7 @@ def is_stack(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and set(value) <= set(StackFile.model_fields)
 
 
-@pytest.mark.parametrize("block", of("yaml"))
+@pytest.mark.parametrize("block", blocks_in("yaml"))
 def test_yaml_blocks_are_valid(block: Block, tmp_path: Path) -> None:
     value = yaml.safe_load(block.text)
     assert value is not None
@@ -50,7 +54,7 @@ def test_yaml_blocks_are_valid(block: Block, tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     path = tmp_path / "tpuctl.yaml"
-    path.write_text(yaml.safe_dump(completed(value, LEAST)), "utf-8")
+    path.write_text(yaml.safe_dump(fill_in(value, MINIMAL_STACK)), "utf-8")
     assert load_stack(path).name
 
 
@@ -59,18 +63,18 @@ def files_of(block: Block) -> list[tuple[str, str]]:
 
 
 def test_stack_files_are_recognized() -> None:
-    kinds = [is_stack(yaml.safe_load(block.text)) for block in SHOWN if block.language == "yaml"]
+    kinds = [is_stack(yaml.safe_load(block.text)) for block in BLOCKS if block.language == "yaml"]
     assert kinds.count(True) > 5
     assert not is_stack([{"run": "tpuctl check train.py"}])
 
 
-@pytest.mark.parametrize("block", of("python"))
+@pytest.mark.parametrize("block", blocks_in("python"))
 def test_python_compiles(block: Block) -> None:
     compile(block.text, block.where, "exec", dont_inherit=True)
 
 
-@pytest.mark.parametrize("block", of("json"))
-def test_json_is_json(block: Block) -> None:
+@pytest.mark.parametrize("block", blocks_in("json"))
+def test_json_is_valid(block: Block) -> None:
     json.loads(block.text)
 
 

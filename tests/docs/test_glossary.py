@@ -1,4 +1,4 @@
-"""The glossary: one page, each term once, in one sentence, with a module that exists."""
+"""The glossary defines each term once, in one sentence, with an existing module."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Each recipe of how-to-add.md is followed with its toy, in a copy of the tree, and works.
+"""The recipes of how-to-add.md work: each one's example is added to a copy of the repository.
 
-Of what a recipe registers each part is left out once: the test that it names then says where.
+Each part of a recipe is also omitted once: the test that the recipe names must report it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tpuctl.emulator.client import server_process
 
 PAGE = ROOT / "docs" / "design" / "how-to-add.md"
 MAX_RECIPE_LINES = 40  # not counting new files
-# Where the text of a file, or what changes in it, follows a line that ends with its name.
+# A line with a file's name, followed by its content or a diff.
 PART = re.compile(
     r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
-WITHOUT = ("__pycache__", "benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
+EXCLUDED_FOLDERS = ("__pycache__", "benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
 slow = pytest.mark.soak
 pytestmark = pytest.mark.timeout(1200)  # each starts a dozen programs
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file that a recipe adds, or a change of one."""
+    """A file that a recipe adds or changes."""
 
     path: str
     language: str
@@ -46,7 +46,7 @@ class Part:
     def apply(self, tree: Path) -> None:
         file = tree / self.path
         if self.language != "diff":
-            assert not file.exists(), f"{self.path} is there already"
+            assert not file.exists(), f"{self.path} already exists"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(self.text, "utf-8")
             return
@@ -54,7 +54,7 @@ class Part:
         before = "\n".join(line[1:] for line in lines if line[:1] != "+")
         after = "\n".join(line[1:] for line in lines if line[:1] != "-")
         text = file.read_text("utf-8")
-        assert text.count(before) == 1, f"{self.path} has not once:\n{before}"
+        assert text.count(before) == 1, f"{self.path} does not contain exactly once:\n{before}"
         file.write_text(text.replace(before, after), "utf-8")
 
 
@@ -71,35 +71,42 @@ def commands(title: str) -> list[str]:
     section = recipes()[title]
     first = PAGE.read_text("utf-8").partition(section)[0].count("\n")
     last = first + section.count("\n")
-    inside = [block for block in blocks(PAGE) if first < block.line <= last]
-    return [each.text for block in inside if block.language == "console" for each in block.commands]
+    section_blocks = [block for block in blocks(PAGE) if first < block.line <= last]
+    return [
+        command.text
+        for block in section_blocks
+        if block.language == "console"
+        for command in block.commands
+    ]
 
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the recipes and their tests need of the tree, compiled as far as it was."""
+    """A copy of the files that the recipes and their tests need, including compiled ones."""
     tree = tmp_path_factory.mktemp("tree")
     package = Path(tpuctl.__file__).parent
     shutil.copytree(package, tree / "tpuctl", ignore=shutil.ignore_patterns("templates"))
     for folder in ("docs", "templates", "tests"):
-        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns(*WITHOUT))
+        shutil.copytree(
+            ROOT / folder, tree / folder, ignore=shutil.ignore_patterns(*EXCLUDED_FOLDERS)
+        )
     for file in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / file, tree / file)
     return tree
 
 
 class Copy:
-    """A tree in which a recipe was followed, but for the part of a number."""
+    """A copy of the repository with a recipe's parts applied, except the omitted one."""
 
-    def __init__(self, tree: Path, title: str, without: int | None) -> None:
+    def __init__(self, tree: Path, title: str, omitted: int | None) -> None:
         self.tree = tree
         for number, part in enumerate(parts(title)):
-            if number != without:
+            if number != omitted:
                 part.apply(tree)
 
-    def type(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
         words = shlex.split(command)
-        if words[0] == "make":  # what would be installed is found by PYTHONPATH here
+        if words[0] == "make":  # PYTHONPATH replaces the installation
             words[1:1] = ["-o", ".venv/.installed", f"BIN={Path(sys.executable).parent}"]
         else:
             assert words[0] == "tpuctl"
@@ -119,18 +126,18 @@ class Copy:
 
     @property
     def home(self) -> Path:
-        """Of its local cloud."""
+        """The home folder of its local cloud."""
         return self.tree / "local"
 
-    def answer(self, command: str) -> Any:
-        """The data of a command of ours, which must succeed."""
-        run = self.type(f"{command} --json")
+    def run_json(self, command: str) -> Any:
+        """The data of a tpuctl command's JSON answer; the command must succeed."""
+        run = self.run(f"{command} --json")
         assert run.returncode == 0, run.stdout + run.stderr
         return json.loads(run.stdout)["data"]
 
-    def follow(self, title: str) -> None:
+    def run_commands(self, title: str) -> None:
         for command in commands(title):
-            run = self.type(command)
+            run = self.run(command)
             assert run.returncode == 0, f"$ {command}\n{run.stdout}{run.stderr}"
 
 
@@ -139,9 +146,9 @@ MakeCopy = Callable[..., Copy]
 
 @pytest.fixture
 def make_copy(pristine: Path, tmp_path: Path) -> Iterator[MakeCopy]:
-    def make(title: str, without: int | None = None) -> Copy:
+    def make(title: str, omitted: int | None = None) -> Copy:
         shutil.copytree(pristine, tmp_path / "tree")
-        return Copy(tmp_path / "tree", title, without)
+        return Copy(tmp_path / "tree", title, omitted)
 
     yield make
     server_process.stop(tmp_path / "tree" / "local")
@@ -157,67 +164,67 @@ def test_recipe_is_short(title: str) -> None:
     assert len(lines) <= MAX_RECIPE_LINES
 
 
-def test_a_rule(make_copy: MakeCopy) -> None:
-    """One file makes it found, selected, explained and suppressed, and its checks pass."""
+def test_rule_recipe(make_copy: MakeCopy) -> None:
+    """A rule in one file can be selected, explained and suppressed, and its tests pass."""
     copy = make_copy("A rule of the check")
     (rule, _) = parts("A rule of the check")
-    space: dict[str, Any] = {}
-    exec(compile(rule.text, rule.path, "exec"), space)
+    namespace: dict[str, Any] = {}
+    exec(compile(rule.text, rule.path, "exec"), namespace)
     script = copy.tree / "train.py"
-    script.write_text(space["RULE"].bad, "utf-8")
+    script.write_text(namespace["RULE"].bad, "utf-8")
 
     def check(arguments: str) -> list[str]:
-        data = copy.answer(f"tpuctl check {arguments}")
+        data = copy.run_json(f"tpuctl check {arguments}")
         return [entry["code"] for entry in data.get("rules", data.get("findings"))]
 
     assert check("train.py") == ["TPU901"]
     assert check("train.py --select TPU1") == []
     assert check("--explain cubed") == ["TPU901"]
-    script.write_text(f"# tpuctl: ignore-file[cubed]\n{space['RULE'].bad}", "utf-8")
+    script.write_text(f"# tpuctl: ignore-file[cubed]\n{namespace['RULE'].bad}", "utf-8")
     assert check("train.py") == []
-    copy.follow("A rule of the check")
+    copy.run_commands("A rule of the check")
 
 
-def test_a_known_error(make_copy: MakeCopy) -> None:
+def test_known_error_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A known error")
-    copy.follow("A known error")
-    answer = copy.answer("tpuctl explain --error 'Balloon 7 could not be inflated'")
+    copy.run_commands("A known error")
+    answer = copy.run_json("tpuctl explain --error 'Balloon 7 could not be inflated'")
     assert "toy-balloon" in json.dumps(answer)
 
 
-def test_a_fault(make_copy: MakeCopy) -> None:
+def test_fault_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A fault of the local cloud")
-    copy.follow("A fault of the local cloud")
+    copy.run_commands("A fault of the local cloud")
     cloud = server_process.status(copy.home)
     assert cloud is not None
     path = "/v2/projects/local-project/locations/us-central1-b/nodes"
     headers = {"Authorization": f"Bearer {cloud.token}"}
     with requests.Session() as session:
         session.trust_env = False
-        refused = session.get(cloud.url + path, headers=headers, timeout=30)
-    assert refused.json()["error"]["message"] == "Project local-project is locked by a toy."
-    (fault,) = copy.answer("tpuctl local fault list")
+        response = session.get(cloud.url + path, headers=headers, timeout=30)
+    assert response.json()["error"]["message"] == "Project local-project is locked by a toy."
+    (fault,) = copy.run_json("tpuctl local fault list")
     assert (fault["kind"], fault["applied"]) == ("toy-locked", 1)
 
 
 @slow
-def test_an_emulated_method(make_copy: MakeCopy) -> None:
+def test_emulated_method_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("An emulated method")
-    copy.follow("An emulated method")
+    copy.run_commands("An emulated method")
     (row,) = (
         line
         for line in (copy.tree / "docs/reference/coverage.md").read_text("utf-8").splitlines()
         if line.startswith("| disks |")
     )
-    served, lacking = row.split("|")[2:4]
+    served, missing = row.split("|")[2:4]
     assert "`stopAsyncReplication`" in served
-    assert "`stopAsyncReplication`" not in lacking
+    assert "`stopAsyncReplication`" not in missing
 
 
 @slow
-def test_a_resource_kind(make_copy: MakeCopy) -> None:
+def test_resource_kind_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A resource kind")
-    copy.follow("A resource kind")
+    copy.run_commands("A resource kind")
     stack = copy.tree / "tpuctl.yaml"
     stack.write_text(
         "stack: toy\nproject: {id: local-project}\n"
@@ -226,39 +233,39 @@ def test_a_resource_kind(make_copy: MakeCopy) -> None:
     )
 
     def changes(command: str) -> dict[str, str]:
-        data = copy.answer(command)
+        data = copy.run_json(command)
         return {change["address"]: change["action"] for change in data["changes"]}
 
     assert changes("tpuctl plan")["toy-address/toy-toy"] == "create"
-    assert copy.type("tpuctl up").returncode == 0
+    assert copy.run("tpuctl up").returncode == 0
     assert changes("tpuctl plan")["toy-address/toy-toy"] == "nothing"
-    assert copy.type("tpuctl down").returncode == 0
+    assert copy.run("tpuctl down").returncode == 0
     assert changes("tpuctl plan")["toy-address/toy-toy"] == "create"
 
 
 @slow
-def test_a_template(make_copy: MakeCopy) -> None:
+def test_template_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A template")
-    assert "toy" in copy.answer("tpuctl init --list")
-    copy.follow("A template")
+    assert "toy" in copy.run_json("tpuctl init --list")
+    copy.run_commands("A template")
     assert (copy.tree / "hello" / "tpuctl.yaml").is_file()
 
 
 @slow
-def test_a_tpu_generation(make_copy: MakeCopy) -> None:
+def test_tpu_generation_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A TPU generation")
-    copy.follow("A TPU generation")
+    copy.run_commands("A TPU generation")
     (copy.tree / "tpuctl.yaml").write_text(
         "stack: toy\nproject: {id: local-project}\ntpu: {type: v9-8, zones: [us-east5-a]}\n",
         "utf-8",
     )
-    run = copy.type("tpuctl plan")
+    run = copy.run("tpuctl plan")
     assert run.returncode == 0, run.stderr
     assert "v9-8" in run.stdout
     assert "$72" in run.stdout, "8 chips at $9"
 
 
-# By recipe: the part that is left out, the test that says so, and what it says.
+# Recipe, number of the omitted part, the test that reports it, and its message.
 OMITTED_PARTS = [
     (
         "A rule of the check",
@@ -274,7 +281,7 @@ OMITTED_PARTS = [
     ("A fault of the local cloud", 1, "test_fault_kinds", "strikes nowhere"),
     ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local_faults.py"),
 ]
-OMITTED_PARTS_OF_LONG_RECIPES = [
+SLOW_OMITTED_PARTS = [
     ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),
     ("An emulated method", 2, "test_iam_table", "permissions.toml"),
     ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
@@ -289,18 +296,18 @@ OMITTED_PARTS_OF_LONG_RECIPES = [
 ]
 
 
-@pytest.mark.parametrize(("title", "without", "test", "expected"), OMITTED_PARTS)
+@pytest.mark.parametrize(("title", "omitted", "test", "expected"), OMITTED_PARTS)
 def test_omitted_part_is_reported(
-    make_copy: MakeCopy, title: str, without: int | None, test: str, expected: str
+    make_copy: MakeCopy, title: str, omitted: int | None, test: str, expected: str
 ) -> None:
-    run = make_copy(title, without).type(f"make unit T={test}")
+    run = make_copy(title, omitted).run(f"make unit T={test}")
     assert run.returncode == 2, run.stdout + run.stderr
     assert expected in run.stdout, run.stdout
 
 
 @slow
-@pytest.mark.parametrize(("title", "without", "test", "expected"), OMITTED_PARTS_OF_LONG_RECIPES)
+@pytest.mark.parametrize(("title", "omitted", "test", "expected"), SLOW_OMITTED_PARTS)
 def test_omitted_part_of_longer_resource_is_reported(
-    make_copy: MakeCopy, title: str, without: int, test: str, expected: str
+    make_copy: MakeCopy, title: str, omitted: int, test: str, expected: str
 ) -> None:
-    test_omitted_part_is_reported(make_copy, title, without, test, expected)
+    test_omitted_part_is_reported(make_copy, title, omitted, test, expected)

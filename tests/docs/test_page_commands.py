@@ -1,4 +1,4 @@
-"""Every block of commands on every page is run in a shell, or says what it requires."""
+"""Every console block on every page is run in a shell, or states what it requires."""
 
 from __future__ import annotations
 
@@ -14,41 +14,46 @@ import pytest
 import typer
 
 from tests.docs.fast_command import fast_programs, real_programs
-from tests.docs.page_blocks import NEEDS, ROOT, Block, answers, blocks, pages
+from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, pages
 from tests.docs.shell_session import Session
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.state import State
 from tpuctl.emulator.client import server_process
 
-# Run by every suite. The others take longer, and belong to the soak, as do all blocks that need
-# TensorFlow.
-QUICK = {
+# Run by `make test`. Other pages, and all blocks that need TensorFlow, are run by `make soak`.
+FAST_PAGES = {
     "docs/guides/before-you-pay.md",
     "docs/guides/get-a-tpu.md",
     "docs/index.md",
     "docs/local-cloud.md",
 }
-REAL = {"docs/tutorial.md"}  # typed as users have it, each command a process of its own
+UNFORKED_PAGES = {"docs/tutorial.md"}  # run with separate processes, as users do
 NEW_PROJECT = "my-project"
 GENERATED = ROOT / "docs" / "reference"
-WRITTEN = [page for page in pages() if GENERATED not in page.parents]
-CONSOLE = [block for page in WRITTEN for block in blocks(page) if block.language == "console"]
+HANDWRITTEN_PAGES = [page for page in pages() if GENERATED not in page.parents]
+CONSOLE_BLOCKS = [
+    block for page in HANDWRITTEN_PAGES for block in blocks(page) if block.language == "console"
+]
 # Translations have the same blocks: test_translations.py.
-RUN = {
+TESTED_PAGES = {
     block.page
-    for block in CONSOLE
+    for block in CONSOLE_BLOCKS
     if block.needs in ("", "tensorflow") and ".ko." not in block.where
 }
-LONG = {block.page for block in CONSOLE if block.page in RUN and block.needs == "tensorflow"}
+TENSORFLOW_PAGES = {
+    block.page
+    for block in CONSOLE_BLOCKS
+    if block.page in TESTED_PAGES and block.needs == "tensorflow"
+}
 
 
-def name_of(page: Path) -> str:
+def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# A command line as the shell would part it: what tpuctl is given, up to a pipe or the next command.
 def tpuctl_lines(command: str) -> Iterator[list[str]]:
+    """The arguments of each tpuctl command in a shell command line."""
     lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>()")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -62,7 +67,7 @@ def tpuctl_lines(command: str) -> Iterator[list[str]]:
 
 
 def parse(words: list[str]) -> None:
-    """Raises what our command line raises for words that it does not know."""
+    """Raises the command line's error for unknown commands and options."""
     command: Any = command_line()
     context = command.make_context("tpuctl", hoist(words), obj=State())
     while hasattr(command, "commands") and (rest := [*context._protected_args, *context.args]):
@@ -70,35 +75,39 @@ def parse(words: list[str]) -> None:
         context = command.make_context(name, rest, parent=context)
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
+@pytest.mark.parametrize("page", pages(), ids=page_name)
 def test_commands_and_options_exist(page: Path) -> None:
     for block in blocks(page):
         for command in block.commands if block.language == "console" else ():
             for words in tpuctl_lines(command.text):
                 try:
                     parse(words)
-                except typer.Exit:  # --version and --help end it
+                except typer.Exit:  # --version and --help
                     pass
                 except typer.TyperException as error:
                     pytest.fail(f"{block.where}: {command.text}\n{error.format_message()}")
 
 
 def test_skipped_blocks_have_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    needs = Counter(block.needs for block in CONSOLE)
+    needs = Counter(block.needs for block in CONSOLE_BLOCKS)
     assert set(needs) <= {"", *NEEDS}
     run = needs.pop("") + needs["tensorflow"]
     with capsys.disabled():
-        quick = sum(block.needs == "" and name_of(block.page) in QUICK for block in CONSOLE)
-        print(f"\n{len(CONSOLE)} blocks of commands: {quick} run, {run - quick} by the soak")
+        quick = sum(
+            block.needs == "" and page_name(block.page) in FAST_PAGES for block in CONSOLE_BLOCKS
+        )
+        print(
+            f"\n{len(CONSOLE_BLOCKS)} blocks of commands: {quick} run, {run - quick} by `make soak`"
+        )
         for need, number in needs.most_common():
             print(f"  {number} need {NEEDS[need]}")
-    assert run > len(CONSOLE) / 2, needs
-    assert {name_of(block.page) for block in CONSOLE} >= QUICK
+    assert run > len(CONSOLE_BLOCKS) / 2, needs
+    assert {page_name(block.page) for block in CONSOLE_BLOCKS} >= FAST_PAGES
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A fresh local cloud, in which there is the project that pages speak of."""
+    """A new local cloud with the project that pages mention."""
     home = tmp_path / "local"
     cloud = server_process.start(home, pace="instant")
     server_process.request(cloud, "POST", "/v3/projects", {"projectId": NEW_PROJECT})
@@ -114,24 +123,27 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("name", sorted(QUICK & set(map(name_of, RUN))))
+@pytest.mark.parametrize("name", sorted(FAST_PAGES & set(map(page_name, TESTED_PAGES))))
 def test_commands_of_fast_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
-    follow(ROOT / name, programs, home, tmp_path, is_soak=False)
+    run_page(ROOT / name, programs, home, tmp_path, is_soak=False)
 
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("name", sorted(set(map(name_of, RUN)) - QUICK | set(map(name_of, LONG))))
+@pytest.mark.parametrize(
+    "name",
+    sorted(set(map(page_name, TESTED_PAGES)) - FAST_PAGES | set(map(page_name, TENSORFLOW_PAGES))),
+)
 def test_commands_of_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
-    if name in REAL:
-        with real_programs(tmp_path / "bin") as real:
-            follow(ROOT / name, real, home, tmp_path, is_soak=True)
+    if name in UNFORKED_PAGES:
+        with real_programs(tmp_path / "bin") as programs_folder:
+            run_page(ROOT / name, programs_folder, home, tmp_path, is_soak=True)
     else:
-        follow(ROOT / name, programs, home, tmp_path, is_soak=True)
+        run_page(ROOT / name, programs, home, tmp_path, is_soak=True)
 
 
-def follow(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
-    """Do all that a page says, in a fresh folder."""
+def run_page(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
+    """Create a page's files and run its commands in a new folder."""
     environment = {
         "TPUCTL_CLOUD": "local",
         "TPUCTL_LOCAL_HOME": str(home),
@@ -150,18 +162,19 @@ def follow(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: b
             elif block.language == "console" and (
                 not block.needs or (is_soak and block.needs == "tensorflow")
             ):
-                follow_block(session, block)
+                run_block(session, block)
 
 
-def follow_block(session: Session, block: Block) -> None:
+def run_block(session: Session, block: Block) -> None:
     commands = block.commands
     for number, command in enumerate(commands):
-        answer = session.type(command.text, in_terminal=block.is_of_terminal)
+        result = session.run(command.text, in_terminal=block.is_terminal_output)
         expected = block.exit_code if number == len(commands) - 1 else 0
-        transcript = f"{block.where}: $ {command.text}\n{answer.out}{answer.err}"
-        assert answer.code == expected, f"ended with {answer.code}, {transcript}"
-        assert "This is a bug in tpuctl" not in answer.err, transcript
+        transcript = f"{block.where}: $ {command.text}\n{result.out}{result.err}"
+        assert result.code == expected, f"exit code {result.code}, {transcript}"
+        assert "This is a bug in tpuctl" not in result.err, transcript
         matched = any(
-            answers(command.expected, stream) for stream in (answer.out, answer.err, answer.both)
+            matches_output(command.expected, stream)
+            for stream in (result.out, result.err, result.both)
         )
-        assert not command.expected or matched, f"does not answer so, {transcript}"
+        assert not command.expected or matched, f"different output, {transcript}"

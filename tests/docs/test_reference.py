@@ -30,7 +30,7 @@ def test_reference_is_current() -> None:
 
 
 def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Every key of a stack file that has a value of its own, in lists, too."""
+    """All keys of a stack file that have a value, including those in lists."""
     for name, field in model.model_fields.items():
         inside = list(sections(field.annotation, f"{above}{name}"))
         if not inside:
@@ -40,7 +40,7 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 
 def sections(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models within a type, with the path of each: `tpu.data_disks[]`."""
+    """The models in a type, each with its path, such as `tpu.data_disks[]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, path
     in_list = get_origin(annotation) in (tuple, list)

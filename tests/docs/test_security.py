@@ -1,4 +1,4 @@
-"""The files and tests that the page about security names, and the ranges and names in it."""
+"""Files and tests named on the security page exist, and its facts match the code."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_named_tests_exist(name: str) -> None:
 
 def test_security_facts_match_program() -> None:
     assert RELAY_RANGE in PAGE
-    assert PRIORITY < 65534, "before the rule of the network `default`"
-    assert PRIORITY > 1000, "behind the rules that people make"
+    assert PRIORITY < 65534, "before the rule of the `default` network"
+    assert PRIORITY > 1000, "after users' rules, which usually have priority 1000"

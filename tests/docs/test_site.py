@@ -1,4 +1,4 @@
-"""The site builds without a warning, has every page, and its pages fetch nothing from anywhere."""
+"""The site builds without warnings, has every page, and loads no external resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.docs.page_blocks import ROOT
 from tests.support.commands import succeed
 
-# What a browser fetches without a click.
+# What a browser loads without a click.
 FETCHED = {
     ("script", "src"),
     ("img", "src"),
@@ -32,7 +32,7 @@ PASSIVE = {"canonical", "prev", "next", "alternate"}  # relations of <link> that
 
 
 class Page(HTMLParser):
-    """What a page fetches, where it leads, and what can be led to in it."""
+    """A page's resources, links and anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make site` builds it, warnings being errors."""
+    """The site, built like `make site`; warnings are errors."""
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""}
@@ -64,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(site: Path) -> dict[Path, Page]:
-    """All of its pages, read once."""
+    """All pages of the site, parsed."""
     return {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
 
 
@@ -78,13 +78,13 @@ def test_every_page_is_in_site_and_navigation(site: Path, built: dict[Path, Page
     }
     assert {path.relative_to(site) for path in built} == expected | {Path("404.html")}
     listed = {Path(link.partition("#")[0]) for link in built[site / "index.html"].links}
-    assert expected - listed <= {Path("index.html")}, "pages that the site's contents do not list"
+    assert expected - listed <= {Path("index.html")}, "pages missing in the navigation"
 
 
 def test_pages_have_no_external_resources(built: dict[Path, Page]) -> None:
     assert len(built) > 20
     for path, page in built.items():
-        assert page.fetched, f"{path.name} has no style at all"
+        assert page.fetched, f"{path.name} has no styles"
         for address in page.fetched:
             parts = urlsplit(address)
             assert not parts.netloc, f"{path.name} fetches {address}"
@@ -94,8 +94,10 @@ def test_pages_have_no_external_resources(built: dict[Path, Page]) -> None:
 def test_scripts_fetch_nothing(site: Path) -> None:
     for path in site.rglob("*.html"):
         text = path.read_text("utf-8")
-        assert 'class="mermaid"' not in text, f"{path.name}: the theme fetches what draws diagrams"
-        assert 'data-md-component="source"' not in text, f"{path.name} asks for stars"
+        assert 'class="mermaid"' not in text, f"{path.name}: the theme loads mermaid"
+        assert 'data-md-component="source"' not in text, (
+            f"{path.name} requests the number of GitHub stars"
+        )
 
 
 def test_styles_and_images_have_no_external_resources(site: Path) -> None:
@@ -105,7 +107,7 @@ def test_styles_and_images_have_no_external_resources(site: Path) -> None:
             r"@import\s+['\"]([^'\"]+)", text
         )
         assert not [url for url in fetched if urlsplit(url).netloc], path.name
-        assert "@font-face" not in text, f"{path.name} brings a font"
+        assert "@font-face" not in text, f"{path.name} loads a font"
 
 
 def test_links_and_anchors_are_valid(built: dict[Path, Page]) -> None:

@@ -1,4 +1,4 @@
-"""The page of all texts has the texts of every kind that users meet."""
+"""The page of all texts contains every kind of text that users see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = texts_page()
 TEXTS = PAGE.replace("`", "")
 
 
-def flat(text: str) -> str:
+def normalize(text: str) -> str:
     return " ".join(text.replace("`", "").split())
 
 
@@ -37,8 +37,8 @@ def test_page_has_help_of_every_command_and_option() -> None:
         if getattr(parameter, "help", None) and parameter.name != "help"
     ]
     assert len(helps) > 200
-    missing = [text for text in map(flat, helps) if " " in text and text not in TEXTS]
-    # Texts that are put together when the program runs are there in parts.
+    missing = [text for text in map(normalize, helps) if " " in text and text not in TEXTS]
+    # The page has only parts of texts that are composed at runtime.
     assert len(missing) < 0.1 * len(helps), missing
 
 
@@ -50,13 +50,13 @@ def test_page_has_description_of_every_stack_file_key() -> None:
         for field in section["properties"].values()
         if "description" in field
     ]
-    missing = [text for text in map(flat, descriptions) if text not in TEXTS]
+    missing = [text for text in map(normalize, descriptions) if text not in TEXTS]
     assert len(descriptions) > 40
-    assert len(missing) <= 1, "the forms of a secret's source are put in"
+    assert len(missing) <= 1, "the description of secrets is composed at runtime"
 
 
 def test_page_has_summary_of_every_rule() -> None:
-    assert not [rule.code for rule in RULES.values() if flat(rule.summary) not in TEXTS]
+    assert not [rule.code for rule in RULES.values() if normalize(rule.summary) not in TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_page_has_summary_of_every_rule() -> None:
         ('NAME = "word"', []),
     ],
 )
-def test_texts_of_a_program_are_its_sentences(source: str, expected: list[str]) -> None:
+def test_texts_of_module(source: str, expected: list[str]) -> None:
     assert list(module_texts(source, "tpuctl/flows/up.py")) == expected
 
 
-def test_docstring_of_a_command_is_a_text() -> None:
+def test_docstring_of_command_is_a_text() -> None:
     source = 'def stop(context: Context) -> None:\n    """Stop a job."""'
     assert list(module_texts(source, "tpuctl/cli/job.py")) == ["Stop a job."]
 
 
-def test_comments_of_a_template_are_texts() -> None:
+def test_comments_of_template_are_texts() -> None:
     assert list(comment_texts("stack: a  # Prefix of every name\nzone: b")) == [
         "Prefix of every name"
     ]

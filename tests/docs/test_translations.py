@@ -1,4 +1,4 @@
-"""The Korean pages say what the English ones say: the same headings, blocks and links."""
+"""The Korean pages have the same headings, blocks and links as the English ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pair_id(pair: tuple[Path, Path]) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Where a page leads, but for the other language."""
+    """A page's links, except to the other language."""
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
     return sorted({link for link in links if not re.search(r"(README|tutorial)(\.ko)?\.md$", link)})
 

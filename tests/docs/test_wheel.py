@@ -1,4 +1,4 @@
-"""The built wheel is complete, and it is what the suite runs."""
+"""The built wheel is complete, and the test suite runs it."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_each_dependency_has_its_reason() -> None:
     assert len(project["dependencies"]) > 10
     for requirement in project["dependencies"]:
         name = requirement.split(">")[0]
-        # The table writes google-cloud-tpu, -compute, … for short.
+        # The table abbreviates google-cloud-tpu, google-cloud-compute, … to -tpu, -compute, …
         assert {name, name.removeprefix("google-cloud")} & listed, f"{name} has no reason"

@@ -1,4 +1,4 @@
-"""`make live`: the flow tests against a cloud of one's own, with the way back to zero.
+"""`make live`: the flow tests on a user's Google Cloud project or a local cloud, with cleanup.
 
 Exit codes: 0 success; 1 a test failed, or something is left; 2 settings are missing, or the run was
 not confirmed; 124 timed out; 130 interrupted.
@@ -37,7 +37,9 @@ def main() -> int:
     if not is_confirmed(settings) or not is_signed_in(settings):
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # each of them deletes everything
+        signal.signal(
+            number, signal.default_int_handler
+        )  # raises KeyboardInterrupt, so that everything is deleted
     settings.record.unlink(missing_ok=True)
     folder = settings.folder / settings.stack
     folder.mkdir(parents=True)
@@ -49,7 +51,7 @@ def main() -> int:
             is_clean = clean(folder / "run.json", environment)
     record_end(settings, exit_code=code, is_clean=is_clean)
     print(f"Recorded in {settings.record}")
-    print(f"What differs:  {write_differences(settings.folder)}")
+    print(f"Differences: {write_differences(settings.folder)}")
     return code if is_clean else max(code, 1)
 
 
@@ -61,17 +63,17 @@ def is_confirmed(settings: Settings) -> bool:
         print("Confirmation requires a terminal; set TPUCTL_LIVE_YES=1.", file=sys.stderr)
         return False
     try:
-        answer = input("Go ahead? [y/N] ")
+        answer = input("Continue? [y/N] ")
     except (EOFError, KeyboardInterrupt):
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        print("Nothing was made.", file=sys.stderr)
+        print("Nothing was created.", file=sys.stderr)
         return False
     return True
 
 
 def is_signed_in(settings: Settings) -> bool:
-    """Whether there are credentials: without them nothing could be made, nor looked for."""
+    """Whether there are credentials."""
     if settings.cloud == "local":
         return True
     import google.auth
@@ -90,10 +92,10 @@ def is_signed_in(settings: Settings) -> bool:
 
 @contextmanager
 def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
-    """The environment in which everything else runs; with a local cloud, if that was chosen."""
+    """The environment variables for the tests; starts a local cloud if one is configured."""
     environment = {
         **os.environ,
-        "TPUCTL_CONFIG_HOME": str(settings.folder / "config"),  # a key of its own
+        "TPUCTL_CONFIG_HOME": str(settings.folder / "config"),  # a separate SSH key
         "TPUCTL_CLOUD": settings.cloud,
     }
     if settings.cloud == "google":
@@ -103,7 +105,7 @@ def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
         home = Path(settings.local_home or f"{folder}/cloud")
         cloud = server_process.start(home)
         try:
-            remote_control.change_settings(cloud, nodes="denied")  # as Google does to most
+            remote_control.change_settings(cloud, nodes="denied")  # as for most projects at Google
             yield environment | {"TPUCTL_LOCAL_HOME": str(home)}
         finally:
             if not settings.local_home:
@@ -111,11 +113,11 @@ def cloud_of(settings: Settings) -> Iterator[dict[str, str]]:
 
 
 def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int:
-    """The exit code: of the tests, or why they were ended."""
+    """Run the tests; return 0, 1, TIMED_OUT or INTERRUPTED."""
     seconds = settings.minutes * 60
     command = [sys.executable, "-P", "-m", "pytest", str(HERE / "test_stack.py")]
     command += ["-p", "no:randomly", "-p", "no:cacheprovider", "-v", "--tb", "short"]
-    command += ["-W", "default"]  # a warning of the clients' is no reason to stop half-way
+    command += ["-W", "default"]  # the clients' warnings are not errors
     command += ["--timeout", str(seconds), "-c", str(ROOT / "pyproject.toml")]
     tests = subprocess.Popen(
         command, cwd=ROOT, env=environment | {"TPUCTL_LIVE_RUN": str(run)}, stdin=subprocess.DEVNULL
@@ -123,7 +125,7 @@ def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int
     try:
         code = tests.wait(seconds)
     except subprocess.TimeoutExpired:
-        print(f"\nEnded: more than {settings.minutes:g} minutes have passed.", flush=True)
+        print(f"\nTimed out after {settings.minutes:g} minutes.", flush=True)
         code = TIMED_OUT
     except KeyboardInterrupt:
         print("\nInterrupted: deleting everything.", flush=True)
@@ -133,7 +135,7 @@ def run_tests(settings: Settings, run: Path, environment: dict[str, str]) -> int
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """See that it has ended, gently first."""
+    """Interrupt the process; kill it if it does not exit."""
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is None:
             process.send_signal(number)
@@ -145,7 +147,7 @@ def stop(process: subprocess.Popen[Any]) -> None:
 
 
 def clean(run: Path, environment: dict[str, str]) -> bool:
-    """Whether nothing is left. In a session of its own, which no Ctrl-C of ours reaches."""
+    """Delete everything; return whether nothing is left. Ctrl-C does not reach the new session."""
     command = [sys.executable, "-P", "-m", "tests.live.harness.cleanup", str(run)]
     process = subprocess.Popen(command, cwd=HERE, env=environment, start_new_session=True)
     is_warned = False
@@ -155,7 +157,7 @@ def clean(run: Path, environment: dict[str, str]) -> bool:
         except KeyboardInterrupt:
             if not is_warned:
                 is_warned = True
-                print("Still taking everything away; Ctrl-C again leaves the rest.", flush=True)
+                print("Still deleting; press Ctrl-C again to leave the rest.", flush=True)
                 continue
         except subprocess.TimeoutExpired:
             pass
@@ -165,7 +167,7 @@ def clean(run: Path, environment: dict[str, str]) -> bool:
 
 
 def record_end(settings: Settings, **facts: Any) -> None:
-    """How it ended, in the record."""
+    """Add the run's result to the record."""
     if settings.record.exists():
         record = json.loads(settings.record.read_text("utf-8"))
         record["ended"] = facts

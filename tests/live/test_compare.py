@@ -1,4 +1,4 @@
-"""Comparing the records of two runs: every difference is reported, and nothing else."""
+"""Comparing the records of two runs reports every difference, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Change = Callable[[Record], None]
 
 @pytest.fixture
 def record() -> Record:
-    refusal = {"error": "NotFound", "code": "NOT_FOUND", "text": "there is none"}
+    refusal = {"error": "NotFound", "code": "NOT_FOUND", "text": "not found"}
     return {
         "version": 1,
         "facts": {"cloud": "local", "health": "HEALTHY"},
@@ -49,7 +49,7 @@ def record() -> Record:
     }
 
 
-def google(record: Record, change: Change = lambda record: None) -> Record:
+def google_record(record: Record, change: Change = lambda record: None) -> Record:
     other = copy.deepcopy(record)
     other["facts"]["cloud"] = "google"
     change(other)
@@ -57,27 +57,27 @@ def google(record: Record, change: Change = lambda record: None) -> Record:
 
 
 def test_records_with_other_durations_do_not_differ(record: Record) -> None:
-    def later(other: Record) -> None:
+    def slow_down(other: Record) -> None:
         other["steps"][1]["seconds"] = 400.0
         other["substeps"]["up"]["node/STACK"]["seconds"] = 300.0
         other["states"]["up: the node"]["observed"][1]["seconds"] = 299.0
         other["states"]["up: the node"]["longest_gap"] = 3.2
 
-    comparison = compare(record, google(record, later))
+    comparison = compare(record, google_record(record, slow_down))
     assert (comparison.differences, comparison.by_chance) == ((), ())
     assert ("up", 4.0, 400.0) in comparison.durations
-    assert "| up | 4.0 s | 400.0 s | 100.0 |" in report(record, google(record, later))
+    assert "| up | 4.0 s | 400.0 s | 100.0 |" in report(record, google_record(record, slow_down))
 
 
-def put(path: str, value: Any) -> Change:
-    """A change of one place: names with / between them."""
+def set_value(path: str, value: Any) -> Change:
+    """A change of the value at a path whose parts are separated by slashes."""
     *outer, last = path.split("/")
 
     def change(record: Record) -> None:
-        place: Any = record
+        target: Any = record
         for name in outer:
-            place = place[int(name) if isinstance(place, list) else name]
-        place[int(last) if isinstance(place, list) else last] = value
+            target = target[int(name) if isinstance(target, list) else name]
+        target[int(last) if isinstance(target, list) else last] = value
 
     return change
 
@@ -89,9 +89,9 @@ SEEN = "states/up: the node/observed"
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (put("facts/health", "UNHEALTHY"), ("facts", "health", "HEALTHY", "UNHEALTHY")),
+        (set_value("facts/health", "UNHEALTHY"), ("facts", "health", "HEALTHY", "UNHEALTHY")),
         (
-            put(f"{NODE}/fields", ["name", "schedulingConfig.spot"]),
+            set_value(f"{NODE}/fields", ["name", "schedulingConfig.spot"]),
             (
                 "fields of answers",
                 "tpu_v2.get_node: networkEndpoints[].ipAddress",
@@ -100,19 +100,19 @@ SEEN = "states/up: the node/observed"
             ),
         ),
         (
-            put(f"{NODE}/values/schedulingConfig.spot", ["false"]),
+            set_value(f"{NODE}/values/schedulingConfig.spot", ["false"]),
             ("values in answers", "tpu_v2.get_node: schedulingConfig.spot", "true", "false"),
         ),
         (
-            put("refusals/a node that is not there/text", "no such node"),
-            ("refusals", "a node that is not there: text", "there is none", "no such node"),
+            set_value("refusals/a node that is not there/text", "no such node"),
+            ("refusals", "a node that is not there: text", "not found", "no such node"),
         ),
         (
-            put("steps/1/outcome", "NoCapacity: none"),
+            set_value("steps/1/outcome", "NoCapacity: none"),
             ("steps", "up", "done", "NoCapacity: none"),
         ),
         (
-            put("steps", [{"name": "plan", "outcome": "done", "seconds": 1.0}]),
+            set_value("steps", [{"name": "plan", "outcome": "done", "seconds": 1.0}]),
             ("steps", "their order", "plan, up", "plan"),
         ),
         (
@@ -120,7 +120,7 @@ SEEN = "states/up: the node/observed"
             ("substeps", "up: node/STACK", "create, done", "update, done"),
         ),
         (
-            put(f"{SEEN}/1/state", "STARTING"),
+            set_value(f"{SEEN}/1/state", "STARTING"),
             (
                 "states",
                 "up: the node",
@@ -133,7 +133,7 @@ SEEN = "states/up: the node/observed"
 def test_each_difference_is_reported(
     record: Record, change: Change, expected: tuple[str, str, str, str]
 ) -> None:
-    other = google(record, change)
+    other = google_record(record, change)
     comparison = compare(record, other)
     assert comparison.differences == (Difference(*expected),)
     for part in expected[1:]:
@@ -144,32 +144,33 @@ def test_each_difference_is_reported(
 
 
 def test_short_state_that_only_one_run_observed_may_be_chance(record: Record) -> None:
-    def seldom(other: Record) -> None:
+    def observe_rarely(other: Record) -> None:
         watched = other["states"]["up: the node"]
         watched["observed"] = [watched["observed"][0], watched["observed"][2]]
         watched["longest_gap"] = 3.0  # CREATING lasted two seconds
 
-    comparison = compare(record, google(record, seldom))
+    comparison = compare(record, google_record(record, observe_rarely))
     assert comparison.differences == ()
     assert [difference.topic for difference in comparison.by_chance] == ["states"]
 
 
 def test_states_in_other_order_are_a_difference(record: Record) -> None:
-    def turned(other: Record) -> None:
+    def reverse_states(other: Record) -> None:
         other["states"]["up: the node"]["observed"].reverse()
         other["states"]["up: the node"]["longest_gap"] = 60.0
 
     assert [
-        difference.topic for difference in compare(record, google(record, turned)).differences
+        difference.topic
+        for difference in compare(record, google_record(record, reverse_states)).differences
     ] == ["states"]
 
 
 def test_calls_and_errors_of_only_one_run_may_be_chance(record: Record) -> None:
-    def less(other: Record) -> None:
+    def drop_calls(other: Record) -> None:
         del other["answers"]["tpu_v2.list_nodes"]
         del other["errors"]["tpu_v2.get_node"]
 
-    comparison = compare(record, google(record, less))
+    comparison = compare(record, google_record(record, drop_calls))
     assert comparison.differences == ()
     assert [difference.where for difference in comparison.by_chance] == [
         "tpu_v2.list_nodes",
@@ -182,6 +183,6 @@ def test_page_names_missing_run_until_both_exist(record: Record, tmp_path: Path)
     assert "TPUCTL_LIVE_PROJECT=my-project make live" in write_differences(tmp_path).read_text(
         "utf-8"
     )
-    (tmp_path / "google.json").write_text(json.dumps(google(record)), "utf-8")
+    (tmp_path / "google.json").write_text(json.dumps(google_record(record)), "utf-8")
     page = write_differences(tmp_path).read_text("utf-8")
     assert page.startswith("# What differed between local and google\n\nNothing.\n")

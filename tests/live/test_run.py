@@ -43,14 +43,14 @@ class Run:
         out, _ = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, out
 
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        def is_so_while_it_runs() -> bool:
+    def wait(self, condition: Callable[[], bool]) -> None:
+        def is_met() -> bool:
             assert self.process.poll() is None, self.process.communicate()[0]
-            return is_so()
+            return condition()
 
-        until(is_so_while_it_runs, "what the run was awaited for", SECONDS)
+        until(is_met, "the condition", SECONDS)
 
-    def is_making_its_node(self) -> bool:
+    def is_creating_node(self) -> bool:
         return server_process.report(self.cloud)["nodes"] == 1
 
 
@@ -127,16 +127,16 @@ def test_two_runs_pass_without_differences(make_run: MakeRun) -> None:
 
 @pytest.mark.soak
 def test_interrupted_run_leaves_nothing(make_run: MakeRun) -> None:
-    """By Ctrl-C, by a kill of the tests' process, and by its own limit."""
-    pressed, killed, late = make_run(), make_run(), make_run(TPUCTL_LIVE_MINUTES="0.12")
-    for run in (pressed, killed):
-        run.wait(run.is_making_its_node)
-    os.killpg(pressed.process.pid, signal.SIGINT)
-    os.kill(child_of(killed), signal.SIGKILL)
+    """Interrupted by Ctrl-C, by killing pytest, or by its time limit."""
+    interrupted, killed, timed_out = make_run(), make_run(), make_run(TPUCTL_LIVE_MINUTES="0.12")
+    for run in (interrupted, killed):
+        run.wait(run.is_creating_node)
+    os.killpg(interrupted.process.pid, signal.SIGINT)
+    os.kill(pid_of_pytest(killed), signal.SIGKILL)
     for name, run, expected in (
-        ("Ctrl-C", pressed, 130),
+        ("Ctrl-C", interrupted, 130),
         ("SIGKILL", killed, 1),
-        ("limit", late, 124),
+        ("limit", timed_out, 124),
     ):
         code, out = run.end()
         assert code == expected, (name, out)
@@ -144,8 +144,8 @@ def test_interrupted_run_leaves_nothing(make_run: MakeRun) -> None:
         assert counts(run.cloud) == NOTHING, name
 
 
-def child_of(run: Run) -> int:
-    """The process of the tests, a child of the program."""
+def pid_of_pytest(run: Run) -> int:
+    """The id of the run's pytest process."""
     result = subprocess.run(
         ["pgrep", "-P", str(run.process.pid), "-f", "test_stack.py"],
         capture_output=True,

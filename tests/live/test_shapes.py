@@ -57,11 +57,11 @@ def test_policies_and_other_responses_as_json() -> None:
 
 def test_method_name_includes_api_version() -> None:
     from google.cloud.storage import Bucket
-    from google.cloud.tpu_v1 import TpuClient as One
-    from google.cloud.tpu_v2 import TpuClient as Two
+    from google.cloud.tpu_v1 import TpuClient as ClientV1
+    from google.cloud.tpu_v2 import TpuClient as ClientV2
 
-    assert method_name(One.__new__(One).get_node) == "tpu_v1.get_node"
-    assert method_name(Two.__new__(Two).get_node) == "tpu_v2.get_node"
+    assert method_name(ClientV1.__new__(ClientV1).get_node) == "tpu_v1.get_node"
+    assert method_name(ClientV2.__new__(ClientV2).get_node) == "tpu_v2.get_node"
     assert method_name(Bucket(None, "b").get_iam_policy) == "storage.bucket.get_iam_policy"
 
 
@@ -103,22 +103,22 @@ def test_missing_refusal_fails(recorder: Recorder) -> None:
     ):
         pass
     with recorder.expect_refusal("it", NotFound):
-        raise NotFound("No node", "there is none")
-    assert recorder.record["refusals"]["it"]["text"] == "No node: there is none"
+        raise NotFound("No node", "not found")
+    assert recorder.record["refusals"]["it"]["text"] == "No node: not found"
 
 
 async def test_states_are_recorded_in_observed_order(recorder: Recorder) -> None:
     states: list[Any] = [None, "CREATING", "CREATING", "READY"]
-    is_over = asyncio.Event()
+    is_finished = asyncio.Event()
 
-    async def look() -> str | None:
+    async def read_state() -> str | None:
         if len(states) == 1:
-            is_over.set()
+            is_finished.set()
             return str(states[0])
         return states.pop(0)  # type: ignore[no-any-return]
 
     with recorder.step("up"):
-        async with recorder.watch_states("the node", look, 0.001):
-            await asyncio.wait_for(is_over.wait(), 20)
+        async with recorder.watch_states("the node", read_state, 0.001):
+            await asyncio.wait_for(is_finished.wait(), 20)
     recorded = recorder.record["states"]["up: the node"]["observed"]
     assert [state["state"] for state in recorded] == ["ABSENT", "CREATING", "READY"]

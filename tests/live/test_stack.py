@@ -1,7 +1,7 @@
 """The whole life of a stack, on the cloud that `make live` was configured for.
 
-One stack for all of it, since on Google each takes minutes and money: the tests run in this
-order, and those after `up` need it. What is true of only one cloud is recorded, not asserted.
+All tests share one stack, since on Google each takes minutes and money: they run in this order,
+and those after `up` need it. What differs between clouds is recorded, not asserted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_caller_has_all_required_permissions(live: Live) -> None:
     work = missing_permissions(live.stack.stack, live.stack.cloud)
     missing = live.run_step("permissions", work)
     assert [permission.permission.name for permission in missing] == [], (
-        "the caller may not do all of it"
+        "the caller lacks permissions"
     )
 
 
@@ -158,7 +158,7 @@ def test_machine_account_can_use_bucket(stack: Live) -> None:
 
 
 def test_missing_resources_raise_not_found(stack: Live) -> None:
-    """Their texts are the input of the classification."""
+    """The recorded error texts are input for the classification."""
     project, zone = stack.settings.project, stack.settings.zones[0]
     absent = f"{stack.settings.stack}-absent"
     node = {"name": f"projects/{project}/locations/{zone}/nodes/{absent}"}
@@ -186,7 +186,7 @@ def test_unknown_type_is_rejected(stack: Live) -> None:
         "parent": f"projects/{stack.settings.project}/locations/{zone}",
         "node_id": f"{stack.settings.stack}-wrong",
         "node": {
-            "accelerator_type": "v9-8",  # there is none
+            "accelerator_type": "v9-8",  # does not exist
             "runtime_version": stack.settings.runtime,
             "labels": {"tpuctl-stack": stack.settings.stack},
         },
@@ -196,7 +196,7 @@ def test_unknown_type_is_rejected(stack: Live) -> None:
 
 
 def test_tpu_node_is_rejected_with_hint(stack: Live) -> None:
-    """Or created, in one of the few projects that still may; then it is deleted immediately."""
+    """A few projects may still create one; then it is deleted immediately."""
 
     async def try_it() -> TpuctlError | None:
         network = await Network(stack.stack.stack, stack.stack.cloud).usable_name()

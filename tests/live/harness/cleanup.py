@@ -22,7 +22,7 @@ TRIES = 3
 
 
 async def remaining_items(settings: Settings) -> list[InventoryItem]:
-    """What the whole project has of the run's stacks."""
+    """The resources of the run's stacks in the whole project."""
     stack = Tpuctl(name=settings.stack, project=settings.project, cloud=settings.cloud)
     return [item for item in await stack.orphans() if item.stack in settings.stacks]
 

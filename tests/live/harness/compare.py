@@ -10,16 +10,16 @@ from typing import Any
 
 __all__ = ["Comparison", "Difference", "compare", "load", "report", "write_differences"]
 
-MARGIN = 1.5  # of the longest gap between two looks: what lasted less may have been missed
+MARGIN = 1.5  # times the longest polling gap: shorter states may have been missed
 MISSING = "(nothing)"
-HOW = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}
+COMMANDS = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}
 Record = Mapping[str, Any]
 Row = tuple[str, float, float]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not alike: where, what it is on the one side and on the other."""
+    """A difference between two records: its place, and the value in each."""
 
     topic: str
     where: str
@@ -29,7 +29,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs; what may differ by chance alone; and how long everything took."""
+    """Differences, differences that may be random, and durations."""
 
     differences: tuple[Difference, ...]
     by_chance: tuple[Difference, ...]
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def compare(first: Record, other: Record) -> Comparison:
-    """Both as `make live` wrote them. Ids and times are not in them."""
+    """Compare two records of `make live`, which contain no ids and timestamps."""
     differences = [
         *_mappings("facts", first["facts"], other["facts"], ignore=("cloud",)),
         *_steps(first, other),
@@ -46,8 +46,10 @@ def compare(first: Record, other: Record) -> Comparison:
         *_mappings("refusals", _refusals(first), _refusals(other)),
     ]
     by_chance = [
-        *_mappings("asked of one alone", _methods(first, other), _methods(other, first)),
-        *_mappings("refusals along the way", _errors(first), _errors(other)),
+        *_mappings(
+            "methods called by only one run", _methods(first, other), _methods(other, first)
+        ),
+        *_mappings("other errors", _errors(first), _errors(other)),
     ]
     for state in _states(first, other):
         (by_chance if state[0] else differences).append(state[1])
@@ -63,9 +65,9 @@ def _mappings(
     topic: str, first: Mapping[str, Any], other: Mapping[str, Any], ignore: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
     for name in sorted({*first, *other} - {*ignore}):
-        here, there = first.get(name), other.get(name)
-        if here != there:
-            yield Difference(topic, name, _as_text(here), _as_text(there))
+        left, right = first.get(name), other.get(name)
+        if left != right:
+            yield Difference(topic, name, _as_text(left), _as_text(right))
 
 
 def _as_text(value: Any) -> str:
@@ -75,13 +77,13 @@ def _as_text(value: Any) -> str:
 
 
 def _steps(first: Record, other: Record) -> Iterator[Difference]:
-    here, there = ([step["name"] for step in each["steps"]] for each in (first, other))
-    if here != there:
-        yield Difference("steps", "their order", ", ".join(here), ", ".join(there))
+    left, right = ([step["name"] for step in each["steps"]] for each in (first, other))
+    if left != right:
+        yield Difference("steps", "their order", ", ".join(left), ", ".join(right))
     outcomes = [
         {step["name"]: step["outcome"] for step in each["steps"]} for each in (first, other)
     ]
-    for name in here:
+    for name in left:
         if name in outcomes[1] and outcomes[0][name] != outcomes[1][name]:
             yield Difference("steps", name, outcomes[0][name], outcomes[1][name])
 
@@ -101,22 +103,22 @@ def _substeps(first: Record, other: Record) -> Iterator[Difference]:
 
 def _answers(first: Record, other: Record) -> Iterator[Difference]:
     for method in sorted({*first["answers"]} & {*other["answers"]}):
-        here, there = first["answers"][method], other["answers"][method]
-        for path in sorted({*here["fields"]} ^ {*there["fields"]}):
-            has = path in here["fields"]
+        left, right = first["answers"][method], other["answers"][method]
+        for path in sorted({*left["fields"]} ^ {*right["fields"]}):
+            has = path in left["fields"]
             words = ("there", MISSING) if has else (MISSING, "there")
             yield Difference("fields of answers", f"{method}: {path}", *words)
-        both = {*here["fields"]} & {*there["fields"]}
-        for path in sorted(both & ({*here["values"]} | {*there["values"]})):
-            if _is_moving(path):
+        both = {*left["fields"]} & {*right["fields"]}
+        for path in sorted(both & ({*left["values"]} | {*right["values"]})):
+            if _is_transient(path):
                 continue
-            values = [", ".join(each["values"].get(path, [])) for each in (here, there)]
+            values = [", ".join(each["values"].get(path, [])) for each in (left, right)]
             if values[0] != values[1]:
                 yield Difference("values in answers", f"{method}: {path}", *values)
 
 
-def _is_moving(path: str) -> bool:
-    """What changes while one looks: how often one looked decides what was seen."""
+def _is_transient(path: str) -> bool:
+    """Whether the value changes during a run, so that the observed values depend on polling."""
     last = path.rpartition(".")[2]
     return last in ("state", "status", "done", "health")
 
@@ -130,7 +132,7 @@ def _refusals(record: Record) -> dict[str, str]:
 
 
 def _methods(first: Record, other: Record) -> dict[str, str]:
-    return {method: "asked" for method in first["answers"] if method not in other["answers"]}
+    return {method: "called" for method in first["answers"] if method not in other["answers"]}
 
 
 def _errors(record: Record) -> dict[str, str]:
@@ -142,30 +144,30 @@ def _errors(record: Record) -> dict[str, str]:
 
 
 def _states(first: Record, other: Record) -> Iterator[tuple[bool, Difference]]:
-    """With whether chance alone may be the reason."""
-    for thing in sorted({*first["states"]} | {*other["states"]}):
-        here, there = (_watched(each, thing) for each in (first, other))
-        orders = [[state["state"] for state in each["observed"]] for each in (here, there)]
+    """Differences in states, each with whether it may be random."""
+    for resource in sorted({*first["states"]} | {*other["states"]}):
+        left, right = (_state_record(each, resource) for each in (first, other))
+        orders = [[state["state"] for state in each["observed"]] for each in (left, right)]
         if orders[0] == orders[1]:
             continue
-        missed = [_missed(here, there), _missed(there, here)]
+        missed = [_may_have_missed(left, right), _may_have_missed(right, left)]
         common = [[state for state in orders[i] if state in orders[1 - i]] for i in (0, 1)]
         may_be_chance = common[0] == common[1] and all(missed)
-        difference = Difference("states", thing, " → ".join(orders[0]), " → ".join(orders[1]))
+        difference = Difference("states", resource, " → ".join(orders[0]), " → ".join(orders[1]))
         yield may_be_chance, difference
 
 
-def _watched(record: Record, thing: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = record["states"].get(thing, {"observed": [], "longest_gap": 0.0})
+def _state_record(record: Record, resource: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = record["states"].get(resource, {"observed": [], "longest_gap": 0.0})
     return found
 
 
-def _missed(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    """Whether all that only the one saw was too short for the other to be sure of it."""
-    known_states = {state["state"] for state in there["observed"]}
+def _may_have_missed(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether all states observed only on the left were too short to be observed reliably."""
+    known_states = {state["state"] for state in right["observed"]}
     return bool(known_states) and all(
-        state["seconds"] <= MARGIN * max(there["longest_gap"], here["longest_gap"])
-        for state in here["observed"]
+        state["seconds"] <= MARGIN * max(right["longest_gap"], left["longest_gap"])
+        for state in left["observed"]
         if state["state"] not in known_states
     )
 
@@ -175,33 +177,33 @@ def _durations(first: Record, other: Record) -> Iterator[Row]:
         durations = {step["name"]: step["seconds"] for step in record["steps"]}
         for step, substeps in record["substeps"].items():
             durations |= {f"{step}: {name}": part["seconds"] for name, part in substeps.items()}
-        for thing, watched in record["states"].items():
+        for resource, watched in record["states"].items():
             durations |= {
-                f"{thing} {comparison['state']}": comparison["seconds"]
+                f"{resource} {comparison['state']}": comparison["seconds"]
                 for comparison in watched["observed"]
             }
         return durations
 
-    here, there = seconds(first), seconds(other)
-    for name in here:
-        if name in there:
-            yield name, here[name], there[name]
+    left, right = seconds(first), seconds(other)
+    for name in left:
+        if name in right:
+            yield name, left[name], right[name]
 
 
 def report(first: Record, other: Record) -> str:
-    """All of it as a page of Markdown."""
+    """The comparison as Markdown."""
     names = first["facts"].get("cloud", "one"), other["facts"].get("cloud", "other")
     comparison = compare(first, other)
     lines = [f"# What differed between {names[0]} and {names[1]}", ""]
     lines += _table(comparison.differences, names) or ["Nothing."]
     if comparison.by_chance:
-        lines += ["", "## What chance may explain", ""]
+        lines += ["", "## Possibly random", ""]
         lines += _table(comparison.by_chance, names)
-    lines += ["", "## How long it took", "", "| what | " + " | ".join(names) + " | ratio |"]
+    lines += ["", "## Durations", "", "| step | " + " | ".join(names) + " | ratio |"]
     lines.append("|---|--:|--:|--:|")
-    for name, here, there in comparison.durations:
-        ratio = f"{there / here:.1f}" if here >= 0.05 else ""
-        lines.append(f"| {_cell(name)} | {here:.1f} s | {there:.1f} s | {ratio} |")
+    for name, left, right in comparison.durations:
+        ratio = f"{right / left:.1f}" if left >= 0.05 else ""
+        lines.append(f"| {_cell(name)} | {left:.1f} s | {right:.1f} s | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
@@ -226,7 +228,7 @@ def write_differences(folder: Path) -> Path:
     if missing:
         text = (
             f"# What differed\n\nNothing to compare with yet: run\n\n"
-            f"    {HOW[missing[0]]} make live\n"
+            f"    {COMMANDS[missing[0]]} make live\n"
         )
     else:
         text = report(load(records["local"]), load(records["google"]))

@@ -19,11 +19,11 @@ from tpuctl.model.events import Event, LogChunk
 __all__ = ["POLL_SECONDS", "Live"]
 
 T = TypeVar("T")
-POLL_SECONDS = {"local": 0.1, "google": 3.0}  # between two looks at a thing's state
+POLL_SECONDS = {"local": 0.1, "google": 3.0}  # between two requests for a resource's state
 
 
 class Live:
-    """What the tests are handed. Everything blocks: the tests run one after another."""
+    """The fixture of the tests. All its methods block: the tests run one after another."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -41,7 +41,7 @@ class Live:
         self._plain = Cloud(self.stack.endpoint, settings.project)
 
     def open(self, name: str, text: str) -> Tpuctl:
-        """A stack whose steps and calls are written down."""
+        """Open a stack whose steps and calls are recorded."""
         path = self.settings.folder / self.settings.stack / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
@@ -56,22 +56,22 @@ class Live:
         self.recorder.on(event)
 
     def run_step(self, name: str, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that is worth a line of the record."""
+        """Run something as a step of the record."""
         with self.recorder.step(name):
             return asyncio.run(work)
 
     def run_watched(self, name: str, work: Coroutine[Any, Any, T]) -> T:
-        """The same, while the node's states are recorded."""
+        """Run a step while recording the node's states."""
 
         async def both() -> T:
-            every = POLL_SECONDS[self.settings.cloud]
-            async with self.recorder.watch_states("the node", self._node_state, every):
+            interval = POLL_SECONDS[self.settings.cloud]
+            async with self.recorder.watch_states("the node", self._node_state, interval):
                 return await work
 
         return self.run_step(name, both())
 
     async def _node_state(self) -> str | None:
-        """Of the node in whichever zone it is, by calls that are not written down."""
+        """The node's state in any of the zones, with calls that are not recorded."""
         client = self._plain.client("tpu")
         parent = f"projects/{self.settings.project}/locations"
         for zone in self.settings.zones:
@@ -90,7 +90,7 @@ class Live:
         return self.run_watched("down", self.stack.down(delete_bucket=True))
 
     def run_script(self, name: str, text: str, *arguments: str) -> tuple[int, bytes]:
-        """The exit code of a script and its log; every byte of the log came once, in order."""
+        """Run a script; return its exit code and log. Checks that log chunks are contiguous."""
         folder = self.settings.folder / self.settings.stack / name
         folder.mkdir(exist_ok=True)
         script = folder / f"{name}.py"
@@ -100,13 +100,13 @@ class Live:
         log = b""
         for event in self.events:
             if isinstance(event, LogChunk):
-                assert event.offset == len(log), "a byte came twice, or not at all"
+                assert event.offset == len(log), "a duplicate or missing byte"
                 log += event.data
         return code, log
 
 
 def _names(settings: Settings) -> dict[str, str]:
-    """What tells this run and this project from others, and what to write for it."""
+    """Placeholders by the names that are specific to this run or project."""
     names = {
         settings.node_stack: "STACK-V1",
         settings.stack: "STACK",

@@ -1,4 +1,4 @@
-"""Records what a run observed, to compare the local cloud with Google's."""
+"""Records the observations of a run, to compare the local cloud with Google Cloud."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Everything is written as soon as it is known: a run that is killed leaves what it had.
+    """Writes every observation immediately, so that a killed run leaves a partial record.
 
-    Names, addresses, accounts, ids and times are left out, so that the file can be shown.
+    Names, addresses, accounts, ids and times are left out, so that the file can be published.
     """
 
     def __init__(self, path: Path, names: dict[str, str], facts: dict[str, Any]) -> None:
@@ -54,13 +54,13 @@ class Recorder:
         part.replace(self.path)
 
     def fact(self, name: str, value: Any) -> None:
-        """Something that should be the same everywhere."""
+        """Record a value that should be the same on every cloud."""
         self.record["facts"][name] = self.redacted(value) if isinstance(value, str) else value
         self.save()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """One thing that a user does, timed."""
+        """Record the outcome and duration of a user's action."""
         self.step_name, before, began = name, self.step_name, time.monotonic()
         entry = {"name": name, "outcome": "begun", "seconds": 0.0}
         self.record["steps"].append(entry)
@@ -77,7 +77,7 @@ class Recorder:
             self.save()
 
     def on(self, event: Event) -> None:
-        """A listener of the flows: the substeps of each step, with what was done and how long."""
+        """Record the action, outcome and duration of a step's substeps from the flows' events."""
         if isinstance(event, StepStarted):
             self._begun[event.address] = event
         elif isinstance(event, StepFinished) and event.address in self._begun:
@@ -90,7 +90,7 @@ class Recorder:
             }
 
     def record_answer(self, method: str, answer: Any) -> None:
-        """The shape of an answer: joined with those that the same method gave before."""
+        """Merge the shape of an answer with those of the method's earlier answers."""
         shape = as_json(answer)
         if shape is None:
             return
@@ -103,12 +103,12 @@ class Recorder:
                 known_values.sort()
 
     def record_error(self, method: str, error: TpuctlError) -> None:
-        """A refusal that came along the way."""
+        """Record the error of a call that was not expected to fail."""
         self.record["errors"].setdefault(method, {})[type(error).__name__] = self._describe(error)
 
     @contextmanager
     def expect_refusal(self, name: str, *expected: type[TpuctlError]) -> Iterator[None]:
-        """What is asked within is to be refused with one of these; how, is written down."""
+        """Record the error raised in the block, which must be one of these."""
         try:
             yield
         except expected as error:
@@ -135,23 +135,23 @@ class Recorder:
 
     @asynccontextmanager
     async def watch_states(
-        self, thing: str, look: Callable[[], Awaitable[str | None]], every: float
+        self, resource: str, read_state: Callable[[], Awaitable[str | None]], interval: float
     ) -> AsyncIterator[None]:
-        """The states that a thing goes through meanwhile, seen by looking again and again.
+        """Record a resource's states during the block, by polling.
 
-        A state may come and go between two looks; the longest time between any two is noted.
+        Short states may be missed; the longest gap between two requests is recorded too.
         """
         observed: list[dict[str, Any]] = []
         longest = 0.0
-        is_over = asyncio.Event()
+        is_finished = asyncio.Event()
 
         async def watch() -> None:
             nonlocal longest
             last = time.monotonic()
             while True:
-                was_last = is_over.is_set()
+                is_last = is_finished.is_set()
                 with contextlib.suppress(TpuctlError):
-                    state = await look() or "ABSENT"
+                    state = await read_state() or "ABSENT"
                     now = time.monotonic()
                     longest = max(longest, now - last)
                     if observed:
@@ -159,18 +159,18 @@ class Recorder:
                     if not observed or observed[-1]["state"] != state:
                         observed.append({"state": state, "seconds": 0.0})
                     last = now
-                if was_last:
+                if is_last:
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(is_over.wait(), every)
+                    await asyncio.wait_for(is_finished.wait(), interval)
 
         task = asyncio.create_task(watch())
         try:
             yield
         finally:
-            is_over.set()
+            is_finished.set()
             await task
-            self.record["states"][f"{self.step_name}: {thing}"] = {
+            self.record["states"][f"{self.step_name}: {resource}"] = {
                 "observed": observed,
                 "longest_gap": round(longest, 3),
             }
@@ -178,7 +178,7 @@ class Recorder:
 
 
 class RecordingCloud(Cloud):
-    """The clients as ever, with a note of what each call was answered."""
+    """Official clients whose answers and errors are recorded."""
 
     recorder: Recorder
 
@@ -195,6 +195,8 @@ class RecordingCloud(Cloud):
         except TpuctlError as error:
             self.recorder.record_error(method_name(method), error)
             raise
-        if not method_name(method).startswith("tpuctl."):  # recorded by the caller by a better name
+        if not method_name(method).startswith(
+            "tpuctl."
+        ):  # the caller records it under another name
             self.recorder.record_answer(method_name(method), answer)
         return answer

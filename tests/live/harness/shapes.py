@@ -29,9 +29,9 @@ PATTERNS = tuple(
 
 
 def as_json(answer: Any) -> Any | None:
-    """An official client's answer as plain JSON; None for what is no message of an API.
+    """An official client's answer as plain JSON; None if it is not an API message.
 
-    Fields that have their default value are left out, as they are on the way.
+    Fields with default values are left out, as on the wire.
     """
     from google.api_core.iam import Policy
     from google.protobuf import json_format
@@ -41,13 +41,13 @@ def as_json(answer: Any) -> Any | None:
         return answer.to_api_repr()
     if isinstance(answer, dict):
         return answer
-    for inner in ("_response", "operation", "_pb"):  # pages, operations, messages in Python's way
+    for inner in ("_response", "operation", "_pb"):  # pages, operations, proto-plus messages
         if not isinstance(answer, Message) and hasattr(answer, inner):
             return as_json(getattr(answer, inner))
     if isinstance(answer, Message):
         try:
             found = json_format.MessageToDict(answer)
-        except (TypeError, json_format.Error):  # something in it is of a type unknown here
+        except (TypeError, json_format.Error):  # contains a message of an unknown type
             return {"unknown": answer.DESCRIPTOR.full_name}
         return found if isinstance(found, dict) else None
     properties = getattr(answer, "_properties", None)  # a bucket or an object of Cloud Storage
@@ -55,7 +55,7 @@ def as_json(answer: Any) -> Any | None:
 
 
 def method_name(method: Any) -> str:
-    """How a method of a client is called in a record: `tpu_v2.get_node`."""
+    """The name of a client's method in records, such as `tpu_v2.get_node`."""
     owner = getattr(method, "__self__", None)
     name = getattr(method, "__name__", "call")
     if owner is None:
@@ -69,8 +69,8 @@ def method_name(method: Any) -> str:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            is_theirs = path.endswith("labels") and not str(key).startswith("tpuctl")
-            name = "*" if is_theirs else str(key)  # people name labels after what they work on
+            is_user_label = path.endswith("labels") and not str(key).startswith("tpuctl")
+            name = "*" if is_user_label else str(key)  # users' label keys may be private
             yield from leaves(inner, f"{path}.{name}" if path else name)
     elif isinstance(value, list | tuple | set | frozenset):
         for inner in value:
@@ -80,12 +80,12 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def fields(answer: Any) -> set[str]:
-    """The paths of what has a value: `networkEndpoints[].ipAddress`."""
+    """The paths of fields with a value, such as `networkEndpoints[].ipAddress`."""
     return {path for path, _ in leaves(answer)}
 
 
 def constants(answer: Any) -> Iterator[tuple[str, str]]:
-    """The values that APIs choose from a few, with their paths."""
+    """Enumeration values and similar constants, with their paths."""
     for path, value in leaves(answer):
         last = path.rpartition(".")[2].removesuffix("[]")
         if last in FREE_TEXT or any(f"{key}." in f".{path}" for key in FREE_KEYS):
@@ -97,12 +97,12 @@ def constants(answer: Any) -> Iterator[tuple[str, str]]:
 
 
 def redacted(text: str, names: dict[str, str]) -> str:
-    """A text without what tells one run, or one project, from another.
+    """A text without what is specific to a run or a project.
 
-    `names` says what to write for which word; longer words are replaced first.
+    `names` has the placeholder for each word; longer words are replaced first.
     """
     for word in sorted(names, key=len, reverse=True):
         text = text.replace(word, names[word])
-    for pattern, instead in PATTERNS:
-        text = pattern.sub(instead, text)
+    for pattern, replacement in PATTERNS:
+        text = pattern.sub(replacement, text)
     return text
