@@ -1,4 +1,4 @@
-"""What a second run sends of a bundle in which one file changed, beside sending all of it."""
+"""What a second run uploads of a bundle with one changed file, compared with all of it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def second_bundle() -> Iterator[Figure]:
         source = root / "source"
         table = _fill(source)
         size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-        time.sleep(sized(2.5, 0))  # files that were written just now are not trusted to be settled
+        time.sleep(sized(2.5, 0))  # the cache does not trust files that were modified just now
 
         first, first_seconds = _timed(lambda: _ship(source, store, root))
         sent_bytes, tpuctl_seconds, archive_seconds, everything = 0, float("inf"), float("inf"), 0
-        for number in range(TIMES):  # by turns, the least of each
+        for number in range(TIMES):  # alternating; the minimum of each counts
             content = table.read_bytes()
             middle = content.index(b"\n", len(content) // 2) + 1
             table.write_bytes(content[:middle] + b"line %d\n" % number + content[middle:])
@@ -61,19 +61,19 @@ def second_bundle() -> Iterator[Figure]:
         "under 1 %",
     )
     yield Figure(
-        "the same, beside `tar | gzip` and sending that",
+        "the same, compared with `tar | gzip` and upload",
         f"{tpuctl_seconds:.2f} s, {archive_seconds:.2f} s",
         f"{archive_seconds / tpuctl_seconds:.0f} × quicker",
     )
     yield Figure(
-        "the first time, beside that",
+        "the first run, compared with that",
         f"{first_seconds:.2f} s, {first.sent_bytes / everything:.2f} × the bytes",
         f"{archive_seconds / first_seconds:.1f} × quicker",
     )
 
 
 def _fill(source: Path) -> Path:
-    """Files as a project has them; the one that is to change."""
+    """Write a project's files; return the one that will change."""
     noise = random.Random(1)
     words = [noise.randbytes(noise.randrange(2, 6)).hex() for _ in range(5000)]
 
@@ -102,7 +102,7 @@ def _ship(source: Path, store: ObjectStore, root: Path) -> BundleUpload:
 
 
 def _archive(source: Path, store: ObjectStore, root: Path) -> int:
-    """What one would do without us; the bytes sent."""
+    """Do it without tpuctl; return the bytes sent."""
     path = root / "everything.tar.gz"
     with path.open("wb") as target:
         tar = subprocess.Popen(["tar", "-cf", "-", "-C", source, "."], stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""How long the check of a project of 2,000 lines takes, as the command is typed."""
+"""How long the `tpuctl check` command takes for a project of 2,000 lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ data = tf.data.Dataset.range(1000).batch(128, drop_remainder=True)
 
 
 def check_speed() -> Iterator[Figure]:
-    """`tpuctl check` against an empty Python and against the command line's own start."""
+    """`tpuctl check` compared with an empty Python and with the command line's own startup."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
         script = Path(folder) / "train.py"
         lines = _write(script)
@@ -83,7 +83,7 @@ def check_speed() -> Iterator[Figure]:
 
 
 def _write(script: Path) -> int:
-    """The project of a script; the number of its lines."""
+    """Write the project of a script; return its number of lines."""
     package = script.parent / "package"
     package.mkdir()
     texts = {package / "__init__.py": "", script: SCRIPT}

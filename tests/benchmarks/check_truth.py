@@ -1,4 +1,4 @@
-"""How often `tpuctl check` is right, the real compiler being the judge."""
+"""How often `tpuctl check` agrees with the real compiler."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 COMPILED = ("TPU0", "TPU1", "TPU2")  # rules about what the compiler does
-MAX_PROGRAMS = sized(None, 3)  # so many programs of each list
+MAX_PROGRAMS = sized(None, 3)  # up to this many programs of each list
 RUNTIME = "2.18.0"  # what the corpus is compiled with
 
 
 @dataclass(frozen=True)
 class Count:
-    """What was to be found against what was."""
+    """Expected and reported findings."""
 
     right: frozenset[str]
     missed: frozenset[str]
@@ -46,20 +46,20 @@ class Count:
 
     @property
     def precision(self) -> float:
-        """The share of what was found that is there; 1 where nothing was."""
+        """The share of reported findings that are correct; 1 without any."""
         reported = len(self.right) + len(self.wrong)
         return len(self.right) / reported if reported else 1.0
 
     @property
     def recall(self) -> float:
-        """The share of what is there that was found; 1 where nothing is."""
+        """The share of expected findings that were reported; 1 without any."""
         there = len(self.right) + len(self.missed)
         return len(self.right) / there if there else 1.0
 
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """A program, the compiler's verdict of it, and what the check says: its worst, all places."""
+    """A program, the compiler's verdict, and the check's worst severity and findings."""
 
     file: str
     verdict: str
@@ -69,7 +69,7 @@ class ProgramResult:
 
 
 def check_programs() -> list[ProgramResult]:
-    """Check all programs that the compiler has judged."""
+    """Check all programs that have a compiler verdict."""
     labels = {row["file"]: row["codes"] for row in read(CORPUS / "labels.toml")}
     return [
         check_program(row["file"], row["verdict"], labels[row["file"]])
@@ -89,14 +89,14 @@ def check_program(file: str, verdict: str, labels: list[str]) -> ProgramResult:
 
 
 def place(finding: Finding, program: Path) -> str:
-    """Return the line as a label has it, behind the file's name where another one has it."""
+    """Return the line as labels state it, prefixed with the file's name if it is another file."""
     if finding.path == program:
         return str(finding.line)
     return f"{finding.path.relative_to(program.parent).as_posix()}:{finding.line}"
 
 
 def alarms(programs: list[ProgramResult]) -> Count:
-    """Which programs are warned of, against those that are refused, pay for it or lose checks."""
+    """Which programs get warnings, against those that are rejected, run slowly or lose checks."""
     return Count.of(
         (program.file for program in programs if program.verdict != "good"),
         (program.file for program in programs if program.result != "good"),
@@ -104,13 +104,13 @@ def alarms(programs: list[ProgramResult]) -> Count:
 
 
 def severities(programs: list[ProgramResult]) -> Count:
-    """Which programs are given the compiler's own verdict; all others are missed."""
+    """Which programs get the compiler's own verdict; all others count as missed."""
     same = {program.file for program in programs if program.result == program.verdict}
     return Count.of((program.file for program in programs), same)
 
 
 def exact(programs: list[ProgramResult]) -> Count:
-    """Which codes stand on which lines, against the labels."""
+    """Which codes are reported on which lines, against the labels."""
     return Count.of(
         (place for program in programs for place in program.labels),
         (place for program in programs for place in program.places),
@@ -118,7 +118,7 @@ def exact(programs: list[ProgramResult]) -> Count:
 
 
 def labeled() -> Count:
-    """The same for rules that no compiler can judge, each program in the contexts it is for."""
+    """The same for rules without a compiler verdict, each program in its intended contexts."""
     folder = CORPUS / "labeled"
     expected: set[str] = set()
     reported: set[str] = set()
@@ -132,7 +132,7 @@ def labeled() -> Count:
 
 
 def check_truth() -> Iterator[Figure]:
-    """The report's lines."""
+    """Return the lines of the report."""
     programs = check_programs()
     good = sum(program.verdict == "good" for program in programs)
     label = f"check against XLA, {len(programs)} programs, {good} of them good"
@@ -141,7 +141,7 @@ def check_truth() -> Iterator[Figure]:
     yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", missed(same))
     yield from shares("check: rule and line, against labels", exact(programs))
     if (CORPUS / "labeled" / "labels.toml").exists():
-        yield from shares("check: rules of no compiler, against labels", labeled())
+        yield from shares("check: rules without compiler verdict, against labels", labeled())
 
 
 def shares(
@@ -151,8 +151,10 @@ def shares(
         ("precision", count.precision, precision, lambda count: listed("wrong", count.wrong)),
         ("recall", count.recall, recall, lambda count: listed("missed", count.missed)),
     ]
-    for name, value, goal, beside in rows:
-        yield Figure(f"{label}: {name}", f"{value:.3f}", beside(count), f"≥ {goal}" if goal else "")
+    for name, value, goal, details in rows:
+        yield Figure(
+            f"{label}: {name}", f"{value:.3f}", details(count), f"≥ {goal}" if goal else ""
+        )
 
 
 def missed(count: Count) -> str:
@@ -160,7 +162,7 @@ def missed(count: Count) -> str:
 
 
 def listed(word: str, names: Iterable[str]) -> str:
-    """Return a few of the names, and how many there are."""
+    """Return a few of the names, and how many more there are."""
     ordered = sorted(names)
     if not ordered:
         return ""

@@ -1,4 +1,4 @@
-"""How long a command takes that does nothing."""
+"""The startup time of a command that does nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["help_time"]
 
 
 def help_time() -> Iterator[Figure]:
-    """`tpuctl --help` against an empty Python and against gcloud's help."""
+    """`tpuctl --help` compared with an empty Python and with gcloud's help."""
     bare = wall([sys.executable, "-c", "pass"])
     tpuctl_seconds = wall([*TPUCTL, "--help"])
     yield Figure(
@@ -23,7 +23,7 @@ def help_time() -> Iterator[Figure]:
     )
     gcloud = shutil.which("gcloud")
     if gcloud is None:
-        yield skipped("gcloud … tpu-vm --help", "gcloud is not here")
+        yield skipped("gcloud … tpu-vm --help", "gcloud is not installed")
         return
     gcloud_seconds = wall([gcloud, "compute", "tpus", "tpu-vm", "--help"], times=2)
     yield Figure(

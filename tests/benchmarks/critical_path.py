@@ -1,7 +1,7 @@
-"""The least time that a plan can take: the paces of its steps along the plan's own graph.
+"""The minimum duration of a plan: the paces of its steps along the plan's own graph.
 
-For each action it is known which operations of the cloud must follow each other, and how long the
-pace makes each of them take. Nothing of it is measured.
+For each action, it lists which operations of the cloud must follow each other; the pace sets
+how long each of them takes. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tpuctl.model.plan import Action, Change, Plan
 
 __all__ = ["CriticalPath", "critical_path", "seconds_of", "until_visible"]
 
-# The operations of each change, one after another; what is not here is answered at once.
+# The operations of each change, in order; changes that are not listed finish immediately.
 STEPS: Mapping[tuple[str, Action], tuple[str, ...]] = {
     ("project", Action.CREATE): ("projects.create",),
     ("apis", Action.UPDATE): ("services.enable",),
@@ -38,14 +38,14 @@ STEPS: Mapping[tuple[str, Action], tuple[str, ...]] = {
     ("controller", Action.CREATE): ("compute.instances.insert",),
     ("controller", Action.DELETE): ("compute.instances.delete",),
 }
-# Once made it is seen by policies only after a while: what grants to it, or by it, waits so long.
+# Policies see a new account or role only after a delay, for which grants to or by it wait.
 VISIBLE = {"account": "identity.accounts.visible", "role": "identity.roles.visible"}
 GRANTS = ("grants", "project-grants", "node-grants")
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The longest way through a plan: the changes on it that take time, with their seconds."""
+    """The longest path through a plan: its changes that take time, with their seconds."""
 
     steps: tuple[tuple[str, float], ...]
 
@@ -58,16 +58,16 @@ class CriticalPath:
 
 
 def seconds_of(change: Change, pace: Pace) -> float:
-    """How long the operations of one change take at least."""
+    """The minimum duration of a change's operations."""
     kind = change.address.partition("/")[0]
     return sum(pace.seconds(step) for step in STEPS.get((kind, change.action), ()))
 
 
 def critical_path(plan: Plan, pace: Pace, booted: Mapping[str, float] = {}) -> CriticalPath:
-    """By the plan's graph. `booted` says of which changes the cloud took longer than its pace.
+    """Follow the plan's graph. `booted` has the changes that took the cloud longer than its pace.
 
-    A network that is to be made counts nothing: enabling Compute Engine makes `default` in
-    ordinary projects, and every local cloud has ordinary ones alone.
+    A network that will be created counts nothing: enabling Compute Engine creates `default` in
+    ordinary projects, and a local cloud has no others.
     """
     ends: dict[str, CriticalPath] = {}
     for address in order(plan.after):
@@ -86,7 +86,7 @@ def critical_path(plan: Plan, pace: Pace, booted: Mapping[str, float] = {}) -> C
 
 
 def until_visible(creation: Change, granted: Change, pace: Pace) -> float:
-    """How long a change waits until what another has just made is seen."""
+    """How long a change waits until a resource created just before is visible."""
     kind, other = (change.address.partition("/")[0] for change in (creation, granted))
     is_new = creation.action is Action.CREATE and kind in VISIBLE
     return pace.seconds(VISIBLE[kind]) if is_new and other in GRANTS else 0.0

@@ -1,4 +1,4 @@
-"""A job on many workers at once, beside what gcloud takes for the same on the same machines."""
+"""A job on many workers at once, compared with gcloud on the same machines."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from tpuctl.emulator.client import server_process
 __all__ = ["fanout"]
 
 SIZES = sized({1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}, {4: "v3-32"})
-TIMEOUT = 300.0  # seconds that gcloud is given: it starts a program for each worker
-WORKER_BYTES = 40 << 20  # bytes of this computer's memory for a worker and all that runs on it
+TIMEOUT = 300.0  # seconds for gcloud, which starts a program for each worker
+WORKER_BYTES = 40 << 20  # memory of this computer for a worker and all that runs on it
 GOAL, GOAL_AT = 10, 64
 MEMORY = 150
-# Without more, gcloud goes from worker to worker; in its alpha it can do several at a time.
+# By default gcloud handles one worker after the other; its alpha can handle several at a time.
 KINDS = (
     ("gcloud scp, then ssh", (), ()),
     ("gcloud alpha, all at a time", ("alpha",), ("--batch-size=all",)),
 )
 HELLO = "print('hello', flush=True)\n"
-LIMITS = "limits: {idle: null}\n"  # a watch on each machine would be measured too
+LIMITS = "limits: {idle: null}\n"  # without the watchdogs, which would be measured too
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a command: seconds to its first line, and in all; its largest size in MB.
+    """One run of a command: seconds to its first line and in all, and its peak memory in MB.
 
-    `here` are the seconds of processor that it took with all that it started. The machines take
-    theirs from the same processors: elsewhere, where they have their own, this is what counts.
+    `here` is the CPU time of the command and all that it started. The machines use the same
+    processors here; with machines of their own, only this time would count.
     """
 
     first: float
@@ -51,13 +51,13 @@ class Run:
 
 
 def fanout() -> Iterator[Figure]:
-    """`tpuctl run` on 1 to 256 workers, each line shown, against gcloud's scp and ssh."""
+    """`tpuctl run` on 1 to 256 workers with output shown, compared with gcloud's scp and ssh."""
     sizes = [
         int(number) for number in os.environ.get("TPUCTL_BENCH_WORKERS", "").split(",") if number
     ]
     for workers in sizes or SIZES:
         if workers * WORKER_BYTES > free_memory():
-            yield skipped(f"a job on {workers} workers", "not enough memory here")
+            yield skipped(f"a job on {workers} workers", "not enough memory on this computer")
             continue
         with local_cloud("instant") as folder:
             yield from on_workers(folder, workers)
@@ -90,7 +90,7 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
     yield Figure("… all machines after it", f"{machines:.0f} MB")
     for how, track, options in KINDS:
         if track and workers == 1:
-            continue  # nothing to do at the same time
+            continue  # nothing to parallelize
         gcloud_run = run_gcloud(
             folder, cloud, stack, track, options if workers > 1 else (), workers
         )
@@ -105,7 +105,7 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
             f"first line after {gcloud_run.first:.2f} s; {gcloud_run.cpu_seconds:.1f} s "
             "of client CPU; "
             f"{ratio:.1f} × ours",
-            f"{GOAL} × ours: {verdict(ratio >= GOAL)}" if is_goal else "",
+            f"{GOAL} × tpuctl's: {verdict(ratio >= GOAL)}" if is_goal else "",
         )
 
 
@@ -114,7 +114,7 @@ def verdict(is_met: bool) -> str:
 
 
 def run_tpuctl(folder: Path, stack: Tpuctl, workers: int) -> Run:
-    """The better of two runs, where that takes no minutes; each ships another script."""
+    """The better of two runs, except for slow ones; each ships a different script."""
     runs = []
     for number in range(sized(2, 1) if workers < max(SIZES) else 1):
         (folder / "job/hello.py").write_text(f"number = {number}\n{HELLO}", "utf-8")
@@ -132,7 +132,7 @@ def run_gcloud(
     options: tuple[str, ...],
     workers: int,
 ) -> Run | Figure:
-    """The same folder to all machines, and its script run there; its key is known to them."""
+    """Copy the same folder to all machines and run its script; they accept gcloud's key."""
     environment = environment_of(cloud, PROJECT, ZONE, folder)
     gcloud = ["gcloud", *track, "compute", "tpus", "tpu-vm"]
     where = [f"--zone={ZONE}", "--worker=all", *options]
@@ -144,7 +144,7 @@ def run_gcloud(
         command = "--command=python3 job/hello.py"
         ran = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
     except FileNotFoundError:
-        return skipped("gcloud", "it is not here")
+        return skipped("gcloud", "not installed")
     except subprocess.TimeoutExpired:
         return Figure("gcloud", f"longer than {TIMEOUT:.0f} s")
     except (subprocess.CalledProcessError, RuntimeError) as error:
@@ -156,7 +156,7 @@ def run_gcloud(
 
 
 def timed(command: list[str], environment: Mapping[str, str], folder: Path, lines: int = 0) -> Run:
-    """Run a command that is to say hello so often."""
+    """Run a command that must print hello `lines` times."""
     errors = folder / "errors"
     began, before = time.perf_counter(), children_time()
     with errors.open("wb") as stderr:
@@ -184,15 +184,15 @@ def timed(command: list[str], environment: Mapping[str, str], folder: Path, line
 
 
 def children_time() -> float:
-    """Seconds of processor of all that was started here and has ended."""
+    """CPU seconds of all finished child processes."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
 
 class PeakMemory:
-    """The most memory that a process had, as long as it lives.
+    """The peak memory of a process while it lives.
 
-    Not what `wait4` tells: that counts what the parent had when it was forked.
+    Not the value of `wait4`, which includes the parent's memory at the time of the fork.
     """
 
     def __init__(self, pid: int) -> None:

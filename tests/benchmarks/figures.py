@@ -1,4 +1,4 @@
-"""What the benchmarks share: lines of the report, sizes, clocks, and clouds of their own."""
+"""Shared by the benchmarks: lines of the report, sizes, clocks, and local clouds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tpuctl.model.events import Event, ignore
 
 __all__ = ["IS_SMALLEST", "TPUCTL", "Figure", "local_cloud", "sized", "skipped", "stack_in", "wall"]
 
-# `make bench SMALLEST=1`: everything once and as small as it can be, for the suite. Its figures
-# mean nothing; that they come is what is tested.
+# `make bench SMALLEST=1`: everything once and as small as possible, for the test suite. Its
+# figures mean nothing; the suite only tests that they are printed.
 IS_SMALLEST = os.environ.get("TPUCTL_BENCH_SMALLEST") == "1"
 Size = TypeVar("Size")
 
@@ -41,17 +41,17 @@ class Figure:
 
 
 def skipped(label: str, reason: str) -> Figure:
-    """What cannot be measured here."""
+    """A figure that cannot be measured here."""
     return Figure(label, "skipped", reason)
 
 
 def sized(usual: Size, smallest: Size) -> Size:
-    """How many, how long or how large: what is measured, or the least that does all of it."""
+    """The count, duration or size to measure, or the smallest that still covers all of it."""
     return smallest if IS_SMALLEST else usual
 
 
 def wall(command: list[str], *, times: int = 7) -> float:
-    """The least wall time of several runs, in seconds; another one before them warms caches."""
+    """The minimum wall time of several runs, in seconds, after one that warms caches."""
     subprocess.run(command, capture_output=True, check=True)
     best = float("inf")
     for _ in range(sized(times, 1)):
@@ -63,7 +63,7 @@ def wall(command: list[str], *, times: int = 7) -> float:
 
 @contextmanager
 def local_cloud(pace: str) -> Iterator[Path]:
-    """A local cloud of its own, in a folder that goes away with it."""
+    """Start a separate local cloud, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
         root = Path(folder)
         os.environ["TPUCTL_LOCAL_HOME"] = str(root / "cloud")
@@ -84,7 +84,7 @@ def stack_in(
     tpu: str = "runtime: tpu-ubuntu2204-base",
     extra: str = "",
 ) -> Tpuctl:
-    """A stack of bare Python machines, unless `tpu` says otherwise."""
+    """A stack of plain Python machines, unless `tpu` says otherwise."""
     path = folder / f"{name}.yaml"
     path.write_text(
         f"stack: {name}\nproject: {{{project}}}\n"

@@ -1,4 +1,4 @@
-"""What TensorFlow's gs:// costs on the local cloud, beside plain files and plain HTTP."""
+"""The speed of TensorFlow's gs:// on the local cloud, compared with plain files and plain HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEGABYTES = sized(200, 1)
 TIMES = sized(3, 1)
 BUCKET = "bench-gs"
 
-# Writes and reads records as a job does, at both places by turns, and prints the least seconds.
+# Writes and reads records as a job does, alternating places, and prints the minimum seconds.
 PROGRAM = """
 import json, os, sys, time
 import tensorflow as tf
@@ -49,7 +49,7 @@ print(json.dumps(best))
 
 
 def gs_speed() -> Iterator[Figure]:
-    """Records of 100 kB in one file of 200 MB; the best of three, of each in one run."""
+    """Records of 100 kB in one file of 200 MB; the best of three, all in one run."""
     python = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None)) / "bin" / "python"
     with local_cloud("instant") as folder:
         cloud = server_process.status(folder / "cloud")
@@ -92,7 +92,7 @@ def by_tensorflow(
 
 
 def plain_http(cloud: server_process.LocalCloud, session: requests.Session) -> dict[str, float]:
-    """The least seconds of the same bytes without TLS and without TensorFlow."""
+    """The minimum seconds for the same bytes without TLS and without TensorFlow."""
     data = os.urandom(MEGABYTES * 1_000_000)
     upload = f"{cloud.url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=plain"
     best = {"write": 1e9, "read": 1e9}

@@ -1,4 +1,4 @@
-"""From `run` to the first line of a log, and how fast the bundled job trains."""
+"""The time from `run` to the first log line, and the training speed of the bundled job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = sized((), ("--steps", "4"))  # of the bundled job
 
 
 def first_line() -> Iterator[Figure]:
-    """From `run` to the first byte of the log, with a connection to make."""
+    """From `run` to the first byte of the log, including the connection."""
     seen: list[float] = []
 
     def emit(event: Event) -> None:
@@ -49,14 +49,14 @@ def first_line() -> Iterator[Figure]:
 
 
 def stack_ssh(stack: Tpuctl) -> float | None:
-    """The time of one command through the ssh program, where there is one."""
+    """The time of one command through the ssh program, if it is installed."""
     if shutil.which("ssh") is None:
         return None
     return wall(asyncio.run(stack.ssh_command(0, "true")), times=3)
 
 
 def tokens() -> Iterator[Figure]:
-    """Tokens a second of the bundled job on a machine of the local cloud."""
+    """Tokens per second of the bundled job on a machine of the local cloud."""
     log: list[bytes] = []
 
     def emit(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""A million lines through `logs -f`, and how soon a line printed is a line shown."""
+"""A million lines through `logs -f`, and the delay between printing a line and showing it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for number in range({PRINTED}):
 
 @dataclass(frozen=True)
 class Run:
-    """One program from its start to its end, and the most memory that it held."""
+    """One program from its start to its end, and its peak memory."""
 
     seconds: float
     bytes: int
@@ -58,7 +58,7 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
     for record in (long, short):
         asyncio.run(stack.follow(record, show=False))
     runs: dict[str, list[Run]] = {"cat": [], "logs": [], "cat one": [], "logs one": []}
-    for _ in range(sized(7, 1)):  # by turns, so that all meet the same machine
+    for _ in range(sized(7, 1)):  # alternating, so that all run under the same load
         for more, record in (("", long), (" one", short)):
             cat = asyncio.run(stack.ssh_command(0, f"cat {record.folder}/log"))
             runs["cat" + more].append(_drained(cat))
@@ -74,7 +74,7 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
         f"{tpuctl_seconds / raw:.1f} × ssh cat ({raw:.2f} s)",
     )
     yield Figure(
-        "  beyond what one line takes",
+        "  beyond the time of one line",
         f"{tpuctl_seconds - start:.2f} s",
         f"{(tpuctl_seconds - start) / (raw - raw_start):.2f} × ssh cat's ({raw - raw_start:.2f} s)",
         "1.2 ×",
@@ -92,7 +92,7 @@ def _latency(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
         for line in process.stdout:
             waits.append((time.time_ns() - int(line)) / 1e6)
             peak = max(peak, _peak(process.pid))
-    waits = waits[-PRINTED // 2 :]  # what was printed before anybody looked on is no measure
+    waits = waits[-PRINTED // 2 :]  # lines printed before the client followed do not count
     yield Figure(
         "from a line printed to a line shown",
         f"p50 {median(waits):.0f} ms",
@@ -114,7 +114,7 @@ def _follow(folder: Path, record: JobRecord) -> list[str]:
 
 
 def _drained(command: Sequence[str]) -> Run:
-    """Run a program and throw its output away, unlike a pipe to /dev/null counting it."""
+    """Run a program and discard its output, counting it, unlike a pipe to /dev/null."""
     size = peak = 0
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
@@ -127,6 +127,6 @@ def _drained(command: Sequence[str]) -> Run:
 
 
 def _peak(pid: int) -> int:
-    """The most memory that a process held until now, in bytes."""
+    """The peak memory of a process until now, in bytes."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
     return int(match[1]) * 1024 if match else 0

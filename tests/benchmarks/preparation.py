@@ -1,4 +1,4 @@
-"""From text to records: megabytes a second beside Hugging Face's `datasets.map`, and for 1 GB."""
+"""From text to records: MB per second compared with Hugging Face's `datasets.map`, and for 1 GB."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LOCK = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks" / "da
 MEGABYTES = sized(24.0, 0.2)
 VOCABULARY = sized(16_000, 2_000)
 ROUNDS = sized(2, 1)
-# One segment, nothing hidden, each text once: what both ways can make alike.
+# One segment, no masks, each text once: the settings in which both give the same result.
 ALIKE = {"sequence_length": 128, "predictions": 20, "duplication": 1, "shards": 4, "seed": 1}
 ALIKE |= {"pairs": "none", "masking": "dynamic", "held_out": 0.0, "short_sequences": 0.0}
 USUAL = {"sequence_length": 128, "predictions": 20, "duplication": 5, "shards": 4, "seed": 1}
 
 
 def preparation() -> Iterator[Figure]:
-    """The same text, tokenizer and sequences by both, by turns; then what users get by default."""
+    """Prepare the same text with both, alternating; then with the default settings."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         root = Path(name)
         text = root / "text.txt"
@@ -45,19 +45,19 @@ def preparation() -> Iterator[Figure]:
         for unit in ("sequences", "tokens"):
             if records_stage[0][unit] != map_stage[0][unit]:
                 raise RuntimeError(
-                    f"other {unit}: {records_stage[0][unit]:,}, {map_stage[0][unit]:,}"
+                    f"{unit} differ: {records_stage[0][unit]:,}, {map_stage[0][unit]:,}"
                 )
         usual = prepare(job_python(), "prepare_records.py", root, USUAL)
     quickest = min(run_result["seconds"] for run_result in records_stage)
-    beside = min(run_result["seconds"] for run_result in map_stage)
+    map_seconds = min(run_result["seconds"] for run_result in map_stage)
     yield Figure(
-        f"records of {size / 1e6:.0f} MB, beside datasets.map",
-        f"{size / 1e6 / quickest:.1f} MB/s, {size / 1e6 / beside:.1f} MB/s",
-        f"{beside / quickest:.1f} × as fast",
+        f"records of {size / 1e6:.0f} MB, compared with datasets.map",
+        f"{size / 1e6 / quickest:.1f} MB/s, {size / 1e6 / map_seconds:.1f} MB/s",
+        f"{map_seconds / quickest:.1f} × as fast",
         "2 ×",
     )
     yield Figure(
-        "records as they are by default: pairs, 5 copies masked",
+        "records with the default settings: pairs, 5 copies masked",
         f"{size / 1e6 / usual['seconds']:.1f} MB/s, {usual['sequences']:,} sequences",
         f"1 GB in about {usual['seconds'] * 1e9 / size / 60:.0f} min on {os.cpu_count()} cores",
     )
@@ -91,10 +91,10 @@ def run(python: Path, arguments: list[str]) -> str:
 
 
 def write_text(path: Path, size: int) -> int:
-    """Write text whose words come again as those of Korean do; return its bytes.
+    """Write text whose words recur as those of Korean do; return its size in bytes.
 
-    Words are drawn so that new ones keep coming (a Pitman-Yor process), which is what a program
-    that remembers words must cope with: of the first 1.8 million words one in nine is new.
+    New words keep appearing (a Pitman-Yor process), which a program that caches words must
+    handle: of the first 1.8 million words one in nine is new.
     """
     source = random.Random(1)
     syllables = [chr(0xAC00 + n) for n in source.sample(range(11172), 1200)]
@@ -114,7 +114,7 @@ def write_text(path: Path, size: int) -> int:
         "했다",
         "이다",
     ]
-    said: list[str] = []
+    words: list[str] = []
     new = written = 0
     with path.open("w", encoding="utf-8") as file:
         while written < size:
@@ -122,14 +122,14 @@ def write_text(path: Path, size: int) -> int:
             for _ in range(source.randint(5, 60)):
                 words = []
                 for _ in range(source.randint(4, 18)):
-                    if source.random() < (200 + 0.72 * new) / (len(said) + 200):
+                    if source.random() < (200 + 0.72 * new) / (len(words) + 200):
                         length = source.choices((1, 2, 3, 4), (1, 5, 3, 1))[0]
                         word = "".join(source.choices(syllables, cum_weights=weights, k=length))
                         word += source.choice(endings) if source.random() < 0.6 else ""
                         new += 1
                     else:
-                        word = said[int(source.random() * len(said))]
-                    said.append(word)
+                        word = words[int(source.random() * len(words))]
+                    words.append(word)
                     words.append(word)
                 lines.append(" ".join(words) + ".")
             written += len(("\n".join(lines)).encode()) + 2

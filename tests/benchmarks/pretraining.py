@@ -1,4 +1,4 @@
-"""The bundled job's training beside other ways to train the same model, on this machine's CPU."""
+"""The bundled job's training compared with other implementations, on this machine's CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHAPE = {"vocabulary": 32_000, "length": 128, "predictions": 20, "batch": 32, "d
 ROUNDS = sized(5, 1)
 SECONDS_A_ROUND = sized(4.0, 0.0)
 
-# name in the report: program, list of its environment (the job's own where None), its choices
+# name in the report: program, lock of its environment (None for the job's own), its options
 WAYS: dict[str, tuple[str, str | None, list[str]]] = {
     "the bundled job": ("bundled.py", None, ["--xla", "off"]),
     "the bundled job, XLA": ("bundled.py", None, ["--xla", "on"]),
@@ -42,12 +42,12 @@ WAYS: dict[str, tuple[str, str | None, list[str]]] = {
     "tf-models-official": ("tfmodels.py", "tf-models.lock", []),
 }
 GOALS = {"Hugging Face's fit": 1.3, "KerasHub": 1.0, "tf-models-official": 1.0}
-# XLA's own word each time it compiles a function for a device.
+# XLA's message each time it compiles a function for a device.
 COMPILED = re.compile(r"Compiled (\S+) (\d+) times")
 
 
 def write_batches(path: Path, model: Mapping[str, Any]) -> Path:
-    """Write what all of them train on; return the file."""
+    """Write the batches that all of them train on; return the file."""
     subprocess.run([job_python(), PROGRAMS / "batches.py", path, json.dumps(model)], check=True)
     return path
 
@@ -60,10 +60,10 @@ class Step(NamedTuple):
 
 
 class Program:
-    """One way to train, in a process of its own that waits between its rounds."""
+    """One implementation, in a separate process that waits between its rounds."""
 
     def __init__(self, way: str, batches: Path, model: Mapping[str, Any], log: Path) -> None:
-        """Start it; raises RuntimeError when its environment cannot be made."""
+        """Start it; raises RuntimeError when its environment cannot be created."""
         program, lock, choices = WAYS[way]
         python = locked_python(LOCKS / lock) if lock else job_python()
         self.log = log
@@ -86,7 +86,7 @@ class Program:
             )
 
     def answer(self) -> dict[str, Any]:
-        """Wait for what it says next; raises RuntimeError with its last lines when it ended."""
+        """Wait for its next answer; raises RuntimeError with its last lines when it exited."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -95,14 +95,14 @@ class Program:
         return dict(json.loads(line))
 
     def take_steps(self, steps: int) -> Step:
-        """Let it take steps; return what one took."""
+        """Run some steps; return the time of one."""
         assert self.process.stdin is not None
         print(steps, file=self.process.stdin, flush=True)
         answer = self.answer()
         return Step(answer["seconds"] / steps, answer["cpu_seconds"] / steps)
 
     def stop(self) -> None:
-        """End it, with what it has to say at its end, and wait for that."""
+        """Stop it, read its final output, and wait for its exit."""
         with self.process:
             assert self.process.stdin is not None
             self.process.stdin.close()
@@ -113,18 +113,18 @@ class Program:
 
     @property
     def compiled(self) -> int:
-        """How often XLA compiled in it."""
+        """How many times XLA compiled in it."""
         counts = COMPILED.findall(self.log.read_text("utf-8", "replace"))
         return sum({name: int(times) for name, times in counts}.values())
 
     @property
     def traced(self) -> str:
-        """How often the bundled job's loop was traced, after the end."""
+        """How many times the bundled job's loop was traced, known after the end."""
         return self.log.read_text("utf-8", "replace").rpartition("traced ")[2].strip()
 
 
 def pretraining() -> Iterator[Figure]:
-    """Tokens a second of each way, in turns, and what the bundled job compiled."""
+    """Tokens per second of each implementation, alternating, and what the bundled job compiled."""
     for name, sizes in SIZES.items():
         model = {"size": name, **sizes, **SHAPE}
         with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder, ExitStack() as stack:
@@ -135,7 +135,7 @@ def pretraining() -> Iterator[Figure]:
                     log = Path(folder, f"{len(programs)}.log")
                     program = Program(way, batches, model, log)
                     stack.callback(program.stop)
-                    # One after another: what compiles beside it would be measured too.
+                    # One after another: concurrent compilation would distort the figures.
                     yield first_step(name, way, program.answer())
                     programs[way] = program
                 except RuntimeError as error:
@@ -146,7 +146,7 @@ def pretraining() -> Iterator[Figure]:
 
 
 def first_step(name: str, way: str, answer: Mapping[str, Any]) -> Figure:
-    """Show that a way trains the model of the others, from knowing nothing."""
+    """Show that an implementation trains the same model, starting from random weights."""
     return Figure(
         f"{name}: {way} begins with",
         f"{answer['parameters']:,} weights, loss {answer['first_loss']:.2f}",
@@ -157,7 +157,7 @@ def first_step(name: str, way: str, answer: Mapping[str, Any]) -> Figure:
 def take_turns(
     programs: Mapping[str, Program], rounds: int = ROUNDS, seconds: float = SECONDS_A_ROUND
 ) -> dict[str, list[Step]]:
-    """Return what a step of each program took in each round; a first one warms up."""
+    """Return the time of a step of each program in each round; a first round warms up."""
     steps = dict.fromkeys(programs, 2)
     found: dict[str, list[Step]] = {way: [] for way in programs}
     for turn in range(rounds + 1):
@@ -173,23 +173,23 @@ def take_turns(
 def compared(
     name: str, model: Mapping[str, Any], timings: Mapping[str, list[Step]]
 ) -> Iterator[Figure]:
-    """Say how fast each is, and how much faster the bundled job is than it."""
+    """Compare the speed of each with that of the bundled job."""
     tokens = model["batch"] * model["length"]
     job_steps = timings["the bundled job"]
     for way, other_steps in timings.items():
-        # Each round's two stood next to each other, under the same load.
+        # The two of a round ran one after the other, under the same load.
         pairs = list(zip(other_steps, job_steps, strict=True))
         clock = median(their.seconds / our.seconds for their, our in pairs)
         cpu_ratio = median(their.cpu_seconds / our.cpu_seconds for their, our in pairs)
-        beside = ""
+        comparison = ""
         if way == "the bundled job, XLA":
-            beside = f"a step takes {clock:.2f} × that without ({cpu_ratio:.2f} × the CPU time)"
+            comparison = f"a step takes {clock:.2f} × that without ({cpu_ratio:.2f} × the CPU time)"
         elif way != "the bundled job":
-            beside = f"the bundled job is {clock:.2f} × as fast ({cpu_ratio:.2f} × by CPU time)"
+            comparison = f"the bundled job is {clock:.2f} × as fast ({cpu_ratio:.2f} × by CPU time)"
         seconds = median(step.seconds for step in other_steps)
         value = f"{tokens / seconds:,.0f} tokens/s, {1000 * seconds:.0f} ms a step"
         goal = f"≥ {GOALS[way]} ×" if way in GOALS else ""
-        yield Figure(f"{name}: {way}", value, beside, goal)
+        yield Figure(f"{name}: {way}", value, comparison, goal)
 
 
 def counted(name: str, programs: Mapping[str, Program]) -> Iterator[Figure]:

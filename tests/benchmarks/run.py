@@ -1,8 +1,8 @@
-"""What is measured, printed as ratios of one run on one machine: `make bench [ONLY=names]`.
+"""The benchmarks, printed as ratios within one run on one machine: `make bench [ONLY=names]`.
 
-Goals are printed beside the figures; nothing here fails because a machine is slow. A section that
-fails is reported at once and at the end, takes nothing of the others' figures away, and makes the
-exit code 1. With SMALLEST=1 everything is done once and as small as it can be.
+Goals are printed next to the figures; nothing here fails because a machine is slow. A section
+that fails is reported immediately and at the end, does not affect the others' figures, and sets
+exit code 1. With SMALLEST=1 everything is done once and as small as possible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Section = Callable[[], Iterator[Figure]]
 
 
 def _section(module: str, function: str) -> Section:
-    """A section whose module is imported when it is measured: one that cannot be fails alone."""
+    """A section whose module is imported when it runs: an import error fails it alone."""
 
     def measured() -> Iterator[Figure]:
         yield from getattr(import_module(f"tests.benchmarks.{module}"), function)()
@@ -47,7 +47,7 @@ SECTIONS: Mapping[str, Section] = {
     "logs": _section("logs", "logs"),
     "tokens": _section("jobs", "tokens"),
 }
-# Only when they are named, for what they take.
+# They take long, and run only when they are named.
 LONG: Mapping[str, Section] = {
     "memory": _section("tpu_memory", "memory"),
     "preparation": _section("preparation", "preparation"),
@@ -57,7 +57,7 @@ LONG: Mapping[str, Section] = {
 
 
 def main(names: Sequence[str], sections: Mapping[str, Section] = SECTIONS | LONG) -> int:
-    """Measure these sections, or all that are not long; return the exit code."""
+    """Run these sections, or all that are not long; return the exit code."""
     unknown = [name for name in names if name not in sections]
     if unknown:
         print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(sections)}")
@@ -77,7 +77,7 @@ def main(names: Sequence[str], sections: Mapping[str, Section] = SECTIONS | LONG
             except Exception as error:
                 traceback.print_exc()
                 failures.append(f"{name}: {type(error).__name__}: {error}")
-    finally:  # interrupted, too: what was measured took long
+    finally:  # also when interrupted: the measurements took long
         Console().print(table)
     for failure in failures:
         print(f"failed: {failure}", flush=True)

@@ -1,4 +1,4 @@
-"""`status` and `orphans` in a project in which three hundred stacks are up."""
+"""`status` and `orphans` in a project with three hundred stacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE = 8
 TIMES = sized(5, 1)
 ROUND_TRIP = sized(0.2, 0.01)
 GOAL = 2.0
-# A server whose machines are none: three hundred real ones would be measured instead of it.
+# A server without real machines: three hundred of them would distort the figures.
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 WATCHDOG_ROLE = "tpuctl.watchdog"
 
@@ -48,7 +48,7 @@ def cloud_without_machines() -> Iterator[tuple[Path, Endpoint]]:
 
 
 class Seed:
-    """Makes what many stacks consist of, as `up` labels and names it, without waiting for it."""
+    """Creates the resources of many stacks, labeled and named as by `up`, without waiting."""
 
     def __init__(self, first: Tpuctl) -> None:
         self.first = first
@@ -124,7 +124,7 @@ class Seed:
         await self.call("instances", "insert_unary", **where, instance_resource=instance)
 
     async def grants(self) -> None:
-        """Every account may delete its machines, as the watch of each needs it."""
+        """Allow every account to delete its machines, as each watchdog requires."""
         resource = {"resource": f"projects/{PROJECT}"}
         policy = await self.call("projects", "get_iam_policy", resource)
         policy.bindings.add(role=f"projects/{PROJECT}/roles/{WATCHDOG_ROLE}", members=self.members)
@@ -133,7 +133,7 @@ class Seed:
 
 async def seed_stacks(first: Tpuctl) -> None:
     prepared = await first.plan()
-    await first.provision(prepared)  # enables the APIs and makes the role
+    await first.provision(prepared)  # enables the APIs and creates the role
     seed, limit = Seed(first), asyncio.Semaphore(AT_ONCE)
 
     async def create_stack(number: int) -> None:
@@ -146,7 +146,7 @@ async def seed_stacks(first: Tpuctl) -> None:
 
 @contextmanager
 def slow_network(endpoint: Endpoint) -> Iterator[None]:
-    """Every call takes as long as one over the ocean: what is asked in turn shows."""
+    """Delay each call like one across the ocean, which exposes sequential calls."""
     assert endpoint.url is not None and endpoint.token is not None
     port = int(endpoint.url.rpartition(":")[2])
     cloud = LocalCloud(endpoint.url, endpoint.token, port, 0, Path(), "instant")
@@ -156,7 +156,7 @@ def slow_network(endpoint: Endpoint) -> Iterator[None]:
 
 
 def best(work: Callable[[], Awaitable[Any]]) -> tuple[float, Any]:
-    """The least of several runs in this process, with what the last one answered."""
+    """The fastest of several runs in this process, with the answer of the last one."""
     least, answer = float("inf"), None
     for _ in range(TIMES):
         started = time.perf_counter()
@@ -191,6 +191,6 @@ def scale_time() -> Iterator[Figure]:
                 yield figure(f"… {command}, each call {ROUND_TRIP:g} s away", took, rounds)
 
 
-def figure(label: str, took: float, beside: str) -> Figure:
+def figure(label: str, took: float, details: str) -> Figure:
     verdict = "met" if took <= GOAL else "MISSED"
-    return Figure(label, f"{took:.2f} s", beside, f"{GOAL:g} s: {verdict}")
+    return Figure(label, f"{took:.2f} s", details, f"{GOAL:g} s: {verdict}")

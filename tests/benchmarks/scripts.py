@@ -1,8 +1,8 @@
-"""What gcloud takes for the same on the same local cloud, as a whole program each time.
+"""The duration of equivalent gcloud scripts on the same local cloud, as whole programs.
 
-`up` is compared with shell scripts of gcloud commands that make the same stack: one command after
-another, and with everything in the background that need not wait for something else. The scripts
-stop where the API does; `up` also waits for SSH and installs its watch on every machine.
+`up` is compared with shell scripts of gcloud commands that create the same stack: one command
+after another, and with everything in the background that has no dependencies. The scripts
+stop where the API does; `up` also waits for SSH and installs its watchdog on every machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Command = list[str]
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a script, and the names of those that must be over before."""
+    """One command of a script, and the names of those that must finish before it."""
 
     name: str
     command: Command
@@ -54,7 +54,7 @@ def one_by_one(steps: list[Step]) -> str:
 
 
 def at_once(steps: list[Step]) -> str:
-    """Everything in the background, each once those are over that it must follow."""
+    """Run everything in the background, each command after those that it depends on."""
     lines, waited = ["set -e"], set[str]()
     for step in steps:
         lines += [f'wait "${name}"' for name in step.after if name not in waited]
@@ -68,7 +68,7 @@ def at_once(steps: list[Step]) -> str:
 
 
 class ExistingStack:
-    """What `up` has made, asked of the local cloud: the scripts make the same."""
+    """The stack that `up` created, read from the local cloud: the scripts create the same."""
 
     def __init__(self, cloud: server_process.LocalCloud, stack: Tpuctl) -> None:
         self._cloud = cloud
@@ -90,7 +90,7 @@ class ExistingStack:
         )
 
     def account_roles(self) -> list[str]:
-        """What the stack's account may do with itself."""
+        """The roles of the stack's account on itself."""
         path = f"/v1/projects/{self.project}/serviceAccounts/{self.email}:getIamPolicy"
         return _roles(self._request("POST", path), self.email)
 
@@ -98,18 +98,18 @@ class ExistingStack:
         return _roles(self._request("GET", f"/storage/v1/b/{self.bucket}/iam"), email)
 
     def tensorflow(self) -> str:
-        """The version that a TPU node was made with."""
+        """The version of the TPU node."""
         path = f"/v1/projects/{self.project}/locations/{US_ZONE}/nodes"
         found: str = self._request("GET", path)["nodes"][0]["tensorflowVersion"]
         return found
 
     def permissions(self, role: str) -> list[str]:
-        """Those of a custom role."""
+        """The permissions of a custom role."""
         found: list[str] = self._request("GET", f"/v1/{role}")["includedPermissions"]
         return found
 
     def rights(self) -> dict[str, list[str]]:
-        """All that the stack's account may do, in order."""
+        """All grants of the stack's account, in order."""
         project_roles = self.project_roles()
         return {
             "project": sorted(project_roles),
@@ -126,12 +126,12 @@ def _roles(policy: dict[str, Any], email: str) -> list[str]:
 
 
 def _custom(roles: list[str]) -> list[str]:
-    """Those that the stack has made itself, and that a script has to make before it grants them."""
+    """The custom roles of the stack, which a script must create before it grants them."""
     return [role for role in roles if role.startswith("projects/")]
 
 
 def script_of(kind: str, existing: ExistingStack) -> list[Step]:
-    """The commands for a stack of that kind, in an order that is legal."""
+    """The commands for a stack of that kind, in a valid order."""
     name, email = existing.names.node, existing.email
     roles = existing.project_roles()
     steps = []
@@ -186,7 +186,7 @@ def script_of(kind: str, existing: ExistingStack) -> list[Step]:
 def _grants(
     name: str, command: Command, roles: list[str], after: tuple[str, ...]
 ) -> Iterator[Step]:
-    """One after another: each reads the policy, changes it and writes it back."""
+    """Run one after another: each reads the policy, changes it and writes it back."""
     for number, role in enumerate(roles):
         yield Step(f"{name}_{number}", [*command, f"--role={role}"], after)
         after = (f"{name}_{number}",)
@@ -231,16 +231,16 @@ def _machines(kind: str, name: str, existing: ExistingStack) -> Iterator[Step]:
 
 
 def scripts_time() -> Iterator[Figure]:
-    """`tpuctl up`, the whole program, against both scripts, each in a new local cloud."""
+    """`tpuctl up`, as a whole program, compared with both scripts, each in a new local cloud."""
     if shutil.which("gcloud") is None:
-        yield skipped("up beside gcloud's scripts", "gcloud is not here")
+        yield skipped("up compared with gcloud's scripts", "gcloud is not installed")
         return
     for kind in MEASURED:
         with local_cloud(PACE) as folder:
             stack = stack_in(folder, **KINDS[kind])
             absent = missing_image(stack)
             if absent:
-                reason = f"the image of TensorFlow {absent} is not made"
+                reason = f"the image of TensorFlow {absent} does not exist"
                 yield skipped(f"up: {kind}", reason)
                 continue
             environment = os.environ | {"TPUCTL_CLOUD": "local"}
@@ -263,7 +263,7 @@ def scripts_time() -> Iterator[Figure]:
 def _script_time(
     script: str, steps: list[Step], stack: Tpuctl, rights: dict[str, list[str]]
 ) -> float:
-    """Run it in a new local cloud; raises RuntimeError unless the account may do the same there."""
+    """Run it in a new local cloud; raises RuntimeError unless the account gets the same grants."""
     with local_cloud(PACE) as folder:
         cloud = server_process.status(folder / "cloud")
         assert cloud is not None
@@ -278,10 +278,10 @@ def _script_time(
 
 
 def gcloud_time() -> Iterator[Figure]:
-    """Looking at a TPU VM and taking it away."""
+    """Listing and deleting a TPU VM."""
     gcloud = shutil.which("gcloud")
     if gcloud is None:
-        yield skipped("beside gcloud", "gcloud is not here")
+        yield skipped("compared with gcloud", "gcloud is not installed")
         return
     with local_cloud(PACE) as folder:
         cloud = server_process.status(folder / "cloud")
@@ -293,11 +293,11 @@ def gcloud_time() -> Iterator[Figure]:
         node = [gcloud, "compute", "tpus", "tpu-vm"]
         where = [f"--zone={US_ZONE}", "--quiet"]
         accelerator = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
-        timed([*node, "create", "beside", *accelerator, *where], gcloud_environment, folder)
+        timed([*node, "create", "comparison", *accelerator, *where], gcloud_environment, folder)
         down = ["down", "--yes", "--delete-bucket"]
         for tpuctl_command, other in (
             (["status"], [*node, "list", *where]),
-            (down, [*node, "delete", "beside", *where]),
+            (down, [*node, "delete", "comparison", *where]),
         ):
             took = timed(
                 [*TPUCTL, "--stack-file", path, *tpuctl_command], tpuctl_environment, folder
@@ -306,5 +306,5 @@ def gcloud_time() -> Iterator[Figure]:
             yield Figure(
                 f"tpuctl {tpuctl_command[0]}",
                 f"{took:.2f} s",
-                f"gcloud … tpu-vm {other[len(node)]}: {there:.2f} s, {there / took:.1f} × ours",
+                f"gcloud … tpu-vm {other[len(node)]}: {there:.2f} s, {there / took:.1f} × tpuctl's",
             )

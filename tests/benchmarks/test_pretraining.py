@@ -1,6 +1,6 @@
-"""The ways that are measured train the same model: those that need nothing but the job's Python.
+"""The compared implementations train the same model: those that need only the job's Python.
 
-Of the others the benchmark itself prints the weights and the first loss.
+For the others the benchmark itself prints the number of weights and the first loss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODEL = {
 
 
 @pytest.mark.soak
-@pytest.mark.release("a measurement of others, and nothing of tpuctl")
+@pytest.mark.release("measures other implementations rather than tpuctl")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_every_way_trains_the_same_model(tmp_path: Path) -> None:

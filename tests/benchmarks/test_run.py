@@ -18,8 +18,8 @@ from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environmen
 
 RUN = Path(__file__).with_name("run.py")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
-MEASURED = (pytest.mark.soak, pytest.mark.release("a measurement, which `make bench` makes, too"))
-# Those that run gcloud, start a TensorFlow or several programs, or wait for a pace.
+MEASURED = (pytest.mark.soak, pytest.mark.release("a measurement, also part of `make bench`"))
+# Sections that run gcloud, start TensorFlow or several programs, or wait for a pace.
 SLOW = {"gcloud", "scripts", "fanout", "gs", "logs", "tokens", "up", *LONG}
 GCLOUD = {"gcloud", "scripts", "fanout"}
 TENSORFLOW = {"gs", "tokens", "preparation", "pretraining"}

@@ -1,7 +1,7 @@
-"""Requests and bytes a second of the local cloud's storage, beside storage-testbench's.
+"""Requests and bytes per second of the local cloud's storage, compared with storage-testbench's.
 
-The same client asks both by turns, over plain connections: what a client library does itself is
-not measured.
+The same client queries both alternately, over plain connections: the overhead of a client library
+is not measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PLAIN = {"Content-Type": "application/octet-stream"}
 
 @dataclass
 class Server:
-    """One of the two, and what was measured of it."""
+    """One of the two servers, and its measurements."""
 
     url: str
     pid: int
@@ -54,14 +54,14 @@ class Server:
 
 
 class Connection:
-    """One that stays open."""
+    """A connection that stays open."""
 
     def __init__(self, server: Server) -> None:
         self._http = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=120)
         self._headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
 
     def request(self, verb: str, path: str, body: bytes | None = None) -> None:
-        """Send the request and read the answer, into the same memory whatever its size."""
+        """Send the request and read the answer, reusing one buffer for any size."""
         kind = {} if body is None else PLAIN
         self._http.request(verb, path, body, self._headers | kind)
         answer = self._http.getresponse()
@@ -85,7 +85,7 @@ def _send(verb: str, path: str, body: bytes | None = None) -> Send:
     return lambda connection, number: connection.request(verb, path.format(number), body)
 
 
-# What is asked so many times, over so many connections.
+# Name, number of requests, number of connections, request.
 RATES: tuple[tuple[str, int, int, Send], ...] = (
     ("uploads of 1 kB", REQUESTS, 1, _send("POST", f"{UPLOAD}o-{{}}", SMALL)),
     ("uploads of 1 kB, 8 at once", REQUESTS, 8, _send("POST", f"{UPLOAD}o-{{}}", SMALL)),
@@ -101,7 +101,7 @@ BYTES: tuple[tuple[str, Send], ...] = (
 
 
 def rate(server: Server, send: Send, count: int, connections: int) -> float:
-    """Requests a second."""
+    """Return the requests per second."""
 
     def some(part: int) -> None:
         connection = server.connect()
@@ -119,7 +119,7 @@ def rate(server: Server, send: Send, count: int, connections: int) -> float:
 
 
 def measure(server: Server) -> None:
-    """All of it once."""
+    """Run all measurements once."""
     for name, count, connections, send in RATES:
         server.note(name, rate(server, send, count, connections))
     for name, send in BYTES:
@@ -127,7 +127,7 @@ def measure(server: Server) -> None:
 
 
 def start_servers(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tuple[float, int]]]:
-    """Both, with the seconds that each took to answer and the memory that it then had."""
+    """Start both; return them with the seconds until each answered and the memory it then used."""
     found: dict[str, Server] = {}
     startups: dict[str, tuple[float, int]] = {}
     for name in ("local cloud", "testbench"):
@@ -154,11 +154,11 @@ def start_servers(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tupl
 
 
 def storage_speed() -> Iterator[Figure]:
-    """Both servers run all the while and are asked by turns; the best of several turns counts."""
+    """Both servers run throughout and are queried alternately; the best of several turns counts."""
     with ExitStack() as stack:
         if testbench.checkout():
             with testbench.running():
-                pass  # its environment is made, and its files are in memory
+                pass  # creates its environment and caches its files
         servers, startups = start_servers(stack)
         for _ in range(TURNS):
             for server in servers.values():
@@ -166,7 +166,7 @@ def storage_speed() -> Iterator[Figure]:
         local, other = servers["local cloud"], servers.get("testbench")
         if other is None:
             reason = "TPUCTL_STORAGE_TESTBENCH names no checkout"
-            yield skipped("storage beside storage-testbench", reason)
+            yield skipped("storage compared with storage-testbench", reason)
         names = [name for name, *_ in RATES]
         for name in [*names, *(label for label, _ in BYTES)]:
             unit = "/s" if name in names else " MB/s"

@@ -1,9 +1,9 @@
-"""What a step of the bundled job takes of a TPU's memory, by the TPU's compiler, without a TPU.
+"""The memory of a TPU that a step of the bundled job uses, by the TPU's compiler, without a TPU.
 
     python tests/benchmarks/tpu_memory.py [--lengths 128 512] [--generations v2 v3 …]
 
-Prints the table of docs/pretraining/memory.md, by what `tpuctl rehearse --compile` does. A
-compilation takes about half a minute of a quiet machine, the whole table about half an hour.
+Prints the table of docs/pretraining/memory.md, with the method of `tpuctl rehearse --compile`. A
+compilation takes about half a minute on an idle machine, the whole table about half an hour.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["memory", "row"]
 STEP = Path(__file__).with_name("programs") / "job_step.py"
 SIZE = sized("base", "tiny")
 LENGTHS = sized((128, 512), (128,))
-# One core each: what TensorFlow sees as a device.
+# One core each: TensorFlow's device.
 ALL_TYPES = {
     "v2": "v2-8",
     "v3": "v3-8",
@@ -38,7 +38,7 @@ TYPES = sized(ALL_TYPES, {"v2": ALL_TYPES["v2"]})
 
 
 def row(generation: str, length: int) -> tuple[int, str, str]:
-    """The largest batch of one core, its peak, and what is said of the next."""
+    """The largest batch of one core, its peak, and the refusal of the next."""
     report: CompileReport = asyncio.run(
         compile_script(
             STEP,
@@ -62,7 +62,7 @@ def on_event(event: Event) -> None:
 
 
 def memory() -> Iterator[Figure]:
-    """The table as lines of the report."""
+    """Return the table as lines of the report."""
     for length in LENGTHS:
         for generation in TYPES:
             batch, peak, refused = row(generation, length)

@@ -1,4 +1,4 @@
-"""`up` and `down` of each kind of stack against the operations that must follow each other."""
+"""`up` and `down` of each kind of stack, compared with the minimum duration of their operations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tpuctl.model.plan import Plan
 
 __all__ = ["BILLING", "KINDS", "MEASURED", "missing_image", "up_real_time", "up_time"]
 
-BILLING = "010CA1-010CA1-010CA1"  # the local cloud has it
+BILLING = "010CA1-010CA1-010CA1"  # predefined in the local cloud
 TIMES = sized(2, 1)
-DETAIL = 0.03  # seconds above its pace from which a step is worth a word
+DETAIL = 0.03  # seconds above its pace from which a step is reported
 KINDS = {
     "TPU VM": {},
     "queued resource": {"tpu": "runtime: tpu-ubuntu2204-base, queue: true"},
@@ -39,7 +39,7 @@ MEASURED = sized(tuple(KINDS), ("TPU VM, disk, controller",))
 
 @dataclass
 class StepTimes:
-    """When each step began and ended, in seconds since the command did."""
+    """When each step began and ended, in seconds since the start of the command."""
 
     command_started: float = 0.0
     started: dict[str, float] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class StepTimes:
     def overhead(
         self, plan: Plan, pace: Pace, took: float, booted: Mapping[str, float] = {}
     ) -> str:
-        """Where the time went that no operation took: along what really waited for what."""
+        """The time that no operation accounts for, along the path of actual waits."""
         delays = []
         address = max(
             (address for address in plan.after if address in self.ended),
@@ -88,7 +88,7 @@ class StepTimes:
         return ", ".join(f"{step} {seconds:.2f}" for step, seconds in delays if seconds >= DETAIL)
 
     def _before(self, address: str, plan: Plan) -> Iterator[str]:
-        """The steps that this one followed, through those that had nothing to do."""
+        """The steps that this one followed, skipping those without work."""
         for other in plan.after[address]:
             if other in self.ended:
                 yield other
@@ -97,7 +97,7 @@ class StepTimes:
 
 
 def missing_image(stack: Tpuctl) -> str:
-    """The TensorFlow whose image a TPU node would have to make first; empty where it is there."""
+    """The TensorFlow whose image a TPU node would first have to build; empty if it exists."""
     tensorflow = stack.stack.runtime.tensorflow
     if tensorflow is None or ImageStore().is_cached(tensorflow):
         return ""
@@ -106,7 +106,7 @@ def missing_image(stack: Tpuctl) -> str:
 
 @dataclass(frozen=True)
 class CommandTime:
-    """One command: how long it took, the least that it could, and where the rest went."""
+    """One command: its duration, the minimum duration, and where the rest went."""
 
     seconds: float
     path: CriticalPath
@@ -118,11 +118,11 @@ class CommandTime:
         ratio = f"{self.seconds / self.path.seconds:.2f} × its path of {self.path.seconds:.1f} s"
         yield Figure(label, f"{self.seconds:.2f} s", ratio, f"{goal:.2f} s: {verdict}")
         yield Figure("", "", f"path: {self.path}")
-        yield Figure("", "", f"beyond it: {self.overhead or 'nothing to speak of'}")
+        yield Figure("", "", f"beyond it: {self.overhead or 'nothing significant'}")
 
 
 def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
-    """The better of so many runs, each in a new cloud."""
+    """The better of several runs, each in a new cloud."""
     found: list[tuple[CommandTime, CommandTime]] = []
     for _ in range(times):
         with local_cloud(pace_name) as folder:
@@ -130,7 +130,7 @@ def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
             stack = stack_in(folder, times_of_steps.on, **KINDS[kind])
             absent = missing_image(stack)
             if absent:
-                reason = f"the image of TensorFlow {absent} is not made"
+                reason = f"the image of TensorFlow {absent} does not exist"
                 yield skipped(f"up: {kind}", reason)
                 return
             found.append(
@@ -148,7 +148,7 @@ def measure(kind: str, pace_name: str, times: int) -> Iterator[Figure]:
 
 
 def up(stack: Tpuctl, step_times: StepTimes, pace: Pace) -> CommandTime:
-    # Clients and connections are made once, and by the plan that a person looks at first.
+    # Clients and connections are created once, by the plan that a user looks at first.
     plan = asyncio.run(stack.plan()).plan
     step_times.clear()
     asyncio.run(stack.up())
@@ -168,7 +168,7 @@ def down(stack: Tpuctl, step_times: StepTimes, pace: Pace) -> CommandTime:
 
 
 def boot_seconds(stack: Tpuctl) -> dict[str, float]:
-    """What the cloud says that making the TPU node took: its TensorFlow really has to start."""
+    """The boot time that the cloud reports for the TPU node, which starts a real TensorFlow."""
     from google.cloud.tpu_v1.types import OperationMetadata
 
     parent = f"projects/{stack.stack.project}/locations/{stack.stack.zone}"
@@ -185,7 +185,7 @@ def boot_seconds(stack: Tpuctl) -> dict[str, float]:
 
 
 def program_time(pace_name: str = "quick") -> Iterator[Figure]:
-    """`tpuctl up` and `down` as typed in a shell, with everything that a program has to load."""
+    """`tpuctl up` and `down` as run from a shell, including the startup of the program."""
     pace = Pace(pace_name, PACES)
     with local_cloud(pace_name) as folder:
         environment = os.environ | {"TPUCTL_CLOUD": "local"}
@@ -208,13 +208,13 @@ def program_time(pace_name: str = "quick") -> Iterator[Figure]:
 
 
 def up_time() -> Iterator[Figure]:
-    """At the pace in which operations take moments."""
+    """At the pace at which operations are almost instant."""
     for kind in MEASURED:
         yield from measure(kind, "quick", TIMES)
     yield from program_time()
 
 
 def up_real_time() -> Iterator[Figure]:
-    """At the pace of the real cloud: three quarters of an hour in all."""
+    """At the pace of the real cloud: 45 minutes in all."""
     for kind in MEASURED:
         yield from measure(kind, sized("real", "quick"), 1)

@@ -55,7 +55,7 @@ class Cloud:
         return self.keep(tpu_v2.TpuClient(transport="rest", **self.options()))
 
     def keep(self, client: Any) -> Any:
-        """Have a client's connections closed at the end."""
+        """Register a client whose connections are closed at the end."""
         self._closing.append(client.transport.close)
         return client
 
@@ -79,7 +79,7 @@ class Cloud:
             return session.request(verb, self.url + path, headers=headers, timeout=30, **more)
 
     def enable(self, *apis: str, project: str = PROJECT) -> None:
-        """Switch APIs on through the store, for tests that are not about that."""
+        """Enable APIs directly in the store, for tests of something else."""
         from tpuctl.emulator.service_usage.default_network import add_default_network
 
         directory = self.server.registry.projects

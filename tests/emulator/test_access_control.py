@@ -209,7 +209,7 @@ async def test_server_does_not_listen_on_other_interfaces(cloud: Any) -> None:
         await asyncio.to_thread(knock)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a connection cannot be made")
+@pytest.mark.skipif(sys.platform != "linux", reason="requires Linux")
 async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
     """As forwarded by a router or a container: even with the right token."""
     source = address_on_a_network()

@@ -58,7 +58,7 @@ async def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
     member = "user:a@b.example"
 
     def run() -> None:
-        for role in (ROLE, "projects/elsewhere/roles/watch"):
+        for role in (ROLE, "projects/other/roles/watch"):
             with pytest.raises(exceptions.BadRequest) as caught:
                 bind(cloud, role, member)
             text = f"Role ({role}) does not exist in the resource's hierarchy."

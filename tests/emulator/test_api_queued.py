@@ -62,13 +62,13 @@ def get(client: Any, name: str = NAME) -> Any:
 
 
 async def reached(client: Any, *states: Any) -> Any:
-    """The queued resource, once it is in one of the states."""
+    """Wait until the queued resource is in one of the states; return it."""
 
     async def resource_in_state() -> Any:
         resource = await asyncio.to_thread(get, client)
         return resource if resource.state.state in states else None
 
-    return await async_until(resource_in_state, f"the queued resource being {states}")
+    return await async_until(resource_in_state, f"the queued resource to be {states}")
 
 
 async def nodes(client: Any) -> dict[str, Any]:
@@ -387,7 +387,7 @@ async def test_existing_node_name_is_rejected(cloud: Any) -> None:
     assert (await nodes(client))["n"].state is Node.State.READY
 
 
-async def test_node_created_meanwhile_is_not_deleted(cloud: Any) -> None:
+async def test_concurrently_created_node_is_not_deleted(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
     await asyncio.to_thread(create, client)
@@ -399,7 +399,7 @@ async def test_node_created_meanwhile_is_not_deleted(cloud: Any) -> None:
         return operation.result(timeout=20)
 
     with pytest.raises(exceptions.ResourceExhausted):
-        await asyncio.to_thread(make, PARENT)  # sold out for it too
+        await asyncio.to_thread(make, PARENT)  # rejected too: no capacity
     await asyncio.to_thread(make, far)
     cloud.server.registry.faults.remove(fault.id)
     await reached(client, QueuedState.ACTIVE)

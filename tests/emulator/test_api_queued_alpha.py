@@ -49,7 +49,7 @@ async def reached(client: Any, state: Any) -> Any:
         resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=10)
         return resource if resource.state.state is state else None
 
-    return await async_until(resource_in_state, f"the queued resource being {state}")
+    return await async_until(resource_in_state, f"the queued resource to be {state}")
 
 
 async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
@@ -97,7 +97,7 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
     recreated = await asyncio.to_thread(begin, client, "n")
     recreated = await asyncio.to_thread(recreated.result, timeout=20)
-    assert "boot_disk_config" not in recreated  # nothing of the one before
+    assert "boot_disk_config" not in recreated  # not inherited from the deleted node
 
 
 async def test_create_and_delete_are_idempotent_by_request_id(cloud: Any) -> None:
@@ -174,7 +174,7 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     request = {"name": NAME, "force": True}
     operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
     deleted = await asyncio.to_thread(operation.result, timeout=20)
-    assert deleted.name == NAME  # this version promises the resource, v2 promises nothing
+    assert deleted.name == NAME  # only this version documents that it returns the resource
     with pytest.raises(exceptions.NotFound):
         await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
     assert cloud.host.running == set()
@@ -192,7 +192,7 @@ async def test_node_id_and_multi_node_params_are_exclusive(cloud: Any) -> None:
     assert "mutually exclusive" in caught.value.message
 
 
-# Flex-start: over REST, for the client's messages have no fields for it.
+# Flex-start: over REST, since the client's messages have no fields for it.
 
 
 def flex(parent: str = FLEX_PARENT, **fields: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ async def reach(cloud: Any, *states: str) -> dict[str, Any]:
         return resource if resource.get("state", {}).get("state") in states else None
 
     resource: dict[str, Any] = await async_until(
-        resource_in_state, f"the queued resource being {states}"
+        resource_in_state, f"the queued resource to be {states}"
     )
     return resource
 
@@ -253,7 +253,7 @@ async def test_flex_start_is_rejected_in_unsupported_zone(cloud: Any) -> None:
     parent = f"projects/{PROJECT}/locations/europe-west4-b"
     path = f"/v2alpha1/{parent}/queuedResources"
     answer = await send(cloud, "POST", f"{path}?queuedResourceId=q", flex(parent))
-    operation = await outcome(cloud, answer)  # taken at first, refused in the operation
+    operation = await outcome(cloud, answer)  # accepted at first, rejected by the operation
     assert operation["error"]["code"] == 3
     assert operation["error"]["message"] == (
         'FLEX_START provisioning model is not supported for accelerator type "v5litepod-4" in '

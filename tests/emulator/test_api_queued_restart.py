@@ -50,7 +50,7 @@ class Process:
             last_response[:] = [self.send("GET", path)]
             return check(last_response[0])
 
-        return until(is_so, lambda: f"another {path} than {last_response}")
+        return until(is_so, lambda: f"{path} to change from {last_response}")
 
     def reach(self, state: str) -> Any:
         return self.wait(QUEUED, lambda resource: state_of(resource) == state)

@@ -26,7 +26,7 @@ async def get(cloud: Any, path: str) -> Json:
 
 
 def bucket_of(metric: Json, kind: str, location: str) -> Json | None:
-    """The bucket of a location, or None if the bucket without dimensions applies."""
+    """Return the bucket of a location, or None if the default bucket applies."""
     (limit,) = [
         each
         for each in metric["consumerQuotaLimits"]

@@ -40,7 +40,7 @@ async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> No
     client = cloud.tpu()
     requested = node(accelerator_type="v3-32", scheduling_config={"spot": True})
     await asyncio.to_thread(create, client, requested)
-    cloud.server.registry.pace.name = "quick"  # the notice alone is to take a while
+    cloud.server.registry.pace.name = "quick"  # so that only the notice takes a while
     await cloud.server.registry.service("tpu").preempt(NAME)
     cloud.server.registry.pace.name = "instant"
     workers = [f"{NAME}/workers/{index}" for index in range(4)]
@@ -49,10 +49,10 @@ async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> No
     assert (await get(client)).state is State.READY  # for as long as the notice lasts
     assert cloud.host.running == set(workers)
 
-    async def is_ready_no_more() -> bool:
+    async def is_not_ready() -> bool:
         return (await get(client)).state is not State.READY
 
-    await async_until(is_ready_no_more, "the end of the notice")
+    await async_until(is_not_ready, "the end of the notice")
     assert (await get(client)).state is State.PREEMPTED
     assert cloud.host.running == set()
     with pytest.raises(exceptions.BadRequest) as caught:
@@ -66,7 +66,7 @@ async def test_node_deleted_during_notice_stays_deleted(make_cloud: Any) -> None
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node())
-    cloud.server.registry.pace.name = "quick"  # the notice alone is to take a while
+    cloud.server.registry.pace.name = "quick"  # so that only the notice takes a while
     await cloud.server.registry.service("tpu").preempt(NAME)
     cloud.server.registry.pace.name = "instant"
     await asyncio.to_thread(delete, client)

@@ -62,7 +62,7 @@ def gcloud_methods(file: str) -> list[tuple[str, str, str]]:
         pytest.skip("gcloud is not installed")
     root = Path(program).resolve().parents[1] / "lib/googlecloudsdk/generated_clients/apis"
     if not (root / file).exists():
-        pytest.skip("this gcloud keeps its generated clients elsewhere")
+        pytest.skip("this gcloud keeps its generated clients in another folder")
     methods = re.findall(
         r"http_method='(\w+)',\s+method_id='([\w.]+)',.*?relative_path='(.*?)'",
         (root / file).read_text("utf-8"),
@@ -109,7 +109,7 @@ def filled(template: str, method_id: str, resource: str) -> str:
 
 
 def is_named_alike(method: str, action: str) -> bool:
-    """Whether names match, such as `create_node` and `create`, `update_node` and `patch`."""
+    """Whether names match, such as `create_node` and `create`, or `update_node` and `patch`."""
     camel_name = camel(method).lower()
     return camel_name.startswith(action.lower()) or (
         action == "patch" and camel_name.startswith("update")

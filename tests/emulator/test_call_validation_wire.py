@@ -75,7 +75,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def transcript_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "calls.jsonl"
     monkeypatch.setenv("TPUCTL_LOCAL_TRANSCRIPT", str(path))
     return path
@@ -85,7 +85,7 @@ MakeCloud = Callable[..., Any]
 
 
 async def test_transcript_has_every_call_and_no_token(
-    own_transcript: Path, make_cloud: MakeCloud
+    transcript_file: Path, make_cloud: MakeCloud
 ) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu")
@@ -94,18 +94,18 @@ async def test_transcript_has_every_call_and_no_token(
 
     def run() -> None:
         cloud.request("POST", bucket, json={"name": "secret-free"})
-        cloud.request("POST", upload, data=b"what the object holds")
+        cloud.request("POST", upload, data=b"the object's content")
         cloud.request("GET", f"/t/{cloud.token}/storage/v1/b/secret-free/o/o?alt=media")
         cloud.request("GET", "/nothing/here", token="wrong-token")
         assert not list(cloud.tpu().list_nodes(parent=L))
 
     await asyncio.to_thread(run)
-    text = own_transcript.read_text("utf-8")
-    for word in (cloud.token, "wrong-token", "what the object holds"):
+    text = transcript_file.read_text("utf-8")
+    for word in (cloud.token, "wrong-token", "the object's content"):
         assert word not in text
     calls_found = [
         (line.get("verb"), line.get("path") or line["method"], line["status"])
-        for line in lines(own_transcript)
+        for line in lines(transcript_file)
     ]
     assert calls_found == [
         ("POST", "/storage/v1/b", 200),
@@ -117,7 +117,7 @@ async def test_transcript_has_every_call_and_no_token(
     assert "127.0.0.1" in text and "/t/" not in text  # links in responses have no token
 
 
-async def test_batch_parts_are_separate_calls(own_transcript: Path, make_cloud: MakeCloud) -> None:
+async def test_batch_parts_are_separate_calls(transcript_file: Path, make_cloud: MakeCloud) -> None:
     cloud = await make_cloud()
 
     def run() -> None:
@@ -130,7 +130,7 @@ async def test_batch_parts_are_separate_calls(own_transcript: Path, make_cloud: 
                 blob.reload()
 
     await asyncio.to_thread(run)
-    batches = [line for line in lines(own_transcript) if line["path"].startswith("/batch/")]
+    batches = [line for line in lines(transcript_file) if line["path"].startswith("/batch/")]
     calls = [call for line in batches for call in calls_of(line)]
     assert [(call.path, call.status) for call in calls] == [
         ("/storage/v1/b/parts/o/there", 200),
@@ -170,7 +170,7 @@ async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     assert (court.tally.calls, court.tally.methods) == (3, {f"{NODES}.get"})
 
 
-# The documents and our allowances.
+# The documents and the known deviations.
 
 
 def test_every_document_is_available() -> None:
@@ -180,7 +180,7 @@ def test_every_document_is_available() -> None:
 
 @pytest.mark.parametrize("service", REST_RULES)
 def test_rest_rules_match_documents(service: str) -> None:
-    """Of APIs whose client has no paths: each served path is a method of a document."""
+    """For APIs whose client has no paths: each served path is a method of a document."""
     for attribute, options in REST_RULES[service].items():
         for option in options:
             path = re.sub(r"\{[\w.]+=([^}]*)\}", r"\1", option["uri"]).replace("*", "x1")

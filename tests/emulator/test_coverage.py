@@ -28,13 +28,13 @@ def generator() -> ModuleType:
 
 @pytest.mark.malformed
 async def test_coverage_page_matches_unimplemented_methods(cloud: Any) -> None:
-    """The response is 501 with the method's name exactly where the page lists no support."""
+    """The response is 501 with the method's name exactly for methods listed as unsupported."""
     coverage = await asyncio.to_thread(generator()._coverage)
 
     def send_all(server: http.client.HTTPConnection) -> None:
         headers = {"Authorization": f"Bearer {cloud.token}", "Content-Length": "2"}
         for verb, path, name in list_methods():
-            # Service Usage's paths begin with any kind of consumer; here only projects.
+            # Service Usage's paths begin with any kind of consumer; only projects are tested here.
             sample = re.sub(r"^(/v[^/]+)/\*/", r"\1/projects/", path).replace("*", "x1")
             server.request(verb, sample, b"{}", headers)
             answer = server.getresponse()

@@ -144,9 +144,9 @@ async def test_regional_quota(engine: Any) -> None:
         assert quotas()["IN_USE_ADDRESSES"][0] == 1
         assert quotas()["SSD_TOTAL_GB"][0] == 100
         engine.wait_ok(engine.insert(engine.controller("third")))
-        elsewhere = {"project": "local-project", "zone": "us-central1-b"}
+        other_zone = {"project": "local-project", "zone": "us-central1-b"}
         far = engine.controller("far", "us-central1-b")
-        request = {**elsewhere, "instance_resource": far}
+        request = {**other_zone, "instance_resource": far}
         engine.wait_ok(engine.instances.insert_unary(request, timeout=10))
 
     await asyncio.to_thread(run)

@@ -1,4 +1,4 @@
-"""Subnetworks, routes and addresses: used ranges of a network and their users."""
+"""Subnetworks, routes and addresses: ranges in use and their users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def delete_network(engine: Any, name: str) -> Any:
     return engine.networks.delete_unary({**IN_PROJECT, "network": name}, timeout=10)
 
 
-async def test_auto_mode_ranges_match_googles(engine: Any) -> None:
+async def test_auto_mode_ranges_match_google(engine: Any) -> None:
     def run() -> None:
         everywhere = dict(engine.subnetworks.aggregated_list(IN_PROJECT))
         ranges = {

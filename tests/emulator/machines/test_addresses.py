@@ -95,17 +95,17 @@ async def test_high_ports_accept_connections(make_lab: Any) -> None:
 
 @has_loopback_network
 async def test_servers_listen_only_on_loopback(make_lab: Any) -> None:
-    others = {port for port in (22, 80) if not is_free_elsewhere(port)}
+    others = {port for port in (22, 80) if not is_free_on_all_addresses(port)}
     lab = await make_lab()
     spec = await lab.boot()
     output = (await lab.run("echo $GCE_METADATA_HOST; echo $https_proxy")).out.split()
     metadata, proxy = (int(text.rpartition(":")[2]) for text in output)
     assert spec.endpoint.address.startswith("127.")
     for port in {spec.endpoint.ssh_port, metadata, proxy} - others:
-        assert is_free_elsewhere(port)
+        assert is_free_on_all_addresses(port)
 
 
-def is_free_elsewhere(port: int) -> bool:
+def is_free_on_all_addresses(port: int) -> bool:
     """Whether no server uses the port on all addresses: otherwise it cannot be bound."""
     with socket.socket() as probe:
         try:

@@ -15,7 +15,7 @@ import pytest
 from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.processes import Init
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork server requires Linux")
 ENVIRONMENT = {"PATH": os.defpath}
 
 
@@ -50,7 +50,7 @@ async def test_concurrent_machines_share_one_fork_server(fork_server: ForkServer
     )
     assert codes == list(range(8))
     sessions = {os.getsid(machine.pid) for machine in machines}
-    assert len(sessions) == 8, "a signal to one's group reaches no other"
+    assert len(sessions) == 8, "each has a separate process group"
     await asyncio.gather(*(machine.stop(0) for machine in machines))
     assert all(machine.ended.is_set() for machine in machines)
     for stopped in machines:
@@ -91,4 +91,4 @@ async def test_machines_end_with_fork_server(booted: Any) -> None:
         while Path(f"/proc/{init.pid}").exists():
             await asyncio.sleep(0.01)
     answer = await booted.run("pgrep -c sleep")
-    assert answer.out.strip() == "0", "the machine's next first process finds nothing of the last"
+    assert answer.out.strip() == "0", "leftovers of the previous init process"

@@ -31,7 +31,7 @@ async def gateway(tmp_path: Path, api_server: Any) -> AsyncIterator[Gateway]:
 
 
 class TlsServer:
-    """A host on the internet, with a different certificate authority; answers "elsewhere"."""
+    """A host on the internet, with a different certificate authority; answers "tls_server"."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -48,7 +48,7 @@ class TlsServer:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nelsewhere"
+                b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nelsewhere"
             )
             await writer.drain()
             writer.close()
@@ -59,8 +59,8 @@ class TlsServer:
 
 
 @pytest.fixture
-async def elsewhere(tmp_path: Path) -> AsyncIterator[TlsServer]:
-    server = TlsServer(tmp_path / "elsewhere")
+async def tls_server(tmp_path: Path) -> AsyncIterator[TlsServer]:
+    server = TlsServer(tmp_path / "tls_server")
     await server.open()
     yield server
     await server.close()
@@ -132,19 +132,19 @@ async def test_unknown_shell_users_are_rejected(api_server: Any, tmp_path: Path)
 
 
 async def test_other_hosts_are_tunneled(
-    gateway: Gateway, elsewhere: TlsServer, api_server: Any, tmp_path: Path
+    gateway: Gateway, tls_server: TlsServer, api_server: Any, tmp_path: Path
 ) -> None:
-    trusted = tmp_path / "elsewhere.pem"
-    trusted.write_bytes(elsewhere.authority.certificate_pem)
-    url = f"https://127.0.0.1:{elsewhere.port}/"
+    trusted = tmp_path / "tls_server.pem"
+    trusted.write_bytes(tls_server.authority.certificate_pem)
+    url = f"https://127.0.0.1:{tls_server.port}/"
     answer = await curl("--cacert", str(trusted), "--noproxy", "", "--proxy", gateway.url, url)
-    assert answer[:2] == (0, "elsewhere"), answer
+    assert answer[:2] == (0, "tls_server"), answer
     assert api_server.requests == []
 
 
 async def test_computer_proxy_is_used_only_for_other_hosts(
     gateway: Gateway,
-    elsewhere: TlsServer,
+    tls_server: TlsServer,
     api_server: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -153,7 +153,7 @@ async def test_computer_proxy_is_used_only_for_other_hosts(
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readuntil(b"\r\n\r\n"))
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", elsewhere.port)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", tls_server.port)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -172,7 +172,7 @@ async def test_computer_proxy_is_used_only_for_other_hosts(
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     bundle = tmp_path / "bundle.pem"
-    pems = elsewhere.authority.certificate_pem + gateway.authority.certificate_pem
+    pems = tls_server.authority.certificate_pem + gateway.authority.certificate_pem
     bundle.write_bytes(pems)
     common = ("--cacert", str(bundle), "--noproxy", "", "--proxy", gateway.url)
     # The name cannot be resolved: only that proxy can reach it.

@@ -17,13 +17,13 @@ from tpuctl.emulator.machines.interface import MachineError
 NODE = "projects/lab/locations/z/nodes/bert"
 
 
-STANDS_IN = "2.20.0"  # no runtime has it: the oldest TensorFlow for Python 3.13
+SUBSTITUTE = "2.20.0"  # no runtime has it: the oldest TensorFlow for Python 3.13
 
 
 def test_locks_have_runtime_and_hashes(tmp_path: Path) -> None:
     locks = ImageStore(tmp_path).locks()
-    assert set(locks) - {STANDS_IN} <= {runtime.tensorflow for runtime in runtimes()}
-    assert {"2.18.0", STANDS_IN} <= set(locks)
+    assert set(locks) - {SUBSTITUTE} <= {runtime.tensorflow for runtime in runtimes()}
+    assert {"2.18.0", SUBSTITUTE} <= set(locks)
     for version, lock in locks.items():
         text = lock.read_text()
         pins = re.findall(r"^([a-z0-9_.-]+)==(\S+)", text, re.MULTILINE | re.IGNORECASE)

@@ -46,20 +46,20 @@ async def test_user_home_is_hidden_except_for_interpreters(
     make_lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if Path.home().is_relative_to("/tmp"):
-        pytest.skip("machines have a /tmp of their own")
+        pytest.skip("machines have a separate /tmp")
     home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
     private = [".ssh/id_rsa", ".netrc", ".bash_history", ".env", ".kaggle/kaggle.json", "notes"]
     private += [".cache/huggingface/token", ".config/pip/pip.conf", "project/.env"]
     for name in private:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("secret")
-    elsewhere = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
-    (elsewhere / "config").mkdir()
-    (elsewhere / "config" / "id_ed25519").write_text("secret")
-    (elsewhere / "key.json").write_text("secret")
-    (elsewhere / "notes").write_text("readable")
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(elsewhere / "config"))
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(elsewhere / "key.json"))
+    private_home = Path(tempfile.mkdtemp(dir=Path.home(), prefix=".tpuctl-test-"))
+    (private_home / "config").mkdir()
+    (private_home / "config" / "id_ed25519").write_text("secret")
+    (private_home / "key.json").write_text("secret")
+    (private_home / "notes").write_text("readable")
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(private_home / "config"))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(private_home / "key.json"))
     monkeypatch.setenv("HOME", str(home))
     try:
         lab = await make_lab()
@@ -67,12 +67,12 @@ async def test_user_home_is_hidden_except_for_interpreters(
             pytest.skip(lab.host.isolation)
         await lab.boot()
         names = [home / name for name in private]
-        names += [elsewhere / name for name in ("config/id_ed25519", "key.json", "notes")]
+        names += [private_home / name for name in ("config/id_ed25519", "key.json", "notes")]
         done = await lab.run(f"ls -A {home}; cat {' '.join(map(str, names))}")
         works = await lab.run("python3 -c 'import ssl, json, pip; print(1)'; ls ~ && echo x > ~/y")
     finally:
         shutil.rmtree(home)
-        shutil.rmtree(elsewhere)
+        shutil.rmtree(private_home)
     assert (done.out, done.status) == ("readable", 1)
     assert (works.out, works.status) == ("1\n", 0)
 

@@ -135,7 +135,7 @@ PRINTED = {
         "TOPOLOGY": "1x1",
         "WRAP": "false,false,false",
     },
-    # torch_xla/_internal/tpu.py has the bounds of v2 and v3 in a table of its own.
+    # torch_xla/_internal/tpu.py has the bounds of v2 and v3 in a separate table.
     "v3-64": {"CHIPS_PER_HOST_BOUNDS": "2,2,1", "HOST_BOUNDS": "2,4,1"},
     "v2-512": {"CHIPS_PER_HOST_BOUNDS": "2,2,1", "HOST_BOUNDS": "8,8,1"},
 }
@@ -326,7 +326,7 @@ print(credentials.token, credentials.service_account_email, credentials.expired)
 
 
 async def run_here(lab: Any, program: str, *arguments: str) -> str:
-    """The output of a program with the tests' packages and the machine's environment."""
+    """Run a program with the tests' packages and the machine's environment; return its output."""
     environment = dict(
         line.split("=", 1)
         for line in (await lab.run("env")).out.splitlines()

@@ -94,7 +94,7 @@ class Owner:
         return answer.json() if answer.content else {}
 
     def wait(self, operation: Any) -> Any:
-        """Poll until it is done; boots take as long as TensorFlow takes to load."""
+        """Poll until it is done; boots take as long as the import of TensorFlow."""
 
         def ended() -> Any:
             state = self("GET", f"/v1/{operation['name']}")
@@ -170,8 +170,8 @@ async def test_controller_trains_on_node_with_gs_paths(
         call("POST", target, data=b"one\ntwo\n")
         return call.wait(call("POST", f"/v1/{PARENT}/nodes?nodeId=n", json=node))
 
-    elsewhere = {"ipAddress": "127.0.0.1", "port": 8470}
-    was_taken = accepts(elsewhere)
+    loopback_address = {"ipAddress": "127.0.0.1", "port": 8470}
+    was_taken = accepts(loopback_address)
     operation = await asyncio.to_thread(make)
     members = [f"serviceAccount:{operation['serviceAccount']}"]
     grant = {"role": "roles/storage.objectViewer", "members": members}
@@ -184,7 +184,7 @@ async def test_controller_trains_on_node_with_gs_paths(
     address = f"{endpoint['ipAddress']}:{endpoint['port']}"
     assert accepts(endpoint)
     if not was_taken:  # TensorFlow itself would listen on every interface
-        assert not accepts(elsewhere)
+        assert not accepts(loopback_address)
     spec = await boot_controller(server, key)
     connect = CONNECT.replace("ADDRESS", address)
     trained = await run(spec, key, connect + TRAIN)
@@ -208,7 +208,7 @@ async def test_controller_trains_on_node_with_gs_paths(
     assert first is not None
     os.kill(first, signal.SIGKILL)
     await async_until(
-        lambda: pid_of_server(address) not in (None, first), "the server being started again"
+        lambda: pid_of_server(address) not in (None, first), "the restart of the server"
     )
     await async_until(lambda: accepts(endpoint), "connections being accepted")
     assert await run(spec, key, connect + TRAIN) == trained
@@ -350,7 +350,7 @@ async def test_server_is_restarted_until_stopped(
     assert len(launcher.started) == 1
     assert gate.moves == ["open"]
     init.signal(launcher.started[0], signal.SIGKILL)
-    await async_until(lambda: len(gate.moves) == 3, "the gate opening again")
+    await async_until(lambda: len(gate.moves) == 3, "the gate to reopen")
     assert gate.moves == ["open", "close", "open"]
     assert len(launcher.started) == 3
     assert reports[0] == "the TensorFlow server exited with 137"

@@ -33,13 +33,13 @@ with socket.create_connection((host, int(port))) as made, made.makefile("rb") as
 """
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/net/tcp").exists(), reason="only Linux tells whose a connection is"
+    not Path("/proc/net/tcp").exists(), reason="a connection's user is known only on Linux"
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
 
 
 async def request_as(place: str, user: int | None) -> str:
-    """The answer to a program of that user."""
+    """Run a program as that user; return its output."""
     command = [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")]
     done = await asyncio.to_thread(succeed, command, timeout=60)
     return done.stdout

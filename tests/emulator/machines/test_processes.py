@@ -60,7 +60,7 @@ async def test_concurrent_processes_have_separate_files_and_exit_codes(init: Ini
     for number, (text, code) in enumerate(await asyncio.gather(*runs)):
         assert text == str(number)
         assert code == number % 100
-    assert descriptors() <= before  # descriptors of other tests may be closed meanwhile
+    assert descriptors() <= before  # other tests' descriptors may have been closed
 
 
 async def test_canceled_spawn_does_not_affect_others(init: Init) -> None:

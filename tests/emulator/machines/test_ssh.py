@@ -196,7 +196,7 @@ async def test_environment_is_not_inherited(lab: Any, monkeypatch: pytest.Monkey
     foreign = {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "CLOUDSDK_CORE_PROJECT", "GIT_AUTHOR_NAME"}
     assert names.isdisjoint(foreign)
     assert {"LC_TIME", "HOME", "LANG", "GCE_METADATA_HOST", "https_proxy"} <= names
-    assert {"SSH_CLIENT", "SSH_CONNECTION"} <= names, "by which bash knows what it is run by"
+    assert {"SSH_CLIENT", "SSH_CONNECTION"} <= names, "bash uses them to detect sshd"
     assert (await lab.run("pwd")).out.strip() == (await lab.run("echo $HOME")).out.strip()
 
 
@@ -389,7 +389,7 @@ def servers_umask() -> Iterator[None]:
 
 @needs_openssh
 @pytest.mark.usefixtures("servers_umask")
-@pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["by SFTP", "by the older protocol"])
+@pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["SFTP", "legacy-scp"])
 async def test_copied_files_have_the_same_modes_as_with_sshd(
     lab: Any, private_key_file: Path, tmp_path: Path, protocol: list[str]
 ) -> None:

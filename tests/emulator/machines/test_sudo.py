@@ -29,7 +29,7 @@ async def test_sudo_becomes_root_without_password(booted: Any) -> None:
 
 @pytest.mark.parametrize("folder", [Path("/etc"), Path("/usr/local/bin"), Path.home()])
 async def test_root_is_confined_to_machine(booted: Any, folder: Path) -> None:
-    """Not even a remount or another mount of the same file system makes it writable."""
+    """Neither a remount nor another mount of the same file system makes it writable."""
     file = folder / f"written-by-root-of-a-machine-{os.getpid()}"
     for way in (
         f"touch {file}",
