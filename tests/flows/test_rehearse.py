@@ -1,4 +1,4 @@
-"""`rehearse`: scripts run for a few steps on this machine, in the runtime's own environment."""
+"""`rehearse`: runs scripts for a few steps on this machine, in the runtime's environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpuctl.polling import Backoff, wait_until
 
 pytestmark = pytest.mark.tensorflow
 
-BEGINNING = """
+PROLOGUE = """
 import os
 
 import tensorflow as tf
@@ -30,7 +30,7 @@ tf.tpu.experimental.initialize_tpu_system(resolver)
 strategy = tf.distribute.TPUStrategy(resolver)
 batch = 8 * strategy.num_replicas_in_sync
 """
-GOOD = f"""{BEGINNING}
+GOOD = f"""{PROLOGUE}
 with strategy.scope():
     model = tf.keras.Sequential([tf.keras.layers.Input((32,)), tf.keras.layers.Dense(10)])
     model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -46,11 +46,11 @@ model.fit(
     verbose=2,
 )
 """
-# Without TensorFlow: what it finds around it goes to its log.
-AROUND = """
+# Without TensorFlow; prints its environment.
+PRINT_ENVIRONMENT = """
 import json, os, sys
 
-print("AROUND", json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
+print("ENVIRONMENT", json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
 """
 ENDLESS = """
 import os, subprocess, sys, time
@@ -63,8 +63,8 @@ time.sleep(600)
 RUNTIME = "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"
 
 
-class Typed:
-    """Runs `rehearse` in a stack's folder."""
+class RehearseCommand:
+    """Runs the command in a stack's folder."""
 
     def __init__(self, stack: Tpuctl) -> None:
         self.folder = stack.stack_file.parent
@@ -96,11 +96,11 @@ class Typed:
 
 
 @pytest.fixture
-def typed(make_stack: Callable[..., Tpuctl]) -> Typed:
-    return Typed(make_stack(runtime=RUNTIME, extra="job: {env: {EPOCHS: '3'}}\n"))
+def command(make_stack: Callable[..., Tpuctl]) -> RehearseCommand:
+    return RehearseCommand(make_stack(runtime=RUNTIME, extra="job: {env: {EPOCHS: '3'}}\n"))
 
 
-def the(data: Any, topic: str) -> Any:
+def finding_of(data: Any, topic: str) -> Any:
     [finding] = [finding for finding in data["findings"] if finding["topic"] == topic]
     return finding
 
@@ -111,16 +111,16 @@ def is_alive(pid: int) -> bool:
     return stat.exists() and stat.read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
 
 
-def around(data: Any) -> Any:
+def printed_environment(data: Any) -> Any:
     log = Path(data["runs"][0]["log"]).read_text("utf-8")
-    [line] = [line for line in log.splitlines() if line.startswith("AROUND ")]
-    return json.loads(line.removeprefix("AROUND "))
+    [line] = [line for line in log.splitlines() if line.startswith("ENVIRONMENT ")]
+    return json.loads(line.removeprefix("ENVIRONMENT "))
 
 
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
-def test_good_script_resumes_from_checkpoint_without_findings(typed: Typed) -> None:
-    typed.write(GOOD)
-    code, data = typed.data("--steps", "4", "train.py")
+def test_good_script_resumes_from_checkpoint_without_findings(command: RehearseCommand) -> None:
+    command.write(GOOD)
+    code, data = command.data("--steps", "4", "train.py")
     problems = [
         finding for finding in data["findings"] if finding["severity"] in ("error", "cost", "risk")
     ]
@@ -130,28 +130,28 @@ def test_good_script_resumes_from_checkpoint_without_findings(typed: Typed) -> N
     assert [function["compilations"] for function in data["measured"]["functions"]] == [1]
     assert data["measured"]["examples"] == 8
     assert data["measured"]["replica_examples"] == 64
-    assert the(data, "compiling")["severity"] == "fine"
-    assert the(data, "loss")["severity"] == "fine"
-    assert the(data, "checkpoint")["severity"] == "fine"
-    assert not (typed.folder / "__pycache__").exists()
+    assert finding_of(data, "compiling")["severity"] == "fine"
+    assert finding_of(data, "loss")["severity"] == "fine"
+    assert finding_of(data, "checkpoint")["severity"] == "fine"
+    assert not (command.folder / "__pycache__").exists()
 
 
 def test_script_sees_worker_environment_and_samples_but_not_google(
-    typed: Typed, make_stack: Callable[..., Tpuctl]
+    command: RehearseCommand, make_stack: Callable[..., Tpuctl]
 ) -> None:
-    typed.write(AROUND)
-    (typed.folder / "data" / "inner").mkdir(parents=True)
-    (typed.folder / "data" / "inner" / "one.txt").write_text("1", "utf-8")
-    bucket = f"samples-{typed.folder.name}"
-    code, data = typed.data(
+    command.write(PRINT_ENVIRONMENT)
+    (command.folder / "data" / "inner").mkdir(parents=True)
+    (command.folder / "data" / "inner" / "one.txt").write_text("1", "utf-8")
+    bucket = f"samples-{command.folder.name}"
+    code, data = command.data(
         *("--sample", f"data=gs://{bucket}/train", "train.py", "--", "--rate", "1e-4"),
         HF_TOKEN="mine",
         GOOGLE_APPLICATION_CREDENTIALS="/home/me/key.json",
     )
-    argv, folder, variables = around(data)
+    argv, folder, variables = printed_environment(data)
     assert code == 0
     assert argv == ["train.py", "--rate", "1e-4"]
-    assert folder == str(typed.folder.resolve())
+    assert folder == str(command.folder.resolve())
     assert variables["EPOCHS"] == "3"
     assert variables["TPUCTL_WORKER"] == "0"
     assert variables["TPU_NAME"] == "local"
@@ -161,14 +161,16 @@ def test_script_sees_worker_environment_and_samples_but_not_google(
     assert Path(variables["GOOGLE_APPLICATION_CREDENTIALS"]).is_relative_to(home)
     assert Path(variables["CLOUDSDK_CONFIG"]).is_relative_to(home)
     assert "127.0.0.1" in variables["https_proxy"]
-    assert the(data, "script")["severity"] == "unknown"  # there was no TensorFlow to see
+    assert (
+        finding_of(data, "script")["severity"] == "unknown"
+    )  # without TensorFlow, nothing is observed
     client = make_stack().cloud.client("storage")
     assert client.bucket(bucket).blob("train/inner/one.txt").download_as_bytes() == b"1"
 
 
-def test_failing_script_is_reported_with_location(typed: Typed) -> None:
-    typed.write("import json\n\njson.loads('no')\n")
-    done = typed.run("train.py")
+def test_failing_script_is_reported_with_location(command: RehearseCommand) -> None:
+    command.write("import json\n\njson.loads('no')\n")
+    done = command.run("train.py")
     assert done.returncode == 1
     assert "train.py:3 error script: " in done.stdout
     assert "JSONDecodeError" in done.stdout
@@ -176,10 +178,10 @@ def test_failing_script_is_reported_with_location(typed: Typed) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
-async def test_ctrl_c_stops_all_processes(typed: Typed) -> None:
-    pids = typed.folder / "pids"
-    typed.write(ENDLESS)
-    started = typed.start("train.py", "--", str(pids))
+async def test_ctrl_c_stops_all_processes(command: RehearseCommand) -> None:
+    pids = command.folder / "pids"
+    command.write(ENDLESS)
+    started = command.start("train.py", "--", str(pids))
 
     async def written() -> bool | None:
         return (pids.exists() and pids.read_text("utf-8").endswith(" ")) or None
@@ -194,10 +196,10 @@ async def test_ctrl_c_stops_all_processes(typed: Typed) -> None:
     assert not any(map(is_alive, map(int, pids.read_text("utf-8").split())))
 
 
-def test_command_cannot_be_rehearsed(typed: Typed) -> None:
-    typed.write("#!/bin/sh\n", "train.sh")
-    (typed.folder / "train.sh").chmod(0o755)
-    done = typed.run("train.sh")
+def test_command_cannot_be_rehearsed(command: RehearseCommand) -> None:
+    command.write("#!/bin/sh\n", "train.sh")
+    (command.folder / "train.sh").chmod(0o755)
+    done = command.run("train.sh")
     assert done.returncode == 65
     assert "Only Python can be rehearsed" in done.stderr
 
@@ -213,17 +215,17 @@ async def test_run_suggests_rehearsal_of_new_content(
     script.write_text("print('trained')\n", "utf-8")
     await stack.up()
 
-    async def offers() -> list[str]:
+    async def suggestions() -> list[str]:
         events.clear()
         record = await stack.submit(script, ["--steps", "1"])
         assert await stack.follow(record) == 0
         notes = [event.text for event in events if isinstance(event, Note)]
         return [text for text in notes if "tpuctl rehearse" in text]
 
-    [offer] = await offers()
-    assert offer.endswith(f"    tpuctl rehearse {script} -- --steps 1")
+    [suggestion] = await suggestions()
+    assert suggestion.endswith(f"    tpuctl rehearse {script} -- --steps 1")
     await rehearse(stack, stack.submission(script), RehearsalOptions())
-    assert await offers() == []
+    assert await suggestions() == []
     script.write_text("print('trained otherwise')\n", "utf-8")
-    assert len(await offers()) == 1
+    assert len(await suggestions()) == 1
     await stack.down(delete_bucket=True)

@@ -78,12 +78,12 @@ words = {{"input_ids": tf.ones([128, 16], tf.int32)}}
 data = tf.data.Dataset.from_tensor_slices((words, tf.zeros([128], tf.int32)))
 model.fit(data.batch(64, drop_remainder=True))
 """
-WITHOUT = f"""{STRATEGY}
+NO_STEP = f"""{STRATEGY}
 print(tf.reduce_sum(tf.ones([3])).numpy())
 """
 
 
-def rehearsed(folder: Path, text: str, *options: str) -> dict[str, Any]:
+def rehearse(folder: Path, text: str, *options: str) -> dict[str, Any]:
     (folder / "train.py").write_text(text, "utf-8")
     command = (sys.executable, "-m", "tpuctl", "--json", "rehearse", "--compile")
     done = subprocess.run(
@@ -100,12 +100,12 @@ def rehearsed(folder: Path, text: str, *options: str) -> dict[str, Any]:
 
 
 def test_keras_3_fit_compiles(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, KERAS, "--type", "v5litepod-8", "--batch", "512")
+    answer = rehearse(tmp_path, KERAS, "--type", "v5litepod-8", "--batch", "512")
     assert answer["exit_code"] == 0, answer
     report = answer["data"]
     assert (report["batch_per_core"], report["batch"], report["generation"]) == (64, 512, "v5e")
     assert report["inputs"][0][1][1:] == [28, 28, 1]
-    # The weights and Adam's two moments of each, and not much else.
+    # The weights, Adam's two moments of each, and little else.
     weights = 64 * 9 + 64 + 4 * 64 + 26 * 26 * 64 * 10 + 10
     assert 3 * 4 * (weights - 128) <= report["variables"] <= 3 * 4 * weights + 4096
     assert report["variable_bytes"] < report["requested"]["peak"] < report["available_bytes"]
@@ -114,9 +114,9 @@ def test_keras_3_fit_compiles(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_reports_compiler_numbers(tmp_path: Path) -> None:
-    # 16 numbers of 4 bytes for each of 2**27 examples: 8.6 GB, beside what is made of them.
+    # 16 numbers of 4 bytes for each of 2**27 examples: 8.6 GB, plus intermediate results.
     text = LOOP.replace("        tf.print", "        #").replace("    gradient = tf.py_", "    #")
-    answer = rehearsed(tmp_path, text, "--type", "v2-8", "--batch", str(8 << 27))
+    answer = rehearse(tmp_path, text, "--type", "v2-8", "--batch", str(8 << 27))
     assert answer["exit_code"] == 1
     requested = answer["data"]["requested"]
     assert requested["sizes"] is None
@@ -125,7 +125,7 @@ def test_out_of_memory_reports_compiler_numbers(tmp_path: Path) -> None:
 
 
 def test_unsupported_operations_are_reported_together_with_lines(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, LOOP, "--type", "v3-8")
+    answer = rehearse(tmp_path, LOOP, "--type", "v3-8")
     assert answer["exit_code"] == 1 and answer["data"], answer
     refusal = answer["data"]["refusal"]
     assert refusal["origin"] == "compiler"
@@ -141,13 +141,13 @@ def test_unsupported_operations_are_reported_together_with_lines(tmp_path: Path)
 
 
 def test_transformers_fit_compiles(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
+    answer = rehearse(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
     assert answer["exit_code"] == 0, answer
-    # Gradients of embeddings go through `unique`, whose size is not known before.
+    # Gradients of embeddings use `unique`, whose output size is not known in advance.
     assert answer["data"]["dynamic"] > 0
 
 
 def test_script_without_training_step_is_rejected(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, WITHOUT, "--type", "v3-8")
+    answer = rehearse(tmp_path, NO_STEP, "--type", "v3-8")
     assert answer["exit_code"] == 65
     assert answer["diagnostics"][0]["summary"] == "No training step was found"

@@ -1,4 +1,4 @@
-"""Rehearsals of scripts of many kinds: their problems are found, and nothing else."""
+"""Rehearsals of scripts of many kinds find exactly their problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.api import Tpuctl
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.soak, pytest.mark.timeout(900)]
 
-BEGINNING = """
+PROLOGUE = """
 import os
 
 import tensorflow as tf
@@ -29,7 +29,7 @@ batch = 8 * strategy.num_replicas_in_sync
 x = tf.random.stateless_normal((512, 32), (1, 2))
 """
 KERAS = (
-    BEGINNING
+    PROLOGUE
     + """
 class Layer(tf.keras.layers.Layer):
     def call(self, x):
@@ -45,8 +45,8 @@ pairs = tf.data.Dataset.from_tensor_slices((x, x[:, :10])).repeat()
 model.fit(pairs.batch(batch, drop_remainder=True), steps_per_epoch=100, epochs=3, verbose=2)
 """
 )
-VARYING = (
-    BEGINNING
+VARYING_SHAPES = (
+    PROLOGUE
     + """
 with strategy.scope():
     model = tf.keras.Sequential(
@@ -68,8 +68,8 @@ rows_of = tf.TensorSpec((batch, None), tf.int32), tf.TensorSpec((batch,), tf.int
 model.fit(tf.data.Dataset.from_generator(rows, output_signature=rows_of), epochs=3, verbose=2)
 """
 )
-CUSTOM = (
-    BEGINNING
+CUSTOM_LOOP = (
+    PROLOGUE
     + """
 with strategy.scope():
     weights = tf.Variable(tf.zeros((32, 10)))
@@ -101,27 +101,27 @@ while int(checkpoint.step) < 100_000:
         manager.save()
 """
 )
-ABSENT = (
-    BEGINNING
+MISSING_OBJECT = (
+    PROLOGUE
     + """
 for record in tf.data.TFRecordDataset("gs://missing-records/train/one.tfrecord"):
     print(record)
 """
 )
-UNEVEN = BEGINNING.replace("8 * strategy.num_replicas_in_sync", "8") + (
+INDIVISIBLE = PROLOGUE.replace("8 * strategy.num_replicas_in_sync", "8") + (
     "if strategy.num_replicas_in_sync > 1:\n    raise ValueError('12 is not divisible by 8')\n"
     "model = tf.keras.Sequential([tf.keras.layers.Input((32,)), tf.keras.layers.Dense(10)])\n"
     "model.compile('sgd', 'mse')\nmodel.fit(x, x[:, :10], batch_size=8)\n"
 )
 RUNTIME = "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"
-Found = set[tuple[str, str]]
+Problems = set[tuple[str, str]]
 
 
 @pytest.fixture
-def rehearsed(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
+def rehearse(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
     folder: Path = make_stack(runtime=RUNTIME).stack_file.parent
 
-    def rehearse(text: str) -> Any:
+    def run(text: str) -> Any:
         (folder / "train.py").write_text(text, "utf-8")
         command = [sys.executable, "-m", "tpuctl", "--cloud", "local", "--json", "rehearse"]
         done = subprocess.run(
@@ -138,10 +138,10 @@ def rehearsed(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
         assert done.returncode == bool(errors)
         return data
 
-    return rehearse
+    return run
 
 
-def problems(data: Any) -> Found:
+def problems(data: Any) -> Problems:
     topics = [(finding["severity"], finding["topic"]) for finding in data["findings"]]
     return {topic for topic in topics if topic[0] in ("error", "cost", "risk")}
 
@@ -166,28 +166,28 @@ PY_FUNCTION = "return tf.ensure_shape(tf.py_function(lambda z: z, [x], tf.float3
             {("error", "loss"), NO_CHECKPOINT},
             id="infinite-loss",
         ),
-        pytest.param(VARYING, {("cost", "shapes"), NO_CHECKPOINT}, id="varying"),
-        pytest.param(CUSTOM, set(), id="custom-loop"),
-        pytest.param(ABSENT, {("error", "data")}, id="absent-object"),
-        pytest.param(UNEVEN, {("error", "replicas"), NO_CHECKPOINT}, id="replicas"),
+        pytest.param(VARYING_SHAPES, {("cost", "shapes"), NO_CHECKPOINT}, id="varying"),
+        pytest.param(CUSTOM_LOOP, set(), id="custom-loop"),
+        pytest.param(MISSING_OBJECT, {("error", "data")}, id="absent-object"),
+        pytest.param(INDIVISIBLE, {("error", "replicas"), NO_CHECKPOINT}, id="replicas"),
         pytest.param("import nothere\n", {("error", "script")}, id="import"),
     ],
 )
 def test_rehearsal_finds_expected_problems_only(
-    rehearsed: Callable[[str], Any], text: str, expected: Found
+    rehearse: Callable[[str], Any], text: str, expected: Problems
 ) -> None:
-    assert problems(rehearsed(text)) == expected
+    assert problems(rehearse(text)) == expected
 
 
-def test_compile_error_has_line_of_unsupported_operation(rehearsed: Callable[[str], Any]) -> None:
+def test_compile_error_has_line_of_unsupported_operation(rehearse: Callable[[str], Any]) -> None:
     text = keras(PY_FUNCTION)
-    data = rehearsed(text)
+    data = rehearse(text)
     [error] = [finding for finding in data["findings"] if finding["severity"] == "error"]
     assert text.splitlines()[error["line"] - 1].strip() == PY_FUNCTION
 
 
-def test_each_input_length_is_compiled(rehearsed: Callable[[str], Any]) -> None:
-    data = rehearsed(VARYING)
+def test_each_input_length_is_compiled(rehearse: Callable[[str], Any]) -> None:
+    data = rehearse(VARYING_SHAPES)
     [function] = data["measured"]["functions"]
     assert function["compilations"] == 8
     [cost] = [finding for finding in data["findings"] if finding["severity"] == "cost"]

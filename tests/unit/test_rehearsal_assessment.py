@@ -1,4 +1,4 @@
-"""What a rehearsal's observations mean, from observations written down by hand."""
+"""Assessments of rehearsals, from handwritten observations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def steps(*losses: float | None, examples: int = 8, waited: float = 0.0) -> list
 
 
 def observed_pass(mode: Mode, *observations: Any, replicas: int = 1, **more: Any) -> Pass:
-    """A pass from lines as the shim writes them; lists of them are taken apart."""
+    """A pass with observations in the shim's format; lists are flattened."""
     flat: list[Any] = []
     for observation in observations:
         flat += observation if isinstance(observation, list) else [observation]
@@ -51,46 +51,46 @@ def first(*observations: Any, **more: Any) -> Pass:
 
 
 GOOD = first(COMPILED, steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6), SAVED, STOPPED)
-AGAIN = observed_pass(
+RESUMED = observed_pass(
     "replicas", STARTED, RESTORED, steps(1.5, 1.4, examples=64), SAVED, STOPPED, replicas=8
 )
 
 
-def judged(*passes: Pass, target: Target = V3, **more: Any) -> Assessment:
+def assessment_of(*passes: Pass, target: Target = V3, **more: Any) -> Assessment:
     return assess(passes, target, requested_steps=8, **more)
 
 
-def the(judgement: Assessment, topic: str) -> Finding:
-    [finding] = [candidate for candidate in judgement.findings if candidate.topic == topic]
+def finding_of(assessment: Assessment, topic: str) -> Finding:
+    [finding] = [candidate for candidate in assessment.findings if candidate.topic == topic]
     return finding
 
 
 def test_good_script_has_no_problems() -> None:
-    judgement = judged(GOOD, AGAIN)
-    assert judgement.problems == ()
-    assert not judgement.has_errors
-    assert the(judgement, "checkpoint").severity == "fine"
-    assert "64" in the(judgement, "replicas").message
+    assessment = assessment_of(GOOD, RESUMED)
+    assert assessment.problems == ()
+    assert not assessment.has_errors
+    assert finding_of(assessment, "checkpoint").severity == "fine"
+    assert "64" in finding_of(assessment, "replicas").message
 
 
 def test_evaluation_is_not_a_second_compilation() -> None:
     evaluated = {**COMPILED, "trains": False}
     losses = steps(2.3, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6)
-    assert judged(first(COMPILED, losses, evaluated, SAVED, STOPPED), AGAIN).problems == ()
-    again = judged(first(COMPILED, losses, COMPILED, SAVED, STOPPED), AGAIN)
+    assert assessment_of(first(COMPILED, losses, evaluated, SAVED, STOPPED), RESUMED).problems == ()
+    again = assessment_of(first(COMPILED, losses, COMPILED, SAVED, STOPPED), RESUMED)
     assert [finding.topic for finding in again.problems] == ["shapes"]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_nonfinite_loss_is_an_error_at_its_step(loss: float) -> None:
-    finding = the(judged(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
+    finding = finding_of(assessment_of(first(COMPILED, steps(2.3, 2.2, loss), STOPPED)), "loss")
     assert finding.severity == "error"
     assert "step 3" in finding.message
 
 
 def test_nonfinite_loss_only_on_replicas_names_them() -> None:
     broken = observed_pass("replicas", STARTED, RESTORED, steps(float("nan")), STOPPED, replicas=8)
-    finding = the(judged(GOOD, broken), "loss")
+    finding = finding_of(assessment_of(GOOD, broken), "loss")
     assert finding.severity == "error"
     assert "8 replicas" in finding.message
 
@@ -106,7 +106,10 @@ def test_nonfinite_loss_only_on_replicas_names_them() -> None:
     ],
 )
 def test_loss_of_few_steps(losses: Any, severity: str) -> None:
-    assert the(judged(first(COMPILED, steps(*losses), STOPPED)), "loss").severity == severity
+    assert (
+        finding_of(assessment_of(first(COMPILED, steps(*losses), STOPPED)), "loss").severity
+        == severity
+    )
 
 
 def test_each_unsupported_operation_is_an_error_at_its_line() -> None:
@@ -128,7 +131,7 @@ def test_each_unsupported_operation_is_an_error_at_its_line() -> None:
         "exit": 1,
         "error": {"type": "InvalidArgumentError", "message": "Detected", "where": HERE},
     }
-    errors = judged(first(refused, ended, exit_code=1)).problems
+    errors = assessment_of(first(refused, ended, exit_code=1)).problems
     assert [(error.severity, error.where and error.where.line) for error in errors] == [
         ("error", 7),
         ("error", 34),
@@ -144,14 +147,16 @@ def test_script_failure_is_reported_with_line_and_traceback() -> None:
         "exit": 1,
         "error": {"type": "ImportError", "message": "No module named 'nothere'", "where": HERE},
     }
-    judgement = judged(first(ended, exit_code=1, tail=("Traceback", "ImportError: nothere")))
-    [error] = judgement.problems
+    assessment = assessment_of(
+        first(ended, exit_code=1, tail=("Traceback", "ImportError: nothere"))
+    )
+    [error] = assessment.problems
     assert error.severity == "error"
     assert error.where is not None
     assert error.where.line == 34
     assert "nothere" in error.message
     assert "Traceback" in error.detail
-    assert judgement.has_errors
+    assert assessment.has_errors
 
 
 def test_missing_object_is_reported_with_sample_option() -> None:
@@ -162,32 +167,37 @@ def test_missing_object_is_reported_with_sample_option() -> None:
         "exit": 1,
         "error": {"type": "NotFoundError", "message": message, "where": HERE},
     }
-    finding = the(judged(first(ended, exit_code=1)), "data")
+    finding = finding_of(assessment_of(first(ended, exit_code=1)), "data")
     assert finding.severity == "error"
     assert "--sample FOLDER=gs://data/train\n" in f"{finding.hint}\n"
 
 
 def test_missing_path_comes_from_observed_reads() -> None:
-    looked = {"kind": "read", "path": "gs://data/ids.txt", "missing": True}
+    read = {"kind": "read", "path": "gs://data/ids.txt", "missing": True}
     error = {"type": "NotFoundError", "message": "HTTP response code 404", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    assert "gs://data/ids.txt" in the(judged(first(looked, ended, exit_code=1)), "data").message
+    assert (
+        "gs://data/ids.txt"
+        in finding_of(assessment_of(first(read, ended, exit_code=1)), "data").message
+    )
     error = {"type": "ModuleNotFoundError", "message": "No module named 'x'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    assert the(judged(first(looked, ended, exit_code=1)), "script").severity == "error"
+    assert finding_of(assessment_of(first(read, ended, exit_code=1)), "script").severity == "error"
 
 
 def test_other_failure_with_object_name_is_a_script_error() -> None:
     error = {"type": "ValueError", "message": "gs://data/x has 3 columns, not 4", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    assert the(judged(first(ended, exit_code=1)), "script").severity == "error"
+    assert finding_of(assessment_of(first(ended, exit_code=1)), "script").severity == "error"
 
 
 def test_failure_only_on_replicas_is_an_error() -> None:
     error = {"type": "ValueError", "message": "12 is not divisible by 8", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
     second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1)
-    errors = [finding for finding in judged(GOOD, second).findings if finding.severity == "error"]
+    errors = [
+        finding for finding in assessment_of(GOOD, second).findings if finding.severity == "error"
+    ]
     assert [error.topic for error in errors] == ["replicas"]
     assert "on 8 replicas" in errors[0].message
     assert "12 is not divisible" in errors[0].message
@@ -196,12 +206,12 @@ def test_failure_only_on_replicas_is_an_error() -> None:
 def test_shim_failure_is_not_a_script_error() -> None:
     error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    place = "/x/tpuctl/preflight/shim/a.py"
-    finding = the(judged(first(ended, exit_code=1, raised_in=place)), "observing")
+    file = "/x/tpuctl/preflight/shim/a.py"
+    finding = finding_of(assessment_of(first(ended, exit_code=1, raised_in=file)), "observing")
     assert finding.severity == "error"
     assert "bug in tpuctl" in finding.message
-    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=place)
-    assert the(judged(GOOD, second), "observing").severity == "unknown"
+    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=file)
+    assert finding_of(assessment_of(GOOD, second), "observing").severity == "unknown"
 
 
 def test_failure_of_child_process_is_ignored() -> None:
@@ -209,28 +219,30 @@ def test_failure_of_child_process_is_ignored() -> None:
     child = {"kind": "ended", "process": 2, "reason": "failed", "exit": 1, "error": error}
     finished = {"kind": "ended", "process": 1, "reason": "finished", "exit": 0}
     good = (COMPILED, steps(2.0, 1.9), SAVED)
-    assert not judged(first(*good, child, finished, exit_code=0)).has_errors
-    bad = judged(first(*good, finished, child, exit_code=1))
-    assert "no such module" in the(bad, "script").message
+    assert not assessment_of(first(*good, child, finished, exit_code=0)).has_errors
+    bad = assessment_of(first(*good, finished, child, exit_code=1))
+    assert "no such module" in finding_of(bad, "script").message
 
 
 def test_timeout_without_step_is_an_error() -> None:
-    judgement = judged(first(stopped="timeout", seconds=60.0))
-    assert judgement.has_errors
-    assert "60 s" in the(judgement, "script").message
+    assessment = assessment_of(first(stopped="timeout", seconds=60.0))
+    assert assessment.has_errors
+    assert "60 s" in finding_of(assessment, "script").message
 
 
 def test_timeout_after_some_steps_is_not_an_error() -> None:
-    judgement = judged(first(COMPILED, steps(2.0, 1.9), SAVED, stopped="timeout", seconds=60.0))
-    assert not judgement.has_errors
-    assert "2 of 8" in the(judgement, "script").message
+    assessment = assessment_of(
+        first(COMPILED, steps(2.0, 1.9), SAVED, stopped="timeout", seconds=60.0)
+    )
+    assert not assessment.has_errors
+    assert "2 of 8" in finding_of(assessment, "script").message
 
 
 def test_script_without_tensorflow_is_unknown() -> None:
     started = {"kind": "started", "tensorflow": None, "others": ["jax"]}
     ended = {"kind": "ended", "reason": "finished", "exit": 0}
-    judgement = judged(observed_pass("xla", started, ended, exit_code=0))
-    [finding] = judgement.findings
+    assessment = assessment_of(observed_pass("xla", started, ended, exit_code=0))
+    [finding] = assessment.findings
     assert finding.severity == "unknown"
     assert "jax" in finding.message
 
@@ -242,7 +254,7 @@ def compiled(*shapes: list[int | None]) -> list[dict[str, Any]]:
 def test_varying_lengths_suggest_padding() -> None:
     lengths = (17, 23, 41, 55, 60, 61, 70, 90, 120)
     observed = first(compiled(*([8, each] for each in lengths)), steps(2.0, 1.9), SAVED, STOPPED)
-    finding = the(judged(observed), "shapes")
+    finding = finding_of(assessment_of(observed), "shapes")
     assert finding.severity == "cost"
     assert "9 times" in finding.message
     # 17 to 60 and 61 become 64, the others 128.
@@ -251,29 +263,29 @@ def test_varying_lengths_suggest_padding() -> None:
 
 def test_smaller_last_batch_suggests_drop_remainder() -> None:
     observed = first(compiled([8, 64], [3, 64]), steps(2.0, 1.9), SAVED, STOPPED)
-    finding = the(judged(observed), "shapes")
+    finding = finding_of(assessment_of(observed), "shapes")
     assert "drop_remainder=True" in finding.hint
     assert "multiples" not in finding.hint
 
 
 def test_recompiled_shapes_suggest_tensors() -> None:
     observed = first(compiled([8, 64], [8, 64]), steps(2.0, 1.9), SAVED, STOPPED)
-    finding = the(judged(observed), "shapes")
+    finding = finding_of(assessment_of(observed), "shapes")
     assert "same shapes" in finding.message
     assert "Python numbers" in finding.hint
 
 
 def test_dynamic_shapes_are_a_cost() -> None:
     observed = first({**COMPILED, "dynamic": 12}, steps(2.0, 1.9), SAVED, STOPPED)
-    assert the(judged(observed), "shapes").severity == "cost"
+    assert finding_of(assessment_of(observed), "shapes").severity == "cost"
 
 
 @pytest.mark.parametrize(
     ("peak", "whole", "severity"),
     [
-        (15, 64, "risk"),  # one core's share of 64 over 8, near the room that there is
+        (15, 64, "risk"),  # one core's share of 64 over 8, close to the limit
         (20, 64, "risk"),
-        (20, 8, "unknown"),  # the whole batch on one core: shared by eight it is less
+        (20, 8, "unknown"),  # the global batch on one core: less if split over eight
         (1, 8, "fine"),
         (None, 64, "unknown"),
     ],
@@ -284,24 +296,29 @@ def test_memory_is_compared_with_core_memory(peak: int | None, whole: int, sever
     replicated = observed_pass(
         "replicas", STARTED, RESTORED, steps(1.5, examples=whole), replicas=8
     )
-    assert the(judged(observed, replicated), "memory").severity == severity
+    assert finding_of(assessment_of(observed, replicated), "memory").severity == severity
 
 
 def test_slow_input_pipeline_is_a_cost() -> None:
     slow = first(COMPILED, steps(*[2.0, 1.9] * 4, waited=0.4), SAVED, STOPPED)
-    finding = the(judged(slow), "data")
+    finding = finding_of(assessment_of(slow), "data")
     assert finding.severity == "cost"
     assert "80%" in finding.message
-    assert the(judged(GOOD), "data").severity == "fine"
+    assert finding_of(assessment_of(GOOD), "data").severity == "fine"
     tiny = [{**step, "seconds": 0.002, "waited": 0.0018} for step in steps(*[2.0, 1.9] * 4)]
-    assert the(judged(first(COMPILED, tiny, SAVED, STOPPED)), "data").severity == "fine"
+    assert (
+        finding_of(assessment_of(first(COMPILED, tiny, SAVED, STOPPED)), "data").severity == "fine"
+    )
     unknown = [{**step, "waited": None} for step in steps(*[2.0, 1.9] * 4)]
-    assert the(judged(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity == "unknown"
+    assert (
+        finding_of(assessment_of(first(COMPILED, unknown, SAVED, STOPPED)), "data").severity
+        == "unknown"
+    )
 
 
 def test_missing_strategy_is_a_cost() -> None:
     observed = observed_pass("xla", STARTED, COMPILED, steps(2.0, 1.9), SAVED, STOPPED)
-    finding = the(judged(observed), "replicas")
+    finding = finding_of(assessment_of(observed), "replicas")
     assert finding.severity == "cost"
     assert "8 cores" in finding.message
 
@@ -311,7 +328,7 @@ def test_missing_strategy_is_a_cost() -> None:
     [
         ((first(COMPILED, steps(2.0, 1.9), STOPPED),), "risk", "none in 2 steps"),
         ((GOOD,), "unknown", "was not tested"),
-        ((GOOD, AGAIN), "fine", "resumes from step 8"),
+        ((GOOD, RESUMED), "fine", "resumes from step 8"),
         (
             (GOOD, observed_pass("replicas", STARTED, steps(2.3, 2.2), SAVED, replicas=8)),
             "risk",
@@ -320,7 +337,7 @@ def test_missing_strategy_is_a_cost() -> None:
     ],
 )
 def test_checkpoints(passes: tuple[Pass, ...], severity: str, message: str) -> None:
-    finding = the(judged(*passes), "checkpoint")
+    finding = finding_of(assessment_of(*passes), "checkpoint")
     assert finding.severity == severity
     assert message in finding.message
 
@@ -329,8 +346,8 @@ def test_local_checkpoint_is_a_risk_even_if_restored() -> None:
     local = {**SAVED, "path": "/tmp/ckpt-8", "where": HERE}
     back = {**RESTORED, "path": "/tmp/ckpt-8"}
     again = observed_pass("replicas", STARTED, back, steps(1.5, examples=64), STOPPED, replicas=8)
-    judgement = judged(first(COMPILED, steps(2.0, 1.9), local, STOPPED), again)
-    problems = [problem for problem in judgement.problems if problem.topic == "checkpoint"]
+    assessment = assessment_of(first(COMPILED, steps(2.0, 1.9), local, STOPPED), again)
+    problems = [problem for problem in assessment.problems if problem.topic == "checkpoint"]
     assert [problem.severity for problem in problems] == ["risk"]
     assert "/tmp/ckpt-8" in problems[0].message
 
@@ -340,16 +357,16 @@ def test_checkpoint_copied_to_bucket_is_not_a_local_risk() -> None:
     copied = {"kind": "wrote", "path": "gs://b/out/ckpt-8.index"}
     good = (COMPILED, steps(2.0, 1.9), local, STOPPED)
     again = observed_pass("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
-    assert not judged(first(*good), AGAIN).problems  # it came back from there
-    [risk] = judged(first(*good, copied), again).problems
+    assert not assessment_of(first(*good), RESUMED).problems  # restored from the bucket
+    [risk] = assessment_of(first(*good, copied), again).problems
     assert "starts from scratch" in risk.message
 
 
 def test_shim_gap_is_not_a_script_problem() -> None:
     gap = {"kind": "shim-failed", "action": "Keras", "traceback": "…"}
-    judgement = judged(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), AGAIN)
-    assert the(judgement, "observing").severity == "unknown"
-    assert not judgement.problems
+    assessment = assessment_of(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), RESUMED)
+    assert finding_of(assessment, "observing").severity == "unknown"
+    assert not assessment.problems
 
 
 PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}
@@ -357,15 +374,18 @@ PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}
 
 def test_compute_bound_run_with_known_steps_is_estimated() -> None:
     observed = first({**COMPILED, "peak": GIB}, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
-    # 8 examples here, 64 on the slice: 492e12 operations, which 4 chips of 123e12 do in 1 s.
-    judgement = judged(observed, AGAIN, operations=492e12 / 8)
-    low, high = judgement.estimate.seconds or (0.0, 0.0)
+    # 8 examples here, 64 on the slice: 492e12 operations, which take 4 chips of 123e12 1 s.
+    assessment = assessment_of(observed, RESUMED, operations=492e12 / 8)
+    low, high = assessment.estimate.seconds or (0.0, 0.0)
     assert low == pytest.approx(100_000 / 0.5)
     assert high == pytest.approx(100_000 / 0.15)
-    cost = judgement.estimate.dollars
+    cost = assessment.estimate.dollars
     assert cost is not None
     assert cost[0] == pytest.approx(8.8 * low / 3600)
-    assert "100,000 steps in 2.3 to 7.7 days, $490 to $1,600" in the(judgement, "estimate").message
+    assert (
+        "100,000 steps in 2.3 to 7.7 days, $490 to $1,600"
+        in finding_of(assessment, "estimate").message
+    )
 
 
 @pytest.mark.parametrize(
@@ -380,14 +400,14 @@ def test_no_estimate_if_it_would_be_wrong(
     change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
 ) -> None:
     observed = first(change(COMPILED), PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
-    likely = judged(observed, AGAIN, operations=492e12 / 8).estimate
+    likely = assessment_of(observed, RESUMED, operations=492e12 / 8).estimate
     assert (likely.seconds is None) is bool(reason)
     assert reason in likely.unavailable_reason
 
 
 def test_no_estimate_without_global_batch() -> None:
     observed = first(COMPILED, PLANNED, steps(2.3, 2.2), SAVED, STOPPED)
-    finding = the(judged(observed, operations=492e12 / 8), "estimate")
+    finding = finding_of(assessment_of(observed, operations=492e12 / 8), "estimate")
     assert finding.severity == "unknown"
     assert "1,000 steps cost $2.44 per second of step time" in finding.message
 
@@ -441,6 +461,6 @@ def test_last_lines_collapse_progress_bars(tmp_path: Path) -> None:
 )
 def test_script_that_fails_at_sigterm_is_a_risk(more: dict[str, Any], message: str) -> None:
     observed = first(COMPILED, steps(*[2.0, 1.9] * 4), SAVED, {**STOPPED, **more})
-    finding = the(judged(observed), "script")
+    finding = finding_of(assessment_of(observed), "script")
     assert finding.severity == "risk"
     assert message in finding.message

@@ -1,4 +1,4 @@
-"""Counting a step's arithmetic, and the range that a whole run is held to lie in."""
+"""Operation counts of steps, and estimates of time and cost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tpuctl.preflight.rehearsal.estimate import (
 )
 from tpuctl.preflight.rehearsal.flop_count import count_operations
 
-# As XLA writes a step down: a dense layer of 128 to 64 for 32 examples, and the gradient of its
-# weights; a convolution in a computation that is called; room for a loop.
+# A step as HLO text: a dense layer of 128 to 64 for 32 examples, and the gradient of its weights;
+# a convolution in a called computation; placeholders for a loop.
 PROGRAM = Path(__file__).parents[1] / "rehearsal" / "step.hlo"
 DENSE = 2 * 32 * 128 * 64
 CONVOLUTION = 2 * 8 * 16 * 16 * 16 * 3 * 3 * 3
@@ -53,23 +53,23 @@ def test_missing_operand_has_unknown_count() -> None:
     assert count_operations(program().replace("kernel.1 = ", "other.1 = ")) is None
 
 
-# BERT-base on a v3-8: 1,000,000 steps of 256 sequences of 512 words in 7 days, which are 217,000
-# words a second (cl-tohoku/bert-japanese).
+# BERT-base on a v3-8: 1,000,000 steps of 256 sequences of 512 words in 7 days, that is 217,000
+# words per second (cl-tohoku/bert-japanese).
 LAYERS, WIDTH, LENGTH, BATCH, VOCABULARY, HIDDEN = 12, 768, 512, 256, 32_000, 80
 LAYER = 2 * (4 * WIDTH**2 + 2 * WIDTH * 4 * WIDTH) + 2 * 2 * LENGTH * WIDTH
 FORWARD = LENGTH * LAYERS * LAYER + HIDDEN * 2 * (WIDTH * VOCABULARY + WIDTH**2)
-BERT = 3 * FORWARD * BATCH  # the gradient takes twice as many as the step forward
+BERT = 3 * FORWARD * BATCH  # the backward pass takes twice as many as the forward pass
 
 
 def bert(**more: object) -> Estimate:
-    given: dict[str, object] = {
+    arguments: dict[str, object] = {
         "operations": BERT,
         "program_bytes": 20 << 30,
         "steps": 1_000_000,
         "has_dynamic_shapes": False,
         "has_varying_shapes": False,
     }
-    return estimate(Chips("v3", 4, 8.8), **{**given, **more})  # type: ignore[arg-type]
+    return estimate(Chips("v3", 4, 8.8), **{**arguments, **more})  # type: ignore[arg-type]
 
 
 def test_estimate_includes_published_speed_of_bert_on_v3_8() -> None:
@@ -130,7 +130,7 @@ def test_every_tensorflow_generation_has_peak_performance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("between", "expected"),
+    ("bounds", "expected"),
     [
         ((0.004, 0.012), "4 to 12 ms"),
         ((2.0, 7.0), "2 to 7 s"),
@@ -139,17 +139,17 @@ def test_every_tensorflow_generation_has_peak_performance() -> None:
         ((200_000.0, 666_667.0), "2.3 to 7.7 days"),
     ],
 )
-def test_times_have_two_digits(between: tuple[float, float], expected: str) -> None:
-    assert format_time(between) == expected
+def test_times_have_two_digits(bounds: tuple[float, float], expected: str) -> None:
+    assert format_time(bounds) == expected
 
 
 @pytest.mark.parametrize(
-    ("between", "expected"),
+    ("bounds", "expected"),
     [
         ((0.5, 1.5), "$0.50 to $1.50"),
         ((17.6, 58.7), "$18 to $59"),
         ((488.9, 1630), "$490 to $1,600"),
     ],
 )
-def test_costs_have_two_digits(between: tuple[float, float], expected: str) -> None:
-    assert format_cost(between) == expected
+def test_costs_have_two_digits(bounds: tuple[float, float], expected: str) -> None:
+    assert format_cost(bounds) == expected

@@ -1,4 +1,4 @@
-"""A rehearsed script as a process: its output kept, its time limited, nothing of it left behind."""
+"""Processes and environments of rehearsed scripts, and the history of rehearsals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuctl.polling import Backoff, wait_until
 from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 
-# It starts a process of its own, in a session of its own, which writes its number and goes on.
+# Starts a child process in another session, writes both process IDs, and keeps running.
 FAMILY = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
@@ -33,7 +33,7 @@ def script(folder: Path, text: str) -> Command:
     return Command([sys.executable, "script.py"], folder, environment)
 
 
-async def ran(folder: Path, text: str, seconds: float = 60.0) -> Exit:
+async def run_script(folder: Path, text: str, seconds: float = 60.0) -> Exit:
     return await run(script(folder, text), folder / "run", seconds=seconds, poll=lambda: None)
 
 
@@ -45,9 +45,9 @@ def is_alive(pid: int) -> bool:
     return state not in (b"Z", b"X")
 
 
-async def soon(claim: Callable[[], bool], description: str) -> None:
+async def wait_for(condition: Callable[[], bool], description: str) -> None:
     async def probe() -> bool | None:
-        return claim() or None
+        return condition() or None
 
     await wait_until(probe, description=description, seconds=60.0, backoff=Backoff(0.05, 0.2))
 
@@ -59,15 +59,15 @@ def pids_in(folder: Path) -> list[int]:
 
 
 async def test_output_and_exit_code_of_script(tmp_path: Path) -> None:
-    text = "import sys; print('said'); print('told', file=sys.stderr); sys.exit(3)"
-    done = await ran(tmp_path, text)
+    text = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    done = await run_script(tmp_path, text)
     assert (done.code, done.stopped) == (3, "")
-    assert set(last_lines(tmp_path / "run" / "log")) == {"said", "told"}
+    assert set(last_lines(tmp_path / "run" / "log")) == {"out", "err"}
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["log"]
 
 
 async def test_signal_exit_code_is_as_in_shells(tmp_path: Path) -> None:
-    done = await ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    done = await run_script(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert done.code == 128 + signal.SIGKILL
 
 
@@ -77,15 +77,15 @@ async def test_script_gets_sigterm_at_timeout(tmp_path: Path) -> None:
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
         "time.sleep(600)\n"
     )
-    done = await ran(tmp_path, text, seconds=2.0)
+    done = await run_script(tmp_path, text, seconds=2.0)
     assert done.stopped == "timeout"
     assert last_lines(tmp_path / "run" / "log") == ("saved",)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
 async def test_cancel_kills_all_processes(tmp_path: Path) -> None:
-    running = asyncio.ensure_future(ran(tmp_path, FAMILY))
-    await soon(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
+    running = asyncio.ensure_future(run_script(tmp_path, FAMILY))
+    await wait_for(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -104,15 +104,15 @@ async def test_killed_rehearsal_leaves_no_processes(tmp_path: Path) -> None:
     )
     rehearser = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     try:
-        await soon(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
+        await wait_for(lambda: len(pids_in(tmp_path)) == 2, "the script's start")
     finally:
         rehearser.kill()
         rehearser.wait()
-    await soon(lambda: not any(map(is_alive, pids_in(tmp_path))), "the script's end")
+    await wait_for(lambda: not any(map(is_alive, pids_in(tmp_path))), "the script's end")
 
 
 def test_credentials_are_not_passed_to_script() -> None:
-    around = {
+    environment = {
         "PATH": "/bin",
         "LC_ALL": "C.UTF-8",
         "HOME": "/home/me",
@@ -124,7 +124,7 @@ def test_credentials_are_not_passed_to_script() -> None:
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": "secret",
     }
     variables = script_variables(
-        shell_variables(around),
+        shell_variables(environment),
         {"GOOGLE_APPLICATION_CREDENTIALS": "/local/credentials.json", "GONE": None},
         {"EPOCHS": "3", "GONE": "1", "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/other.json"},
         home=Path("/cache/home"),
@@ -147,13 +147,13 @@ def test_rehearsals_are_remembered_by_content(tmp_path: Path) -> None:
 
     from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
-    memory = RehearsalHistory(tmp_path)
+    history = RehearsalHistory(tmp_path)
     content = Content("ab12", "train.py", "v3-8", "tpu-vm-tf-2.18.0", "vm")
-    assert not memory.has(content)
-    memory.record(content, {"errors": False})
+    assert not history.has(content)
+    history.record(content, {"errors": False})
     assert RehearsalHistory(tmp_path).has(content)
     for other in ({"digest": "cd"}, {"program": "b.py"}, {"accelerator": "v2-8"}, {"kind": "node"}):
-        assert not memory.has(replace(content, **other))
+        assert not history.has(replace(content, **other))
     [remaining] = (tmp_path / "known").iterdir()
     assert json.loads(remaining.read_text("utf-8"))["digest"] == "ab12"
 
@@ -161,9 +161,9 @@ def test_rehearsals_are_remembered_by_content(tmp_path: Path) -> None:
 def test_old_rehearsal_folders_are_deleted(tmp_path: Path) -> None:
     from tpuctl.preflight.rehearsal.history import MAX_FOLDERS, RehearsalHistory
 
-    memory = RehearsalHistory(tmp_path)
+    history = RehearsalHistory(tmp_path)
     for number in range(MAX_FOLDERS + 3):
-        run_folder = memory.new_folder(f"run-{number:02}")
+        run_folder = history.new_folder(f"run-{number:02}")
         os.utime(run_folder, (number, number))
-    left = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert left == {f"run-{number:02}" for number in range(3, MAX_FOLDERS + 3)}
+    remaining = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert remaining == {f"run-{number:02}" for number in range(3, MAX_FOLDERS + 3)}

@@ -67,7 +67,7 @@ def compilations(run: Pass) -> Iterator[Finding]:
     if compiled_once and not run.of(Refused):
         names = ", ".join(f"{each.name} in {each.seconds:.1f} s" for each in compiled_once[:3])
         more = f", and {len(compiled_once) - 3} more" if len(compiled_once) > 3 else ""
-        yield Finding("compiling", "fine", f"by XLA, once each: {names}{more}")
+        yield Finding("compiling", "fine", f"each function once: {names}{more}")
 
 
 def dynamic_shapes(run: Pass) -> Iterator[Finding]:

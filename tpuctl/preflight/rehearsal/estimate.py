@@ -78,7 +78,7 @@ def estimate(
     if has_dynamic_shapes:
         return Estimate("its dynamic shapes take as long as their upper bounds on a TPU")
     if has_varying_shapes:
-        return Estimate("its shapes vary, and each new one is compiled again")
+        return Estimate("its shapes vary, and each new shape is compiled")
     if not operations:
         return Estimate("the operations of its step cannot be counted")
     if program_bytes and operations / program_bytes < MIN_INTENSITY:

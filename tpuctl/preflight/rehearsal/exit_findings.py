@@ -56,8 +56,8 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
             TOPIC,
             "unknown",
             "finished without an observable training step",
-            hint="Observed are fit, train_on_batch, strategy.run, and optimizers' apply_gradients "
-            "in a tf.function.",
+            hint="Only fit, train_on_batch, strategy.run, and apply_gradients in a tf.function are "
+            "observed.",
         )
     elif len(run.steps) < requested_steps:
         yield Finding(TOPIC, "fine", f"finished after {_count(len(run.steps), 'step')}")
@@ -149,12 +149,12 @@ def _stop(run: Pass) -> Finding:
 
 def _timeout(run: Pass, requested_steps: int) -> Finding:
     if run.steps:
-        message = f"took {len(run.steps)} of {requested_steps} steps within {run.seconds:.0f} s"
+        message = f"completed {len(run.steps)} of {requested_steps} steps in {run.seconds:.0f} s"
         return Finding(TOPIC, "fine", message)
     return Finding(
         TOPIC,
         "error",
-        f"took no training step within {run.seconds:.0f} s",
+        f"completed no training step within {run.seconds:.0f} s",
         "\n".join(run.tail),
         "To allow more time:\n    tpuctl rehearse --timeout 1h",
     )

@@ -95,11 +95,11 @@ def replicas(first: Pass, second: Pass | None, target: Target) -> Finding:
             where=strategy.where if strategy is not None else None,
         )
     if second is None or not second.steps:
-        return Finding("replicas", "unknown", "several were not tested")
+        return Finding("replicas", "unknown", "only one was tested")
     if second.replicas < 2:
         return Finding("replicas", "fine", "one")
     of_all = "" if second.replicas == target.replicas else f" ({target.type} has {target.replicas})"
-    batch = f" with a batch of {second.examples:,} over all" if second.examples else ""
+    batch = f" with a global batch of {second.examples:,}" if second.examples else ""
     return Finding("replicas", "fine", f"runs on {second.replicas}{of_all}{batch}")
 
 
@@ -111,14 +111,14 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
         yield Finding(
             "checkpoint",
             "risk",
-            f"none in {len(first.steps)} steps, nor when asked to stop: {risk}",
+            f"none in {len(first.steps)} steps or after SIGTERM: {risk}",
             hint=BACKUP_HINT,
         )
         return
     last = saved[-1]
     local = [checkpoint for checkpoint in saved if not _is_in_bucket(checkpoint.path)]
     if local and not _is_copied(local[-1].path, first, second):
-        message = f"saved on the machine's own disk, and lost with it: {local[-1].path}"
+        message = f"saved only on the machine's disk, and lost with it: {local[-1].path}"
         yield Finding("checkpoint", "risk", message, hint=BACKUP_HINT, where=local[-1].where)
     at = f" at step {last.step}" if last.step is not None else ""
     if second is None or not second.steps:
@@ -132,7 +132,7 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
             "checkpoint",
             "risk",
             f"saved{at}, but after a restart it starts from scratch: {risk}",
-            hint=f"It was saved as\n    {last.path}\nRestore the newest one at the start: "
+            hint=f"It was saved as\n    {last.path}\nRestore the latest checkpoint at the start: "
             "TPUCTL_OUTPUT is the same in all attempts of the job.",
             where=last.where,
         )
