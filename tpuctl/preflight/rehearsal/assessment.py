@@ -68,7 +68,7 @@ def _estimate(
         has_varying_shapes=any(
             not dimension.is_remainder
             for function in first.functions
-            for dimension in varying_dimensions([each.shapes for each in function.compilations])
+            for dimension in varying_dimensions([entry.shapes for entry in function.compilations])
         ),
     )
 
@@ -100,7 +100,7 @@ def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:
                 "seconds": function.seconds,
                 "peak_bytes": function.peak,
                 "dynamic": function.dynamic,
-                "shapes": [[str(shape) for shape in each.shapes] for each in function.compilations],
+                "shapes": [list(map(str, compiled.shapes)) for compiled in function.compilations],
             }
             for function in first.functions
         ],

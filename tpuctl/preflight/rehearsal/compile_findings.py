@@ -60,12 +60,12 @@ def compilations(run: Pass) -> Iterator[Finding]:
         if not run.of(Refused):
             yield _no_compilation(run)
         return
-    recompiled = [each for each in functions if len(each.compilations) > 1]
+    recompiled = [function for function in functions if len(function.compilations) > 1]
     for function in recompiled:
         yield _recompilation(function)
-    compiled_once = [each for each in functions if len(each.compilations) == 1]
+    compiled_once = [function for function in functions if len(function.compilations) == 1]
     if compiled_once and not run.of(Refused):
-        names = ", ".join(f"{each.name} in {each.seconds:.1f} s" for each in compiled_once[:3])
+        names = ", ".join(f"{entry.name} in {entry.seconds:.1f} s" for entry in compiled_once[:3])
         more = f", and {len(compiled_once) - 3} more" if len(compiled_once) > 3 else ""
         yield Finding("compiling", "fine", f"each function once: {names}{more}")
 
@@ -85,7 +85,7 @@ def dynamic_shapes(run: Pass) -> Iterator[Finding]:
 
 def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
     """Compare the CPU program's memory with a core's, which is only a rough estimate."""
-    peak = max((each.peak or 0 for each in first.functions), default=0)
+    peak = max((function.peak or 0 for function in first.functions), default=0)
     available = target.bytes_per_replica
     if not peak:
         return Finding("memory", "unknown", "usage of the step's program is unknown")
@@ -127,7 +127,7 @@ def _no_compilation(run: Pass) -> Finding:
 
 
 def _recompilation(function: Function) -> Finding:
-    shapes_seen = [each.shapes for each in function.compilations]
+    shapes_seen = [compilation.shapes for compilation in function.compilations]
     times = f"{function.name} was compiled {len(shapes_seen)} times in {function.seconds:.0f} s"
     where = function.compilations[0].where
     variations = varying_dimensions(shapes_seen)
@@ -145,7 +145,7 @@ def _recompilation(function: Function) -> Finding:
             where,
         )
     hints = []
-    if any(each.is_remainder for each in variations):
+    if any(variation.is_remainder for variation in variations):
         hints.append("Drop the last, smaller batch:\n    dataset.batch(N, drop_remainder=True)")
     padding = padding_for(shapes_seen, variations)
     if padding is not None:
@@ -167,7 +167,7 @@ def _describe(variation: Variation) -> str:
 
 
 def _shape_lines(compilations: Sequence[Compiled]) -> str:
-    lines = dict.fromkeys(", ".join(map(str, each.shapes)) or "()" for each in compilations)
+    lines = dict.fromkeys(", ".join(map(str, compiled.shapes)) or "()" for compiled in compilations)
     listed = list(lines)[:MAX_LISTED]
     return "\n".join([*listed, *(["…"] if len(lines) > MAX_LISTED else [])])
 

@@ -27,7 +27,7 @@ SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --samp
 
 
 def used_tensorflow(run: Pass) -> bool:
-    return any(each.tensorflow for each in run.of(Started)) or bool(run.steps)
+    return any(start.tensorflow for start in run.of(Started)) or bool(run.steps)
 
 
 def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
             TOPIC, "unknown", f"interrupted {after}: the findings are based on these steps"
         )
     elif not used_tensorflow(run):
-        others = sorted({name for each in run.of(Started) for name in each.others})
+        others = sorted({name for start in run.of(Started) for name in start.others})
         instead = f" ({', '.join(others)} was)" if others else ""
         yield Finding(
             TOPIC,
@@ -95,7 +95,7 @@ def missing_objects(run: Pass) -> list[str]:
         return []
     paths_in_message = OBJECT.findall(ended.error.message)
     if not paths_in_message and ended.error.type in NOT_FOUND_TYPES:
-        paths_in_message = [each.path for each in run.of(Read) if each.missing][-1:]
+        paths_in_message = [read.path for read in run.of(Read) if read.missing][-1:]
     paths = dict.fromkeys(path.rstrip(".:") for path in paths_in_message)
     return [path for path in paths if path.startswith("gs://")]
 
@@ -176,7 +176,7 @@ def _shim_failures(run: Pass) -> Iterator[Finding]:
             "observing",
             "unknown",
             "some observations failed: this is a lemulation of tpuctl, not of the script",
-            "\n".join(dict.fromkeys(each.action for each in failed)),
+            "\n".join(dict.fromkeys(failure.action for failure in failed)),
         )
 
 

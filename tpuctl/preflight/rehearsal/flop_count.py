@@ -84,10 +84,10 @@ def _total(name: str, computations: Mapping[str, _Computation], callers: tuple[s
     if computation is None or name in callers:
         raise _Unknown
     path = (*callers, name)
-    if any(_total(each, computations, path) for each in computation.looped):
+    if any(_total(callee, computations, path) for callee in computation.looped):
         raise _Unknown
     return computation.operations + math.fsum(
-        _total(each, computations, path) for each in computation.called
+        _total(callee, computations, path) for callee in computation.called
     )
 
 

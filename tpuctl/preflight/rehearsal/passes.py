@@ -121,11 +121,10 @@ class Pass:
     @property
     def training_step(self) -> Function | None:
         """The function that computes gradients; of several, the one that compiled longest."""
-        functions = self.functions
-        training = [
-            function for function in functions if any(each.trains for each in function.compilations)
-        ]
-        return next(iter(training), None)
+        for function in self.functions:
+            if any(compiled.trains for compiled in function.compilations):
+                return function
+        return None
 
     @property
     def functions(self) -> list[Function]:
@@ -166,5 +165,5 @@ def group_by_function(compilations: Iterable[Compiled]) -> list[Function]:
         grouped.setdefault(
             (compilation.function, str(compilation.where), compilation.trains), []
         ).append(compilation)
-    functions = [Function(key[0], tuple(each)) for key, each in grouped.items()]
+    functions = [Function(key[0], tuple(group)) for key, group in grouped.items()]
     return sorted(functions, key=lambda function: function.seconds, reverse=True)

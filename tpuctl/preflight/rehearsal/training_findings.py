@@ -145,7 +145,7 @@ def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
     if second is not None:
         paths += [checkpoint.path for checkpoint in second.restored]
         paths += [write.path for write in second.of(Wrote)]
-    return any(_is_in_bucket(each) and name in each for each in paths)
+    return any(_is_in_bucket(candidate) and name in candidate for candidate in paths)
 
 
 def _is_in_bucket(path: str) -> bool:

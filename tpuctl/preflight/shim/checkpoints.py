@@ -20,8 +20,8 @@ MODEL_ACTIONS = {
     "load_weights": "restored",
     "save_pretrained": "saved",
 }
-# The functions that implement loading and saving of models in all versions of Keras.
 FUNCTION_ACTIONS = {"load_model": "restored", "save_model": "saved"}
+# The modules that implement these functions in all versions of Keras.
 KERAS_MODULES = (
     "src.saving.saving_lib",
     "src.saving.legacy.save",

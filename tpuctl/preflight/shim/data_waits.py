@@ -46,7 +46,7 @@ def _watch(rehearsal: Rehearsal, graphs: Graphs, module: str, kind: str, name: s
                 raise
             steps.end_wait()
             return element
-        rehearsal.writer.attempt("iterators", graphs.mark_reading)
+        rehearsal.writer.attempt("iterators", graphs.tag_reading)
         return _next_with_marks(rehearsal, graphs, next_element) if has_graphs else next_element()
 
     setattr(holder, name, timed_next)

@@ -38,15 +38,15 @@ class Graphs:
             yield graph
             graph = getattr(graph, "outer_graph", None)
 
-    def mark_training(self) -> None:
-        """Mark the function being traced as one that computes gradients."""
+    def tag_training(self) -> None:
+        """Tag the function being traced as one that computes gradients."""
         for graph in self.enclosing():
             graph._tpuctl_trains = True
             if type(graph).__name__ not in CONTROL_FLOW:
                 return
 
-    def mark_reading(self) -> None:
-        """Mark all functions being traced as ones that read data from an iterator."""
+    def tag_reading(self) -> None:
+        """Tag all functions being traced as ones that read data from an iterator."""
         for graph in self.enclosing():
             graph._tpuctl_reads = True
 

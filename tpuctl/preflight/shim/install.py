@@ -37,9 +37,9 @@ class Hooks:
 
     def install(self) -> None:
         attempt = self.rehearsal.writer.attempt
-        ending: ScriptExit = self.rehearsal.script_exit
-        attempt("the process' end", ending.install)
-        ending.callbacks.append(self._report_without_tensorflow)
+        script_exit: ScriptExit = self.rehearsal.script_exit
+        attempt("the exit", script_exit.install)
+        script_exit.callbacks.append(self._report_without_tensorflow)
         if self.rehearsal.is_xla:
             attempt("XLA's dumps", self._prepare_dumps)
         functions: dict[str, Callable[[ModuleType], None]] = {

@@ -70,7 +70,7 @@ class Functions:
         @functools.wraps(original)
         def gradient(self_: Any, target: Any, *arguments: Any, **keywords: Any) -> Any:
             rehearsal.gradient_count += 1
-            rehearsal.writer.attempt("a gradient", self.graphs.mark_training)
+            rehearsal.writer.attempt("a gradient", self.graphs.tag_training)
             result = original(self_, target, *arguments, **keywords)
             self.losses.last = target
             if self.graphs.is_eager():
