@@ -40,9 +40,10 @@ def validate_transcript(request: pytest.FixtureRequest, transcript: Path) -> Ite
         return
     stash = request.config.stash
     if _VALIDATOR not in stash:
-        from tests.support.transcripts import Judge  # slow to import; many tests need no cloud
+        # Slow to import; many tests need no cloud.
+        from tests.support.transcripts import TranscriptValidator
 
-        stash[_VALIDATOR] = Judge(transcript)
+        stash[_VALIDATOR] = TranscriptValidator(transcript)
     is_malformed = request.node.get_closest_marker("malformed") is not None
     problems = stash[_VALIDATOR].complaints(("answer",) if is_malformed else ("request", "answer"))
     if problems:

@@ -56,16 +56,16 @@ REFUSALS = tuple(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was said of one program."""
+    """The verdict on one program."""
 
     file: str
     verdict: str
-    words: str = ""  # the compiler's
-    line: int = 0  # of the program, where the compiler names it
-    compilations: int = 0  # of the function that was compiled most often
-    dynamic: int = 0  # dimensions that the compiler knows no size of
+    words: str = ""  # the compiler's message
+    line: int = 0  # in the program, if the compiler names it
+    compilations: int = 0  # of the most often compiled function
+    dynamic: int = 0  # dimensions of unknown size
     lost: tuple[str, ...] = ()
-    tpu: str = ""  # "lowered" against a TPU's operations, or why not
+    tpu: str = ""  # "lowered" with a TPU's operations, or the reason why not
 
 
 def programs() -> list[Path]:
@@ -73,9 +73,9 @@ def programs() -> list[Path]:
 
 
 def judge(selected: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]:
-    """Ask about each; a compiler that answers nothing at all raises RuntimeError.
+    """Yield the verdict on each program; raises RuntimeError if a compiler does not answer.
 
-    What a TPU's operations are is asked last, in an environment of its own.
+    Lowering with a TPU's operations runs last, in a separate environment.
     """
     selected = list(selected)
     on_cpu = list(_observed("cpu", job_python(), selected))
@@ -120,8 +120,8 @@ def _verdict(file: str, on_cpu: dict[str, Any], on_tpu: dict[str, Any]) -> Verdi
     refused = on_cpu.get("refused") or on_cpu.get("crashed") or ""
     by_tpu = on_tpu.get("refused", "")
     tpu = "lowered" if on_tpu.get("lowered") else _short(by_tpu or on_tpu.get("unlowered", ""))
-    # Which operations there are is asked of the TPU alone. What must be constant the lowering for
-    # the CPU has said already, of the step as it is and not as one without variables.
+    # The TPU only decides which operations exist. Which values must be constant is already known
+    # from the CPU, which lowers the actual step rather than one without variables.
     if KERNEL.search(by_tpu) and not refused:
         refused, tpu = by_tpu, "refused"
     if refused:
@@ -149,7 +149,7 @@ def _short(text: str) -> str:
 
 
 def load_verdicts() -> dict[str, Verdict]:
-    """Return what the file says."""
+    """Return the recorded verdicts."""
     if not VERDICTS.exists():
         return {}
     rows = tomllib.loads(VERDICTS.read_text("utf-8"))["program"]
@@ -206,14 +206,14 @@ def main() -> int:
     broken = [verdict for verdict in found if verdict.verdict == "broken"]
     for broken_program in broken:
         print(
-            f"{broken_program.file} is no program to judge: {broken_program.words[:1500]}",
+            f"{broken_program.file} is not a valid program: {broken_program.words[:1500]}",
             file=sys.stderr,
         )
     if options.write:
         _write(verdict for verdict in found if verdict not in broken)
         return 1 if broken else 0
     different = differences(found)
-    print("\n".join(different) or f"as verdicts.toml says: {len(found)} programs")
+    print("\n".join(different) or f"same as verdicts.toml: {len(found)} programs")
     return 1 if different else 0
 
 

@@ -2,10 +2,10 @@
 
     observer.py cpu|tpu PROGRAM… > LINES
 
-`cpu` runs each program with XLA forced on, wherever a TPU would compile: a step called from plain
-Python, what a TPU strategy runs, and what Keras trains. `tpu` runs it without, then lowers each of
-its steps against the operations that a TPU has. A line of JSON answers for each program. Every
-program has a process of its own, forked from one that has TensorFlow imported already.
+`cpu` runs each program with XLA forced on, as a TPU would compile it: a step called from plain
+Python, a function that a TPU strategy runs, and what Keras trains. `tpu` runs it without XLA, then
+lowers each of its steps with the operations of a TPU. Prints a line of JSON for each program. Every
+program runs in a separate process, forked from one with TensorFlow imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
     CUDA_VISIBLE_DEVICES="",
     FORCE_TF_AVAILABLE="1",  # transformers does not know the package of a TPU's TensorFlow
-    TPU_LIBRARY_PATH="/nonexistent",  # that TensorFlow waits for a TPU otherwise
+    TPU_LIBRARY_PATH="/nonexistent",  # otherwise TensorFlow waits for a TPU
 )
 
 import importlib.util
@@ -36,7 +36,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.framework import func_graph
 
-# An image's Python has no tpuctl. Last: its neighbors' names are not to come before anybody's.
+# An image's Python has no tpuctl. Appended last, so that its neighbors shadow nothing.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tpuctl" / "preflight"))
 MODE = sys.argv[1]
 LIMIT = 150  # seconds for one program
@@ -44,13 +44,13 @@ CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
 DUMPED = re.compile(r"module_\d+\.(.+?)\.\d*\.?before_optimizations\.txt$")
 # The name of a traced function: its own, and a number that differs for each trace.
 TRACED = re.compile(r"^a_inference_(.+?)_\d+(?:__.*)?$")
-UNKNOWN = 8  # examples, where a pipeline says none
-KEPT: list[Any] = []  # owners of methods, which are lowered when the program has let go of them
+UNKNOWN = 8  # examples, if a pipeline's batch size is unknown
+KEPT: list[Any] = []  # owners of methods, which are lowered after the program has ended
 plain_function = tf.function
 
 
 class Step:
-    """A function of the program that a TPU would compile when plain Python calls it."""
+    """A function of the program that a TPU would compile when called from plain Python."""
 
     def __init__(self, function: Any, options: dict[str, Any], recorded: list[Any]) -> None:
         options = {key: value for key, value in options.items() if key != "jit_compile"}
@@ -86,7 +86,7 @@ class Step:
 
 
 class Strategy(tf.distribute.OneDeviceStrategy):
-    """A TPU's strategy with one replica; what it runs is compiled, as a TPU's does."""
+    """A TPU's strategy with one replica; it compiles the functions it runs."""
 
     recorded: list[Any]
 
@@ -120,7 +120,7 @@ class Resolver:
 
 
 def observe(program: Path) -> dict[str, Any]:
-    """Run one program in this process, which is good for nothing else afterwards."""
+    """Run one program in this process, which cannot be reused."""
     import keras
 
     source = program.read_text("utf-8")
@@ -137,17 +137,17 @@ def observe(program: Path) -> dict[str, Any]:
                 f"--xla_dump_to={dumps} --xla_dump_hlo_as_text --xla_backend_optimization_level=0"
             )
             os.environ["XLA_FLAGS"] = flags
-        said: dict[str, Any] = {}
+        observation: dict[str, Any] = {}
         keras.utils.set_random_seed(7)
         try:
             load(program).train()
-        except Exception as error:  # whatever a program raises is an answer
-            said |= refusal(error, program) if MODE == "cpu" else not_lowered(error)
+        except Exception as error:  # any error of a program is a result
+            observation |= refusal(error, program) if MODE == "cpu" else not_lowered(error)
         if MODE == "cpu":
-            said |= compilations(Path(dumps))
-        if not {"refused", "unlowered"} & set(said):
-            said |= lowered(recorded, program, said.get("dynamic", 0))
-    return said | {"lost": sorted(lost)}
+            observation |= compilations(Path(dumps))
+        if not {"refused", "unlowered"} & set(observation):
+            observation |= lowered(recorded, program, observation.get("dynamic", 0))
+    return observation | {"lost": sorted(lost)}
 
 
 def stand_in_for_tpu(recorded: list[Any]) -> None:
@@ -159,7 +159,7 @@ def stand_in_for_tpu(recorded: list[Any]) -> None:
 
 
 def note_lost_checks(program: Path, lost: set[str]) -> None:
-    """Watch for the program's own checks in what is compiled; a pipeline keeps its."""
+    """Watch for the program's own checks in compiled code; pipelines keep theirs."""
     create = func_graph.FuncGraph._create_op_internal
 
     def noted(graph: Any, op_type: str, *arguments: Any, **keywords: Any) -> Any:
@@ -172,7 +172,7 @@ def note_lost_checks(program: Path, lost: set[str]) -> None:
 
 
 def is_of(program: Path, files: list[str]) -> bool:
-    """Whether the program's folder, no library, asked for it, and not in a pipeline."""
+    """Whether the caller is in the program's folder, and not in a library or a pipeline."""
     if any("/tensorflow/python/data/" in file for file in files):
         return False
     user_files = [file for file in files if "/tensorflow/" not in file and file != __file__]
@@ -213,7 +213,7 @@ def force_keras(source: str, recorded: list[Any]) -> None:
 
 
 def noted_step(train_step: Any, recorded: list[Any]) -> Any:
-    """Return the same with a note of what it is traced with first."""
+    """Wrap it, recording the arguments of its first trace."""
     known: list[Any] = []
 
     def noted(data: Any) -> Any:
@@ -250,7 +250,7 @@ def refusal(error: Exception, program: Path) -> dict[str, Any]:
 
 
 def compilations(dumps: Path) -> dict[str, Any]:
-    """Count what was compiled, for the function that was most often, and dimensions unknown."""
+    """Count compilations of the most often compiled function, and unknown dimensions."""
     counted: dict[str, int] = {}
     dynamic = 0
     for path in sorted(dumps.glob("*before_optimizations.txt")):
@@ -264,9 +264,9 @@ def compilations(dumps: Path) -> dict[str, Any]:
 
 
 def lowered(recorded: list[Any], program: Path, dynamic: int) -> dict[str, Any]:
-    """Lower what the program compiles with arguments of which only the shapes are known.
+    """Lower the program's compiled functions with arguments of known shapes only.
 
-    So a TPU has them; what is compiled for this machine's CPU may make constants of their values.
+    This matches a TPU; compiling for this machine's CPU may turn their values into constants.
     """
     for function, arguments, keywords in recorded:
         try:
@@ -282,7 +282,7 @@ def lowered(recorded: list[Any], program: Path, dynamic: int) -> dict[str, Any]:
 
 
 def asked_for(function: Any, arguments: Any, keywords: Any) -> Any:
-    """Return what lowers the function; for a TPU that is not there variables become arguments."""
+    """Return the function to lower; for an absent TPU, variables become arguments."""
     leaves = tf.nest.flatten((arguments, keywords))
     tensors = [index for index, leaf in enumerate(leaves) if is_array(leaf)]
     specs = [spec_of(leaves[index]) for index in tensors]
@@ -301,7 +301,7 @@ def asked_for(function: Any, arguments: Any, keywords: Any) -> Any:
         return whole.experimental_get_compiler_ir(*specs)
     from shim.pure_function import PureFunction
 
-    traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as XLA has them
+    traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as in XLA
     step = PureFunction(traced.get_concrete_function(*specs))
     compiled = plain_function(step, jit_compile=True, autograph=False)
     return compiled.experimental_get_compiler_ir(*step.variables, *specs)
@@ -322,9 +322,9 @@ def spec_of(value: Any) -> tf.TensorSpec:
 
 
 def answer(program: Path) -> dict[str, Any]:
-    """Observe in a process of its own and return what it wrote."""
+    """Observe in a separate process and return its result."""
     with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder, "said.json")
+        written = Path(folder, "observation.json")
         child = os.fork()
         if child == 0:
             try:

@@ -18,8 +18,8 @@ VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
 SOME = 40  # files of the suite's, others with each seed
 PATTERNS: tuple[str, ...] = ("official/**/*.py", "orbit/**/*.py", "keras_hub/**/*.py")
 PATTERNS += ("transformers/models/*/modeling_tf_*.py", "transformers/*tf*.py")
-# The Model Garden's own programs. In what they import and no step of theirs is seen to run, an
-# operation lacks a kernel or a loop a bound, at these lines.
+# The Model Garden's own programs. In imported code that no step is known to run, an
+# operation lacks a kernel or a loop a bound at these lines.
 PROGRAMS = ["official/nlp/train.py", "official/vision/train.py"]
 UNUSED = {
     ("nlp/modeling/layers/text_layers.py", 351),
@@ -33,8 +33,8 @@ UNUSED = {
     ("vision/ops/nms.py", 86),
     ("vision/ops/nms.py", 177),
 }
-# Sources that are wrong indeed: of TensorFlow 1, with names that 2.18 lacks, or without the call
-# that initializes a TPU.
+# Sources with real errors: written for TensorFlow 1, with names that 2.18 lacks, or without the
+# call that initializes a TPU.
 OLD = {
     "official/legacy/detection/evaluation/coco_utils.py",
     "official/legacy/detection/executor/distributed_executor.py",
@@ -46,9 +46,9 @@ OLD = {
     "official/vision/utils/object_detection/box_list_ops.py",
 }
 
-# Programs that are refused though they are right, each for lines of UNUSED or for shapes that only
-# a decoder has: what they export or convert is taken for what they train, and a search for words
-# for a part of the step. To be mended in the check; no other program may join them.
+# Programs with false positives, each for lines of UNUSED or for shapes of a decoder only:
+# exported or converted code counts as trained, or a search for words as part
+# of the step. To be fixed in the check; no other program may be added.
 WRONGLY_REFUSED = {
     "official/nlp/serving/export_savedmodel.py",
     "official/nlp/tools/export_tfhub.py",
@@ -67,7 +67,7 @@ WRONGLY_REFUSED = {
 
 @cache
 def sources() -> Path:
-    """Where the packages' files are; none of them is ever run."""
+    """The folder of the packages' files, none of which is ever run."""
     (packages,) = locked_python(LOCK).parents[1].glob("lib/python3*/site-packages")
     return packages
 
@@ -77,7 +77,7 @@ def files() -> list[Path]:
 
 
 def refused(path: Path) -> list[str]:
-    """The errors in a file itself, without those that are known to be true."""
+    """The errors in a file itself, without known true positives."""
     name = path.relative_to(sources()).as_posix()
     report = check_project(path, VM)
     return [
@@ -90,13 +90,13 @@ def refused(path: Path) -> list[str]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_sampled_model_garden_programs_have_no_errors(program: str) -> None:
     report = check_project(sources() / program, VM, sources())
-    assert len(report.files) > 200  # with all that they import
+    assert len(report.files) > 200  # including their imports
     assert list(report.errors) == []
     assert places(report.findings) == UNUSED  # reported, but not as errors
 
 
 def places(findings: tuple[Finding, ...]) -> set[tuple[str, int]]:
-    """Where something would be an error if a step ran it."""
+    """The lines of findings that would be errors if a step ran them."""
     official = sources() / "official"
     return {
         (finding.path.relative_to(official).as_posix(), finding.line)
@@ -123,7 +123,7 @@ def test_files_have_no_errors() -> None:
 @pytest.mark.release("more of what `make test` does with two programs")
 @pytest.mark.timeout(1800)
 def test_model_garden_programs_have_no_errors() -> None:
-    """Each that is started by itself, with all that it imports; but for those known to be."""
+    """Each program, with its imports, except those with known findings."""
     programs = [
         path
         for path in sources().glob("official/**/*.py")

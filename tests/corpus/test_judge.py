@@ -13,12 +13,12 @@ SAMPLE, LOWERED = 5, 12
 
 
 def quick() -> list[Path]:
-    """Programs without a library whose import takes longer than all the rest."""
+    """Programs without a library that takes longer to import than everything else."""
     return [path for path in programs() if "transformers" not in path.read_text("utf-8")]
 
 
 def sampled() -> list[Path]:
-    """A few programs, of each verdict at least one; others with each seed of the run."""
+    """A few programs, at least one per verdict; others with each seed of the run."""
     by_verdict: dict[str, list[Path]] = {}
     for path in quick():
         by_verdict.setdefault(load_verdicts()[path.name].verdict, []).append(path)
@@ -46,7 +46,7 @@ def test_all_verdicts_match_recorded() -> None:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(1800)
 def test_sampled_tpu_verdicts_match_recorded() -> None:
-    """A TPU's operations decide no verdict today, and judge as XLA on a CPU does."""
+    """A TPU's operations change no verdict today: XLA on a CPU gives the same."""
     lowered = [path for path in quick() if load_verdicts()[path.name].tpu == "lowered"]
     found = list(judge(random.sample(lowered, LOWERED)))
     assert not differences(found)

@@ -17,7 +17,7 @@ SEVERITIES = {"TPU000": "error", "TPU006": "risk"} | {f"TPU00{n}": "error" for n
 def rows(name: str) -> dict[str, dict[str, Any]]:
     rows = tomllib.loads((HERE / name).read_text("utf-8"))["program"]
     rows_by_file = {row["file"]: row for row in rows}
-    assert len(rows_by_file) == len(rows), f"{name} names a program twice"
+    assert len(rows_by_file) == len(rows), f"{name} lists a program twice"
     return rows_by_file
 
 
@@ -27,12 +27,12 @@ FILES = sorted(path.name for path in PROGRAMS.glob("*.py"))
 
 
 def usual(label: str) -> str:
-    """The severity that a label's rule has on the pages of the check."""
+    """The severity of a label's rule, as documented."""
     return SEVERITIES.get(label.partition(":")[0], "cost")
 
 
 def expected(row: dict[str, Any]) -> str:
-    """The worst of the row's labels, or what it says beside them that the compiler makes of it."""
+    """The worst of the row's labels, or the compiler's verdict if the row states one."""
     order = ("error", "cost", "risk")
     usually = min((usual(code) for code in row["codes"]), key=order.index, default="good")
     return str(row.get("compiler", usually))
@@ -59,7 +59,7 @@ def test_labels_that_differ_from_compiler_give_reason() -> None:
         assert ("compiler" in row) == ("because" in row), row
         if "compiler" in row:
             usually = expected({"codes": row["codes"]})
-            assert usually != row["compiler"], f"{row} differs from nothing"
+            assert usually != row["compiler"], f"{row}: the label does not differ from the compiler"
 
 
 def test_labels_are_on_lines_with_code() -> None:
@@ -71,7 +71,7 @@ def test_labels_are_on_lines_with_code() -> None:
 
 
 def starts(path: Path) -> set[int]:
-    """Lines on which something begins."""
+    """Lines on which a statement or expression begins."""
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
     return {node.lineno for node in nodes if isinstance(node, ast.expr | ast.stmt)}
 

@@ -54,7 +54,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def has(row: dict[str, Any], version: str) -> bool:
-    """Whether the table says that a version has a name, even if it only raises."""
+    """Whether a version has a name according to the table, even if it only raises."""
     is_there = numbers(version) >= numbers(row.get("since", "2.1"))
     until = row.get("until")
     return is_there and (until is None or "raises" in row or numbers(version) < numbers(until))
@@ -99,7 +99,7 @@ def disagreements(python: Path, **environment: str) -> list[str]:
 @pytest.mark.tensorflow
 def test_image_matches_table() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"
-    job_python()  # makes the image, too
+    job_python()  # also builds the image
     assert disagreements(image) == []
     raising = [row["name"] for row in ROWS if row.get("raises")]
     assert raising

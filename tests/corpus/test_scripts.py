@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
-# Risks that are there indeed, by script: code and line.
+# Real risks by script: code and line.
 RISKS: dict[str, list[str]] = {}
-# What another library drives, which the environment does not have.
-SOME = 8  # of the rest are run
+# Scripts that other libraries run, which the environment does not have.
+SOME = 8  # of the other scripts are run
 OTHERS = {"jax_classifier.py", "keras_on_jax.py", "keras_on_torch.py", "pytorch_images.py"}
 
 
@@ -66,11 +66,11 @@ def test_bundled_job_has_no_false_positives(script: str, target: Target) -> None
         format_findings(tuple(finding for finding in report.findings if finding.code != "TPU503"))
         == []
     )
-    assert len(report.files) > 5  # what it imports was looked at too
+    assert len(report.files) > 5  # including its imports
 
 
 @pytest.mark.soak
-@pytest.mark.release("runs the examples themselves, and nothing of tpuctl")
+@pytest.mark.release("runs only the examples, not tpuctl")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(SOME))
@@ -106,7 +106,7 @@ def site_packages() -> Path:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_keras_layers_have_no_errors() -> None:
-    """Beside what `test_correct.py` reads: they run in training programs everywhere."""
+    """In addition to `test_correct.py`: layers that training programs use everywhere."""
     files = sorted(site_packages().glob("tf_keras/src/layers/**/*.py"))
     assert len(files) > 100
     errors = []

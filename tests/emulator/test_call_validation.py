@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.call_validation import Call, judge
+from tests.support.call_validation import Call, validate_call
 from tests.support.locations import PROJECT_NAME, US_ZONE
 
 L = "projects/local-project/locations/europe-west4-a"
@@ -40,7 +40,7 @@ Json = Any
 def complaints_of(call: Call) -> list[str]:
     return [
         f"{each.side} {complaint.path}: {complaint.rule}"
-        for each in judge(call)
+        for each in validate_call(call)
         for complaint in each.complaints
     ]
 
@@ -108,71 +108,71 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("GET", G, changed(SHOWN, "state", "DONE")),
-        "answer state: unknown value of an enum",
+        "answer state: unknown enum value",
     ),
-    (answered("GET", G, changed(SHOWN, "state", 2)), "answer state: no string"),
+    (answered("GET", G, changed(SHOWN, "state", 2)), "answer state: not a valid string"),
     (
         answered("GET", G, {**SHOWN, "state": 77}, query="$alt=json;enum-encoding=int"),
-        "answer state: unknown value of an enum",
+        "answer state: unknown enum value",
     ),
-    (answered("GET", G, changed(SHOWN, "id", 8871233232)), "answer id: no string"),
-    (answered("GET", G, changed(SHOWN, "id", "n")), "answer id: no int64"),
-    (answered("GET", G, changed(SHOWN, "id", str(2**63))), "answer id: no int64"),
+    (answered("GET", G, changed(SHOWN, "id", 8871233232)), "answer id: not a valid string"),
+    (answered("GET", G, changed(SHOWN, "id", "n")), "answer id: not a valid int64"),
+    (answered("GET", G, changed(SHOWN, "id", str(2**63))), "answer id: not a valid int64"),
     (
         answered("GET", G, changed(SHOWN, "createTime", "2024-05-01")),
-        "answer createTime: no timestamp",
+        "answer createTime: not a valid timestamp",
     ),
     (
         answered("GET", G, changed(SHOWN, "createTime", "2024-13-01T10:00:00Z")),
-        "answer createTime: no timestamp",
+        "answer createTime: not a valid timestamp",
     ),
     (
         answered("GET", G, changed(SHOWN, "createTime", None)),
-        "answer createTime: null in an answer",
+        "answer createTime: null in a response",
     ),
-    (answered("GET", G, changed(SHOWN, "labels", ["a"])), "answer labels: no object"),
-    (answered("GET", G, changed(SHOWN, "labels.a", 1)), "answer labels{}: no string"),
+    (answered("GET", G, changed(SHOWN, "labels", ["a"])), "answer labels: not a valid object"),
+    (answered("GET", G, changed(SHOWN, "labels.a", 1)), "answer labels{}: not a valid string"),
     (
         answered("GET", G, changed(SHOWN, "networkEndpoints", {})),
-        "answer networkEndpoints: no array",
+        "answer networkEndpoints: not a valid array",
     ),
     (
         answered("GET", G, changed(SHOWN, "networkEndpoints.0.port", "8470")),
-        "answer networkEndpoints[].port: no integer",
+        "answer networkEndpoints[].port: not a valid integer",
     ),
     (
         answered("GET", G, changed(SHOWN, "networkEndpoints.0.port", 2**31)),
-        "answer networkEndpoints[].port: no int32",
+        "answer networkEndpoints[].port: not a valid int32",
     ),
     (
         answered("GET", G, changed(SHOWN, "networkConfig.canIpForward", "false")),
-        "answer networkConfig.canIpForward: no boolean",
+        "answer networkConfig.canIpForward: not a valid boolean",
     ),
     (answered("GET", G, changed(SHOWN, "runtimeVersion", ...)), "answer runtimeVersion: missing"),
-    (Call("GET", G, answer="{"), "answer : no JSON"),
+    (Call("GET", G, answer="{"), "answer : not valid JSON"),
     (
         Call("GET", G, answer=json.dumps(SHOWN), media="text/html"),
-        "answer : a Content-Type that is not JSON's",
+        "answer : Content-Type is not JSON",
     ),
-    (answered("GET", f"/v2/{L}/nodes", [SHOWN]), "answer : no object"),
-    (Call("HEAD", G, answer="{}"), "answer : a body in the answer to HEAD"),
+    (answered("GET", f"/v2/{L}/nodes", [SHOWN]), "answer : not a valid object"),
+    (Call("HEAD", G, answer="{}"), "answer : body in the response to HEAD"),
     (
         Call("DELETE", "/storage/v1/b/b/o/o", answer="{}"),
-        "answer : an answer where none is described",
+        "answer : unexpected response body",
     ),
     # Operations.
     (
         answered("DELETE", G, changed(OPERATION, "done", False)),
-        "answer done: a result that does not go with it",
+        "answer done: result inconsistent with it",
     ),
     (
         answered("DELETE", G, changed(OPERATION, "response", ...)),
-        "answer done: a result that does not go with it",
+        "answer done: result inconsistent with it",
     ),
     (answered("DELETE", G, changed(OPERATION, "name", ...)), "answer name: missing"),
     (
         answered("DELETE", G, changed(OPERATION, "metadata.@type", ...)),
-        "answer metadata: no @type",
+        "answer metadata: missing @type",
     ),
     (
         answered(
@@ -186,7 +186,7 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("DELETE", G, changed(OPERATION, "response.state", "DONE")),
-        "answer response.state: unknown value of an enum",
+        "answer response.state: unknown enum value",
     ),
     # The legacy APIs.
     (
@@ -199,35 +199,38 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "name", "No_Name")),
-        "answer name: not of its pattern",
+        "answer name: does not match its pattern",
     ),
     (
         answered("GET", f"{COMPUTE_ZONE}/instances/i", changed(INSTANCE, "fingerprint", "-?-")),
-        "answer fingerprint: no base64",
+        "answer fingerprint: not valid base64",
     ),
     (
         answered("GET", f"{COMPUTE_ZONE}/instances/i", {**INSTANCE, "disks": [DISK]}),
-        "answer disks[].initializeParams: for input only, in an answer",
+        "answer disks[].initializeParams: input-only field in a response",
     ),
-    (answered("GET", "/b/b/o/o", changed(OBJECT, "generation", 5)), "answer generation: no string"),
+    (
+        answered("GET", "/b/b/o/o", changed(OBJECT, "generation", 5)),
+        "answer generation: not a valid string",
+    ),
     # Errors.
     (answered("GET", G, refusal(code=400), status=404), "answer error.code: not the HTTP status"),
     (answered("GET", G, refusal(message=...), status=404), "answer error.message: missing"),
     (answered("GET", G, refusal(status=...), status=404), "answer error.status: missing"),
     (
         answered("GET", G, refusal(status="INTERNAL"), status=404),
-        "answer error.status: does not go with the HTTP status",
+        "answer error.status: inconsistent with the HTTP status",
     ),
     (answered("GET", G, refusal(why=1), status=404), "answer error.why: unknown field of an error"),
     (
         answered("GET", G, refusal(details=[{"@type": "x", "reason": "y"}]), status=404),
-        "answer error.details[]: no known message",
+        "answer error.details[]: unknown message type",
     ),
     (
         answered("GET", G, {"errors": []}, status=404),
-        "answer : a refusal is one `error`",
+        "answer : not a single `error` object",
     ),
-    (Call("GET", G, status=404, answer="no"), "answer : no JSON in a refusal"),
+    (Call("GET", G, status=404, answer="no"), "answer : error response is not JSON"),
     (answered("GET", "/b/b/o/o", refusal(), status=404), "answer error.errors: missing"),
     (
         answered("GET", "/b/b/o/o", refusal(errors=[{"message": "m", "domain": "d"}]), status=404),
@@ -249,11 +252,11 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("GET", f"/v2/{L}/nodes", {}, query="pageSize=many"),
-        "request ?pageSize: no integer",
+        "request ?pageSize: not a valid integer",
     ),
     (
         requested("PATCH", G, NODE, query="updateMask=a;b"),
-        "request ?updateMask: no field mask",
+        "request ?updateMask: not a valid field mask",
     ),
     (
         requested("POST", f"{COMPUTE_ZONE}/instances", {}, answer={"kind": "compute#operation"}),
@@ -261,7 +264,7 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("GET", f"{COMPUTE_ZONE.replace('-b', '_b')}/instances/i", INSTANCE),
-        "request /zone: not of its pattern",
+        "request /zone: does not match its pattern",
     ),
     (
         answered("GET", "/storage/v1/b", {"kind": "storage#buckets"}),
@@ -269,11 +272,11 @@ WRONG: list[tuple[Call, str]] = [
     ),
     (
         answered("GET", "/b/b/o", {"kind": "storage#objects"}, query="projection=half"),
-        "request ?projection: unknown value of an enum",
+        "request ?projection: unknown enum value",
     ),
     (
         requested("GET", G, {"name": "n"}, answer=SHOWN),
-        "request : a body where none is described",
+        "request : unexpected body",
     ),
     (answered("GET", f"/v2/{L}/sheep", {}), "request : no method has this path"),
     (answered("GET", "/v2/sheep", {}), "request : no method has this path"),

@@ -14,10 +14,10 @@ import pytest
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from tests.support.call_validation import Call, judge
+from tests.support.call_validation import Call, validate_call
 from tests.support.discovery_documents import DOCUMENTS, document, find
 from tests.support.known_deviations import ALLOWANCES, is_allowed
-from tests.support.transcripts import Judge, calls_of, judge_line
+from tests.support.transcripts import TranscriptValidator, calls_of, validate_line
 from tests.support.value_validation import Complaint
 from tests.support.wire_validation import REST_RULES
 
@@ -36,7 +36,7 @@ def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str
         "status": status,
         "answer": base64.b64encode(answer).decode(),
     }
-    verdicts = list(judge_line(line))
+    verdicts = list(validate_line(line))
     return [
         f"{each.side} {complaint.path}: {complaint.rule}"
         for each in verdicts
@@ -58,13 +58,13 @@ def test_grpc_messages_are_validated_by_same_documents() -> None:
     assert rpc("CreateNode", unknown, started) == ["request : unknown fields in the request"]
     request.node.runtime_version = ""
     assert rpc("CreateNode", serialized(), started) == ["request runtimeVersion: missing"]
-    assert rpc("CreateNode", b"", started) == ["request : no path can say it"]
-    assert rpc("CreateNode", b"", b"", 99) == ["answer : no status of gRPC"]
+    assert rpc("CreateNode", b"", started) == ["request : no path matches the message"]
+    assert rpc("CreateNode", b"", b"", 99) == ["answer : not a gRPC status"]
 
     get_node = tpu_v2.GetNodeRequest.serialize(tpu_v2.GetNodeRequest(name=f"{L}/nodes/n"))
     assert rpc("GetNode", get_node, tpu_v2.Node.serialize(node)) == []
     node_of_no_state = tpu_v2.Node.serialize(node) + b"\x48\x4d"  # field 9, `state`: 77
-    assert rpc("GetNode", get_node, node_of_no_state) == ["answer state: no string"]
+    assert rpc("GetNode", get_node, node_of_no_state) == ["answer state: not a valid string"]
 
 
 # Transcripts.
@@ -136,18 +136,18 @@ async def test_batch_parts_are_separate_calls(transcript_file: Path, make_cloud:
         ("/storage/v1/b/parts/o/there", 200),
         ("/storage/v1/b/parts/o/absent", 404),
     ]
-    assert [each.complaints for call in calls for each in judge(call)] == [[]] * 4
+    assert [each.complaints for call in calls for each in validate_call(call)] == [[]] * 4
     content = json.loads(calls[0].answer or "")
     wrong = Call("GET", calls[0].path, answer=json.dumps({**content, "size": 1}))
-    assert [str(complaint) for each in judge(wrong) for complaint in each.complaints] == [
-        "size: no string (1)"
+    assert [str(complaint) for each in validate_call(wrong) for complaint in each.complaints] == [
+        "size: not a valid string (1)"
     ]
 
 
 async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    court = Judge(path)
-    assert court.complaints() == []
+    validator = TranscriptValidator(path)
+    assert validator.complaints() == []
     line = {
         "kind": "rest",
         "verb": "GET",
@@ -160,14 +160,14 @@ async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     right = json.dumps({**line, "answer": json.dumps(SHOWN)}) + "\n"
     wrong = json.dumps({**line, "answer": json.dumps({**SHOWN, "color": 1})}) + "\n"
     path.write_text(right + wrong[:40], "utf-8")
-    assert court.complaints() == []
+    assert validator.complaints() == []
     path.write_text(right + wrong, "utf-8")
-    assert court.complaints() == [f"{NODES}.get, answer: color: unknown field of Node (1)"]
-    assert court.complaints() == []
+    assert validator.complaints() == [f"{NODES}.get, answer: color: unknown field of Node (1)"]
+    assert validator.complaints() == []
     with path.open("a", encoding="utf-8") as file:
         file.write(wrong[:40] + wrong.replace("color", "shape"))  # killed while writing
-    assert court.complaints() == [f"{NODES}.get, answer: shape: unknown field of Node (1)"]
-    assert (court.tally.calls, court.tally.methods) == (3, {f"{NODES}.get"})
+    assert validator.complaints() == [f"{NODES}.get, answer: shape: unknown field of Node (1)"]
+    assert (validator.tally.calls, validator.tally.methods) == (3, {f"{NODES}.get"})
 
 
 # The documents and the known deviations.
@@ -192,6 +192,10 @@ def test_rest_rules_match_documents(service: str) -> None:
 
 def test_allowances_have_reasons_and_are_specific() -> None:
     assert all(len(allowance.because) > 30 for allowance in ALLOWANCES)
-    assert not is_allowed(f"{NODES}.get", "answer", Complaint("state", "no string"))
-    assert is_allowed("storage.objects.list", "request", Complaint("?versions", "no boolean"))
-    assert not is_allowed("storage.objects.list", "answer", Complaint("?versions", "no boolean"))
+    assert not is_allowed(f"{NODES}.get", "answer", Complaint("state", "not a valid string"))
+    assert is_allowed(
+        "storage.objects.list", "request", Complaint("?versions", "not a valid boolean")
+    )
+    assert not is_allowed(
+        "storage.objects.list", "answer", Complaint("?versions", "not a valid boolean")
+    )

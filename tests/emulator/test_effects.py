@@ -61,7 +61,7 @@ async def test_every_effect_has_pace(cloud: Any) -> None:
             except LookupError as error:
                 without.append(f"{name} ({place_of(effect)}): {error}")
     assert not without, "\n".join(without)
-    assert {*STEPS, DRIVES} <= names, "no such effects any more"
+    assert {*STEPS, DRIVES} <= names, "these effects no longer exist"
 
 
 async def test_every_compute_operation_has_effect(cloud: Any) -> None:
@@ -73,7 +73,7 @@ async def test_every_compute_operation_has_effect(cloud: Any) -> None:
         for kind in type(collection).__mro__[:-1]
         for verb in re.findall(r'self\.begin\(\s*"(\w+)"', inspect.getsource(kind))
     }
-    assert len(begun) > 20, "they are not found any more"
+    assert len(begun) > 20, "the search no longer finds them"
     without = {f"{name}, begun by {kind}" for name, kind in begun if name not in service.effects}
     assert not without, "no effect, in `effects` of the collection"
 
@@ -100,7 +100,7 @@ def test_every_step_has_pace() -> None:
                 pace.seconds(step)
             except LookupError as error:
                 pytest.fail(f"{source}:{line}: {error}")
-    assert count > 10, "they are not found any more"
+    assert count > 10, "the search no longer finds them"
 
 
 def test_missing_pace_names_step() -> None:

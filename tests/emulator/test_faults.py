@@ -163,7 +163,7 @@ async def test_zone_quota_error_matches_google(cloud: Any, transport: str) -> No
 
 async def test_fault_applies_only_to_its_zone(cloud: Any) -> None:
     client = cloud.tpu()
-    elsewhere = [
+    other_requests = [
         await add(cloud, "quota", zone="us-central1-b"),
         await add(cloud, "unavailable", project="another-project"),
         await add(cloud, "unavailable", method="CreateNode", name="two"),
@@ -171,7 +171,7 @@ async def test_fault_applies_only_to_its_zone(cloud: Any) -> None:
         await add(cloud, "unavailable", method="storage.*"),
     ]
     await asyncio.to_thread(create, client)
-    assert [await used(cloud, fault) for fault in elsewhere] == [0] * 5
+    assert [await used(cloud, fault) for fault in other_requests] == [0] * 5
     await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
     for match in ({"name": "two"}, {"type": "v3-8"}, {"zone": "europe-*"}, {"project": PROJECT}):
         fault = await add(cloud, "deny", method="CreateNode", **match)

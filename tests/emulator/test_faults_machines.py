@@ -85,7 +85,7 @@ async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
     fault = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
     assert (fault["applied"], fault["error"], fault["free_bytes"]) == (1, "", 0)
     assert cloud.host.limits == {SLICE[1]: 0}
-    assert cloud.host.disk_limit(SLICE[1]) == 0, "asked when its programs begin to run"
+    assert cloud.host.disk_limit(SLICE[1]) == 0, "queried when its programs start"
     assert cloud.host.disk_limit(SLICE[0]) is None
     every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
     assert cloud.host.limits == dict.fromkeys(SLICE, 5000)

@@ -41,7 +41,7 @@ async def preempted(client: Any) -> None:
         node = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
         return bool(node.state is State.PREEMPTED)
 
-    await async_until(is_preempted, "the node being preempted")
+    await async_until(is_preempted, "the preemption of the node")
 
 
 async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
@@ -62,8 +62,8 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
         begun = client.create_node(parent=parent, node_id="one", node=SPOT, timeout=10)
         return begun.result(timeout=20)
 
-    elsewhere = "projects/local-project/locations/us-central1-a"
-    assert (await asyncio.to_thread(create, elsewhere)).state is State.READY
+    other_parent = "projects/local-project/locations/us-central1-a"
+    assert (await asyncio.to_thread(create, other_parent)).state is State.READY
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
         await asyncio.to_thread(create, PARENT)
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1

@@ -23,7 +23,7 @@ from tests.support.locations import PROJECT_NAME, ZONE
 from tests.support.malformed import described_methods, requests_of
 from tests.support.malformed_bytes import HttpRequest
 from tests.support.malformed_messages import random_message
-from tests.support.transcripts import judge_lines
+from tests.support.transcripts import validate_lines
 from tests.support.wire_validation import services
 
 PATIENCE = 20.0
@@ -175,7 +175,7 @@ async def fuzz(cloud: Any, sender: Sender, transcript: Path, seed: int) -> None:
         assert not (request.is_found and b"<!DOCTYPE" in answer.body), details
     with transcript.open("rb") as file:
         file.seek(begin)
-        complaints = judge_lines(file.read(), sides=("answer",))
+        complaints = validate_lines(file.read(), sides=("answer",))
     # Unknown paths are answered with an HTML page, even if they look like a method's.
     assert [complaint for complaint in complaints if "<!DOCTYPE" not in complaint] == []
 

@@ -224,5 +224,5 @@ def test_concurrent_clients_lose_no_updates(crowd: Crowd) -> None:
     members = [member for binding in policy["bindings"] for member in binding["members"]]
     expected = (done["members_by_rest"] + done["members_by_grpc"]) * ROUNDS
     assert len([member for member in members if member.startswith("user:of-")]) == expected
-    assert crowd.conflicts["counter"] > 0, "they were not at it at once"
+    assert crowd.conflicts["counter"] > 0, "the clients did not run concurrently"
     assert crowd.server.request("GET", "/_local/status").json()["nodes"] == 0

@@ -206,7 +206,7 @@ def test_port_in_use_is_reported(home: Path) -> None:
 
 def test_failed_start_reports_log_tail(home: Path) -> None:
     home.mkdir()
-    (home / "state.sqlite").write_text("this is no database, and long enough to be looked at" * 50)
+    (home / "state.sqlite").write_text("this is not a database, but long enough to be read" * 50)
     with pytest.raises(TpuctlError) as caught:
         server_process.start(home, ssh="high")
     assert "file is not a database" in caught.value.diagnostics[0].detail

@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
         "a": "'%s' 파일을 읽을 수 없으므로 여기에서 그만둡니다.",
         "b": "열기(_O)",
         "c": "설정을 바꾼 다음에는 프로그램을\n다시 시작해야 합니다. 그렇게 하시겠습니까?",
-        "d": "Only English stands here, so it has to go.",
+        "d": "This is only English, so it is removed.",
         "e": "<b>%d</b>개의 꾸러미를 새로 설치해야 합니다.",
         "f": "파일 하나를 지웠습니다 그러합니다\0파일 여러 개를 지웠습니다 그러합니다",
     }
@@ -62,9 +62,9 @@ def write(path: Path, content: bytes) -> None:
 
 
 def gathered(job: SimpleNamespace, root: Path, output: Path, most: int = 10**6) -> list[str]:
-    said: list[str] = []
-    job.gather.gather(root, output, most, said.append)
-    return said
+    messages: list[str] = []
+    job.gather.gather(root, output, most, messages.append)
+    return messages
 
 
 def test_gather_cleans_and_deduplicates_korean_sentences(

@@ -185,11 +185,11 @@ def test_metadata_host_only_on_google_machines(job: SimpleNamespace, tmp_path: P
 
 
 def test_listen_stops_when_key_is_not_found(job: SimpleNamespace, metadata: Metadata) -> None:
-    heard: list[str] = []
+    notices: list[str] = []
     listening = threading.Thread(
-        target=job.interruption.listen, args=(metadata.host, "unknown", heard.append), daemon=True
+        target=job.interruption.listen, args=(metadata.host, "unknown", notices.append), daemon=True
     )
     listening.start()
     listening.join(30)
     assert not listening.is_alive()
-    assert heard == []
+    assert notices == []

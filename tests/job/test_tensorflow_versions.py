@@ -1,6 +1,6 @@
 """The job's choice of devices uses only what TensorFlow 2.1, 2.2 and 2.3 have.
 
-They do not run here: what they have was read out of their wheels, by `tensorflow_names.py`.
+The old versions do not run here: `tensorflow_names.py` read their names from the wheels.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def nodes(file: str) -> list[ast.AST]:
 
 @pytest.mark.parametrize("file", ["accelerators.py", "strategy.py", "versions.py", "../errors.py"])
 def test_device_choice_parses_as_python_3_7(file: str) -> None:
-    """The newest Python that 2.1 runs with; 2.2 and 2.3 have 3.8 too."""
+    """The newest Python that 2.1 runs with; 2.2 and 2.3 also support 3.8."""
     ast.parse((TRAINING / file).read_text("utf-8"), feature_version=(3, 7))
 
 
@@ -95,7 +95,7 @@ def test_version_specific_names_exist(
     names: Names = KEPT[version]
     picked = job.versions.names_in(module_of(names))
     assert (picked.tpu_strategy.called, picked.run) == (strategy, run)
-    assert fits(names[strategy], 1, set()), "made with the resolver alone"
+    assert fits(names[strategy], 1, set()), "called with the resolver only"
     for name in (strategy, *(f"tf.distribute.{kind}" for kind in STRATEGIES)):
         assert fits(names[f"{name}.{run}"], 1, {"args"})
     newest = {"tf.distribute.TPUStrategy", "tf.distribute.Strategy.run"}

@@ -40,7 +40,7 @@ def check_loop(rehearse: Rehearse, python: Path, replicas: int) -> None:
     """A loop of several steps per call, which gets SIGTERM during its second call."""
     mode = "replicas" if replicas > 1 else "xla"
     options: dict[str, Any] = {"python": python, "mode": mode, "replicas": replicas, "steps": 3}
-    quiet = ["quiet"] if replicas == 1 else []  # a step that returns nothing has a loss as well
+    quiet = ["quiet"] if replicas == 1 else []  # a step without a result also has a loss
     first = rehearse("loop.py", *quiet, **options)
     assert first.code == 0, first.output
     assert "from step 0" in first.output
@@ -124,7 +124,7 @@ def test_each_shape_compiles_and_boolean_mask_is_a_dynamic_dimension(
     steps = rehearsed.all(Step)
     assert [step.examples for step in steps] == [4] * 4
     assert all(math.isfinite(step.loss) for step in steps)
-    assert [step.waited for step in steps] == [None] * 4  # no data of TensorFlow's
+    assert [step.waited for step in steps] == [None] * 4  # not a TensorFlow dataset
     assert rehearsed.only(Ended).reason == "steps"
     assert [each.path for each in rehearsed.all(Wrote)] == ["records", "copied"]
     assert [(each.path, each.missing) for each in rehearsed.all(Read)] == [("copied", False)]

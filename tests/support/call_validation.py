@@ -13,7 +13,7 @@ from tests.support.discovery_documents import Described, find
 from tests.support.error_validation import check_error
 from tests.support.value_validation import Complaint, Side, check_schema, check_text
 
-__all__ = ["Call", "Verdict", "judge"]
+__all__ = ["Call", "Verdict", "validate_call"]
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ class Verdict:
 # Path prefixes that belong to no discovery document.
 _UNDESCRIBED = (
     "/_local/",  # the local cloud's own
-    "/batch/",  # judged part by part
+    "/batch/",  # validated part by part
 )
 _SESSION = re.compile(r"/(?:resumable/)?upload/storage/v1/b/[^/]+/o/?")
 _GIVEN_BY_FRONT = frozenset(("$alt", "$fields", "$prettyPrint", "$userProject"))
 
 
-def judge(call: Call) -> list[Verdict]:
+def validate_call(call: Call) -> list[Verdict]:
     """A verdict on the request, if it was accepted, and one on the response."""
     if call.path.startswith(_UNDESCRIBED) or _is_xml_host(call):
         return [Verdict("")]
     if _SESSION.fullmatch(call.path) and "upload_id" in parse_qs(call.query):
-        return list(_judge_session(call))
+        return list(_validate_session(call))
     verb = "GET" if call.verb == "HEAD" else call.verb
     methods = find(verb, call.path)
     if not methods:
-        return list(_judge_undescribed(call))
+        return list(_validate_undescribed(call))
     best: list[Verdict] | None = None
     for method, variables in methods:
         verdicts = [
@@ -82,7 +82,7 @@ def _weight(verdicts: list[Verdict]) -> int:
     return sum(len(each.complaints) for each in verdicts)
 
 
-def _judge_session(call: Call) -> Iterator[Verdict]:
+def _validate_session(call: Call) -> Iterator[Verdict]:
     """A chunk of a resumable upload: the last one returns the object.
 
     Errors there are not JSON (measured: the table of storage's cases).
@@ -92,7 +92,7 @@ def _judge_session(call: Call) -> Iterator[Verdict]:
     yield Verdict(method.id, "answer", complaints)
 
 
-def _judge_undescribed(call: Call) -> Iterator[Verdict]:
+def _validate_undescribed(call: Call) -> Iterator[Verdict]:
     if call.status < 400 and not _is_xml(call):
         complaint = Complaint("", "no method has this path", f"{call.verb} {call.path}")
         yield Verdict("", "request", [complaint])
@@ -147,14 +147,14 @@ def _body(call: Call, method: Described) -> Iterator[Complaint]:
         return
     if method.request is None:
         if call.body.strip() not in ("", "{}"):
-            yield Complaint("", "a body where none is described", call.body[:120])
+            yield Complaint("", "unexpected body", call.body[:120])
         return
     if method.is_upload and not call.body:
         return  # everything is in the query
     try:
         value = json.loads(call.body or "{}")
     except ValueError:
-        yield Complaint("", "no JSON", call.body[:120])
+        yield Complaint("", "not valid JSON", call.body[:120])
         return
     is_partial = call.verb == "PATCH" or method.is_upload
     side = Side(method.id, is_partial=is_partial, has_numbers=_has_numbers(call))
@@ -169,7 +169,7 @@ def _answer(call: Call, method: Described) -> Iterator[Complaint]:
         return
     if call.verb == "HEAD":
         if call.answer:
-            yield Complaint("", "a body in the answer to HEAD", call.answer[:120])
+            yield Complaint("", "body in the response to HEAD", call.answer[:120])
         return
     if call.status >= 400:
         if not (method.document.name == "storage.v1" and _is_media(call)):
@@ -189,17 +189,17 @@ def _content(call: Call, method: Described) -> Iterator[Complaint]:
     query = parse_qs(call.query)
     if method.response is None:
         if call.answer:
-            yield Complaint("", "an answer where none is described", call.answer[:120])
+            yield Complaint("", "unexpected response body", call.answer[:120])
         return
     if method.is_upload and "resumable" in query.get("uploadType", ()) and not call.answer:
         return  # a session: its URL is in a header
     if not call.is_rpc and call.media.partition(";")[0] != "application/json":
-        yield Complaint("", "a Content-Type that is not JSON's", call.media)
+        yield Complaint("", "Content-Type is not JSON", call.media)
         return
     try:
         value = json.loads(call.answer or "")
     except ValueError:
-        yield Complaint("", "no JSON", (call.answer or "")[:120])
+        yield Complaint("", "not valid JSON", (call.answer or "")[:120])
         return
     side = Side(
         method.id,

@@ -1,4 +1,4 @@
-"""Programs that have to succeed."""
+"""Runs programs that must succeed."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ def check_error(status: int, text: str, family: str) -> Iterator[Complaint]:
     try:
         value = json.loads(text)
     except ValueError:
-        yield Complaint("", "no JSON in a refusal", text[:120])
+        yield Complaint("", "error response is not JSON", text[:120])
         return
     if not isinstance(value, dict) or list(value) != ["error"]:
-        yield Complaint("", "a refusal is one `error`", text[:120])
+        yield Complaint("", "not a single `error` object", text[:120])
         return
     error = value["error"]
     if not isinstance(error, dict):
-        yield Complaint("error", "no object", repr(error))
+        yield Complaint("error", "not a valid object", repr(error))
         return
     yield from _error(status, error, family)
     for entry in error.get("errors", ()):
@@ -83,7 +83,7 @@ def _error(status: int, error: Mapping[str, Any], family: str) -> Iterator[Compl
         yield Complaint("error.status", "missing")
     # Faults may use any status; those that are not Google's have no name.
     if "status" in error and status in _HTTP.values() and _HTTP.get(error["status"]) != status:
-        yield Complaint("error.status", "does not go with the HTTP status", repr(error["status"]))
+        yield Complaint("error.status", "inconsistent with the HTTP status", repr(error["status"]))
     if family == "legacy" and not error.get("errors"):
         yield Complaint("error.errors", "missing")
 
@@ -92,10 +92,10 @@ def _detail(detail: Any) -> Iterator[Complaint]:
     try:
         json_format.ParseDict(detail, status_pb2.Status().details.add())
     except (json_format.ParseError, TypeError) as error:
-        yield Complaint("error.details[]", "no known message", str(error)[:200])
+        yield Complaint("error.details[]", "unknown message type", str(error)[:200])
 
 
 def check_status(number: int) -> Iterator[Complaint]:
     """Complaints about the status of a gRPC call."""
     if number not in code_pb2.Code.values():
-        yield Complaint("", "no status of gRPC", str(number))
+        yield Complaint("", "not a gRPC status", str(number))

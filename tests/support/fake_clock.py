@@ -1,4 +1,4 @@
-"""A clock for what waits: time passes by sleeping alone."""
+"""A clock for tests of polling: time passes only by sleeping."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """A `tpuctl.polling.Clock` that never sleeps, and keeps how long it was asked to."""
+    """A `tpuctl.polling.Clock` that never sleeps, and records the requested delays."""
 
     def __init__(self, time: float = 0.0) -> None:
         self.time = time

@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported what they need: each starts at once."""
+"""Processes forked from one with preloaded modules: each starts immediately."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _modules: list[str] = []
 
 
 def prepare(module: str) -> None:
-    """Have the process that others are forked from import this module.
+    """Preload this module in the fork server.
 
-    To be called while tests are collected: that process begins with the first that is forked.
+    Call it while tests are collected: the fork server starts with the first fork.
     """
     _modules.append(module)
     context.set_forkserver_preload(_modules)

@@ -1,6 +1,6 @@
-"""A command line in a process forked from one that has loaded what commands need.
+"""Runs a command line in a process forked from one with the commands' modules preloaded.
 
-What a process of its own would take to load is left out, and nothing else: `tests/flows` has tests
+Only the time to load them is saved; `tests/flows` also has tests of the real program.
 of the real program, too.
 """
 
@@ -37,7 +37,7 @@ def run_cli(
     out: str,
     errors_path: str,
 ) -> None:
-    """Run the command line there, its stdout and stderr into these files. Never returns."""
+    """Run the command line there, with stdout and stderr in these files. Never returns."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

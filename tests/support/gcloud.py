@@ -1,4 +1,4 @@
-"""The real gcloud, and gsutil, pointed at a local cloud."""
+"""The real gcloud, and gsutil, configured for a local cloud."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _numbers = itertools.count(1)
 
 
 def require_gcloud() -> str:
-    """The program's path. Skips the test where there is none, and fails it in CI."""
+    """Return the program's path. Skips the test if it is not installed, and fails it under CI."""
     program = shutil.which("gcloud")
     if program is None and os.environ.get("CI") == "true":
-        pytest.fail("gcloud is not here, and in CI it must be: install the Google Cloud CLI")
+        pytest.fail("gcloud is not installed, but required under CI: install the Google Cloud CLI")
     if program is None:
-        pytest.skip("gcloud is not here: install the Google Cloud CLI")
+        pytest.skip("gcloud is not installed: install the Google Cloud CLI")
     return program
 
 
 def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> dict[str, str]:
-    """What `tpuctl local env` prints, for a user in this folder, with prompts disabled."""
+    """The output of `tpuctl local env` for a user in this folder, with prompts disabled."""
     variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     around = {name: value for name, value in variables.items() if not name.startswith("CLOUDSDK_")}
     for name, value in environment_for(cloud, around).items():
@@ -69,7 +69,7 @@ class Gcloud:
         project: str = "local-project",
         zone: str = US_ZONE,
     ) -> None:
-        """`folder` becomes its home: configuration, keys and caches are kept there."""
+        """`folder` becomes its home for configuration, keys and caches."""
         self.cloud = cloud
         self.project = project
         self.folder = folder
@@ -85,22 +85,22 @@ class Gcloud:
         stdin: str = "",
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command. With `check`, one that fails fails the test with what it said."""
+        """Run a command. With `check`, a failed command fails the test with its output."""
         return self._run([self.program, *arguments], check, seconds, stdin, environment)
 
     def json(self, *arguments: str, **options: Any) -> Any:
-        """What a command answers with `--format=json`."""
+        """Return a command's result with `--format=json`."""
         return json.loads(self.run(*arguments, "--format=json", **options).stdout)
 
     def gsutil(
         self, *arguments: str, check: bool = True, seconds: float = 120, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run gsutil, by way of gcloud storage as people without TLS must."""
+        """Run gsutil through gcloud storage, which clients without TLS must use."""
         program = str(Path(os.path.realpath(self.program)).with_name("gsutil"))
         return self._run([program, *arguments], check, seconds, stdin, {})
 
     def make_key(self) -> str:
-        """Make the key for SSH that gcloud would make; its line for metadata."""
+        """Create the SSH key that gcloud would create; returns its line for metadata."""
         file = self.folder / ".ssh" / "google_compute_engine"
         file.parent.mkdir(mode=0o700)
         command = ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-C", "", "-f", str(file)]
@@ -134,9 +134,9 @@ class Gcloud:
 
 
 def make_project(cloud: LocalCloud, *apis: str) -> str:
-    """A new project that is paid for and has these APIs enabled ("tpu", "compute"); its id.
+    """Create a project with billing and these APIs enabled ("tpu", "compute"); returns its id.
 
-    Without gcloud, for tests that are about other things.
+    It does not use gcloud, for tests of other things.
     """
     project = f"lab-{os.getpid()}-{next(_numbers)}"
     asked: list[tuple[str, str, Any]] = [
@@ -153,7 +153,7 @@ def make_project(cloud: LocalCloud, *apis: str) -> str:
         for verb, path, body in asked:
             answer = session.request(verb, cloud.url + path, json=body, timeout=30)
             assert answer.ok, answer.text
-            # The pace does not wait: what is an operation is done, or will be in a moment.
+            # Operations are instant at this pace: they are done, or will be in a moment.
             while answer.ok and answer.json().get("done") is False:
                 answer = session.get(f"{cloud.url}/v1/{answer.json()['name']}", timeout=30)
     return project

@@ -26,18 +26,18 @@ CLASSES = {
 CLASSIFICATION = Path(classification.__file__)
 COMMAND = re.compile(r"(?m)^[ ]{4,}((?:tpuctl|gcloud) [^\n]*)$")
 CONTINUED = re.compile(r"\\\n\s*")
-HINT = 2  # its place among a Diagnostic's arguments
+HINT = 2  # its position among a Diagnostic's arguments
 
 
 @dataclass(frozen=True)
 class Site:
-    """A call that makes a diagnostic, or an error with one."""
+    """A call that creates a diagnostic, or an error with one."""
 
     path: str
     line: int
     summary: str
     has_hint: bool
-    hint: str  # as far as it is written there, `1` for what is put in
+    hint: str  # its literal text, with `1` for each inserted value
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.summary}"
@@ -67,7 +67,7 @@ def _sites() -> Iterator[Site]:
 
 
 def _class_names_in(tree: ast.Module, path: Path) -> set[str]:
-    """The names of our classes in a module: another may have a `Refused` of its own."""
+    """The names of tpuctl's classes in a module: another module may define its own `Refused`."""
     if path == PACKAGE / "errors.py":
         return set()
     error_names = {*CLASSES, "Diagnostic"}
@@ -93,7 +93,7 @@ def _site(call: ast.Call, name: str, path: str) -> Site:
 
 
 def written(node: ast.AST) -> str:
-    """The text of an expression, with `1` where something is put in."""
+    """The text of an expression, with `1` for each inserted value."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else "1"
     if isinstance(node, ast.JoinedStr):
@@ -104,7 +104,7 @@ def written(node: ast.AST) -> str:
 
 
 def commands_in_texts() -> Iterator[tuple[str, str]]:
-    """Each command on an indented line of a text in the code, and where it stands."""
+    """Each command on an indented line of a text in the code, and its location."""
     for path, tree in _trees():
         inner = {
             id(part)

@@ -13,10 +13,10 @@ __all__ = ["longest_chain"]
 
 
 def longest_chain(package: str, within: str = "", *, lazy: bool = True) -> list[str]:
-    """The longest way from import to import, those of types included, and within functions
-    unless they are not to be `lazy`.
+    """The longest chain of imports, including those for types, and those within functions
+    unless `lazy` excludes them.
 
-    Only modules whose names begin with `within` count. There must be no circle among them.
+    Only modules whose names begin with `within` count. Their imports must not be circular.
     """
     graph = _graph(package)
 

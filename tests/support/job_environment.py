@@ -1,4 +1,4 @@
-"""A Python in which the bundled job runs, made as a machine and the job's supervisor make it."""
+"""A Python for the bundled job, created as a machine and the job's supervisor create it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TENSORFLOW = "2.18.0"
 
 
 def job_python() -> Path:
-    """Return the interpreter of the job's environment; what is missing is made and kept.
+    """Return the interpreter of the job's environment, creating and caching it if missing.
 
-    TPUCTL_TEST_JOB_PYTHON names another one to use instead.
+    TPUCTL_TEST_JOB_PYTHON selects another interpreter.
     """
     override = os.environ.get("TPUCTL_TEST_JOB_PYTHON")
     if override:

@@ -1,7 +1,7 @@
-"""A local cloud without machines that can be killed at any of its moments, and started again.
+"""A local cloud without machines that can be killed at any crash point, and restarted.
 
-A moment is when it is about to do what outlives it: to begin a statement in its database, or to
-make, move or remove a file in its folder. They are counted from the start of the process.
+A crash point is just before a lasting effect: a statement in its database, or the creation,
+renaming or removal of a file in its folder. They are counted from the start of the process.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ _SECONDS = 20.0
 
 
 class KillableServer:
-    """One folder and whichever process serves it; `ask` speaks to that."""
+    """A folder and the process that currently serves it."""
 
     def __init__(self, home: Path, pace: str = "instant") -> None:
         self.home = home
         self.pace = pace
-        self.crash_points = fork_server.context.Value(
-            "i", 0
-        )  # of the process that runs, or ran last
+        self.crash_points = fork_server.context.Value("i", 0)  # of the current or last process
         self.url = self.token = ""
         self._process: BaseProcess | None = None
         self._session = requests.Session()
         self._session.trust_env = False
 
     def start(self, kill_at: int = 0) -> bool:
-        """Serve, and be killed at the moment of that number; whether it came to answer at all."""
+        """Start the server, to be killed at that crash point; returns whether it began to serve."""
         near, far = fork_server.context.Pipe()
         arguments = (self.home, self.pace, kill_at, self.crash_points, far)
         self._process = fork_server.context.Process(target=_serve, args=arguments, daemon=True)
@@ -45,7 +43,7 @@ class KillableServer:
         far.close()
         with near:
             try:
-                assert near.poll(_SECONDS), "it does not start"
+                assert near.poll(_SECONDS), "the server did not start"
                 port, self.token = near.recv()
             except EOFError:
                 return False
@@ -54,7 +52,7 @@ class KillableServer:
         return True
 
     def request(self, verb: str, path: str, **more: Any) -> requests.Response:
-        """One request; requests.RequestException when the server is gone."""
+        """Send a request; raises requests.RequestException if the server was killed."""
         return self._session.request(verb, self.url + path, timeout=_SECONDS, **more)
 
     def session(self) -> requests.Session:
@@ -74,7 +72,7 @@ class KillableServer:
         return self._process.pid
 
     def kill(self) -> None:
-        """End it as nothing can be ended more suddenly."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self.wait()
@@ -93,7 +91,7 @@ class KillableServer:
 
 
 def _serve(*arguments: Any) -> None:
-    """In the fork: importing this here would make every run of the tests wait for it."""
+    """Imported in the fork: importing it here would slow down every test run."""
     from tests.support.crash_points import serve
 
     serve(*arguments)

@@ -27,15 +27,15 @@ ALLOWANCES: Sequence[Allowance] = (
         "storage.*",
         "request",
         "*",
-        "no string",
-        because="numbers are taken for int64 too, as protobuf's JSON form says of all parsers; "
+        "not a valid string",
+        because="int64 may also be a number, as protobuf's JSON format requires of all parsers; "
         "google-cloud-storage sends softDeletePolicy.retentionDurationSeconds so",
     ),
     Allowance(
         "*",
         "request",
         "[?]*",
-        "no boolean",
+        "not a valid boolean",
         because="gcloud and google-cloud-storage write booleans in queries as Python does: "
         "`force=True`, `versions=True`",
     ),
@@ -44,15 +44,15 @@ ALLOWANCES: Sequence[Allowance] = (
         "request",
         "[?]tensorstore",
         "unknown parameter",
-        because="TensorStore, on which checkpoints of JAX stand, sends it so that nothing on the "
-        "way answers from memory (seen from the real one)",
+        because="TensorStore, used by JAX checkpoints, sends it so that no proxy answers from its "
+        "cache (observed with the real library)",
     ),
     Allowance(
         "storage.*.update",
         "request",
         "acl",
         "missing",
-        because="said to be required, which it cannot be where access is uniform: no object or "
+        because="marked as required, which is impossible with uniform access: no object or "
         "bucket may have any then (cloud.google.com/storage/docs/uniform-bucket-level-access)",
     ),
     Allowance(
@@ -60,27 +60,27 @@ ALLOWANCES: Sequence[Allowance] = (
         "request",
         "bindings",
         "missing",
-        because="google-api-core leaves the bindings of a policy without any out",
+        because="google-api-core omits `bindings` if a policy has none",
     ),
     Allowance(
         "compute.*.aggregatedList",
         "request",
         "[?]returnPartialSuccess",
         "unknown parameter",
-        because="gcloud sends it; the description has it for some of these methods only",
+        because="gcloud sends it; the document lists it only for some of these methods",
     ),
     Allowance(
         "compute.imageFamilyViews.get",
         "request",
         "/zone",
-        "not of its pattern",
-        because="gcloud asks for the images of all zones as `zones/-/imageFamilyViews`",
+        "does not match its pattern",
+        because="gcloud requests the images of all zones as `zones/-/imageFamilyViews`",
     ),
     Allowance(
         "compute.*Operations.delete",
         "answer",
         "",
-        "an answer where none is described",
+        "unexpected response body",
         because="an empty object, without which the official Python client cannot read the answer",
     ),
 )

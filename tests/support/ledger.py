@@ -1,7 +1,7 @@
 """A ledger of acknowledged changes, to check that a server has them after a kill and restart.
 
-Each thing has a key, `kind:name`, and a way to be read. A change that was acknowledged must be
-there; one whose answer never came may be there or not, whole in either case.
+Each resource has a key, `kind:name`, and a way to read it. An acknowledged change must exist;
+one without a response may exist or not, but never partially.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ BUCKET = "kept"
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
 COMPUTE_ZONE = f"{COMPUTE}/zones/{ZONE}"
 _SECONDS = 20.0
-_ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # what others are None for
+_ABSENT = {"member": False, "guest": False, "api": "DISABLED"}  # None for other kinds
 _OBJECTS = f"/storage/v1/b/{BUCKET}/o"
-# Where things of a kind are read, and what of the answer is compared; without that, that it is
-# there at all.
+# Where each kind is read, and which part of the answer is compared; None compares only
+# existence.
 _READERS: dict[str, tuple[str, Callable[[requests.Response], Any] | None]] = {
     "bucket": ("/storage/v1/b/{}", None),
     "object": (f"{_OBJECTS}/{{}}?alt=media", lambda answer: digest(answer.content)),
@@ -54,16 +54,14 @@ def digest(data: bytes) -> str:
 
 
 class Ledger:
-    """Makes changes and writes down what came of them. Raises requests.RequestException from the
-    call at which the server ended."""
+    """Makes changes and records their results. Raises requests.RequestException from the call
+    during which the server was killed."""
 
     def __init__(self, server: KillableServer) -> None:
         self.server = server
-        self.possible_states: dict[
-            str, set[Any]
-        ] = {}  # by key: the states that it may be in; None for absent
-        self.operations: list[str] = []  # acknowledged: paths at which they are asked for
-        self.sessions: dict[str, tuple[str, int]] = {}  # address below the origin: total, had
+        self.possible_states: dict[str, set[Any]] = {}  # possible states by key; None for absent
+        self.operations: list[str] = []  # paths of acknowledged operations
+        self.sessions: dict[str, tuple[str, int]] = {}  # by path: total bytes, acknowledged bytes
         self.calls = 0
 
     def expected_state(self, key: str) -> Any:
@@ -72,7 +70,7 @@ class Ledger:
         return next(iter(states))
 
     def change(self, key: str, new: Any, verb: str, path: str, **more: Any) -> Any:
-        """A call that makes the thing `new`, at once or by an operation; the answer's JSON."""
+        """Create or change a resource, immediately or by an operation; returns the JSON answer."""
         self.possible_states[key] = {self.expected_state(key), new}
         answer = self.request(verb, path, **more)
         self.possible_states[key] = {new}
@@ -90,7 +88,7 @@ class Ledger:
         return answer
 
     def await_operation(self, operation: str) -> None:
-        """See an operation to its end, which must be a good one."""
+        """Wait for an operation, which must succeed."""
 
         def ended() -> Any:
             answer = self.server.request("GET", operation)
@@ -129,7 +127,7 @@ class Ledger:
 
     def append(self, address: str, data: bytes, first: int, total: int) -> requests.Response:
         header = f"bytes {first}-{first + len(data) - 1}/{total}"
-        # Its own way: 308 is what most of these are answered, and no redirect.
+        # Without the usual handling: status 308 is not a redirect here.
         answer = self.server.request(
             "PUT",
             address,
@@ -143,7 +141,7 @@ class Ledger:
         return answer
 
     def received_bytes(self, address: str) -> int:
-        """How many bytes of a session there are; all, when it is ended."""
+        """The received bytes of a session; all of them if it is complete."""
         total, _ = self.sessions[address]
         answer = self.server.request(
             "PUT",
@@ -159,7 +157,7 @@ class Ledger:
     # After a kill.
 
     def check(self) -> None:
-        """Hold the server against what was acknowledged, and forget what was uncertain."""
+        """Compare the server with the acknowledged changes, and forget uncertain ones."""
         for operation in list(self.operations):
             self.await_operation(operation)
         for key, states in self.possible_states.items():
@@ -175,7 +173,7 @@ class Ledger:
         self._check_files()
 
     def _check_files(self) -> None:
-        """Every object has its bytes, deleted ones for a while too, and nothing else lies about."""
+        """Every object has its bytes, including soft-deleted ones, and there are no other files."""
         items = []
         for which in ("", "?softDeleted=true"):
             listed = self.server.request("GET", f"{_OBJECTS}{which}")
@@ -183,18 +181,19 @@ class Ledger:
         files = [path for path in (self.server.home / "objects").rglob("*") if path.is_file()]
         assert len(files) == len(items)
         drafts = list((self.server.home / "uploads").iterdir())
-        assert len(drafts) <= len(self.sessions) + 1  # one may be begun and not acknowledged
+        # One session may have begun without being acknowledged.
+        assert len(drafts) <= len(self.sessions) + 1
 
 
 def policy_of(kind: str) -> tuple[str, str]:
-    """How the policy is read in which members of a kind stand."""
+    """How to read the policy that contains the members of a kind."""
     if kind == "guest":
         return "GET", f"/storage/v1/b/{BUCKET}/iam"
     return "POST", f"/v3/projects/{PROJECT}:getIamPolicy"
 
 
 def operation_path(path: str, content: dict[str, Any]) -> str:
-    """Where to ask for the operation that an answer is; "" when it is none, or is over."""
+    """The path of the operation in an answer; "" if there is none or it is done."""
     name = str(content.get("name", ""))
     if content.get("kind") == "compute#operation":
         link: str = content["selfLink"]

@@ -1,4 +1,4 @@
-"""The project and the zones of tests that need just some: the local cloud's own project."""
+"""The default project and zones of tests: the local cloud's own project."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ PROJECT_NAME = f"projects/{PROJECT}"
 REGION = "europe-west4"
 ZONE = "europe-west4-a"
 PARENT = f"{PROJECT_NAME}/locations/{ZONE}"
-# Another, which has other TPUs.
+# A zone with other TPU types.
 US_ZONE = "us-central1-b"
 US_PARENT = f"{PROJECT_NAME}/locations/{US_ZONE}"

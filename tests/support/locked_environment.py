@@ -1,4 +1,4 @@
-"""Environments of other programs' packages, made once from hash-pinned lists and kept."""
+"""Cached environments of other programs' packages, created from hash-pinned lists."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tpuctl.interpreters import Interpreter, find, or_list
 
 __all__ = ["is_made", "locked_node_modules", "locked_python"]
 
-PYTHONS = ("3.11", "3.12")  # that all of the lists have wheels for
+PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
 
 
 def locked_python(lock: Path) -> Path:
-    """Return the interpreter of the environment that `lock` lists whole; made when missing.
+    """Return the interpreter of the environment that `lock` lists; created if missing.
 
-    Nothing but the list is installed: what a package asks for and the list leaves out stays out.
-    Raises RuntimeError with pip's last lines when that fails.
+    Only the listed packages are installed, without further dependencies.
+    Raises RuntimeError with pip's last lines on failure.
     """
     interpreter = find(PYTHONS)
     if interpreter is None:
@@ -44,15 +44,15 @@ def locked_python(lock: Path) -> Path:
 
 
 def is_made(lock: Path) -> bool:
-    """Whether the environment is there already: making it is a large download."""
+    """Whether the environment exists: creating it is a large download."""
     interpreter = find(PYTHONS)
     return interpreter is not None and (_home(lock, interpreter) / "complete").exists()
 
 
 def locked_node_modules(folder: Path) -> Path:
-    """Return the `node_modules` of the folder's package-lock.json; made when missing.
+    """Return the `node_modules` of the folder's package-lock.json; created if missing.
 
-    No package's own scripts are run. Raises RuntimeError with npm's last lines when that fails.
+    Install scripts of packages are disabled. Raises RuntimeError with npm's last lines on failure.
     """
 
     def install(home: Path) -> None:
@@ -66,13 +66,13 @@ def locked_node_modules(folder: Path) -> Path:
 
 
 def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path:
-    """Return `home`, which `install` fills where it is not complete yet."""
+    """Return `home`, filled by `install` if it is incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            print(f"making an environment for {name}: minutes, once", file=sys.stderr)
+            print(f"creating an environment for {name}, which takes minutes once", file=sys.stderr)
             install(home)
             (home / "complete").touch()
     return home
@@ -84,7 +84,7 @@ def _home(lock: Path, interpreter: Interpreter) -> Path:
 
 
 def _folder(name: str, identity: str) -> Path:
-    """A folder of the cache for everything that has this identity."""
+    """The cache folder for this identity."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return ImageStore().cache / "environments" / f"{name}-{digest}"
 

@@ -1,4 +1,4 @@
-"""The Python that knows what TensorFlow has for a TPU: the one of `rehearse --compile`."""
+"""The Python with TensorFlow's operations for TPUs: the environment of `rehearse --compile`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["lowering_python"]
 
 
 def lowering_python() -> Path:
-    """Return its interpreter; what is missing is made and kept."""
+    """Return its interpreter, creating and caching the environment if missing."""
     ensuring = Environments().ensure(LOWERING, lambda line: print(line, file=sys.stderr))
     return asyncio.run(ensuring)

@@ -1,4 +1,4 @@
-"""Machines as the API server describes them to the local cloud's host."""
+"""Machine specs as the API server passes them to the local cloud's host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["worker_spec"]
 
 
 def worker_spec(*endpoints: Endpoint, **fields: Any) -> MachineSpec:
-    """The first worker of a TPU VM called `bert`, as far as `fields` do not say otherwise."""
+    """The first worker of a TPU VM called `bert`, overridden by `fields`."""
     zone = fields.get("zone", "europe-west4-a")
     defaults = {
         "name": f"projects/lab/locations/{zone}/nodes/bert/workers/{fields.get('worker', 0)}",

@@ -1,4 +1,4 @@
-"""How much memory a process takes with all that it started, what they share counted once."""
+"""The memory of a process and its descendants, with shared memory counted once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["process_tree", "proportional_memory", "resident_memory"]
 
 
 def process_tree(pid: int) -> list[int]:
-    """The process, its children, theirs, and so on."""
+    """The process and all its descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 text = (entry / "stat").read_text("utf-8", "replace")
             except OSError:
-                continue  # it ended meanwhile
+                continue  # it has ended
             parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
     match = [pid]
     for parent_pid in match:
@@ -25,7 +25,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def proportional_memory(pid: int) -> int:
-    """In bytes: of each page that several processes share, each is charged its part."""
+    """In bytes; each process is charged its share of shared pages."""
     total = 0
     for process in process_tree(pid):
         try:
@@ -38,7 +38,7 @@ def proportional_memory(pid: int) -> int:
 
 
 def resident_memory(pid: int) -> int:
-    """Of the process alone, in bytes."""
+    """Of one process, in bytes."""
     text = Path(f"/proc/{pid}/status").read_text("ascii")
     match = re.search(r"VmRSS:\s+(\d+) kB", text)
     return int(match[1]) * 1024 if match else 0

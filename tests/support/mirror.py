@@ -1,4 +1,4 @@
-"""A mirror of Wikimedia's dumps on loopback, with the faults that servers have."""
+"""A mirror of Wikimedia's dumps on loopback, with typical server faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Mirror", "Request", "serve_mirror"]
 
 @dataclass
 class Request:
-    """What a client asked."""
+    """A client's request."""
 
     path: str
     headers: Mapping[str, str]
@@ -24,11 +24,11 @@ class Request:
 
 @dataclass
 class Mirror:
-    """What the server has and how it fails.
+    """The server's files and faults.
 
-    `cuts` are how many bytes of the next answers' bodies are sent before the connection ends;
-    `answers` are status codes with headers that are sent instead; `held` lets the body of a file
-    stop in its middle until it is set.
+    `cuts` are the numbers of body bytes after which the next responses are cut off; `answers` are
+    status codes with headers to send instead; `held` pauses a file in the middle of its body until
+    it is set.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Mirror:
     url: str = ""
 
     def publish(self, wiki: str, date: str, content: bytes, **changes: Any) -> str:
-        """Put a dump of one file where Wikimedia does; return the file's path."""
+        """Add a dump of one file at Wikimedia's path; returns the path."""
         name = f"{wiki}-{date}-pages-articles-multistream.xml.bz2"
         facts = {
             "size": len(content),
@@ -62,13 +62,13 @@ class Mirror:
         return f"/{wiki}/{date}/{name}"
 
     def requests_for(self, ending: str) -> list[Request]:
-        """The requests for paths that end so."""
+        """The requests for paths with this suffix."""
         return [request for request in self.requests if request.path.endswith(ending)]
 
 
 @contextmanager
 def serve_mirror(mirror: Mirror) -> Iterator[Mirror]:
-    """Answer on loopback; `mirror.url` says where."""
+    """Serve on loopback, at `mirror.url`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""A host whose machines need nothing: the APIs can be tested without SSH or images."""
+"""A host with stub machines: the APIs can be tested without SSH or images."""
 
 from __future__ import annotations
 

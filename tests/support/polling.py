@@ -1,4 +1,4 @@
-"""Polling in tests: one loop for all, in a blocking and an async form."""
+"""Polling in tests: one loop, in a blocking and an async form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["async_until", "until"]
 
 T = TypeVar("T")
 
-# Only tests that fail wait so long: a busy machine may take many times longer than an idle one.
+# Only failing tests wait this long: a busy machine may take many times longer than an idle one.
 SECONDS = 120.0
 PAUSE = 0.02
 
@@ -31,7 +31,7 @@ def until(
 async def async_until(
     probe: Callable[[], Awaitable[T] | T], description: str, seconds: float = SECONDS
 ) -> Any:
-    """The same while the event loop goes on; an answer that can be awaited is."""
+    """The same without blocking the event loop; the probe may return an awaitable."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

@@ -1,4 +1,4 @@
-"""What tests need of the computer: a test is skipped if it is missing, and fails under CI."""
+"""Prerequisites of tests on this computer: without them a test is skipped, or fails under CI."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ MINORS = [f"3.{minor}" for minor in range(9, 16)]
 
 @functools.cache
 def other_interpreter() -> Interpreter:
-    """One of another version than runs the tests, which machines could have."""
+    """An interpreter of another supported version than the one that runs the tests."""
     other = find([minor for minor in MINORS if minor != current().minor])
     if other is None:
-        skip_or_fail(f"there is no Python but {current().minor} here, with venv and ensurepip")
+        skip_or_fail(f"no Python other than {current().minor} has venv and ensurepip")
     return other
 
 
 def require_image(tensorflow: str) -> None:
-    """Go on where an image with this TensorFlow is made or could be."""
+    """Continue if an image with this TensorFlow exists or can be built."""
     if not _can_run(tensorflow):
         minors = or_list(ImageStore().interpreters(tensorflow))
-        skip_or_fail(f"no image with TensorFlow {tensorflow}: there is no Python {minors} here")
+        skip_or_fail(f"no image with TensorFlow {tensorflow}: Python {minors} not found")
 
 
 @functools.cache
@@ -39,7 +39,7 @@ def _can_run(tensorflow: str) -> bool:
 
 
 def skip_or_fail(reason: str) -> NoReturn:
-    """Skip what needs something that is not here; fail under CI, where it has to be."""
+    """Skip a test without its prerequisites; fail under CI, where they must exist."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

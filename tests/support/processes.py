@@ -26,6 +26,6 @@ def _has_ended(pid: int) -> bool:
         return True
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:  # gone meanwhile; or there is no /proc
+    except FileNotFoundError:  # it has ended, or there is no /proc
         return Path("/proc/self/stat").exists()
     return state in "ZX"

@@ -108,7 +108,7 @@ class Bench:
                 process.kill()
                 process.join(20)
             process.close()
-            assert code is not None, f"{arguments} does not end"
+            assert code is not None, f"{arguments} did not finish"
             errors = stderr_file.read_text("utf-8")
             assert "Traceback" not in errors, errors
             return code, out.read_text("utf-8"), errors
@@ -133,7 +133,7 @@ class Bench:
             stderr=terminal,
         ):
             os.close(terminal)
-            with contextlib.suppress(OSError):  # the terminal's end, once all was read
+            with contextlib.suppress(OSError):  # the terminal closes after all output was read
                 while more := os.read(controller, 10_000):
                     output += more
         os.close(controller)
@@ -156,7 +156,7 @@ class Project:
 
     @classmethod
     def spoken_to(cls, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-        """A project for which commands find the cloud too, in any folder."""
+        """A project for which commands in any folder find the cloud."""
         monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(cloud.home))
         # Shared by all tests of the cloud: the SSH key is generated once.
         monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(cloud.home.parent / "config"))

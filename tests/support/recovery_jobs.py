@@ -14,8 +14,8 @@ from tpuctl.model.events import Event, LogChunk, Note
 
 __all__ = ["COUNTING", "inject_fault", "log_of", "notes", "script"]
 
-# Counts to the number given, a line each, and keeps what it has counted in the job's output
-# folder: the next attempt goes on there. Standard library only, as nothing else is on the machine.
+# Counts to the given number, one line each, and saves the count in the job's output folder,
+# where the next attempt resumes. Standard library only: the machine has nothing else.
 COUNTING = """
 import json, os, sys, time, urllib.error, urllib.parse, urllib.request
 
@@ -61,13 +61,13 @@ def script(stack: Tpuctl, text: str) -> Path:
 
 
 async def inject_fault(cloud: LocalCloud, kind: str, **fields: Any) -> str:
-    """Make a fault; its id."""
+    """Inject a fault; returns its id."""
     fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
     return str(fault["id"])
 
 
 def log_of(events: Sequence[Event], attempt: int, worker: int = 0) -> str:
-    """What was shown of an attempt's log; every chunk where the one before it ended."""
+    """The displayed log of an attempt; each chunk starts where the previous one ended."""
     log = b""
     for event in events:
         if isinstance(event, LogChunk) and (event.attempt, event.worker) == (attempt, worker):

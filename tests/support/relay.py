@@ -17,16 +17,16 @@ __all__ = ["Cut", "Relay", "cut_transport"]
 
 @dataclass(frozen=True)
 class Cut:
-    """The end of one connection: once so many bytes have passed in one direction."""
+    """Cuts one connection after a number of bytes in one direction."""
 
     direction: Literal["request", "answer"]
     after: int
 
 
 class Relay:
-    """Cuts the first connections as `cuts` say, one each, and passes all further ones on whole.
+    """Cuts the first connections as listed in `cuts`, one each, and passes all later ones.
 
-    `passed` has how many bytes have gone through in each direction, over all connections.
+    `passed` counts the bytes in each direction, over all connections.
     """
 
     def __init__(self, host: str, port: int, cuts: Iterable[Cut] = ()) -> None:
@@ -81,7 +81,7 @@ class Relay:
 async def cut_transport(
     direct: SshTransport, key: Path, cuts: Iterable[Cut]
 ) -> AsyncIterator[tuple[SshTransport, Relay]]:
-    """A transport to the same worker whose connections are cut on the way."""
+    """A transport to the same worker through a relay that cuts its connections."""
     relay = Relay(direct.address.host, direct.address.port, cuts)
     address = replace(direct.address, host="127.0.0.1", port=await relay.start())
     transport = SshTransport(direct.worker, address, key)

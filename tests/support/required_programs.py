@@ -1,4 +1,4 @@
-"""Programs that a test needs of this computer."""
+"""Programs that a test requires on this computer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["require_programs"]
 
 
 def require_programs(*programs: str) -> None:
-    """Skip the test where one of these is not installed, and fail it in CI."""
+    """Skip the test if one of these is not installed, and fail it under CI."""
     missing = [name for name in programs if shutil.which(name) is None]
     if missing and os.environ.get("CI") == "true":
-        pytest.fail(f"not here, and in CI they must be: {', '.join(missing)}")
+        pytest.fail(f"not installed, but required under CI: {', '.join(missing)}")
     if missing:
-        pytest.skip(f"not here: {', '.join(missing)}")
+        pytest.skip(f"not installed: {', '.join(missing)}")

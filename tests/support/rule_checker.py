@@ -1,4 +1,4 @@
-"""Findings of some rules in a source that is written for a test."""
+"""Findings of selected rules in the source of a test."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["RuleChecker", "findings_of"]
 
 
 def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
-    """What the rules whose codes begin so find in a project."""
+    """The findings in a project by rules with this code prefix."""
     for code, find in FINDERS.items():
         if code.startswith(codes):
             yield from find(project, target)
 
 
 class RuleChecker:
-    """Checks sources in one folder by the rules whose codes begin so, such as "TPU1"."""
+    """Checks sources in one folder with the rules of a code prefix, such as "TPU1"."""
 
     def __init__(self, folder: Path, *codes: str) -> None:
         self.folder, self.codes = folder, codes
@@ -39,7 +39,7 @@ class RuleChecker:
         )
 
     def assert_marked(self, source: str, target: Target, **files: str) -> None:
-        """Assert that findings are where the source says `# CODE severity`, and nowhere else."""
+        """Assert that findings match the comments `# CODE severity` in the source exactly."""
         reported = [
             (finding.path.name, finding.line, f"{finding.code} {finding.severity.value}")
             for finding in self.findings(source, target, files)
@@ -53,7 +53,7 @@ class RuleChecker:
         assert sorted(reported) == sorted(expected)
 
     def apply_fixes(self, source: str, target: Target) -> str:
-        """The source with the edits of all findings made, the last first."""
+        """The source with the edits of all findings applied, from the last to the first."""
         lines = source.split("\n")
         edits = [edit for finding in self.findings(source, target, {}) for edit in finding.edits]
         for edit in sorted(edits, key=lambda edit: (edit.line, edit.column), reverse=True):

@@ -1,4 +1,4 @@
-"""What a terminal shows of what is written to it: enough of one for lines drawn over lines."""
+"""A minimal terminal emulator: enough for lines that are redrawn in place."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ CONTROL = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
 
 
 class Screen:
-    """Lines with a cursor, of which the last ones are seen; wide letters count as one.
+    """Lines with a cursor, the last of which are visible; wide letters count as one.
 
-    Anything that is neither text, color, nor one of the movements that it knows, raises.
+    Raises on anything other than text, colors and the supported cursor movements.
     """
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
-        self.modes: list[str] = []  # that were set or reset, as "25l"
+        self.modes: list[str] = []  # set or reset, such as "25l"
         self.colors: set[str] = set()
         self._lines = [""]
         self._row = self._column = 0
 
     @property
     def lines(self) -> list[str]:
-        """Everything, what has scrolled away included, without empty lines at the end."""
+        """All lines, including scrolled ones, without empty lines at the end."""
         return "\n".join(line.rstrip() for line in self._lines).rstrip("\n").split("\n")
 
     def resize(self, columns: int) -> None:
-        """Rewrap lines that are wider, as terminals do; the cursor stays in its line."""
+        """Rewrap longer lines, as terminals do; the cursor stays in its line."""
         lines: list[str] = []
         for number, line in enumerate(self._lines):
             if number == self._row:

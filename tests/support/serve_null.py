@@ -1,4 +1,4 @@
-"""A local cloud in a process of its own, so that it can be killed: `serve_null.py HOME PACE`."""
+"""A local cloud in a separate process that can be killed: `serve_null.py HOME PACE`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs a program on a machine whose clock is set while it runs: `set_clock.py OFFSET LOOKS FILE …`.
+"""Runs a program on a machine whose clock can be changed: `set_clock.py OFFSET LOOKS FILE …`.
 
-OFFSET is a file with the seconds by which the clock is wrong from now on. To LOOKS a byte is
-added each time that the program asks a clock which cannot be set, so that others can wait until
-it has looked again. Setting the real clock would take root, and a computer of one's own.
+OFFSET is a file with the current error of the clock in seconds. A byte is appended to LOOKS each
+time the program reads the monotonic clock, so that others can wait until it has checked again.
+Setting the real clock would require root and a dedicated computer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def offset() -> float:
 
 
 class ShiftedDatetime(datetime.datetime):
-    """Moments as the wrong clock tells them."""
+    """Timestamps of the shifted clock."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> ShiftedDatetime:

@@ -1,4 +1,4 @@
-"""An SSH server on loopback with files of its own, ports to reach, and breaks on demand."""
+"""An SSH server on loopback with separate files, open ports, and connection drops on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FileServer", "serving_files"]
 
 
 class FileServer:
-    """`home` is what its user sees. `on_write` is called before each write, and may break."""
+    """`home` is the user's root folder. `on_write` is called before each write, and may raise."""
 
     def __init__(self, home: Path, key: asyncssh.SSHAuthorizedKeys) -> None:
         self.home = home
@@ -40,7 +40,7 @@ class FileServer:
         )
 
     def drop(self) -> None:
-        """End every connection as a dead network does."""
+        """Drop every connection, like a network failure."""
         for connection in self.connections:
             connection.abort()
         self.connections.clear()

@@ -1,7 +1,7 @@
-"""What must be true of a stack on any cloud: asserted on the local one and, by choice, on Google's.
+"""Checks of a stack on any cloud: run on the local cloud, and optionally on Google's.
 
-Every check asks the official clients of the stack that it is given, and takes nothing for granted
-that is so on one cloud alone.
+Every check uses the official clients of the given stack, and assumes nothing that holds on one
+cloud only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DAYS_OF_BUNDLES = 30
 
 
 async def call(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
-    """A method of one of the official clients."""
+    """Call a method of one of the official clients."""
     return await stack.cloud.call(
         method, getattr(stack.cloud.client(client), method), *arguments, **fields
     )
@@ -43,7 +43,7 @@ async def check_made(
     tags: Sequence[str] = (),
     ports: Sequence[str] = ("22",),
 ) -> Any:
-    """A TPU VM with all that belongs to it, after `up`. Returns the node as the API has it."""
+    """Check a TPU VM and all its resources after `up`. Returns the node as in the API."""
     name, project = stack.stack.name, stack.stack.project
     parent = f"projects/{project}"
     enabled = await call(
@@ -96,23 +96,23 @@ async def check_bucket(stack: Tpuctl, account: str) -> None:
 
 
 def bucket_name(stack: Tpuctl) -> str:
-    """As documented: the stack's name and the project's, with what no bucket's name may have."""
+    """As documented: the names of stack and project, without words forbidden in bucket names."""
     return f"{stack.stack.name}-{stack.stack.project}".translate(str.maketrans(":.", "--"))
 
 
 async def check_second_up(stack: Tpuctl, events: list[Event]) -> None:
-    """`up` of what is up. `events` is what the stack emits to."""
+    """`up` of a running stack. `events` receives the stack's events."""
     events.clear()
     prepared = await stack.up()
     assert prepared.plan.is_empty
     assert {change.action for change in prepared.plan} == {Action.NOTHING}
     begun = {event.address for event in events if isinstance(event, StepStarted)}
-    assert "ssh/workers" in begun  # that they answer is made sure of each time
+    assert "ssh/workers" in begun  # the connection is checked each time
     assert {address.partition("/")[0] for address in begun} == {"ssh"}
 
 
 async def check_nothing_left(stack: Tpuctl, down: Down) -> None:
-    """After `down --delete-bucket`: by its own proof, and asked again of the clients."""
+    """After `down --delete-bucket`: by its own verification, and again with the clients."""
     assert down.leaks == ()
     states = {entry.address.partition("/")[0]: entry.state for entry in down.remaining}
     for kind in ("node", "bucket", "grants", "project-grants", "account", "firewall"):
@@ -125,7 +125,7 @@ async def check_nothing_left(stack: Tpuctl, down: Down) -> None:
     except NotFound:
         pass
     else:
-        raise AssertionError("the bucket is there")
+        raise AssertionError("the bucket still exists")
     policy = await call(stack, "projects", "get_iam_policy", {"resource": f"projects/{project}"})
     account = f"serviceAccount:{name}-tpu@"
     assert not [

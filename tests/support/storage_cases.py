@@ -1,23 +1,23 @@
-"""What Cloud Storage answers, as a table, and how to ask any server for it.
+"""Cloud Storage's behavior as a table of cases, and how to run them against any server.
 
-Each file of tests/cases/storage is about one subject and holds cases by name:
+Each file of tests/cases/storage covers one subject and has cases by name:
 
     [only_one_writer_makes_an_object]
     source = "cloud.google.com/storage/docs/request-preconditions"
-    bucket = {versioning = {enabled = true}}     # what the case's own bucket is made with
+    bucket = {versioning = {enabled = true}}     # settings of the case's own bucket
     steps = [
       {do = "blob.upload", name = "o", data = "x", if_generation_match = 0, as = "first"},
       {do = "blob.upload", name = "o", data = "y", if_generation_match = 0, error = 412},
       {do = "blob.get", name = "o", has = {generation = "$first.generation", md5Hash = "-"}},
     ]
 
-A step goes through the official client, but for `send`, which is a request as it stands. What is
-no word of the table's own is handed on to the client's method. `as` names the result for later
+A step uses the official client, except `send`, which is a raw request. Keys that are not the
+table's own are passed to the client's method. `as` names the result for later
 steps: "$first.generation" as a value, {first.generation} inside a text.
 
-In `has`, "-" stands for a field that is absent, "+" for one that is there, "!…" for any other
-value. `error` is the status refused with; `says` a part of the message, which is not asked of
-servers whose messages are their own. `testbench_differs` says why storage-testbench cannot agree.
+In `has`, "-" means that a field is absent, "+" that it exists, "!…" that it has another
+value. `error` is the status of a rejection; `says` a part of the message, not compared on
+servers with their own messages. `testbench_differs` explains why storage-testbench deviates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Case:
-    """One behavior: some steps in a bucket of their own."""
+    """One behavior: steps in a separate bucket."""
 
     name: str
     source: str
@@ -51,7 +51,7 @@ class Case:
 
 
 def load() -> list[Case]:
-    """Every case there is."""
+    """Return all cases."""
     cases = []
     for path in sorted(FOLDER.glob("*.toml")):
         table = tomllib.loads(path.read_text("utf-8"))
@@ -73,7 +73,7 @@ def load() -> list[Case]:
 
 
 def run(case: Case, server: Server) -> None:
-    """Fails where the server answers otherwise."""
+    """Run the case; raises AssertionError if the server deviates."""
     client = server.client()
     try:
         name = f"case-{os.getpid()}-{next(_numbers)}"

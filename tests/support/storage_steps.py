@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Server:
-    """Where storage is served, and with which credentials."""
+    """A storage server and its credentials."""
 
     url: str
     credentials: Any
@@ -38,7 +38,7 @@ class Server:
 
 
 class Step:
-    """One step of a case, under way."""
+    """A running step of a case."""
 
     def __init__(
         self, server: Server, client: Any, bucket: str, results: dict[str, Result], where: str
@@ -61,14 +61,14 @@ class Step:
             if self.server.has_google_messages:
                 assert says in str(raised), f"{self.where}: {raised}"
             return
-        assert error is None, f"{self.where} was not refused: {result}"
+        assert error is None, f"{self.where} was not rejected: {result}"
         if label:
             self.results[label] = result
         if has is not None:
             self.compare(self.filled(has), result, self.where)
 
     def filled(self, value: Any) -> Any:
-        """The value with what earlier steps gave put in."""
+        """The value with references to earlier results replaced."""
         if isinstance(value, dict):
             return {key: self.filled(each) for key, each in value.items()}
         if isinstance(value, list):
@@ -89,7 +89,7 @@ class Step:
 
     def compare(self, expected: Any, actual: Any, where: str) -> None:
         if isinstance(expected, dict):
-            assert isinstance(actual, dict), f"{where}: {actual!r} is no object"
+            assert isinstance(actual, dict), f"{where}: {actual!r} is not an object"
             for key, value in expected.items():
                 if value == "-":
                     assert not actual.get(key), f"{where}: {key} is {actual[key]!r}"
@@ -102,7 +102,7 @@ class Step:
         elif expected != "+":
             assert actual == expected, f"{where}: {actual!r} is not {expected!r}"
 
-    # What steps do. Each returns the response.
+    # The steps. Each returns the response.
 
     def blob(self, name: str, at: Any = None) -> Any:
         return self.bucket.blob(name, generation=int(at) if at else None)
@@ -142,7 +142,7 @@ class Step:
         set: dict[str, Any] | None = None,
         in_flight: bool = False,
     ) -> Result:
-        """An upload of compressed bytes: to be stored so, or compressed for the way alone."""
+        """Upload compressed bytes: stored compressed, or compressed for the transfer only."""
         content = gzip.compress(data.encode(), mtime=0)
         if not in_flight:
             blob = _prepared(self.blob(name), {**(set or {}), "content_encoding": "gzip"})
@@ -331,6 +331,6 @@ def _prepared(resource: Any, fields: dict[str, Any] | None) -> Any:
 
 
 def _bytes(size: int) -> bytes:
-    """Some bytes that do not repeat in blocks of a power of two."""
+    """Bytes that do not repeat in blocks of a power of two."""
     unit = bytes(range(251))
     return (unit * (size // len(unit) + 1))[:size]

@@ -27,7 +27,7 @@ class Worker:
     """A home folder with one job in it, driven by the shipped files."""
 
     def __init__(self, home: Path, python: str) -> None:
-        self.variables: dict[str, str] = {}  # of the machine, beside the usual ones
+        self.variables: dict[str, str] = {}  # of the machine, in addition to the usual ones
         self.home = home
         self.python = python
         self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
@@ -79,7 +79,7 @@ class Worker:
         return WorkerRecord.model_validate_json(done.stdout)
 
     def follow(self, offset: int = 0) -> tuple[bytes, WorkerRecord]:
-        """Tail to the end: the bytes and the final record."""
+        """Follow the log to the end; returns the bytes and the final record."""
         done = self.run("tail", "--offset", str(offset), "--follow")
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout, WorkerRecord.model_validate_json(done.stderr)
@@ -92,7 +92,7 @@ class Worker:
         until(lambda: log.exists() and text in log.read_bytes(), f"{text!r} in the log")
 
     def processes(self) -> dict[int, list[str]]:
-        """What runs on behalf of this worker, by its home in the environment."""
+        """The processes of this worker, identified by its home in their environment."""
         processes = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -106,7 +106,7 @@ class Worker:
         return processes
 
     def pid_of(self, script: str) -> int:
-        """The one process whose script, or last argument, is this."""
+        """The only process with this script or last argument."""
         pids = []
         for pid, line in self.processes().items():
             scripts = [argument for argument in line if argument.endswith(".py")]
@@ -118,11 +118,11 @@ class Worker:
         return pids[0]
 
     def kill(self, script: str) -> None:
-        """End the one process of this script as the kernel does when memory runs out."""
+        """Kill the only process of this script, like the kernel's OOM killer."""
         os.kill(self.pid_of(script), signal.SIGKILL)
 
     def close(self) -> None:
-        """End what still runs on behalf of this worker."""
+        """Kill the remaining processes of this worker."""
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -131,9 +131,9 @@ class Worker:
 
 
 class ClockedWorker(Worker):
-    """A worker whose clock can be set, and of whose supervisor one knows how often it looked.
+    """A worker with an adjustable clock, whose supervisor's checks are counted.
 
-    It looks at its limits, so the job needs one: `max_seconds`.
+    The supervisor checks its limits, so the job needs one: `max_seconds`.
     """
 
     def argv(self, command: str, *options: str) -> list[str]:
@@ -143,12 +143,12 @@ class ClockedWorker(Worker):
         return [python, "-S", "-I", str(program), *files, *rest]
 
     def set_clock(self, seconds: float) -> None:
-        """Let the clock be so much ahead of the right time."""
+        """Set the clock ahead by this many seconds."""
         (self.home / "offset.new").write_text(str(seconds))
         (self.home / "offset.new").rename(self.home / "offset")
 
     def until_checked(self, times: int) -> None:
-        """Wait until the supervisor has looked so often at all that may end the job."""
+        """Wait until the supervisor has checked the job's limits this many more times."""
         looks = self.home / "looks"
         enough = looks.stat().st_size + times
-        until(lambda: looks.stat().st_size >= enough, f"{times} looks of the supervisor")
+        until(lambda: looks.stat().st_size >= enough, f"{times} checks by the supervisor")

@@ -21,7 +21,7 @@ __all__ = ["KEPT", "read_names", "sources"]
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = ROOT / "requirements" / "tensorflow-old.txt"
 KEPT = ROOT / "tests" / "job" / "tensorflow_names.json"
-# The parts of the public `tf` that a strategy is made from, and where their code is.
+# The parts of the public `tf` from which strategies are created, and where their code is.
 PARTS = (
     *("config", "config.experimental", "config.threading", "distribute"),
     *("distribute.cluster_resolver", "distribute.experimental", "errors", "tpu.experimental"),
@@ -34,15 +34,15 @@ WITH_METHODS = (
     "TPUStrategy",
 )
 CODE = ("_api/v2/", "python/distribute/", "python/eager/", "python/framework/", "python/tpu/")
-PYTHON = "3.7"  # the newest that all of them have wheels for
+PYTHON = "3.7"  # the newest with wheels for all of them
 
 Names = dict[str, list[str]]
 
 
 def sources(cache: Path) -> dict[str, Path]:
-    """Return by version the folder that has a TensorFlow's code; what is missing is downloaded.
+    """Return folders with TensorFlow's code by version, downloading missing wheels.
 
-    Of a wheel, over 100 MB, only the files that are read here are kept.
+    Of each wheel of over 100 MB, only the files that are read here are kept.
     """
     collected = {}
     for line in LISTED.read_text("utf-8").splitlines():
@@ -78,7 +78,7 @@ def download(line: str, folder: Path) -> Path:
 def unpack(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            # The package was called tensorflow_core once.
+            # The package used to be called tensorflow_core.
             package, _, path = name.partition("/")
             if package.startswith("tensorflow") and path.endswith(".py") and path.startswith(CODE):
                 target = folder / path
@@ -90,8 +90,8 @@ def unpack(wheel: Path, folder: Path) -> None:
 def read_names(folder: Path) -> Names:
     """Return the public names with the parameters they take, without `self`.
 
-    `name=` is a parameter that may be left out, `*name` and `**name` take any number. Methods stand
-    behind their class: `tf.distribute.Strategy.run`.
+    `name=` is an optional parameter, `*name` and `**name` are variadic. Methods follow
+    their class: `tf.distribute.Strategy.run`.
     """
     found: Names = {}
     for part in PARTS:
@@ -103,7 +103,7 @@ def read_names(folder: Path) -> Names:
 
 
 def describe(folder: Path, name: str, module: str, original: str) -> Names:
-    """A function's parameters, or a class's and, of some, its methods'; nothing of a constant."""
+    """The parameters of a function, or of a class and selected methods; none for a constant."""
     place = Module.read(folder, module)
     defined = place.defined.get(original)
     if isinstance(defined, ast.FunctionDef):
@@ -120,7 +120,7 @@ def describe(folder: Path, name: str, module: str, original: str) -> Names:
 
 
 def methods(folder: Path, place: Module, defined: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    """The methods that a class inherits, as far as its bases are kept, and then its own."""
+    """The methods inherited from stored base classes, followed by the class's own."""
     for base in defined.bases:
         if isinstance(base, ast.Name):
             module, original = place.imported.get(base.id, (place.name, base.id))
@@ -147,7 +147,7 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 
 
 class Module(NamedTuple):
-    """What a module defines, and what it imports as which name from where."""
+    """A module's definitions, and its imports by local name."""
 
     name: str
     defined: dict[str, ast.stmt]
@@ -155,7 +155,7 @@ class Module(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Module:
-        """An empty one, where the module is not among the files kept."""
+        """Parse a module; returns an empty one if it is not stored."""
         path = folder.joinpath(*name.removeprefix("tensorflow.").split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         body = ast.parse(path.read_text("utf-8")).body if path.is_file() else []

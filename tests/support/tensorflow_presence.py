@@ -1,4 +1,4 @@
-"""Which names each TensorFlow 2 has, read from the wheels without running them.
+"""The names in each TensorFlow 2, read from the wheels without running them.
 
 python tests/support/tensorflow_presence.py FOLDER   # downloads some 5 GB, keeps 1 GB in FOLDER
 """
@@ -28,12 +28,12 @@ PLATFORMS = ("manylinux2010_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86
 ALIASES = ("losses", "metrics", "optimizers", "initializers")  # of tf.keras
 API = "tensorflow._api.v2"
 
-# What a name in a module stands for: a module, a class with the module it is in, or anything else.
+# What a name in a module refers to: a module, a class with its module, or anything else.
 Found = tuple[str, str, ast.ClassDef | None]
 
 
 def fetch(package: str, version: str, python: str, cache: Path) -> Path:
-    """The folder with a wheel's Python files, downloaded if need be."""
+    """The folder with a wheel's Python files, downloaded if missing."""
     folder = cache / f"{package}-{version}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Reader:
         python = PYTHONS.get(version, "3.11" if minor >= 16 else "3.9")
         full = PATCH.get(version, f"{version}.0")
         wheel = fetch("tensorflow-cpu", full, python, cache)
-        tensorflow = wheel / "tensorflow_core"  # the package was called so once
+        tensorflow = wheel / "tensorflow_core"  # the package's former name
         tensorflow = tensorflow if tensorflow.is_dir() else wheel / "tensorflow"
         self.roots = {"tensorflow": tensorflow, "tensorflow_core": tensorflow}
         self.tops = {("keras",): "tensorflow.python.keras.api._v2.keras"}
@@ -77,7 +77,7 @@ class Reader:
         self.read: dict[str, dict[str, Found]] = {}
 
     def has(self, name: str) -> bool:
-        """Whether `tensorflow.a.b` is there; of a class its methods too, and those it inherits."""
+        """Whether `tensorflow.a.b` exists; for classes also methods, including inherited ones."""
         parts = name.split(".")[1:]
         if parts[0] in ALIASES:
             parts = ["keras", *parts]
@@ -126,7 +126,7 @@ class Reader:
         return entries
 
     def names(self, module: str) -> dict[str, Found]:
-        """What a module defines or imports."""
+        """The names that a module defines or imports."""
         if module in self.read:
             return self.read[module]
         entries = self.read[module] = {}
@@ -172,7 +172,7 @@ class Reader:
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those of a module, within conditions and tries too; what holds by default comes last."""
+    """Statements of a module, including those in conditions and tries; defaults come last."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try):

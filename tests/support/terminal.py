@@ -1,4 +1,4 @@
-"""Commands typed at a terminal, whose keys can be pressed."""
+"""Command lines in a pseudo-terminal, with key presses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Terminal"]
 
 
 class Terminal:
-    """One command line in a terminal of its own: what it shows, Ctrl-C, how it ends.
+    """A command line in a separate terminal: its output, Ctrl-C and exit code.
 
-    It is tpuctl's, unless another `program` is named.
+    It runs tpuctl, unless `program` is set.
 
     with Terminal(folder, "run", "train.py") as terminal:
         terminal.wait_for("step 3")
@@ -43,7 +43,7 @@ class Terminal:
             stdin=terminal_side,
             stdout=terminal_side,
             stderr=terminal_side,
-            start_new_session=True,  # keys are for this command alone
+            start_new_session=True,  # keys reach only this command
         )
         os.close(terminal_side)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -61,7 +61,7 @@ class Terminal:
 
     @property
     def output(self) -> str:
-        """All that was shown until now, without the moving parts' cursor movements."""
+        """All output so far, without the cursor movements of live parts."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
     def wait_for(self, text: str, seconds: float = 240.0, *, times: int = 1) -> None:
@@ -79,11 +79,11 @@ class Terminal:
         self._process.send_signal(signal.SIGINT)
 
     def type(self, text: str) -> None:
-        """Press keys, as an answer to a question."""
+        """Type keys, such as an answer to a prompt."""
         os.write(self._master, text.encode())
 
     def end(self, seconds: float = 240.0) -> int:
-        """Its exit code."""
+        """Wait for the end; returns its exit code."""
         code = self._process.wait(seconds)
         self._reader.join(20)
         assert "Traceback" not in self.output, self.output

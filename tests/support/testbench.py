@@ -26,12 +26,12 @@ LOCK = Path(__file__).parents[1] / "oracle" / "requirements.lock"
 
 
 def checkout() -> str:
-    """Where it was cloned; "" if not configured."""
+    """The path of the checkout; "" if not configured."""
     return os.environ.get("TPUCTL_STORAGE_TESTBENCH", "")
 
 
 def _python() -> Path:
-    """Of a virtual environment with what the lock says; made when missing."""
+    """The interpreter of a virtual environment with the locked packages; created if missing."""
     digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = user_cache_path("tpuctl-tests") / f"storage-testbench-{digest}"
     python = folder / "bin" / "python"
@@ -46,7 +46,7 @@ def _python() -> Path:
 
 @contextmanager
 def running() -> Iterator[tuple[str, int]]:
-    """Serve it; its address and the id of its first process."""
+    """Run it; yields its URL and the id of its first process."""
     folder = checkout()
     command = [str(_python()), "-m", "gunicorn", "--bind=127.0.0.1:0", "--threads=4"]
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
@@ -60,7 +60,7 @@ def running() -> Iterator[tuple[str, int]]:
         )
         try:
             while (match := re.search(r"Listening at: (http://\S+)", _text(errors))) is None:
-                assert server.poll() is None, f"storage-testbench does not start:\n{_text(errors)}"
+                assert server.poll() is None, f"storage-testbench did not start:\n{_text(errors)}"
                 time.sleep(0.01)
             yield match[1], server.pid
         finally:

@@ -1,4 +1,4 @@
-"""Reads what local clouds wrote of themselves, and judges every line of it."""
+"""Reads transcripts of local clouds, and validates every line."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.call_validation import Call, Verdict, judge
+from tests.support.call_validation import Call, Verdict, validate_call
 from tests.support.error_validation import check_status
 from tests.support.known_deviations import is_allowed
-from tests.support.wire_validation import Unsayable, as_call, is_known
+from tests.support.wire_validation import UnconvertibleMessage, as_call, is_known
 
-__all__ = ["SIDES", "Judge", "Tally", "calls_of", "judge_line", "judge_lines"]
+__all__ = ["SIDES", "Tally", "TranscriptValidator", "calls_of", "validate_line", "validate_lines"]
 
 
-_START = b'{"kind": '  # not within a line: quotes in texts stand behind a backslash
+_START = b'{"kind": '  # never within a line: quotes in texts are escaped
 SIDES = ("request", "answer")
 
 
 @dataclass
 class Tally:
-    """How much was judged, by one process of the tests or by all of them."""
+    """The number of validated calls, of one test process or of all."""
 
     calls: int = 0
     distinct: int = 0  # of each process
@@ -36,25 +36,25 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"Held against Google's descriptions: {self.calls:,} calls of {len(self.methods)} "
+            f"Validated against Google's documents: {self.calls:,} calls of {len(self.methods)} "
             f"methods ({self.distinct:,} different ones) in {self.seconds:.1f} s."
         )
 
     def add(self, plain: Mapping[str, Any]) -> None:
-        """Count what another process did, as its `plain` has it."""
+        """Add the `plain` counts of another process."""
         self.calls += plain["calls"]
         self.distinct += plain["distinct"]
         self.seconds += plain["seconds"]
         self.methods |= set(plain["methods"])
 
     def plain(self) -> dict[str, Any]:
-        """In types that go from process to process."""
+        """The counts in types that can be sent between processes."""
         return {**vars(self), "methods": sorted(self.methods)}
 
 
 @dataclass
-class Judge:
-    """Goes on reading where it stopped; the same words are judged once."""
+class TranscriptValidator:
+    """Continues reading where it stopped; identical lines are validated once."""
 
     path: Path
     tally: Tally = field(default_factory=Tally)
@@ -62,7 +62,7 @@ class Judge:
     _known: set[int] = field(default_factory=set)
 
     def complaints(self, sides: Collection[str] = SIDES) -> list[str]:
-        """About these sides of what was written since the last time, each named once."""
+        """New complaints about these sides since the last call, without duplicates."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -73,51 +73,51 @@ class Judge:
         with self.path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]  # the last line may be on its way
+        whole = data[: data.rfind(b"\n") + 1]  # the last line may be incomplete
         self._offset += len(whole)
         found: dict[str, None] = {}
         for line in whole.split(b"\n")[:-1]:
-            # A server that was killed as it wrote leaves a piece, which the next one goes on from.
+            # A server killed while writing leaves a partial line; the next server appends to it.
             start = line.rfind(_START)
             if start >= 0:
-                self._judge(line[start:], found, sides)
+                self._validate(line[start:], found, sides)
         self.tally.seconds += time.perf_counter() - begin
         return list(found)
 
-    def _judge(self, line: bytes, complaints: dict[str, None], sides: Collection[str]) -> None:
+    def _validate(self, line: bytes, complaints: dict[str, None], sides: Collection[str]) -> None:
         self.tally.calls += 1
         key = hash(line)
         if key in self._known:
             return
         self._known.add(key)
         self.tally.distinct += 1
-        for verdict in judge_line(json.loads(line)):
+        for verdict in validate_line(json.loads(line)):
             if verdict.method and verdict.side == "answer":
                 self.tally.methods.add(verdict.method)
             if verdict.side in sides:
                 complaints |= dict.fromkeys(_messages(verdict))
 
 
-def judge_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:
-    """The complaints about these lines of a transcript, each named once."""
+def validate_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:
+    """The complaints about these lines of a transcript, without duplicates."""
     found: dict[str, None] = {}
     for line in text.splitlines():
-        for verdict in judge_line(json.loads(line)):
+        for verdict in validate_line(json.loads(line)):
             if verdict.side in sides:
                 found |= dict.fromkeys(_messages(verdict))
     return list(found)
 
 
-def judge_line(line: Mapping[str, Any]) -> Iterator[Verdict]:
+def validate_line(line: Mapping[str, Any]) -> Iterator[Verdict]:
     """The verdicts on one line of a transcript."""
     if line["kind"] == "rpc":
-        yield from _judge_rpc(line)
+        yield from _validate_rpc(line)
         return
     for call in calls_of(line):
-        yield from judge(call)
+        yield from validate_call(call)
 
 
-def _judge_rpc(line: Mapping[str, Any]) -> Iterator[Verdict]:
+def _validate_rpc(line: Mapping[str, Any]) -> Iterator[Verdict]:
     if line["status"]:
         yield Verdict(line["method"], "answer", list(check_status(line["status"])))
         return
@@ -125,10 +125,10 @@ def _judge_rpc(line: Mapping[str, Any]) -> Iterator[Verdict]:
         return
     try:
         call = as_call(line["method"], line["body"], line["answer"])
-    except Unsayable as problem:
+    except UnconvertibleMessage as problem:
         yield Verdict(line["method"], "request", [problem.complaint])
         return
-    yield from judge(call)
+    yield from validate_call(call)
 
 
 def calls_of(line: Mapping[str, Any]) -> Iterator[Call]:
@@ -150,7 +150,9 @@ def calls_of(line: Mapping[str, Any]) -> Iterator[Call]:
         return
     request_parts = _parts(line["type"], line["body"])
     answers = _parts(line["answer_type"], line["answer"])
-    assert len(request_parts) == len(answers), "a batch with other answers than questions"
+    assert len(request_parts) == len(answers), (
+        "batch with different numbers of requests and responses"
+    )
     for (first, body), (status, answer) in zip(request_parts, answers, strict=True):
         verb, target = first.split(" ")[:2]
         url = urlsplit(target)

@@ -67,7 +67,7 @@ class TruncatingProxy:
             while data := source.recv(65_536):
                 if counts and self._is_due(passed + len(data)):
                     target.sendall(data[: self._after - passed])
-                    # Ended with a reset, as by a machine in the way that lost its mind.
+                    # Closed with a reset, as by a faulty middlebox.
                     linger = struct.pack("ii", 1, 0)
                     source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     return

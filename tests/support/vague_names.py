@@ -1,10 +1,10 @@
-"""Names that say nothing, and British spellings, wherever they stand in the project's programs.
+"""Vague names and British spellings in the project's programs.
 
     python -m tests.support.vague_names [PATH …]
 
-prints a line for each, and exits with 1 if there are any: `make check` runs it. A vague name may
-stand in a function only where its type stands on the same line: `known: set[str] = set()`, or a
-call of a class. Programs kept as data, those of the corpus, are left out.
+prints each of them, and exits with 1 if there are any: `make check` runs it. A vague name is
+allowed in a function only with its type on the same line: `known: set[str] = set()`, or a
+call of a class. Programs that are data, those of the corpus, are excluded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Names = Iterator[tuple[int, str, str]]
 
 
 def vague_names(source: str) -> Names:
-    """Each vague name of a program where it is bound: its line, the name and what it names."""
+    """Each binding of a vague name in a program: line, name and kind of name."""
     tree = ast.parse(source)
     yield from _scope(tree, "module-level name")
 
@@ -54,7 +54,7 @@ def _scope(scope: ast.AST, kind: str) -> Names:
 
 
 def _inside(scope: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a scope, and the definitions in it, whose bodies are scopes of their own."""
+    """The nodes of a scope, including definitions, whose bodies are separate scopes."""
     todo = list(ast.iter_child_nodes(scope))
     while todo:
         node = todo.pop()
@@ -64,7 +64,7 @@ def _inside(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound(node: ast.AST, kind: str) -> Names:
-    """What a node itself binds; a variable counts where a loop or an untyped value binds it."""
+    """The names that a node binds; a variable counts if a loop or an untyped value binds it."""
     match node:
         case ast.arg():
             yield node.lineno, node.arg, "parameter"
@@ -132,7 +132,7 @@ def main(paths: Sequence[str]) -> int:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             problems += [
-                f"{path}:{line}: {kind} `{name}` says nothing"
+                f"{path}:{line}: {kind} `{name}` is vague"
                 for line, name, kind in sorted(set(vague_names(text)))
             ]
         if path != Path(__file__).relative_to(Path.cwd()):

@@ -66,14 +66,14 @@ def check_text(description: Mapping[str, Any], text: str) -> Rule | None:
     """The rule that a path or query parameter breaks, or None."""
     kind = description.get("type")
     if kind == "boolean":
-        return None if text in ("true", "false") else "no boolean"
+        return None if text in ("true", "false") else "not a valid boolean"
     if kind in ("integer", "number") and not re.fullmatch(r"-?\d+(?:\.\d+)?", text):
-        return f"no {kind}"
+        return f"not a valid {kind}"
     if "enum" in description and text not in description["enum"]:
-        return "unknown value of an enum"
+        return "unknown enum value"
     pattern = description.get("pattern")
     if pattern and not re.fullmatch(str(pattern), text):
-        return "not of its pattern"
+        return "does not match its pattern"
     form = _FORMATS.get(str(description.get("format")))
     if form is not None and kind == "string":
         return form(text)
@@ -118,7 +118,7 @@ def _compile(description: Document, schema: Mapping[str, Any], name: str) -> Che
 def _array(inner: Check) -> Check:
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, list):
-            report(path, "no array", value)
+            report(path, "not a valid array", value)
             return
         path += "[]"
         for item in value:
@@ -130,7 +130,7 @@ def _array(inner: Check) -> Check:
 def _mapping(inner: Check) -> Check:
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            report(path, "no object", value)
+            report(path, "not a valid object", value)
             return
         path += "{}"
         for item in value.values():
@@ -144,11 +144,11 @@ def _any(description: Document) -> Check:
 
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            report(path, "no object", value)
+            report(path, "not a valid object", value)
             return
         name = value.get("@type")
         if not isinstance(name, str) or not name.startswith("type.googleapis.com/"):
-            report(path, "no @type", name)
+            report(path, "missing @type", name)
             return
         package, _, message = name.partition("/")[2].rpartition(".")
         if package in _FOREIGN:
@@ -188,7 +188,7 @@ def _object(description: Document, schema: Mapping[str, Any], name: str) -> Chec
 
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, dict):
-            report(path, "no object", value)
+            report(path, "not a valid object", value)
             return
         for key, item in value.items():
             inner = checks.get(key)
@@ -197,11 +197,11 @@ def _object(description: Document, schema: Mapping[str, Any], name: str) -> Chec
                 report(field_path, f"unknown field of {name}", item)
             elif item is None:
                 if side.is_answer:
-                    report(field_path, "null in an answer", None)
+                    report(field_path, "null in a response", None)
             else:
                 inner(item, field_path, side, report)
                 if side.is_answer and key in entry_only:
-                    report(field_path, "for input only, in an answer", item)
+                    report(field_path, "input-only field in a response", item)
         if side.is_strict:
             for key, need in needs:
                 if value.get(key) is None and need(side):
@@ -237,7 +237,7 @@ def _check_operation(value: Mapping[str, Any], path: str, report: Report) -> Non
         report(f"{prefix}name", "missing", None)
     results = [key for key in ("error", "response") if key in value]
     if len(results) != (1 if value.get("done") else 0):
-        report(f"{prefix}done", "a result that does not go with it", results)
+        report(f"{prefix}done", "result inconsistent with it", results)
 
 
 # Scalars.
@@ -253,7 +253,7 @@ def _field(description: Document, schema: Mapping[str, Any], parent: str, key: s
 
     def check_enum(value: Json, path: str, side: Side, report: Report) -> None:
         if names is not None and names.get(value) not in allowed:
-            report(path, "unknown value of an enum", value)
+            report(path, "unknown enum value", value)
 
     numbers = _array(check_enum) if "items" in schema else check_enum
 
@@ -294,11 +294,11 @@ def _numbers(package: str, message: str, key: str) -> Mapping[int, str] | None:
 def _scalar(schema: Mapping[str, Any]) -> Check:
     kind, form = schema.get("type"), str(schema.get("format"))
     if kind == "boolean":
-        return _expect(lambda value: isinstance(value, bool), "no boolean")
+        return _expect(lambda value: isinstance(value, bool), "not a valid boolean")
     if kind == "number":
         return _expect(
             lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-            "no number",
+            "not a valid number",
         )
     if kind == "integer":
         return _integer(form)
@@ -318,7 +318,7 @@ def _expect(is_right: Callable[[Json], bool], rule: Rule) -> Check:
 def _integer(form: str) -> Check:
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, int) or isinstance(value, bool):
-            report(path, "no integer", value)
+            report(path, "not a valid integer", value)
         elif (rule := _in_range(value, form)) is not None:
             report(path, rule, value)
 
@@ -334,12 +334,12 @@ def _string(schema: Mapping[str, Any], form: str) -> Check:
 
     def check(value: Json, path: str, side: Side, report: Report) -> None:
         if not isinstance(value, str):
-            report(path, "no string", value)
+            report(path, "not a valid string", value)
             return
         if allowed is not None and value not in allowed:
-            report(path, "unknown value of an enum", value)
+            report(path, "unknown enum value", value)
         if pattern is not None and not pattern.fullmatch(value):
-            report(path, "not of its pattern", value)
+            report(path, "does not match its pattern", value)
         if constant is not None and side.is_answer and value != constant:
             report(path, f"not {constant}", value)
         if is_formed is not None and (rule := is_formed(value)) is not None:
@@ -354,13 +354,13 @@ _BITS["uint64"] = (0, 2**64)
 
 def _in_range(value: int, form: str) -> Rule | None:
     start, end = _BITS.get(form, (value, value + 1))
-    return None if start <= value < end else f"no {form}"
+    return None if start <= value < end else f"not a valid {form}"
 
 
 def _long(form: str) -> Callable[[str], Rule | None]:
     def check(text: str) -> Rule | None:
         if not re.fullmatch(r"-?[0-9]{1,20}", text):
-            return f"no {form}"
+            return f"not a valid {form}"
         return _in_range(int(text), form)
 
     return check
@@ -370,7 +370,7 @@ def _bytes(text: str) -> Rule | None:
     try:
         base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
     except (binascii.Error, ValueError):
-        return "no base64"
+        return "not valid base64"
     return None
 
 
@@ -379,17 +379,17 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\
 
 def _time(text: str) -> Rule | None:
     if not _TIME.fullmatch(text):
-        return "no timestamp"
+        return "not a valid timestamp"
     try:
         datetime.fromisoformat(text[:19])
     except ValueError:
-        return "no timestamp"
+        return "not a valid timestamp"
     return None
 
 
 def _like(pattern: str, noun: str) -> Callable[[str], Rule | None]:
     compiled = re.compile(pattern)
-    return lambda text: None if compiled.fullmatch(text) else f"no {noun}"
+    return lambda text: None if compiled.fullmatch(text) else f"not a valid {noun}"
 
 
 _FORMATS: Mapping[str, Callable[[str], Rule | None]] = {

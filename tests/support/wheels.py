@@ -1,4 +1,4 @@
-"""Wheels and projects made on the spot, so that what is installed needs no index."""
+"""Wheels and projects created by tests, so that installing them needs no index."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 __all__ = ["BACKEND", "make_project", "make_wheel"]
 
-# A build backend that lies in the project it builds: nothing is needed from anywhere. Where the
-# project has a file `gate`, it names one that has to be there before anything is built.
+# A build backend within the project it builds: nothing else is needed. If the project has a
+# file `gate`, it names a file that must exist before anything is built.
 BACKEND = """
 import os, time, zipfile
 
@@ -50,7 +50,7 @@ def make_wheel(
     requires: Sequence[str] = (),
     text: str = "",
 ) -> Path:
-    """A wheel with one module that knows its version; `text` is what else is in the module."""
+    """A wheel with one module that has `__version__`; `text` is added to the module."""
     module = module or name.replace("-", "_")
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
@@ -80,7 +80,7 @@ def make_project(
     dependencies: Sequence[str] = (),
     gate: Path | None = None,
 ) -> None:
-    """A package with a build backend of its own, which alone knows that it lies in `lib`."""
+    """A package with its own build backend, which finds the module in `lib`."""
     (folder / "lib").mkdir(parents=True, exist_ok=True)
     (folder / "lib" / f"{module}.py").write_text(code)
     (folder / "backend.py").write_text(BACKEND)

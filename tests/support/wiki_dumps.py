@@ -1,4 +1,4 @@
-"""Wikipedia dumps made by hand, as https://www.mediawiki.org/xml/export-0.11.xsd has them."""
+"""Wikipedia dumps for tests, in the format of https://www.mediawiki.org/xml/export-0.11.xsd."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def whole(pages: Sequence[bytes]) -> bytes:
 
 
 def multistream(pages: Sequence[bytes], each: int = 100) -> bytes:
-    """A dump packed as Wikimedia does: head, so many pages, and end are bzip2 streams."""
+    """A dump packed like Wikimedia's: head, groups of pages, and end are bzip2 streams."""
     groups = [b"".join(pages[start : start + each]) for start in range(0, len(pages), each)]
     return b"".join(bz2.compress(part) for part in (HEAD, *groups, TAIL))

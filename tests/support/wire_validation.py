@@ -20,7 +20,7 @@ from tpuctl.emulator.server import APIS
 from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods
 
-__all__ = ["REST_RULES", "Unsayable", "as_call", "is_known", "services"]
+__all__ = ["REST_RULES", "UnconvertibleMessage", "as_call", "is_known", "services"]
 
 assert OperationMetadata is not None  # registers the metadata of Cloud TPU's operations
 
@@ -55,7 +55,7 @@ REST_RULES = {
 _SHARED: Mapping[str, str] = {"cp.": "v3", "acf.": "v1", "acat.": "v1"}
 
 
-class Unsayable(Exception):
+class UnconvertibleMessage(Exception):
     """A message without an equivalent HTTP request; `complaint` has the reason."""
 
     def __init__(self, complaint: Complaint) -> None:
@@ -77,7 +77,7 @@ def is_known(method: str) -> bool:
 
 
 def as_call(method: str, body: str, answer: str) -> Call:
-    """The equivalent HTTP request of a gRPC call with base64 messages; raises Unsayable."""
+    """Convert a gRPC call with base64 messages to HTTP; raises UnconvertibleMessage."""
     service, _, name = method.removeprefix("/").partition("/")
     described = _methods(service)[name]
     request = _parse(described.request, base64.b64decode(body), "request")
@@ -86,7 +86,9 @@ def as_call(method: str, body: str, answer: str) -> Call:
     try:
         http_request = path_template.transcode(options, message=request)
     except ValueError as error:
-        raise Unsayable(Complaint("", "no path can say it", str(error)[:300])) from error
+        raise UnconvertibleMessage(
+            Complaint("", "no path matches the message", str(error)[:300])
+        ) from error
     body_message = http_request.get("body")
     return Call(
         verb=http_request["method"].upper(),
@@ -103,7 +105,7 @@ def _parse(message: Any, data: bytes, side: str) -> Any:
     size = parsed.ByteSize()
     parsed.DiscardUnknownFields()
     if parsed.ByteSize() != size:
-        raise Unsayable(Complaint("", f"unknown fields in the {side}", repr(data)[:200]))
+        raise UnconvertibleMessage(Complaint("", f"unknown fields in the {side}", repr(data)[:200]))
     return parsed
 
 
