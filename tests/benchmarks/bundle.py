@@ -96,7 +96,7 @@ def _fill(source: Path) -> Path:
 
 def _ship(source: Path, store: ObjectStore, root: Path) -> BundleUpload:
     with tempfile.TemporaryDirectory(dir=root) as scratch:
-        bundle = build_bundle(None, Path(scratch), root=source, memory=root / "files")
+        bundle = build_bundle(None, Path(scratch), root=source, cache_folder=root / "files")
         shipping = upload_bundle(bundle, store, {}, Path(scratch), root / "packs")
         return asyncio.run(shipping)
 

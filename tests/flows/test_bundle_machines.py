@@ -18,7 +18,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.jobs.pack_format import is_pack
+from tpuctl.jobs.pack_format import is_pack_name
 from tpuctl.model.events import Event, LogChunk, StepFinished
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport
@@ -57,7 +57,7 @@ class Bench:
         """The packs on the worker, with their inode numbers."""
         listed = await self.on_worker("sh", "-c", "cd .tpuctl/packs && ls -i")
         numbered = dict(reversed(line.split()) for line in listed.splitlines())
-        return {name: number for name, number in numbered.items() if is_pack(name)}
+        return {name: number for name, number in numbered.items() if is_pack_name(name)}
 
     def fetched(self) -> list[str]:
         """The packs that were requested from the stack's bucket so far, in order."""

@@ -186,7 +186,7 @@ async def test_expiring_packs_are_renewed_without_upload(
     await shipper.ship()
     before = await shipper.written()
     (pack,) = (await shipper.root())["packs"]
-    monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
+    monkeypatch.setattr(pack_store, "RENEWAL_AGE", timedelta())
     again = await shipper.ship()
     assert not again.is_new and again.sent_bytes < 1000
     after = await shipper.written()
@@ -202,7 +202,7 @@ async def test_bundle_is_kept_for_retries(
     await shipper.ship()
     before = await shipper.written()
     name = f"{BUNDLES}{shipper.digest}.json"
-    monkeypatch.setattr(pack_store, "RENEWED_AFTER", timedelta())
+    monkeypatch.setattr(pack_store, "RENEWAL_AGE", timedelta())
     await extend_bundle_lifetime(shipper.store, name)
     after = await shipper.written()
     assert len(before) == 3

@@ -149,7 +149,7 @@ async def test_dead_worker_ends_job_and_is_named(
         await workers.on(worker, "python3", "-c", KILL, record.id, killed)
         if alone:
             if killed == "all":  # unnoticed until a client queries that machine
-                await workers.on(worker, *launch.command(record, "status"))
+                await workers.on(worker, *launch.supervisor_command(record, "status"))
             workers.events.clear()
             following = asyncio.ensure_future(workers.follow(record, is_reached=False))
         assert await asyncio.wait_for(following, 90) == 69

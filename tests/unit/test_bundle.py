@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
-from tpuctl.jobs.chunk_cache import SETTLED_NS, WORTH_BYTES
+from tpuctl.jobs.chunk_cache import MIN_AGE_NS, MIN_FILE_BYTES
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -327,13 +327,13 @@ def test_large_bundle_warns_with_bounded_memory(source: Path, into: Path) -> Non
 def test_unchanged_large_files_are_not_read_again(source: Path, into: Path) -> None:
     script = tree(source, small__txt="small")
     large = source / "large.bin"
-    large.write_bytes(random.Random(1).randbytes(WORTH_BYTES * 2))
+    large.write_bytes(random.Random(1).randbytes(MIN_FILE_BYTES * 2))
     memory = into / "memory"
     fresh = build_bundle(script, into)
-    assert build_bundle(script, into, memory=memory) == fresh
+    assert build_bundle(script, into, cache_folder=memory) == fresh
     assert not memory.exists(), "a file that was written just now may change unseen"
     settled(large)
-    assert build_bundle(script, into, memory=memory) == fresh
+    assert build_bundle(script, into, cache_folder=memory) == fresh
     (remembered,) = memory.iterdir()
     large_chunks = json.loads(remembered.read_text())
     assert list(large_chunks) == ["large.bin"]
@@ -341,22 +341,22 @@ def test_unchanged_large_files_are_not_read_again(source: Path, into: Path) -> N
     # What is remembered is what counts, which shows by putting something else there.
     stamp, chunks = large_chunks["large.bin"]
     remembered.write_text(json.dumps({"large.bin": [stamp, chunks[1:]]}))
-    assert build_bundle(script, into, memory=memory).digest != fresh.digest
+    assert build_bundle(script, into, cache_folder=memory).digest != fresh.digest
     with large.open("r+b") as file:  # the same size, and the same times as far as one can set them
         file.write(b"x")
     os.utime(large, ns=(stamp[3], stamp[3]))
     assert large.stat().st_mtime_ns == stamp[3]
-    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
     remembered.write_text('{"large.bin": [1]}')
-    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
     remembered.write_text("[")
-    assert build_bundle(script, into, memory=memory) == build_bundle(script, into)
+    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
 
 
 def settled(path: Path) -> None:
     """Wait until a file is old enough to be remembered."""
     deadline = time.time() + 30
-    while time.time_ns() - path.stat().st_ctime_ns <= SETTLED_NS:
+    while time.time_ns() - path.stat().st_ctime_ns <= MIN_AGE_NS:
         assert time.time() < deadline
         time.sleep(0.1)
 
@@ -368,13 +368,13 @@ def test_warning_about_large_files_is_given_once(source: Path, into: Path) -> No
             target.truncate(size)
     settled(source / "small.bin")
     memory = into / "memory"
-    (first,) = build_bundle(script, into, memory=memory).warnings
+    (first,) = build_bundle(script, into, cache_folder=memory).warnings
     assert "old.bin" in first.detail
     assert "small.bin" not in first.detail
-    assert build_bundle(script, into, memory=memory).warnings == ()
+    assert build_bundle(script, into, cache_folder=memory).warnings == ()
     with (source / "new.bin").open("wb") as target:
         target.truncate(LARGE_BYTES)
-    (second,) = build_bundle(script, into, memory=memory).warnings
+    (second,) = build_bundle(script, into, cache_folder=memory).warnings
     assert "new.bin" in second.detail
     assert "old.bin" not in second.detail
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpuctl.jobs.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, cut
+from tpuctl.jobs.chunking import MAX_CHUNK_BYTES, MIN_CHUNK_BYTES, split_chunks
 
 
 def chunks(data: bytes) -> list[bytes]:
-    return list(cut(io.BytesIO(data)))
+    return list(split_chunks(io.BytesIO(data)))
 
 
 def prose(seed: int, size: int, separator: bytes) -> bytes:
@@ -73,7 +73,7 @@ class Slow(io.BytesIO):
 def test_chunks_are_independent_of_read_sizes() -> None:
     data = KINDS["lines"](1)
     slow: IO[bytes] = Slow(data)
-    assert list(cut(slow)) == chunks(data)
+    assert list(split_chunks(slow)) == chunks(data)
 
 
 @pytest.mark.parametrize("kind", KINDS)

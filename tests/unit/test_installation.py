@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.jobs.installation import must_be_shipped, read_installation
+from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.model.installation import Installation
 from tpuctl.model.schema import JobSection
 
@@ -95,13 +95,13 @@ def test_configured_files_are_shipped_even_if_ignored(tmp_path: Path) -> None:
     (tmp_path / "vendor/tqdm-4.0-py3-none-any.whl").touch()
     (tmp_path / "requirements-tpu.txt").touch()
     job = JobSection(requirements="requirements-tpu.txt", wheels="vendor")
-    patterns = must_be_shipped(job, read_installation(job, tmp_path))
+    patterns = named_files(job, read_installation(job, tmp_path))
     assert patterns == ("/requirements-tpu.txt", "/vendor/*.whl")
     (tmp_path / "vendor").rename(tmp_path / "wheels")
     (tmp_path / "requirements-tpu.txt").rename(tmp_path / "requirements.txt")
     usual = read(tmp_path)
     assert usual == Installation(requirements="requirements.txt", wheels="wheels")
-    assert must_be_shipped(JobSection(), usual) == ()
+    assert named_files(JobSection(), usual) == ()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpuctl.jobs.shipped import logindex
-from tpuctl.jobs.shipped.logindex import LastLines, LogTimestamps, line_begin
+from tpuctl.jobs.shipped.logindex import LastLines, LogTimestamps, line_start
 
 LOG = st.text("ab\r\n", max_size=80).map(str.encode)
 
@@ -19,7 +19,7 @@ LOG = st.text("ab\r\n", max_size=80).map(str.encode)
 def blocks() -> object:
     """Blocks of a few bytes, so that small logs have many borders."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(logindex, "BLOCK", 7)
+    patch.setattr(logindex, "BLOCK_BYTES", 7)
     yield
     patch.undo()
 
@@ -41,7 +41,7 @@ def counted(log: bytes) -> list[int]:
 def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
     search = LastLines(len(log), lines, **bounds)
     while not search.is_over:
-        search.look(log[search.begin : search.begin + search.length])
+        search.feed(log[search.begin : search.begin + search.length])
     return search
 
 
@@ -79,7 +79,7 @@ def test_search_stops_at_earliest_offset(log: bytes, lines: int, data: st.DataOb
 def test_line_begin_of_offset(log: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(log)))
     expected = max([0, *(position for position in [*begins(log), *ends(log)] if position <= place)])
-    assert line_begin(log[: place + 1], 0, place) == expected
+    assert line_start(log[: place + 1], 0, place) == expected
 
 
 def ends(log: bytes) -> list[int]:
@@ -87,8 +87,8 @@ def ends(log: bytes) -> list[int]:
 
 
 def test_line_without_visible_begin_starts_at_offset() -> None:
-    assert line_begin(b"xxxxx", 100, 104) == 104
-    assert line_begin(b"xx\nxx", 100, 104) == 103
+    assert line_start(b"xxxxx", 100, 104) == 104
+    assert line_start(b"xx\nxx", 100, 104) == 103
 
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
@@ -105,7 +105,7 @@ def test_text_before_length_is_older_than_moment(
         if seconds >= moment and safe is None:
             safe = length  # what follows was written since
         length += more
-        line = moments.note(seconds, length)
+        line = moments.record(seconds, length)
         text += line or b""
     offset = LogTimestamps(text).length_at(moment)
     assert offset == moments.length_at(moment)
@@ -115,8 +115,8 @@ def test_text_before_length_is_older_than_moment(
 def test_steady_log_is_indexed_to_the_second() -> None:
     moments = LogTimestamps()
     for second in range(1000):
-        moments.note(float(second), second * 10)
-        moments.note(second + 0.5, second * 10 + 5)
+        moments.record(float(second), second * 10)
+        moments.record(second + 0.5, second * 10 + 5)
     for second in (1, 500, 999):
         assert moments.length_at(second + 0.9) == second * 10
     assert moments.length_at(-1.0) == 0
@@ -126,8 +126,8 @@ def test_week_of_timestamps_has_bounded_size_and_error() -> None:
     moments, text = LogTimestamps(), b""
     last = 7 * 24 * 3600
     for second in range(0, last, 2):
-        line = moments.note(float(second), second)
-        text = moments.thinned() if moments.is_long else text + (line or b"")
+        line = moments.record(float(second), second)
+        text = moments.thin() if moments.is_long else text + (line or b"")
         assert len(text) < 64_000
     kept = LogTimestamps(text)
     for ago in (60, 600, 3600, 24 * 3600, 6 * 24 * 3600):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.jobs.log_lines import LineFilter, LineNames
+from tpuctl.jobs.log_lines import LineFilter, LinePrefixer
 
 CUTS = st.lists(st.integers(0, 60), max_size=5)
 
@@ -20,7 +20,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def with_names(*chunks: bytes) -> bytes:
-    names = LineNames([3])
+    names = LinePrefixer([3])
     return b"".join(names.feed(3, chunk) for chunk in chunks) + names.finish(3)
 
 
@@ -31,16 +31,16 @@ def test_lines_get_prefix_and_keep_line_endings() -> None:
 
 
 def test_complete_lines_are_not_buffered() -> None:
-    names = LineNames([0, 10])
+    names = LinePrefixer([0, 10])
     assert names.feed(0, b"a\nb") == b"[worker  0] a\n"
-    assert names.holds(0) and not names.holds(10)
+    assert names.is_holding(0) and not names.is_holding(10)
     assert names.feed(0, b"c\n") == b"[worker  0] bc\n"
-    assert not names.holds(0)
+    assert not names.is_holding(0)
     assert names.finish(0) == b""
 
 
 def test_flushed_partial_line_is_continued() -> None:
-    names = LineNames([0, 1])
+    names = LinePrefixer([0, 1])
     assert names.feed(0, b"loading") == b""
     assert names.flush(0) == b"[worker 0] loading"
     assert names.feed(0, b" ...") == b""
@@ -49,7 +49,7 @@ def test_flushed_partial_line_is_continued() -> None:
 
 
 def test_other_worker_starts_new_line() -> None:
-    names = LineNames([0, 1])
+    names = LinePrefixer([0, 1])
     names.feed(0, b"loading")
     output = names.flush(0) + names.feed(1, b"one\n") + names.feed(0, b" done\n")
     assert output == b"[worker 0] loading\n[worker 1] one\n[worker 0]  done\n"
@@ -58,14 +58,14 @@ def test_other_worker_starts_new_line() -> None:
 
 
 def test_carriage_return_is_held_until_next_byte() -> None:
-    names = LineNames([0])
+    names = LinePrefixer([0])
     assert names.feed(0, b"50%\r") == b""
     assert names.flush(0) == b"[worker 0] 50%"
     assert names.feed(0, b"\nnext\n") == b"\r\n[worker 0] next\n"
 
 
 def test_endless_line_has_bounded_memory() -> None:
-    names = LineNames([0])
+    names = LinePrefixer([0])
     pending = 0
     for _ in range(40):
         output = names.feed(0, b"x" * (1 << 17))
@@ -92,7 +92,7 @@ def test_only_prefixes_are_added(text: str) -> None:
 )
 def test_interleaved_workers_keep_all_text(writes: list[tuple[int, str, bool]]) -> None:
     """In any interleaving, each worker's text stays its own, in order."""
-    names = LineNames(range(3))
+    names = LinePrefixer(range(3))
     output = b""
     for worker, text, is_flushed in writes:
         output += names.feed(worker, text.encode())
@@ -112,7 +112,7 @@ def test_interleaved_workers_keep_all_text(writes: list[tuple[int, str, bool]]) 
 
 
 def matching(pattern: str, *chunks: bytes, most: int = 1 << 20) -> bytes:
-    lines = LineFilter(re.compile(pattern), most=most)
+    lines = LineFilter(re.compile(pattern), max_bytes=most)
     return b"".join(lines.feed(chunk) for chunk in chunks) + lines.finish()
 
 

@@ -25,31 +25,31 @@ from tpuctl.jobs.bundle import Bundle, Source, build_bundle
 from tpuctl.jobs.chunking import MAX_CHUNK_BYTES
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.jobs.pack_format import (
+    MAX_OVERHEAD,
+    MAX_PACK_BYTES,
     MAX_SMALL_PACKS,
-    PACK_BYTES,
-    SMALL,
-    WASTE,
-    groups,
-    index_of,
-    is_pack,
+    SMALL_PACK_BYTES,
+    encode_index,
+    group_chunks,
+    is_pack_name,
     pack_name,
     plan,
     read_index,
     write_pack,
 )
-from tpuctl.jobs.shipped.unpack import Damaged, Failure, unpack
+from tpuctl.jobs.shipped.unpack import CorruptPack, Failure, unpack
 
 
 def sha(number: int) -> bytes:
     return hashlib.sha256(str(number).encode()).digest()
 
 
-def write_all(bundle: Bundle, folder: Path, group_bytes: int = PACK_BYTES) -> dict[str, Any]:
+def write_all(bundle: Bundle, folder: Path, group_bytes: int = MAX_PACK_BYTES) -> dict[str, Any]:
     """Put the bundle's packs into a folder; its root."""
     packs = []
     sizes = {sha: source.size for sha, source in bundle.chunks.items()}
-    for group in groups(sizes, group_bytes):
-        packs.append(pack_name(index_of(group)))
+    for group in group_chunks(sizes, group_bytes):
+        packs.append(pack_name(encode_index(group)))
         write_pack(folder / packs[-1], group, bundle.chunks)
     return {"manifest": [digest.hex() for digest in bundle.manifest], "packs": packs}
 
@@ -58,7 +58,7 @@ def write_all(bundle: Bundle, folder: Path, group_bytes: int = PACK_BYTES) -> di
 def make(tmp_path: Path) -> Callable[..., tuple[Bundle, dict[str, Any], Path]]:
     """Bundles the folder `source`: the bundle, its root, and the folder with its packs."""
 
-    def bundled(group_bytes: int = PACK_BYTES) -> tuple[Bundle, dict[str, Any], Path]:
+    def bundled(group_bytes: int = MAX_PACK_BYTES) -> tuple[Bundle, dict[str, Any], Path]:
         into = tmp_path / "into"
         into.mkdir(exist_ok=True)
         bundle = build_bundle(None, into, root=tmp_path / "source")
@@ -108,7 +108,7 @@ CONTENTS = st.one_of(
         st.tuples(CONTENTS, st.booleans()),
         max_size=6,
     ),
-    st.sampled_from([1, 100_000, PACK_BYTES]),
+    st.sampled_from([1, 100_000, MAX_PACK_BYTES]),
 )
 def test_unpacked_files_equal_bundled_files(
     tmp_path_factory: pytest.TempPathFactory,
@@ -217,7 +217,7 @@ def packed(folder: Path, manifest: Iterable[Any], *contents: bytes) -> tuple[dic
         path.write_bytes(chunk)
         sources[hashlib.sha256(chunk).digest()] = Source(path, 0, len(chunk))
     group = {sha: source.size for sha, source in sources.items()}
-    name = pack_name(index_of(group))
+    name = pack_name(encode_index(group))
     write_pack(folder / name, group, sources)
     digest = hashlib.sha256(text).hexdigest()
     return {"manifest": [digest], "packs": [name]}, digest
@@ -289,7 +289,7 @@ def test_damaged_pack_is_named_and_nothing_is_unpacked(
     (into / name).write_bytes(content)
     try:
         unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
-    except Damaged as damaged:
+    except CorruptPack as damaged:
         assert str(damaged) == name
         assert not (tmp_path / "code").exists()
     else:  # the last byte is of the stream's own checksum: no chunk suffered
@@ -304,7 +304,7 @@ def test_pack_with_unexpected_chunks_is_damaged(make: Any, tmp_path: Path) -> No
     content = path.read_bytes()
     body = zlib.decompress(content[72:]).replace(b"good", b"evil")
     path.write_bytes(content[:72] + zlib.compress(body))
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptPack):
         unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
 
@@ -315,7 +315,7 @@ def test_truncated_pack_is_damaged(make: Any, tmp_path: Path, left: int) -> None
     bundle, root, into = make()
     (name,) = root["packs"]
     os.truncate(into / name, left)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptPack):
         unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
 
 
@@ -354,29 +354,29 @@ def test_every_chunk_is_reused_or_uploaded(needed: set[int], there: list[set[int
     assert set(chunks) <= had | set(send)
     for name in use:
         useful = sum(size for chunk, size in packs[name].items() if chunk in chunks)
-        assert useful * WASTE >= sum(packs[name].values())
+        assert useful * MAX_OVERHEAD >= sum(packs[name].values())
     assert len(use) <= MAX_SMALL_PACKS  # all of them are small ones
 
 
 def test_existing_chunks_are_not_uploaded() -> None:
-    chunks = {sha(number): SMALL for number in range(10)}
+    chunks = {sha(number): SMALL_PACK_BYTES for number in range(10)}
     first = {chunk: chunks[chunk] for chunk in list(chunks)[:9]}
     use, send = plan(chunks, {"a": first})
     assert use == ("a",)
-    assert send == {sha(9): SMALL}
+    assert send == {sha(9): SMALL_PACK_BYTES}
 
 
 def test_pack_with_few_needed_chunks_is_not_reused() -> None:
-    pack = {sha(number): SMALL for number in range(WASTE + 1)}
-    assert plan({sha(0): SMALL}, {"a": pack}).send == {sha(0): SMALL}
-    del pack[sha(WASTE)]
-    assert plan({sha(0): SMALL}, {"a": pack}).send == {}
+    pack = {sha(number): SMALL_PACK_BYTES for number in range(MAX_OVERHEAD + 1)}
+    assert plan({sha(0): SMALL_PACK_BYTES}, {"a": pack}).send == {sha(0): SMALL_PACK_BYTES}
+    del pack[sha(MAX_OVERHEAD)]
+    assert plan({sha(0): SMALL_PACK_BYTES}, {"a": pack}).send == {}
 
 
 def test_small_packs_are_merged() -> None:
-    chunks = {sha(number): 100 for number in range(MAX_SMALL_PACKS + 1)} | {sha(-1): PACK_BYTES}
+    chunks = {sha(number): 100 for number in range(MAX_SMALL_PACKS + 1)} | {sha(-1): MAX_PACK_BYTES}
     packs: dict[str, Mapping[bytes, int]] = {str(n): {chunk: 100} for n, chunk in enumerate(chunks)}
-    packs["large"] = {sha(-1): PACK_BYTES}
+    packs["large"] = {sha(-1): MAX_PACK_BYTES}
     del packs[str(MAX_SMALL_PACKS + 1)]
     use, send = plan(chunks, packs)
     assert use == ("large",)
@@ -387,20 +387,24 @@ def test_small_packs_are_merged() -> None:
 
 def test_packs_have_limited_size_and_keep_order() -> None:
     chunks = {sha(number): MAX_CHUNK_BYTES for number in range(150)}
-    found = list(groups(chunks))
+    found = list(group_chunks(chunks))
     assert [chunk for group in found for chunk in group] == list(chunks)
-    assert all(sum(group.values()) <= PACK_BYTES for group in found)
+    assert all(sum(group.values()) <= MAX_PACK_BYTES for group in found)
     assert len(found) == 3
 
 
 def test_index_matches_pack_name() -> None:
-    index = index_of({sha(1): 10, sha(2): MAX_CHUNK_BYTES})
+    index = encode_index({sha(1): 10, sha(2): MAX_CHUNK_BYTES})
     name = pack_name(index)
-    assert is_pack(name)
+    assert is_pack_name(name)
     assert read_index(name, index) == {sha(1): 10, sha(2): MAX_CHUNK_BYTES}
     assert read_index(name, index[:36]) is None
     assert read_index(name, b"\0" + index[1:]) is None
-    assert not is_pack("lock") and not is_pack(name + ".part") and not is_pack("../" + name)
+    assert (
+        not is_pack_name("lock")
+        and not is_pack_name(name + ".part")
+        and not is_pack_name("../" + name)
+    )
 
 
 def test_pack_format_is_as_documented(make: Any, tmp_path: Path) -> None:

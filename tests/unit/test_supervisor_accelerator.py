@@ -97,7 +97,7 @@ def test_lock_of_hidden_process_is_respected(worker: Worker) -> None:
     with (worker.home / "tmp/libtpu_lockfile").open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         program = str(worker.folder / "accelerator.py")
-        hidden = "import accelerator, sys; accelerator.look = lambda paths: []\n"
+        hidden = "import accelerator, sys; accelerator.scan_holders = lambda paths: []\n"
         hidden += "print(accelerator.is_held(sys.argv[1]))"
         argv = [worker.python, "-c", hidden, file.name]
         there = str(Path(program).parent)

@@ -118,7 +118,7 @@ def test_only_uploaded_part_is_freed(log: Log, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     before = disk_bytes(log.path)
     safe = len(data) // 2
-    log.free(safe, room=len(data) // 4)
+    log.free(safe, max_bytes=len(data) // 4)
     first = log.first()
     assert safe - 4096 < first <= safe
     assert disk_bytes(log.path) <= before - first + 4096
@@ -133,14 +133,14 @@ def test_only_uploaded_part_is_freed(log: Log, tmp_path: Path) -> None:
 def test_small_log_is_not_freed(log: Log, tmp_path: Path) -> None:
     data = lines(2_000)
     (tmp_path / "log").write_bytes(data)
-    log.free(len(data), room=len(data))
+    log.free(len(data), max_bytes=len(data))
     assert (log.first(), log.read(0, len(data))) == (0, data)
 
 
 def test_half_of_limit_is_kept_even_if_uploaded(log: Log, tmp_path: Path) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
-    log.free(len(data), room=200_000)
+    log.free(len(data), max_bytes=200_000)
     assert 100_000 <= len(data) - log.first() < 100_000 + 4096
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_freed_on_unsupported_file_system(
     handle = os.pipe()[1]
     real = logfile.punch
     monkeypatch.setattr(logfile, "punch", lambda _, length: real(handle, length))
-    log.free(len(data), room=1000)
+    log.free(len(data), max_bytes=1000)
     assert (log.first(), log.read(0, len(data))) == (0, data)
 
 
@@ -164,7 +164,7 @@ def test_offset_is_stored_before_freeing(
     (tmp_path / "log").write_bytes(data)
     calls = []
     monkeypatch.setattr(logfile, "punch", lambda _, length: calls.append((length, log.first())))
-    log.free(len(data), room=1000)
+    log.free(len(data), max_bytes=1000)
     assert calls[-1][0] == calls[-1][1] > 0
 
 
@@ -176,7 +176,7 @@ def test_read_of_part_being_freed_fails(
     read = os.pread
 
     def slowly(handle: int, length: int, begin: int) -> bytes:
-        log.free(len(data), room=1000)
+        log.free(len(data), max_bytes=1000)
         return read(handle, length, begin)
 
     monkeypatch.setattr(os, "pread", slowly)
@@ -187,7 +187,7 @@ def test_read_of_part_being_freed_fails(
 def test_missing_lines_of_freed_part_are_counted(log: Log, tmp_path: Path) -> None:
     data = lines(10_000)
     (tmp_path / "log").write_bytes(data)
-    log.free(len(data), room=len(data) // 2)
+    log.free(len(data), max_bytes=len(data) // 2)
     begin, more = log.last_lines(9_000, 0)
     assert begin >= log.first()
     assert data[begin:] == lines(9_000 - more, first=1_000 + more)
@@ -245,7 +245,7 @@ def test_tail_ends_after_log_is_uploaded(
     """However long that takes, since the machine may be deleted then; but in trouble it may never
     have it."""
     monkeypatch.setattr(tail, "UPLOAD_WAIT", 0.0)
-    monkeypatch.setattr(tail, "LOOK", 0.01)
+    monkeypatch.setattr(tail, "RECORD_POLL_SECONDS", 0.01)
     (tmp_path / "log").write_bytes(b"all of it\n")
     if is_in_trouble:
         (tmp_path / "upload_error.json").write_text("{}")

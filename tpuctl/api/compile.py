@@ -203,10 +203,10 @@ async def _local_cloud(
     """The variables that point the script at the local cloud, with the buckets it names created;
     empty if it names none."""
     from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
-    from tpuctl.jobs.file_selection import selected
+    from tpuctl.jobs.file_selection import select_files
 
     job_section = stack.file.job if stack is not None else None
-    entries = selected(
+    entries = select_files(
         script.resolve().parent,
         job_section.include if job_section is not None else (),
         job_section.exclude if job_section is not None else (),

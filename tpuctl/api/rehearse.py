@@ -265,9 +265,9 @@ class RehearsalRun:
         )
 
     def _sources(self) -> list[Path]:
-        from tpuctl.jobs.file_selection import selected
+        from tpuctl.jobs.file_selection import select_files
 
-        entries = selected(self.root, self.submission.include, self.submission.exclude)
+        entries = select_files(self.root, self.submission.include, self.submission.exclude)
         return [
             entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
         ]
@@ -315,10 +315,10 @@ class RehearsalRun:
             )
 
     def _copy(self, target: Path) -> None:
-        from tpuctl.jobs.file_selection import selected
+        from tpuctl.jobs.file_selection import select_files
 
         target.mkdir()
-        for entry in selected(self.root, self.submission.include, self.submission.exclude):
+        for entry in select_files(self.root, self.submission.include, self.submission.exclude):
             destination = target / entry.name
             if entry.kind == "folder":
                 destination.mkdir(parents=True, exist_ok=True)

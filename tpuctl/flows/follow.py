@@ -115,7 +115,7 @@ async def follow_attempt(
             offset=offsets.get(worker, 0) if worker in shown_workers else NOT_SHOWN,
             is_gone=is_gone,
             give_up_seconds=timeout,
-            tell=lambda text: emit(Note(text)),
+            report=lambda text: emit(Note(text)),
         )
         async for chunk in log.chunks():
             offsets[worker] = log.offset

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.model.events import Emit, PortForwarded, WarningIssued
-from tpuctl.remote.ports import join
+from tpuctl.remote.ports import forward
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["PortMapping", "forward_ports"]
@@ -128,7 +128,7 @@ class _PortForwarder:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await join(self._transport, self._port, reader, writer)
+            await forward(self._transport, self._port, reader, writer)
         except TpuctlError as error:
             self._warn(error.diagnostics[0])
         else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.context import Context
 from tpuctl.flows.workers import connections
-from tpuctl.jobs.log_lines import LineFilter, LineNames
+from tpuctl.jobs.log_lines import LineFilter, LinePrefixer
 from tpuctl.jobs.log_position import first_byte
 from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
@@ -66,9 +66,9 @@ async def emit_worker_logs(
                 transport=transports.get(worker),
                 store=store,
                 offset=begins[worker],
-                tell=lambda text: emit(Note(text)),
+                report=lambda text: emit(Note(text)),
             )
-            async for data in log.so_far():
+            async for data in log.current_chunks():
                 emit_lines(LogChunk(worker, data, log.offset - len(data), record.attempt))
 
 
@@ -115,7 +115,7 @@ def _prefix_lines(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
     if len(workers) <= 1:
         yield emit
         return
-    names = LineNames(workers)
+    names = LinePrefixer(workers)
     waiting: dict[int, asyncio.TimerHandle] = {}
 
     def flush(worker: int) -> None:
@@ -130,9 +130,9 @@ def _prefix_lines(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
         worker = event.worker
         if data := names.feed(worker, event.data):
             emit(replace(event, data=data))
-        if worker in waiting and (data or not names.holds(worker)):
+        if worker in waiting and (data or not names.is_holding(worker)):
             waiting.pop(worker).cancel()
-        if names.holds(worker) and worker not in waiting:
+        if names.is_holding(worker) and worker not in waiting:
             loop = asyncio.get_running_loop()
             waiting[worker] = loop.call_later(PARTIAL_LINE_SECONDS, flush, worker)
 

@@ -331,7 +331,7 @@ class _Recovery:
             async with connections(context, required=True) as transports:
                 results = await asyncio.gather(
                     *(
-                        transports[worker].run(launch.command(record, "status"))
+                        transports[worker].run(launch.supervisor_command(record, "status"))
                         for worker in lost
                         if worker in transports
                     )

@@ -73,7 +73,7 @@ async def _read_log(store: ObjectStore, record: JobRecord, curves: Curves) -> by
     end = b""
     log = WorkerLog(record, record.workers[0], transport=None, store=store)
     with suppress(NotFound):
-        async for data in log.so_far():
+        async for data in log.current_chunks():
             curves.feed(data)
             end = (end + data)[-LOG_TAIL_BYTES:]
     curves.end()

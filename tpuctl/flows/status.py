@@ -14,7 +14,7 @@ from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.jobs import load_job, reconcile_status
-from tpuctl.jobs.launch import command
+from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.names import JOBS
@@ -254,12 +254,12 @@ class _Machine:
 
 
 async def _read_log_end(record: JobRecord, transport: SshTransport) -> bytes:
-    position = await transport.run(command(record, "locate", "--lines", str(LINES)))
+    position = await transport.run(supervisor_command(record, "locate", "--lines", str(LINES)))
     if position.exit_code != 0:
         return b""
     offset = str(json.loads(position.stdout)["offset"])
     end = b""
-    async with transport.stream(command(record, "tail", "--offset", offset)) as stream:
+    async with transport.stream(supervisor_command(record, "tail", "--offset", offset)) as stream:
         async for chunk in stream.chunks():
             end += chunk
             if len(end) > TAIL:  # overlong lines: use the bucket's copy, which can be cut

@@ -13,7 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.controller import first_access, node_variables
 from tpuctl.flows.secret_versions import require_secrets
-from tpuctl.jobs.installation import must_be_shipped, read_installation
+from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
 from tpuctl.model.installation import Installation
@@ -99,7 +99,7 @@ class Submission:
             args=args,
             cloud=cloud,
             runtime=stack.runtime.version,
-            include=(*job.include, *must_be_shipped(job, installation)),
+            include=(*job.include, *named_files(job, installation)),
             exclude=job.exclude,
             installation=installation,
             env=dict(job.env),

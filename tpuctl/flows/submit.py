@@ -159,7 +159,7 @@ async def make_bundle(submission: Submission, scratch: Path) -> Bundle:
         root=submission.root,
         include=submission.include,
         exclude=submission.exclude,
-        memory=cache_home() / "files",
+        cache_folder=cache_home() / "files",
     )
 
 

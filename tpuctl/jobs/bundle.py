@@ -19,13 +19,13 @@ from typing import IO, Any, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.jobs.chunk_cache import ChunkCache, Chunks
-from tpuctl.jobs.chunking import cut
-from tpuctl.jobs.file_selection import Entry, selected
+from tpuctl.jobs.chunking import split_chunks
+from tpuctl.jobs.file_selection import Entry, select_files
 
 __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle"]
 
 LARGE_BYTES = 50_000_000
-KEY_SIZE = 1 << 20  # private keys and account files are never larger
+MAX_KEY_BYTES = 1 << 20  # private keys and account files are never larger
 PRIVATE_KEY = re.compile(
     rb"^-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----\s*\n(?:[\w-]+: .*\n|\s*\n)*[A-Za-z0-9+/=]{32,}",
     re.M,
@@ -55,12 +55,12 @@ class Bundle:
 
 def build_bundle(
     script: Path | None,
-    into: Path,
+    scratch: Path,
     *,
     root: Path | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    memory: Path | None = None,
+    cache_folder: Path | None = None,
 ) -> Bundle:
     """Bundle the script's folder, or `root`; write the manifest into the folder `scratch`.
 
@@ -74,53 +74,53 @@ def build_bundle(
     folder = root or (script.parent if script else None)
     assert folder is not None
     root = folder.resolve()
-    inside = _inside(root, script) if script else ""
-    entries = list(selected(root, include, exclude, inside))
-    if inside and inside not in {entry.name for entry in entries}:
+    script_name = _relative_script(root, script) if script else ""
+    entries = list(select_files(root, include, exclude, script_name))
+    if script_name and script_name not in {entry.name for entry in entries}:
         raise Usage(
             "Script is excluded from the upload",
-            f"{inside} is excluded by an ignore file or by job.exclude",
-            hint=f"Add to the stack file\n    job: {{include: [{inside}]}}",
+            f"{script_name} is excluded by an ignore file or by job.exclude",
+            hint=f"Add to the stack file\n    job: {{include: [{script_name}]}}",
         )
-    path = into / "manifest"
-    contents: dict[bytes, Source] = {}
-    readings = ChunkCache(memory, root)
-    sizes = _write_manifest(entries, path, contents, readings)
-    readings.save()
-    manifest: dict[bytes, Source] = {}
+    path = scratch / "manifest"
+    file_sources: dict[bytes, Source] = {}
+    cache = ChunkCache(cache_folder, root)
+    sizes = _write_manifest(entries, path, file_sources, cache)
+    cache.save()
+    manifest_sources: dict[bytes, Source] = {}
     with path.open("rb") as source:
-        found = list(_read_chunks(source))
-        _note(found, path, manifest)
+        manifest_chunks = list(_read_chunks(source))
+        _add_chunks(manifest_chunks, path, manifest_sources)
         source.seek(0)
         digest = hashlib.file_digest(source, "sha256")
     return Bundle(
         digest=digest.hexdigest(),
-        manifest=tuple(sha for sha, _ in found),
-        chunks={**manifest, **contents},
+        manifest=tuple(sha for sha, _ in manifest_chunks),
+        chunks={**manifest_sources, **file_sources},
         files=sum(entry.kind != "folder" for entry in entries),
         size=sum(sizes.values()),
-        script=inside,
+        script=script_name,
         warnings=(
-            *_outside(entries),
-            *_warnings({name: sizes[name] for name in sizes if not readings.had(name)}),
+            *_link_warnings(entries),
+            *_size_warnings({name: sizes[name] for name in sizes if not cache.is_unchanged(name)}),
         ),
     )
 
 
-def _inside(root: Path, script: Path) -> str:
+def _relative_script(root: Path, script: Path) -> str:
     # Resolve the folder, but not the script itself, which may be a link.
-    place = script.parent.resolve() / script.name
-    if not place.is_relative_to(root):
+    path = script.parent.resolve() / script.name
+    if not path.is_relative_to(root):
         raise Usage(
             "Script is outside the uploaded folder",
             f"{script} is not below {root}",
             hint="Move the script into that folder, or run tpuctl in a folder that contains both.",
         )
-    return place.relative_to(root).as_posix()
+    return path.relative_to(root).as_posix()
 
 
 def _write_manifest(
-    entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], readings: ChunkCache
+    entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], cache: ChunkCache
 ) -> dict[str, int]:
     """Write the manifest, add the files' chunks to `chunks`, and return the size of each file."""
     sizes: dict[str, int] = {}
@@ -138,17 +138,17 @@ def _write_manifest(
             else:
                 with entry.path.open("rb") as source:
                     status = os.fstat(source.fileno())
-                    chunk_list = readings.get(entry.name, status)
+                    chunk_list = cache.get(entry.name, status)
                     if chunk_list is None:
                         if _is_key(source):
                             keys.append(entry.name)
                             continue
                         chunk_list = list(_read_chunks(source))
-                        readings.put(entry.name, status, os.fstat(source.fileno()), chunk_list)
+                        cache.put(entry.name, status, os.fstat(source.fileno()), chunk_list)
                 line({"executable": bool(status.st_mode & 0o100), "file": entry.name})
                 for sha, size in chunk_list:
                     line([sha.hex(), size])
-                sizes[entry.name] = _note(chunk_list, entry.path, chunks)
+                sizes[entry.name] = _add_chunks(chunk_list, entry.path, chunks)
     if keys:
         lines = "\n".join(f"    {name}" for name in keys)
         raise Refused(
@@ -161,11 +161,11 @@ def _write_manifest(
 
 def _read_chunks(source: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     """SHA-256 and size of each chunk of a file, in order."""
-    for chunk in cut(source):
+    for chunk in split_chunks(source):
         yield hashlib.sha256(chunk).digest(), len(chunk)
 
 
-def _note(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
+def _add_chunks(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
     """Add the chunks of a file to `chunks`, and return their total size."""
     offset = 0
     for sha, size in file_chunks:
@@ -175,9 +175,9 @@ def _note(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
 
 
 def _is_key(source: IO[bytes]) -> bool:
-    start = source.read(KEY_SIZE + 1)
+    start = source.read(MAX_KEY_BYTES + 1)
     source.seek(0)
-    if len(start) > KEY_SIZE:
+    if len(start) > MAX_KEY_BYTES:
         start = start[: 1 << 16]
     if b"PRIVATE KEY-----" in start and PRIVATE_KEY.search(start):
         return True
@@ -190,7 +190,7 @@ def _is_key(source: IO[bytes]) -> bool:
     return isinstance(value, dict) and value.get("type") in ("service_account", "authorized_user")
 
 
-def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
+def _link_warnings(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
     """A warning about the links that were followed."""
     followed = {entry.name: entry.origin for entry in entries if entry.origin}
     if not followed:
@@ -205,7 +205,7 @@ def _outside(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
     )
 
 
-def _warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:
+def _size_warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:
     """A warning about large files that were not bundled before."""
     size = sum(sizes.values())
     if size <= LARGE_BYTES:

@@ -14,8 +14,8 @@ from tpuctl.errors import Denied, Unreachable
 from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.pack_format import (
     Index,
-    groups,
-    index_of,
+    encode_index,
+    group_chunks,
     pack_name,
     plan,
     read_index,
@@ -28,8 +28,8 @@ from tpuctl.remote.transport import Transport
 
 __all__ = ["BundleUpload", "extend_bundle_lifetime", "upload_bundle"]
 
-AT_ONCE = 4  # written or sent at the same time
-ASKED_AT_ONCE = 16
+MAX_PARALLEL_PACKS = 4  # written or sent at the same time
+MAX_PARALLEL_REQUESTS = 16
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ async def upload_bundle(
     `scratch` is an empty folder for temporary files, `indexes` a cache that persists between runs.
     Raises Conflict if a file changed since the bundle was built.
     """
-    shipping = _Upload(bundle, scratch, PackIndexCache(indexes / store.name), progress)
+    upload = _Upload(bundle, scratch, PackIndexCache(indexes / store.name), progress)
     try:
-        return await shipping.to_bucket(BucketPackStore(store))
+        return await upload.to_bucket(BucketPackStore(store))
     except (Unreachable, Denied):
-        return await shipping.to_workers(
+        return await upload.to_workers(
             [WorkerPackStore(transport) for transport in transports.values()]
         )
 
@@ -71,9 +71,9 @@ async def extend_bundle_lifetime(store: ObjectStore, name: str) -> None:
     `name` is the name of its root. Raises NotFound if that was deleted.
     """
     root = json.loads(await store.get_bytes(name))
-    shelf = BucketPackStore(store)
-    there = await shelf.packs()
-    await gather_all(shelf.keep(pack) for pack in root["packs"] if pack in there)
+    pack_store = BucketPackStore(store)
+    existing = await pack_store.packs()
+    await gather_all(pack_store.renew(pack) for pack in root["packs"] if pack in existing)
     await store.touch(name)
 
 
@@ -86,67 +86,70 @@ class _Upload:
         self._bundle = bundle
         self._scratch = scratch
         self._indexes = indexes
-        self._wanted = {sha: source.size for sha, source in bundle.chunks.items()}
+        self._chunk_sizes = {sha: source.size for sha, source in bundle.chunks.items()}
         self._written: dict[str, asyncio.Task[None]] = {}
-        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._tally = _Tally(progress)
+        self._request_slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
+        self._progress = _TotalProgress(progress)
 
-    async def to_bucket(self, shelf: BucketPackStore) -> BundleUpload:
-        packs = await shelf.packs()
-        self._indexes.keep(packs)
-        name, sent_bytes, is_new = await self._to(shelf, packs)
+    async def to_bucket(self, store: BucketPackStore) -> BundleUpload:
+        packs = await store.packs()
+        self._indexes.retain(packs)
+        name, sent_bytes, is_new = await self._upload_to(store, packs)
         return BundleUpload(name, sent_bytes, is_new)
 
-    async def to_workers(self, shelves: list[WorkerPackStore]) -> BundleUpload:
-        self._tally.restart()
+    async def to_workers(self, stores: list[WorkerPackStore]) -> BundleUpload:
+        self._progress.restart()
 
-        async def upload(shelf: WorkerPackStore) -> tuple[str, int, bool]:
-            return await self._to(shelf, await shelf.packs())
+        async def upload(store: WorkerPackStore) -> tuple[str, int, bool]:
+            return await self._upload_to(store, await store.packs())
 
-        done = await gather_all(upload(shelf) for shelf in shelves)
-        return BundleUpload(None, sum(size for _, size, _ in done), any(new for _, _, new in done))
+        results = await gather_all(upload(store) for store in stores)
+        sizes = [size for _, size, _ in results]
+        return BundleUpload(None, sum(sizes), any(is_new for _, _, is_new in results))
 
-    async def _to(self, shelf: PackStore, packs: set[str]) -> tuple[str, int, bool]:
-        there = dict(
-            zip(packs, await gather_all(self._index(shelf, p) for p in packs), strict=True)
+    async def _upload_to(self, store: PackStore, packs: set[str]) -> tuple[str, int, bool]:
+        existing = dict(
+            zip(packs, await gather_all(self._index(store, p) for p in packs), strict=True)
         )
-        indexes = {pack: index for pack, index in there.items() if index is not None}
-        use, send = plan(self._wanted, indexes)
-        while missing := await self._gone(shelf, use):
+        indexes = {pack: index for pack, index in existing.items() if index is not None}
+        use, send = plan(self._chunk_sizes, indexes)
+        while missing := await self._find_missing(store, use):
             indexes = {pack: index for pack, index in indexes.items() if pack not in missing}
-            use, send = plan(self._wanted, indexes)
-        self._tally.expect(sum(send.values()))
-        slots = asyncio.Semaphore(AT_ONCE)
-        sent_packs = await gather_all(self._send(shelf, group, slots) for group in groups(send))
+            use, send = plan(self._chunk_sizes, indexes)
+        self._progress.add_size(sum(send.values()))
+        slots = asyncio.Semaphore(MAX_PARALLEL_PACKS)
+        sent_packs = await gather_all(
+            self._send(store, group, slots) for group in group_chunks(send)
+        )
         root = {
             "version": 1,
             "manifest": [sha.hex() for sha in self._bundle.manifest],
             "packs": sorted([*use, *(pack for pack, _ in sent_packs)]),
         }
         text = json.dumps(root).encode()
-        name = await shelf.put_root(self._bundle.digest, text)
+        name = await store.put_root(self._bundle.digest, text)
         return name, sum(size for _, size in sent_packs) + len(text), bool(sent_packs)
 
-    async def _index(self, shelf: PackStore, pack: str) -> Index | None:
+    async def _index(self, store: PackStore, pack: str) -> Index | None:
         """The index of a pack; None if it is corrupt."""
         cached = self._indexes.get(pack)
         if cached is None:
-            async with self._asking:
-                index = await shelf.index(pack)
+            async with self._request_slots:
+                index = await store.index(pack)
             cached = read_index(pack, index)
             if cached is not None:
                 self._indexes.put(pack, index)
         return cached
 
-    async def _gone(self, shelf: PackStore, packs: tuple[str, ...]) -> set[str]:
-        are_there = await gather_all(shelf.keep(pack) for pack in packs)
-        return {pack for pack, is_there in zip(packs, are_there, strict=True) if not is_there}
+    async def _find_missing(self, store: PackStore, packs: tuple[str, ...]) -> set[str]:
+        kept = await gather_all(store.renew(pack) for pack in packs)
+        return {pack for pack, is_kept in zip(packs, kept, strict=True) if not is_kept}
 
     async def _send(
-        self, shelf: PackStore, chunks: Index, slots: asyncio.Semaphore
+        self, store: PackStore, chunks: Index, slots: asyncio.Semaphore
     ) -> tuple[str, int]:
         """Send a pack, written once for all destinations; returns its name and size."""
-        index = index_of(chunks)
+        index = encode_index(chunks)
         pack = pack_name(index)
         path = self._scratch / pack
         async with slots:
@@ -154,12 +157,12 @@ class _Upload:
                 writing = in_thread(write_pack, path, chunks, self._bundle.chunks)
                 self._written[pack] = asyncio.ensure_future(writing)
             await self._written[pack]
-            await shelf.put(pack, path, self._tally.part(sum(chunks.values())))
+            await store.put(pack, path, self._progress.part(sum(chunks.values())))
         self._indexes.put(pack, index)
         return pack, path.stat().st_size
 
 
-class _Tally:
+class _TotalProgress:
     """Adds up the progress of parallel uploads."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -170,7 +173,7 @@ class _Tally:
     def restart(self) -> None:
         self._done, self._size = {}, 0
 
-    def expect(self, size: int) -> None:
+    def add_size(self, size: int) -> None:
         self._size += size
 
     def part(self, weight: int) -> Callable[[int, int], None]:
@@ -178,9 +181,9 @@ class _Tally:
         number = len(self._done)
         self._done[number] = 0
 
-        def show(done: int, size: int) -> None:
+        def report(done: int, size: int) -> None:
             self._done[number] = weight * done // max(1, size)
             if self._progress is not None:
                 self._progress(sum(list(self._done.values())), self._size)
 
-        return show
+        return report

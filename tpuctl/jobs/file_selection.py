@@ -20,10 +20,10 @@ from pathspec import GitIgnoreSpec
 
 from tpuctl.errors import Usage
 
-__all__ = ["Entry", "selected"]
+__all__ = ["Entry", "select_files"]
 
 IGNORE_FILES = (".gitignore", ".tpuctlignore")  # the later one takes precedence
-NEVER = frozenset(
+ALWAYS_EXCLUDED = frozenset(
     {
         ".DS_Store",
         ".git",
@@ -39,7 +39,7 @@ NEVER = frozenset(
         "__pycache__",
     }
 )
-NEVER_LIKE = "gha-creds-*.json"  # credentials written by google-github-actions/auth
+CREDENTIALS_PATTERN = "gha-creds-*.json"  # credentials written by google-github-actions/auth
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Entry:
     origin: str = ""
 
 
-Above = tuple[Path, ...]  # folders outside that were entered through links
+Links = tuple[Path, ...]  # folders outside that were entered through links
 Rules = tuple[tuple[Path, GitIgnoreSpec], ...]  # each spec with the folder it is relative to
 
 
-def selected(
+def select_files(
     root: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
 ) -> Iterator[Entry]:
     """Everything to upload, each folder before its contents, sorted by name.
@@ -68,11 +68,11 @@ def selected(
     Raises Usage, at the end, for links outside the folder that are not named.
     """
     included = GitIgnoreSpec.from_lines(include)
-    unwanted = GitIgnoreSpec.from_lines(exclude)
-    refused: list[Path] = []
+    excluded = GitIgnoreSpec.from_lines(exclude)
+    rejected: list[Path] = []
 
-    def visit(folder: Path, rules: Rules, is_ignored: bool, above: Above = ()) -> Iterator[Entry]:
-        rules = (*rules, *_rules_of(folder))
+    def visit(folder: Path, rules: Rules, is_ignored: bool, links: Links = ()) -> Iterator[Entry]:
+        rules = (*rules, *_read_rules(folder))
         for path in sorted(folder.iterdir(), key=lambda path: path.name):
             name = path.relative_to(root).as_posix()
             origin = _origin(root, path)
@@ -80,39 +80,39 @@ def selected(
                 name == script or included.match_file(name) or included.match_file(name + "/")
             )
             is_folder = path.is_dir() and (is_followed or not path.is_symlink())
-            spelled = name + "/" if is_folder else name
-            if path.name in NEVER or (is_folder and (path / "pyvenv.cfg").exists()):
+            match_name = name + "/" if is_folder else name
+            if path.name in ALWAYS_EXCLUDED or (is_folder and (path / "pyvenv.cfg").exists()):
                 continue
-            if fnmatchcase(path.name, NEVER_LIKE):
+            if fnmatchcase(path.name, CREDENTIALS_PATTERN):
                 continue
-            if unwanted.match_file(spelled):
+            if excluded.match_file(match_name):
                 continue
-            hidden = (is_ignored or _is_ignored(path, is_folder, rules)) and not (
-                included.match_file(spelled)
+            is_excluded = (is_ignored or _is_ignored(path, is_folder, rules)) and not (
+                included.match_file(match_name)
             )
             if is_folder:
-                if hidden and not include:
+                if is_excluded and not include:
                     continue
-                around = above
+                inner_links = links
                 if is_followed:
-                    around = (*above, path.resolve())
-                    if around[-1] in above:  # a cycle
-                        refused.append(path)
+                    inner_links = (*links, path.resolve())
+                    if inner_links[-1] in links:  # a cycle
+                        rejected.append(path)
                         continue
-                below = list(visit(path, rules, hidden, around))
-                if below or not hidden:
+                below = list(visit(path, rules, is_excluded, inner_links))
+                if below or not is_excluded:
                     yield Entry(name, path, "folder", origin=origin)
                     yield from below
-            elif origin and not hidden and not (is_followed and path.is_file()):
-                refused.append(path)
-            elif not hidden and path.is_symlink() and not origin:
+            elif origin and not is_excluded and not (is_followed and path.is_file()):
+                rejected.append(path)
+            elif not is_excluded and path.is_symlink() and not origin:
                 yield Entry(name, path, "link", os.path.relpath(_target(path), path.parent))
-            elif not hidden and path.is_file():  # no sockets, no pipes
+            elif not is_excluded and path.is_file():  # no sockets, no pipes
                 yield Entry(name, path, "file", origin=origin)
 
     yield from visit(root, _rules_above(root), False)
-    if refused:
-        raise _leaving(root, refused)
+    if rejected:
+        raise _outside_error(root, rejected)
 
 
 def _target(link: Path) -> Path:
@@ -127,7 +127,7 @@ def _origin(root: Path, path: Path) -> str:
     return str(path.readlink())
 
 
-def _leaving(root: Path, links: Sequence[Path]) -> Usage:
+def _outside_error(root: Path, links: Sequence[Path]) -> Usage:
     names = {path.relative_to(root).as_posix(): str(path.readlink()) for path in links}
     lines = "\n".join(f"    /{name}" for name in names)
     included = ", ".join(f"/{name}" for name in names)
@@ -149,7 +149,7 @@ def _is_ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
     return False
 
 
-def _rules_of(folder: Path) -> Rules:
+def _read_rules(folder: Path) -> Rules:
     rules = []
     for name in IGNORE_FILES:
         file = folder / name
@@ -172,15 +172,15 @@ def _rules_above(root: Path) -> Rules:
             return ()
         folder = folder.parent
         above.append(folder)
-    rules = tuple(rule for folder in reversed(above) for rule in _rules_of(folder))
+    rules = tuple(rule for folder in reversed(above) for rule in _read_rules(folder))
     inside = [root, *above[:-1]]  # below the repository's root
     return (
         ()
-        if any(_is_ignored(folder, True, _outside(folder, rules)) for folder in inside)
+        if any(_is_ignored(folder, True, _rules_around(folder, rules)) for folder in inside)
         else rules
     )
 
 
-def _outside(folder: Path, rules: Rules) -> Rules:
+def _rules_around(folder: Path, rules: Rules) -> Rules:
     """The rules of the folders above this one."""
     return tuple(rule for rule in rules if folder != rule[0] and folder.is_relative_to(rule[0]))

@@ -12,7 +12,7 @@ from tpuctl.errors import Usage
 from tpuctl.model.installation import Installation
 from tpuctl.model.schema import JobSection
 
-__all__ = ["must_be_shipped", "read_installation"]
+__all__ = ["named_files", "read_installation"]
 
 AUTO = "auto"
 REQUIREMENTS, PROJECT, WHEELS = "requirements.txt", "pyproject.toml", "wheels"
@@ -24,7 +24,7 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
 
     A file that the stack file names must exist, except requirements.txt, the usual one.
     """
-    found = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
+    installation = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
     requirements = job.requirements
     if requirements == AUTO:
         requirements = next(
@@ -32,17 +32,17 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
             None,
         )
     if requirements is None:
-        return found
+        return installation
     match = EXTRAS.fullmatch(requirements)
     name = match["path"] if match else requirements
     path = _inside(folder, name, "job.requirements")
     extras = [extra.strip() for extra in match["extras"].split(",")] if match else []
     if not path.is_file():
         if name == REQUIREMENTS:
-            return found
-        raise _absent(f"job.requirements: {name} not found in {folder}", "job.requirements")
+            return installation
+        raise _not_found(f"job.requirements: {name} not found in {folder}", "job.requirements")
     if path.name == PROJECT:
-        return found.model_copy(update=_of_project(path, name, extras))
+        return installation.model_copy(update=_project_fields(path, name, extras))
     if extras:
         detail = f"job.requirements: {name} is a requirements file, which has no extras"
         raise Usage(
@@ -52,10 +52,10 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
             hint="Use the project instead, or remove the extras:\n"
             "    job: {requirements: pyproject.toml}",
         )
-    return found.model_copy(update={"requirements": name})
+    return installation.model_copy(update={"requirements": name})
 
 
-def must_be_shipped(job: JobSection, installation: Installation) -> tuple[str, ...]:
+def named_files(job: JobSection, installation: Installation) -> tuple[str, ...]:
     """Patterns of files named in the stack file, which are uploaded even if ignored."""
     patterns = []
     if job.requirements not in (AUTO, REQUIREMENTS) and installation.requirements:
@@ -73,7 +73,7 @@ def _wheels(setting: str | None, folder: Path) -> str | None:
         return name
     if setting == AUTO:
         return None
-    raise _absent(f"job.wheels: no wheels in {folder / name}", "job.wheels")
+    raise _not_found(f"job.wheels: no wheels in {folder / name}", "job.wheels")
 
 
 def _inside(folder: Path, name: str, key: str) -> Path:
@@ -89,7 +89,7 @@ def _inside(folder: Path, name: str, key: str) -> Path:
     return folder / path
 
 
-def _absent(detail: str, key: str) -> Usage:
+def _not_found(detail: str, key: str) -> Usage:
     return Usage(
         "No such file", detail, hint="Paths are relative to the uploaded folder.", where=key
     )
@@ -98,54 +98,54 @@ def _absent(detail: str, key: str) -> Usage:
 # pyproject.toml -----------------------------------------------------------------------------
 
 
-def _of_project(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
+def _project_fields(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
     """The fields of an Installation that come from a pyproject.toml.
 
     If its dependencies are not listed in `project`, only the build backend knows them: then pip
     installs the project itself.
     """
     try:
-        text = tomllib.loads(path.read_text("utf-8"))
+        document = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _invalid(str(error), path) from None
-    project = text.get("project")
-    is_package = "build-system" in text
-    where = Path(name).parent.as_posix()
+    project = document.get("project")
+    is_package = "build-system" in document
+    folder = Path(name).parent.as_posix()
     if not isinstance(project, dict):
         if extras:
-            raise _no_extra(path, extras[0], ())
-        return {"dependencies": (f"./{where}",)} if is_package else {}
+            raise _unknown_extra(path, extras[0], ())
+        return {"dependencies": (f"./{folder}",)} if is_package else {}
     dynamic = _strings(project.get("dynamic", []), "project.dynamic", path)
     if {"dependencies", "optional-dependencies"} & set(dynamic):
         suffix = f"[{','.join(extras)}]" if extras else ""
-        return {"dependencies": (f"./{where}{suffix}",)}
+        return {"dependencies": (f"./{folder}{suffix}",)}
     dependencies = _strings(project.get("dependencies", []), "project.dependencies", path)
-    offered = project.get("optional-dependencies", {})
-    if not isinstance(offered, dict):
+    optional = project.get("optional-dependencies", {})
+    if not isinstance(optional, dict):
         raise _invalid("project.optional-dependencies is not a table", path)
     for extra in extras:
-        dependencies += _of_extra(extra, offered, _normal(str(project.get("name", ""))), path, ())
+        own_name = _normalize(str(project.get("name", "")))
+        dependencies += _expand_extra(extra, optional, own_name, path, ())
     unique = tuple(dict.fromkeys(dependencies))
-    return {"dependencies": unique, "project": where if is_package else None}
+    return {"dependencies": unique, "project": folder if is_package else None}
 
 
-def _of_extra(
-    extra: str, offered: dict[str, Any], project: str, path: Path, within: Sequence[str]
+def _expand_extra(
+    extra: str, optional: dict[str, Any], project: str, path: Path, parents: Sequence[str]
 ) -> list[str]:
     """The requirements of an extra; extras of the same project in it are expanded."""
-    by_name = {_normal(name): requirements for name, requirements in offered.items()}
-    if _normal(extra) not in by_name:
-        raise _no_extra(path, extra, tuple(offered))
-    if _normal(extra) in within:
+    by_name = {_normalize(name): requirements for name, requirements in optional.items()}
+    if _normalize(extra) not in by_name:
+        raise _unknown_extra(path, extra, tuple(optional))
+    if _normalize(extra) in parents:
         return []
-    requirements = []
+    requirements, parents = [], (*parents, _normalize(extra))
     key = f"project.optional-dependencies.{extra}"
-    for requirement in _strings(by_name[_normal(extra)], key, path):
+    for requirement in _strings(by_name[_normalize(extra)], key, path):
         match = EXTRAS.fullmatch(requirement)
-        if match and _normal(match["path"]) == project:
-            inner = [name.strip() for name in match["extras"].split(",")]
-            for name in inner:
-                requirements += _of_extra(name, offered, project, path, (*within, _normal(extra)))
+        if match and _normalize(match["path"]) == project:
+            for name in [name.strip() for name in match["extras"].split(",")]:
+                requirements += _expand_extra(name, optional, project, path, parents)
         else:
             requirements.append(requirement)
     return requirements
@@ -171,8 +171,8 @@ def _invalid(detail: str, path: Path) -> Usage:
     )
 
 
-def _no_extra(path: Path, extra: str, offered: Sequence[str]) -> Usage:
-    listed = ", ".join(offered) or "none"
+def _unknown_extra(path: Path, extra: str, available: Sequence[str]) -> Usage:
+    listed = ", ".join(available) or "none"
     detail = f"{path.name} has no extra {extra!r}; it has {listed}"
     return Usage(
         "Unknown extra",
@@ -182,5 +182,5 @@ def _no_extra(path: Path, extra: str, offered: Sequence[str]) -> Usage:
     )
 
 
-def _normal(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -28,11 +28,11 @@ __all__ = [
     "Launch",
     "are_ready",
     "build_archive",
-    "command",
     "send_start_signal",
     "start",
     "stop",
     "stop_through_bucket",
+    "supervisor_command",
 ]
 
 SHIPPED = (
@@ -59,7 +59,7 @@ SHIPPED = (
     "unpack.py",
 )
 START_SIGNAL = "start"  # a file that workers wait for; only its existence counts
-END = bytes(1024)  # of a tar archive
+TAR_END = bytes(1024)  # of a tar archive
 GRACE_SECONDS = 30.0
 READY_SECONDS = 3.0  # most jobs are ready by then, so that one command per worker is enough
 BARRIER_TIMEOUT_SECONDS = 1800.0  # how long ready workers wait for the others
@@ -97,7 +97,7 @@ class Launch:
     secrets: Secrets = field(default_factory=Secrets)
 
 
-def command(record: JobRecord, name: str, *options: str) -> list[str]:
+def supervisor_command(record: JobRecord, name: str, *options: str) -> list[str]:
     """The command line of the job's supervisor on a worker, relative to the user's home."""
     script = f"{record.folder}/supervisor.py"
     return ["python3", "-S", "-I", script, name, record.folder, *options]
@@ -118,14 +118,14 @@ async def start(
     """
     workers = {worker: transports[worker] for worker in record.workers}
     # Compressed once for all: hundreds of workers are sent their own copies at the same time.
-    programs = gzip.compress(_entries({name: program(name).encode() for name in SHIPPED}))
+    programs = gzip.compress(_tar_entries({name: program(name).encode() for name in SHIPPED}))
     secrets = _secrets_file(launch.secrets)
     failed: list[int] = []
 
     async def start_worker(worker: int) -> WorkerRecord:
         spec = _spec(record, launch, bundle_name, worker)
         try:
-            return await _start_one(workers[worker], record, programs, spec, secrets)
+            return await _send_job(workers[worker], record, programs, spec, secrets)
         except TpuctlError:
             failed.append(worker)
             raise
@@ -153,7 +153,7 @@ async def send_start_signal(record: JobRecord, transports: Mapping[int, Transpor
     """Start all workers. Those that cannot be reached get the signal through the bucket."""
     first, *others = record.workers
 
-    async def give(worker: int) -> None:
+    async def send(worker: int) -> None:
         try:
             result = await transports[worker].run(["touch", f"{record.folder}/{START_SIGNAL}"])
             result.check(f"worker {worker}: starting job {record.id}")
@@ -161,8 +161,8 @@ async def send_start_signal(record: JobRecord, transports: Mapping[int, Transpor
             if worker == first:
                 raise
 
-    await give(first)
-    await gather_all(give(worker) for worker in others)
+    await send(first)
+    await gather_all(send(worker) for worker in others)
 
 
 async def stop(
@@ -182,12 +182,12 @@ async def stop(
 
     async def stop_worker(transport: Transport) -> WorkerRecord | None:
         try:
-            done = await transport.run(command(record, "stop", *options))
+            result = await transport.run(supervisor_command(record, "stop", *options))
         except TpuctlError:
             return None
-        if done.exit_code != 0 or not done.stdout:  # the supervisor was never uploaded
+        if result.exit_code != 0 or not result.stdout:  # the supervisor was never uploaded
             return None
-        return WorkerRecord.model_validate_json(done.stdout)
+        return WorkerRecord.model_validate_json(result.stdout)
 
     answers = await asyncio.gather(*(stop_worker(transport) for transport in transports.values()))
     return {
@@ -203,7 +203,7 @@ async def stop_through_bucket(record: JobRecord, store: ObjectStore) -> None:
         await store.put_bytes(record.end_name, b'{"worker": null}', if_generation=0)
 
 
-async def _start_one(
+async def _send_job(
     transport: Transport,
     record: JobRecord,
     programs: bytes,
@@ -214,8 +214,8 @@ async def _start_one(
     until = ("ready", READY_SECONDS) if spec["start_barrier"] else ("running", 0.0)
     argv = ["sh", "-c", START, "sh", record.folder, *map(str, until)]
     files = {**secrets, "spec.json": json.dumps(spec).encode()}
-    sending = programs + gzip.compress(build_archive((), files))
-    started = await transport.run(argv, input=sending)
+    archive = programs + gzip.compress(build_archive((), files))
+    started = await transport.run(argv, input=archive)
     if started.exit_code == 127:
         raise RemoteFailed(
             "Worker has no python3",
@@ -225,12 +225,13 @@ async def _start_one(
     return WorkerRecord.model_validate_json(started.check(action).stdout)
 
 
-def build_archive(names: Iterable[str], more: Mapping[str, bytes]) -> bytes:
+def build_archive(names: Iterable[str], files: Mapping[str, bytes]) -> bytes:
     """A tar archive of shipped programs, unmodified, and further files, all private."""
-    return _entries({name: program(name).encode() for name in names}) + _entries(more) + END
+    programs = {name: program(name).encode() for name in names}
+    return _tar_entries(programs) + _tar_entries(files) + TAR_END
 
 
-def _entries(contents: Mapping[str, bytes]) -> bytes:
+def _tar_entries(contents: Mapping[str, bytes]) -> bytes:
     """The files as entries of a tar archive, without its end, so that they can be concatenated."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -282,8 +283,8 @@ def _limit(record: JobRecord) -> dict[str, Any]:
     """The maximum duration of the attempt, and the name of the limit that sets it."""
     limits = [(record.max_hours * 3600, "max_hours")] if record.max_hours else []
     if record.timeout is not None:
-        before = datetime.now(UTC) - record.submitted if record.attempt > 1 else timedelta()
-        limits.append((max(1.0, record.timeout - before.total_seconds()), "timeout"))
+        elapsed = datetime.now(UTC) - record.submitted if record.attempt > 1 else timedelta()
+        limits.append((max(1.0, record.timeout - elapsed.total_seconds()), "timeout"))
     seconds, limit = min(limits, default=(None, ""))
     return {"max_seconds": seconds, "limit": limit}
 

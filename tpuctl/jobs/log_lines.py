@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["LineFilter", "LineNames"]
+__all__ = ["LineFilter", "LinePrefixer"]
 
 MAX_LINE_BYTES = 1 << 20  # of a line without an end that are matched or held
 COLORS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -20,37 +20,37 @@ class LineFilter:
     Of a line longer than the maximum, only the beginning is matched.
     """
 
-    def __init__(self, pattern: re.Pattern[str], *, most: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, pattern: re.Pattern[str], *, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._pattern = pattern
-        self._most = most
-        self._rest = b""
+        self._max_bytes = max_bytes
+        self._pending = b""
         self._verdict: bool | None = None  # on the current line, once it is too long
 
     @property
     def pending_bytes(self) -> int:
         """The size of the incomplete line."""
-        return len(self._rest)
+        return len(self._pending)
 
     def feed(self, chunk: bytes) -> bytes:
         """The matching lines that the chunk completes, with their line ends."""
-        lines, self._rest = _split(self._rest + chunk)
+        lines, self._pending = _split(self._pending + chunk)
         matching = []
         for line in lines:
             verdict, self._verdict = self._verdict, None
             if self._matches(line) if verdict is None else verdict:
                 matching.append(line)
-        if len(self._rest) > self._most:
+        if len(self._pending) > self._max_bytes:
             if self._verdict is None:
-                self._verdict = self._matches(self._rest[: self._most])
+                self._verdict = self._matches(self._pending[: self._max_bytes])
             # The last byte may be the first half of a line end.
-            rest, self._rest = self._rest[:-1], self._rest[-1:]
+            flushed, self._pending = self._pending[:-1], self._pending[-1:]
             if self._verdict:
-                matching.append(rest)
+                matching.append(flushed)
         return b"".join(matching)
 
     def finish(self) -> bytes:
         """The incomplete last line, if it matches."""
-        rest, self._rest = self._rest, b""
+        rest, self._pending = self._pending, b""
         verdict, self._verdict = self._verdict, None
         return rest if rest and (self._matches(rest) if verdict is None else verdict) else b""
 
@@ -61,7 +61,7 @@ class LineFilter:
         return self._pattern.search(text) is not None
 
 
-class LineNames:
+class LinePrefixer:
     """Merges the logs of several workers, prefixing each line with its worker.
 
     An incomplete line is held until it ends, or until `flush`. If another worker's line follows a
@@ -70,7 +70,7 @@ class LineNames:
 
     def __init__(self, workers: Sequence[int]) -> None:
         width = len(str(max(workers, default=0)))
-        self._names = {worker: f"[worker {worker:>{width}}] ".encode() for worker in workers}
+        self._prefixes = {worker: f"[worker {worker:>{width}}] ".encode() for worker in workers}
         self._pending = dict.fromkeys(workers, b"")
         self._open: int | None = None  # the worker whose incomplete line was flushed last
 
@@ -82,7 +82,7 @@ class LineNames:
             output + self.flush(worker) if len(self._pending[worker]) > MAX_LINE_BYTES else output
         )
 
-    def holds(self, worker: int) -> bool:
+    def is_holding(self, worker: int) -> bool:
         """Whether an incomplete line of the worker is held."""
         return len(self._pending[worker]) > 0
 
@@ -99,18 +99,18 @@ class LineNames:
         if not pending and self._open == worker:
             self._open = None
             return b"\n"
-        ended = pending if pending.endswith(b"\r") or not pending else pending + b"\n"
-        return self._render(worker, [ended] if ended else [])
+        line = pending if pending.endswith(b"\r") or not pending else pending + b"\n"
+        return self._render(worker, [line] if line else [])
 
     def _render(self, worker: int, lines: Sequence[bytes]) -> bytes:
         if not lines:
             return b""
-        name = self._names[worker]
+        prefix = self._prefixes[worker]
         if self._open == worker:
-            output = lines[0] + b"".join([name + line for line in lines[1:]])
+            output = lines[0] + b"".join([prefix + line for line in lines[1:]])
         else:
             between = b"" if self._open is None else b"\n"
-            output = between + b"".join([name + line for line in lines])
+            output = between + b"".join([prefix + line for line in lines])
         self._open = None if output.endswith((b"\n", b"\r")) else worker
         return output
 
@@ -119,5 +119,5 @@ def _split(data: bytes) -> tuple[list[bytes], bytes]:
     """Complete lines with their line ends, and the incomplete rest."""
     # A final carriage return may be the first half of a line end.
     body = data[:-1] if data.endswith(b"\r") else data
-    cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
-    return data[:cut].splitlines(keepends=True), data[cut:]
+    end = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
+    return data[:end].splitlines(keepends=True), data[end:]

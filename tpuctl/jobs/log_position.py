@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 
 from tpuctl.errors import NotFound, Unreachable
-from tpuctl.jobs.launch import command
+from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.logs import Store
-from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, LogTimestamps, line_begin
+from tpuctl.jobs.shipped.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange
 from tpuctl.remote.transport import Transport
@@ -34,7 +34,7 @@ async def first_byte(
         options += ["--since", str(part.since.timestamp())]
     if transport is not None:
         try:
-            result = await transport.run(command(record, "locate", *options))
+            result = await transport.run(supervisor_command(record, "locate", *options))
         except Unreachable:
             pass
         else:
@@ -64,19 +64,19 @@ class _Copy:
         """The offset of the last lines before byte `end`, at least `earliest`."""
         search = LastLines(end, lines, earliest=earliest)
         while not search.is_over:
-            search.look(await self._read(search.begin, search.length))
+            search.feed(await self._read(search.begin, search.length))
         return search.begins_at
 
-    async def since(self, moment: float) -> int:
+    async def since(self, timestamp: float) -> int:
         """The offset of the first line written since a timestamp."""
         name = self._log.removesuffix(".log") + ".timestamps"
         try:
             text = await self._store.get_bytes(name)
         except NotFound:
             return 0
-        place = LogTimestamps(text).length_at(moment)
-        begin = max(0, place - BLOCK)
-        return line_begin(await self._read(begin, place - begin + 1), begin, place)
+        offset = LogTimestamps(text).length_at(timestamp)
+        begin = max(0, offset - BLOCK_BYTES)
+        return line_start(await self._read(begin, offset - begin + 1), begin, offset)
 
     async def _read(self, begin: int, length: int) -> bytes:
         try:

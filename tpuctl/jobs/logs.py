@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import NotFound, Unreachable
-from tpuctl.jobs.launch import command
+from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.transport import Result, Transport
@@ -28,10 +28,10 @@ __all__ = [
 NO_SUCH_JOB = 3  # exit code of the supervisor: the machine was recreated
 FREED = 4  # exit code of the supervisor: the requested bytes are only in the bucket
 RECONNECT = Backoff(initial=0.05, maximum=5.0, multiplier=2.0)
-BUCKET = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
+BUCKET_POLLING = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 GIVE_UP_SECONDS = 300.0
 REPORT_SECONDS = 5.0  # without a connection before it is reported
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 class Store(Protocol):
@@ -41,7 +41,7 @@ class Store(Protocol):
 
     async def get_bytes(self, name: str) -> bytes: ...
 
-    async def read_range(self, name: str, start: int, length: int = CHUNK) -> bytes: ...
+    async def read_range(self, name: str, start: int, length: int = CHUNK_BYTES) -> bytes: ...
 
     async def list(self, prefix: str) -> list[ObjectInfo]: ...
 
@@ -64,7 +64,7 @@ class WorkerLog:
         offset: int = 0,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
         clock: Clock | None = None,
     ) -> None:
         """`report` receives messages about a machine that does not respond."""
@@ -76,39 +76,39 @@ class WorkerLog:
         self._store = store
         self._is_gone = is_gone
         self._give_up_seconds = give_up_seconds
-        self._report = tell
+        self._report = report
         self._is_connected = False
         self._clock = clock or SystemClock()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The log as it grows, until the worker has ended and all of it was returned."""
         if self._transport is not None:
-            async for chunk in self._from_machine(self._transport):
+            async for chunk in self._read_machine(self._transport):
                 yield chunk
         if self.record is None and self._store is not None:
-            async for chunk in self._from_bucket(self._store):
+            async for chunk in self._read_bucket(self._store):
                 yield chunk
         if self.record is None:
             detail = f"worker {self.worker} is gone and left no final record"
             self.record = lost_worker(self.job, self.worker, detail)
 
-    async def so_far(self) -> AsyncIterator[bytes]:
+    async def current_chunks(self) -> AsyncIterator[bytes]:
         """The current log: from the machine, otherwise from the bucket's copy."""
         if self._transport is not None:
-            ended = None
+            result = None
             with suppress(Unreachable):
-                while ended is None or ended.exit_code == FREED:
-                    async for piece in self._tailed(self._transport):
+                while result is None or result.exit_code == FREED:
+                    async for piece in self._tail(self._transport):
                         if isinstance(piece, bytes):
                             yield piece
                         else:
-                            ended = piece
-            if ended is not None and ended.exit_code == 0:
+                            result = piece
+            if result is not None and result.exit_code == 0:
                 return
-        while self._store is not None and (chunk := await self._read(self._store, CHUNK)):
+        while self._store is not None and (chunk := await self._read(self._store, CHUNK_BYTES)):
             yield chunk
 
-    async def _from_machine(self, transport: Transport) -> AsyncIterator[bytes]:
+    async def _read_machine(self, transport: Transport) -> AsyncIterator[bytes]:
         """Read until the worker has ended, or the machine is given up."""
         delays = RECONNECT.delays()
         last_seen = self._clock.now()
@@ -116,7 +116,7 @@ class WorkerLog:
         while True:
             self._is_connected = False
             try:
-                async for piece in self._tailed(transport, "--follow"):
+                async for piece in self._tail(transport, "--follow"):
                     if isinstance(piece, bytes):
                         is_reported = False
                         delays, last_seen = RECONNECT.delays(), self._clock.now()
@@ -142,27 +142,27 @@ class WorkerLog:
                         f"{error.diagnostics[0].detail}; retrying for "
                         f"{self._give_up_seconds / 60:.2g} minutes"
                     )
-            if await self._is_over(self._clock.now() - last_seen):
+            if await self._should_give_up(self._clock.now() - last_seen):
                 return
             await self._clock.sleep(next(delays))
 
-    async def _tailed(self, transport: Transport, *options: str) -> AsyncIterator[bytes | Result]:
+    async def _tail(self, transport: Transport, *options: str) -> AsyncIterator[bytes | Result]:
         """The log from `offset` as far as the machine has it, then the result of the command.
 
         Bytes that the machine has freed come from the bucket.
         """
-        argv = command(self.job, "tail", "--offset", str(self.offset), *options)
+        argv = supervisor_command(self.job, "tail", "--offset", str(self.offset), *options)
         async with transport.stream(argv) as stream:
             self._is_connected = True
             async for chunk in stream.chunks():
                 self.offset += len(chunk)
                 yield chunk
-            ended = await stream.result()
-        if ended.exit_code == FREED:
-            first = json.loads(ended.stderr)["first"]
+            result = await stream.result()
+        if result.exit_code == FREED:
+            first = json.loads(result.stderr)["first"]
             while self.offset < first:
-                most = min(CHUNK, first - self.offset)
-                chunk = b"" if self._store is None else await self._read(self._store, most)
+                length = min(CHUNK_BYTES, first - self.offset)
+                chunk = b"" if self._store is None else await self._read(self._store, length)
                 if not chunk:
                     self._report(
                         f"bytes {self.offset} to {first} of worker {self.worker}'s log are neither "
@@ -171,9 +171,9 @@ class WorkerLog:
                     self.offset = first
                     break
                 yield chunk
-        yield ended
+        yield result
 
-    async def _is_over(self, silent_seconds: float) -> bool:
+    async def _should_give_up(self, silent_seconds: float) -> bool:
         """Whether to give up a machine that does not respond, and read from the bucket."""
         if silent_seconds >= self._give_up_seconds:
             return True
@@ -185,15 +185,15 @@ class WorkerLog:
             return False
         return record is not None and record.has_ended
 
-    async def _from_bucket(self, store: Store) -> AsyncIterator[bytes]:
+    async def _read_bucket(self, store: Store) -> AsyncIterator[bytes]:
         """Read the bucket's copy, which grows until it has the worker's final record too."""
-        delays = BUCKET.delays()
+        delays = BUCKET_POLLING.delays()
         last_seen = self._clock.now()
         while True:
             try:
                 record = await self._bucket_record(store)  # first: it is uploaded after its log
-                while chunk := await self._read(store, CHUNK):
-                    delays, last_seen = BUCKET.delays(), self._clock.now()
+                while chunk := await self._read(store, CHUNK_BYTES):
+                    delays, last_seen = BUCKET_POLLING.delays(), self._clock.now()
                     yield chunk
                 if record is not None and record.has_ended:
                     self.record = record

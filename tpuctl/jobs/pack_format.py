@@ -19,30 +19,30 @@ from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Source
 
 __all__ = [
-    "PACK_BYTES",
+    "MAX_PACK_BYTES",
     "Plan",
-    "groups",
-    "index_bytes",
-    "index_of",
-    "is_pack",
+    "encode_index",
+    "group_chunks",
+    "index_size",
+    "is_pack_name",
     "pack_name",
     "plan",
     "read_index",
     "write_pack",
 ]
 
-PACK_BYTES = 16 << 20  # maximum of uncompressed chunks in one pack
+MAX_PACK_BYTES = 16 << 20  # maximum of uncompressed chunks in one pack
 RECORD = struct.Struct(">32sI")
-LEVEL = 3  # twice as fast as the default compression level, and a few percent larger
-SAMPLE = 4096  # bytes of a chunk that are compressed to test whether it is compressible
-WASTE = 4  # a pack is used if at least one in WASTE of its bytes is needed
-SMALL = PACK_BYTES // 16  # needed bytes of a small pack
+COMPRESSION_LEVEL = 3  # twice as fast as the default compression level, and a few percent larger
+SAMPLE_BYTES = 4096  # bytes of a chunk that are compressed to test whether it is compressible
+MAX_OVERHEAD = 4  # a pack is used if at least one in MAX_OVERHEAD of its bytes is needed
+SMALL_PACK_BYTES = MAX_PACK_BYTES // 16  # needed bytes of a small pack
 MAX_SMALL_PACKS = 16  # beyond that, small packs are merged into new ones
 
 Index = Mapping[bytes, int]  # the size of each chunk, in order
 
 
-def index_of(chunks: Mapping[bytes, int]) -> bytes:
+def encode_index(chunks: Mapping[bytes, int]) -> bytes:
     """The index of a pack with these chunks."""
     return b"".join(RECORD.pack(sha, size) for sha, size in chunks.items())
 
@@ -52,12 +52,12 @@ def pack_name(index: bytes) -> str:
     return f"{hashlib.sha256(index).hexdigest()}.{len(index) // RECORD.size}"
 
 
-def is_pack(name: str) -> bool:
+def is_pack_name(name: str) -> bool:
     """Whether this is a valid name of a pack."""
     return re.fullmatch(r"[0-9a-f]{64}\.[1-9][0-9]{0,6}", name) is not None
 
 
-def index_bytes(name: str) -> int:
+def index_size(name: str) -> int:
     """The size of a pack's index."""
     return int(name.partition(".")[2]) * RECORD.size
 
@@ -76,38 +76,41 @@ class Plan(NamedTuple):
     send: dict[bytes, int]  # chunks that these do not contain
 
 
-def plan(needed: Mapping[bytes, int], there: Mapping[str, Index]) -> Plan:
+def plan(needed: Mapping[bytes, int], existing: Mapping[str, Index]) -> Plan:
     """Choose among existing packs, the most useful ones first.
 
     A pack of which little is needed is not used, since every worker would download the rest of it
     too; nor are many small packs, whose number would grow with every run.
     """
-    left = dict(needed)
+    remaining = dict(needed)
     use: dict[str, dict[bytes, int]] = {}
 
     def useful(name: str) -> dict[bytes, int]:
-        return {sha: size for sha, size in there[name].items() if sha in left}
+        return {sha: size for sha, size in existing[name].items() if sha in remaining}
 
-    by_use = {name: sum(useful(name).values()) for name in there}
-    for name in sorted(there, key=lambda name: (-by_use[name], name)):
+    by_use = {name: sum(useful(name).values()) for name in existing}
+    for name in sorted(existing, key=lambda name: (-by_use[name], name)):
         useful_chunks = useful(name)
-        if useful_chunks and sum(useful_chunks.values()) * WASTE >= sum(there[name].values()):
+        size = sum(existing[name].values())
+        if useful_chunks and sum(useful_chunks.values()) * MAX_OVERHEAD >= size:
             use[name] = useful_chunks
             for sha in useful_chunks:
-                del left[sha]
-    small = [name for name, useful_chunks in use.items() if sum(useful_chunks.values()) < SMALL]
+                del remaining[sha]
+    small = [name for name, chunks in use.items() if sum(chunks.values()) < SMALL_PACK_BYTES]
     if len(small) > MAX_SMALL_PACKS:
         for name in small:
-            left.update(use.pop(name))
-    return Plan(tuple(use), {sha: size for sha, size in needed.items() if sha in left})
+            remaining.update(use.pop(name))
+    return Plan(tuple(use), {sha: size for sha, size in needed.items() if sha in remaining})
 
 
-def groups(chunks: Mapping[bytes, int], most: int = PACK_BYTES) -> Iterator[dict[bytes, int]]:
+def group_chunks(
+    chunks: Mapping[bytes, int], max_bytes: int = MAX_PACK_BYTES
+) -> Iterator[dict[bytes, int]]:
     """Group chunks into packs, in order."""
     group: dict[bytes, int] = {}
     size = 0
     for sha, length in chunks.items():
-        if group and size + length > most:
+        if group and size + length > max_bytes:
             yield group
             group, size = {}, 0
         group[sha] = length
@@ -120,11 +123,11 @@ def write_pack(path: Path, chunks: Mapping[bytes, int], sources: Mapping[bytes, 
     """Write a pack of these chunks. Raises Conflict if a file has changed in the meantime."""
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as target:
-        target.write(index_of(chunks))
-        stream, level = zlib.compressobj(LEVEL), LEVEL
-        for chunk in _contents(list(chunks), sources):
+        target.write(encode_index(chunks))
+        stream, level = zlib.compressobj(COMPRESSION_LEVEL), COMPRESSION_LEVEL
+        for chunk in _read_chunks(list(chunks), sources):
             # Incompressible data is stored as it is: compressing it would take most of the time.
-            chunk_level = LEVEL if _is_worth_it(chunk) else 0
+            chunk_level = COMPRESSION_LEVEL if _is_compressible(chunk) else 0
             if chunk_level != level:
                 target.write(stream.flush())
                 stream, level = zlib.compressobj(chunk_level), chunk_level
@@ -133,7 +136,7 @@ def write_pack(path: Path, chunks: Mapping[bytes, int], sources: Mapping[bytes, 
     partial.replace(path)
 
 
-def _contents(chunks: Sequence[bytes], sources: Mapping[bytes, Source]) -> Iterator[bytes]:
+def _read_chunks(chunks: Sequence[bytes], sources: Mapping[bytes, Source]) -> Iterator[bytes]:
     opened, file = None, None
     try:
         for sha in chunks:
@@ -156,6 +159,6 @@ def _contents(chunks: Sequence[bytes], sources: Mapping[bytes, Source]) -> Itera
             file.close()
 
 
-def _is_worth_it(chunk: bytes) -> bool:
-    sample = chunk[:SAMPLE]
-    return len(chunk) < SAMPLE or len(zlib.compress(sample, 1)) < len(sample) * 0.95
+def _is_compressible(chunk: bytes) -> bool:
+    sample = chunk[:SAMPLE_BYTES]
+    return len(chunk) < SAMPLE_BYTES or len(zlib.compress(sample, 1)) < len(sample) * 0.95

@@ -44,7 +44,7 @@ class PackIndexCache:
             partial.write_bytes(index)
             partial.replace(self._folder / pack)
 
-    def keep(self, packs: Collection[str]) -> None:
+    def retain(self, packs: Collection[str]) -> None:
         """Remove the indexes of all others, which the bucket no longer has."""
         with suppress(OSError):
             for path in self._folder.iterdir():

@@ -10,15 +10,15 @@ from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectStore, Progress
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.jobs.pack_format import index_bytes, is_pack
+from tpuctl.jobs.pack_format import index_size, is_pack_name
 from tpuctl.model.names import BUNDLES
 from tpuctl.remote.transport import Transport
 
 __all__ = ["BucketPackStore", "PackStore", "WorkerPackStore"]
 
 PACKS = f"{BUNDLES}/packs"
-ON_WORKER = ".tpuctl/packs"
-RENEWED_AFTER = timedelta(days=10)  # the bucket deletes bundles after thirty
+WORKER_PACKS = ".tpuctl/packs"
+RENEWAL_AGE = timedelta(days=10)  # the bucket deletes bundles after thirty
 
 
 class PackStore(Protocol):
@@ -32,7 +32,7 @@ class PackStore(Protocol):
         """The bytes of a pack's index, unverified."""
         ...
 
-    async def keep(self, pack: str) -> bool:
+    async def renew(self, pack: str) -> bool:
         """Renew a pack, so that it exists as long as a job may need it; False if it is gone."""
         ...
 
@@ -54,15 +54,15 @@ class BucketPackStore:
         objects = await self._store.list(PACKS + "/")
         updated_by_name = {info.name.rpartition("/")[2]: info.updated for info in objects}
         self._updated = {
-            name: updated for name, updated in updated_by_name.items() if is_pack(name)
+            name: updated for name, updated in updated_by_name.items() if is_pack_name(name)
         }
         return set(self._updated)
 
     async def index(self, pack: str) -> bytes:
-        return await self._store.read_range(f"{PACKS}/{pack}", 0, index_bytes(pack))
+        return await self._store.read_range(f"{PACKS}/{pack}", 0, index_size(pack))
 
-    async def keep(self, pack: str) -> bool:
-        if datetime.now(UTC) - self._updated[pack] < RENEWED_AFTER:
+    async def renew(self, pack: str) -> bool:
+        if datetime.now(UTC) - self._updated[pack] < RENEWAL_AGE:
             return True
         try:
             with suppress(Conflict):  # another client is renewing it
@@ -89,26 +89,26 @@ class WorkerPackStore:
         self._transport = transport
 
     async def packs(self) -> set[str]:
-        listed = await self._transport.run(["sh", "-c", f"ls {ON_WORKER} 2>/dev/null || :"])
-        names = listed.check(f"{self._what}: listing packs").stdout.decode().split()
-        return {name for name in names if is_pack(name)}
+        result = await self._transport.run(["sh", "-c", f"ls {WORKER_PACKS} 2>/dev/null || :"])
+        names = result.check(f"{self._subject}: listing packs").stdout.decode().split()
+        return {name for name in names if is_pack_name(name)}
 
     async def index(self, pack: str) -> bytes:
-        length = str(index_bytes(pack))
-        read = await self._transport.run(["head", "-c", length, f"{ON_WORKER}/{pack}"])
-        return read.check(f"{self._what}: reading a pack").stdout
+        length = str(index_size(pack))
+        result = await self._transport.run(["head", "-c", length, f"{WORKER_PACKS}/{pack}"])
+        return result.check(f"{self._subject}: reading a pack").stdout
 
-    async def keep(self, pack: str) -> bool:
+    async def renew(self, pack: str) -> bool:
         return True
 
     async def put(self, pack: str, path: Path, progress: Progress) -> None:
-        await self._transport.put(path, f"{ON_WORKER}/{pack}", mode=0o600, progress=progress)
+        await self._transport.put(path, f"{WORKER_PACKS}/{pack}", mode=0o600, progress=progress)
 
     async def put_root(self, digest: str, root: bytes) -> str:
-        name = f"{ON_WORKER}/{digest}.json"
+        name = f"{WORKER_PACKS}/{digest}.json"
         await self._transport.put(root, name, mode=0o600)
         return name
 
     @property
-    def _what(self) -> str:
+    def _subject(self) -> str:
         return f"worker {self._transport.worker}"

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tpuctl.errors import Unreachable
-from tpuctl.jobs.launch import START_SIGNAL, are_ready, command, send_start_signal
+from tpuctl.jobs.launch import START_SIGNAL, are_ready, send_start_signal, supervisor_command
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
 
 __all__ = ["begin"]
 
-ASK_SECONDS = 20.0  # how long one query waits
+QUERY_SECONDS = 20.0  # how long one query waits
 GIVE_UP_SECONDS = 300.0
 RECONNECT = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)
 
@@ -36,11 +36,11 @@ async def begin(
     workers = {worker: transports[worker] for worker in record.workers}
     records: dict[int, WorkerRecord] = {}
     if len(workers) > 1 and not await _has_begun(record, workers):
-        records = await _asked(record, workers, "ready")
+        records = await _wait_for_state(record, workers, "ready")
         if not are_ready(record, records):
             return records
         await send_start_signal(record, workers)
-    return await _asked(record, workers, "running") if until_running else records
+    return await _wait_for_state(record, workers, "running") if until_running else records
 
 
 async def _has_begun(record: JobRecord, workers: Mapping[int, Transport]) -> bool:
@@ -54,41 +54,41 @@ async def _has_begun(record: JobRecord, workers: Mapping[int, Transport]) -> boo
     return result.exit_code == 0
 
 
-async def _asked(
+async def _wait_for_state(
     record: JobRecord, workers: Mapping[int, Transport], until: Literal["ready", "running"]
 ) -> dict[int, WorkerRecord]:
     """The records, once all workers have reached a state or one has failed."""
-    waiting = {
-        asyncio.ensure_future(_ask(record, transport, until)) for transport in workers.values()
+    tasks = {
+        asyncio.ensure_future(_query(record, transport, until)) for transport in workers.values()
     }
     records: dict[int, WorkerRecord] = {}
     try:
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        while tasks:
+            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             records |= {record.worker: record for record in (task.result() for task in done)}
             if any(record.has_failed for record in records.values()):
                 break
     finally:
-        for task in waiting:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
     return records
 
 
-async def _ask(record: JobRecord, transport: Transport, until: str) -> WorkerRecord:
+async def _query(record: JobRecord, transport: Transport, until: str) -> WorkerRecord:
     delays, last_seen = RECONNECT.delays(), time.monotonic()
-    before = ("preparing",) if until == "ready" else ("preparing", "ready")
-    options = ("--until", until, "--timeout", str(ASK_SECONDS))
+    earlier_states = ("preparing",) if until == "ready" else ("preparing", "ready")
+    options = ("--until", until, "--timeout", str(QUERY_SECONDS))
     while True:
         try:
-            done = await transport.run(command(record, "start", *options))
+            result = await transport.run(supervisor_command(record, "start", *options))
         except Unreachable:
             if time.monotonic() - last_seen >= GIVE_UP_SECONDS:
                 raise
             await asyncio.sleep(next(delays))
             continue
-        done.check(f"worker {transport.worker}: job {record.id}")
-        worker_record = WorkerRecord.model_validate_json(done.stdout)
-        if worker_record.state not in before:
+        result.check(f"worker {transport.worker}: job {record.id}")
+        worker_record = WorkerRecord.model_validate_json(result.stdout)
+        if worker_record.state not in earlier_states:
             return worker_record
         delays, last_seen = RECONNECT.delays(), time.monotonic()

@@ -15,7 +15,7 @@ from tpuctl.version import __version__
 
 __all__ = ["Wheel", "own_wheel", "wheel_of"]
 
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds
+ZIP_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Wheel:
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in files.items():
-                info = zipfile.ZipInfo(name, LONG_AGO)
+                info = zipfile.ZipInfo(name, ZIP_TIMESTAMP)
                 info.external_attr = 0o644 << 16
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, content)
@@ -68,10 +68,10 @@ class Wheel:
 def own_wheel() -> Wheel:
     """A wheel of the running tpuctl, wherever it was installed from."""
     package_wheel = wheel_of(PACKAGE, __version__)
-    more = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
-    more["tpuctl/runtime.lock"] = runtime_lock()
-    read = {name: file.read_bytes() for name, file in more.items()}
-    return Wheel(package_wheel.package, package_wheel.version, {**package_wheel.files, **read})
+    extra_files = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
+    extra_files["tpuctl/runtime.lock"] = runtime_lock()
+    contents = {name: file.read_bytes() for name, file in extra_files.items()}
+    return Wheel(package_wheel.package, package_wheel.version, {**package_wheel.files, **contents})
 
 
 def wheel_of(package: Path, version: str) -> Wheel:

@@ -10,12 +10,12 @@ import asyncssh
 
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["join"]
+__all__ = ["forward"]
 
 CHUNK = 1 << 16
 
 
-async def join(
+async def forward(
     transport: SshTransport, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Copy data between a local connection and a port on the worker's loopback, until both sides

@@ -68,13 +68,13 @@ class SshTransport:
 
     async def connect(self) -> None:
         """Connect now, to check that it works."""
-        await with_retries(self._connected)
+        await with_retries(self._ensure_connected)
 
     async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
         return await with_retries(lambda: self._run(argv, input))
 
     async def _run(self, argv: Sequence[str], input: bytes | None) -> Result:
-        connection = await self._connected()
+        connection = await self._ensure_connected()
         with self._convert_errors():
             done = await connection.run(
                 shlex.join(argv),
@@ -86,7 +86,7 @@ class SshTransport:
 
     @asynccontextmanager
     async def stream(self, argv: Sequence[str]) -> AsyncIterator[Stream]:
-        connection = await self._connected()
+        connection = await self._ensure_connected()
         with self._convert_errors():
             process = await connection.create_process(
                 shlex.join(argv), stdin=asyncssh.DEVNULL, encoding=None
@@ -111,7 +111,7 @@ class SshTransport:
         self, source: bytes | Path, path: str, mode: int, progress: Progress | None
     ) -> None:
         size = _size(source)
-        connection = await self._connected()
+        connection = await self._ensure_connected()
         command = shlex.join(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
         with self._convert_errors():
             async with connection.create_process(command, encoding=None) as process:
@@ -137,7 +137,7 @@ class SshTransport:
 
         Cancellation interrupts it like Ctrl-C.
         """
-        connection = await with_retries(self._connected)
+        connection = await with_retries(self._ensure_connected)
         with self._convert_errors():
             process = await connection.create_process(line, stdin=asyncssh.DEVNULL, encoding=None)
             try:
@@ -157,7 +157,7 @@ class SshTransport:
         return await with_retries(self._files)
 
     async def _files(self) -> asyncssh.SFTPClient:
-        connection = await self._connected()
+        connection = await self._ensure_connected()
         with self._convert_errors():
             try:
                 return await connection.start_sftp_client()
@@ -177,7 +177,7 @@ class SshTransport:
         return await with_retries(lambda: self._dial(port))
 
     async def _dial(self, port: int) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
-        connection = await self._connected()
+        connection = await self._ensure_connected()
         with self._convert_errors():
             try:
                 return await connection.open_connection("localhost", port)
@@ -202,7 +202,7 @@ class SshTransport:
         if route is not None:
             await route.close()
 
-    async def _connected(self) -> asyncssh.SSHClientConnection:
+    async def _ensure_connected(self) -> asyncssh.SSHClientConnection:
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()

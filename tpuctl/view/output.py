@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.model.events import CommandOutput, LogChunk
 
 if TYPE_CHECKING:
-    from tpuctl.jobs.log_lines import LineNames
+    from tpuctl.jobs.log_lines import LinePrefixer
 
 __all__ = ["Output"]
 
@@ -23,14 +23,14 @@ class Output:
     def __init__(self, *, all_to_stderr: bool = False) -> None:
         self._all_to_stderr = all_to_stderr
         self._workers: Sequence[int] = ()
-        self._names: dict[bool, LineNames] = {}  # of stdout and of stderr
+        self._names: dict[bool, LinePrefixer] = {}  # of stdout and of stderr
         self.is_at_line_start = True
 
     def name_workers(self, workers: Sequence[int]) -> None:
-        from tpuctl.jobs.log_lines import LineNames
+        from tpuctl.jobs.log_lines import LinePrefixer
 
         self._workers = workers
-        self._names = {is_error: LineNames(workers) for is_error in (False, True)}
+        self._names = {is_error: LinePrefixer(workers) for is_error in (False, True)}
 
     def write(self, event: LogChunk | CommandOutput) -> None:
         is_error = isinstance(event, CommandOutput) and event.is_error

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.processes import FOLDER, end, environment, processes
+    from tpuctl.jobs.shipped.processes import FOLDER, environment, processes, stop
 else:
     from folder import Folder
-    from processes import FOLDER, end, environment, processes
+    from processes import FOLDER, environment, processes, stop
 
-__all__ = ["is_there", "main"]
+__all__ = ["has_chips", "main"]
 
 # Of v4 and older, and of newer versions; /dev/vfio/vfio is not a chip.
 DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
@@ -47,7 +47,7 @@ def files(spec: dict[str, Any], kind: str, default: list[str]) -> list[str]:
     return sorted(path for pattern in patterns for path in glob.glob(pattern))
 
 
-def is_there(spec: dict[str, Any]) -> bool:
+def has_chips(spec: dict[str, Any]) -> bool:
     """Whether this machine has chips, or a lock for them, that the script opens itself.
 
     With TPU_LOAD_LIBRARY=0, a process of the image serves the chips, and keeps them.
@@ -97,20 +97,20 @@ def holders(paths: list[str]) -> list[int]:
     """The visible processes that have one of these files open."""
     if not paths:
         return []
-    if may_be_root():
+    if can_use_root():
         argv = [sys.executable, "-S", "-I", os.path.abspath(__file__), "look", *paths]
         result = subprocess.run(["sudo", "-n", *argv], stdout=subprocess.PIPE, check=True)
         return [int(pid) for pid in result.stdout.split()]
-    return list(look(paths))
+    return list(scan_holders(paths))
 
 
-def look(paths: list[str]) -> Iterator[int]:
-    wanted = set(paths)
+def scan_holders(paths: list[str]) -> Iterator[int]:
+    targets = set(paths)
     for pid, _ in processes():
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/{name}") in wanted:
+                    if os.readlink(f"/proc/{pid}/fd/{name}") in targets:
                         yield pid
                         break
 
@@ -121,21 +121,21 @@ def is_held(path: str) -> bool:
         return True
     with contextlib.suppress(OSError):
         status = os.stat(path)
-        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         with open("/proc/locks", encoding="ascii") as table:
-            return any(re.search(rf"\s{place}\s", line) for line in table)
+            return any(re.search(rf"\s{inode}\s", line) for line in table)
     return False
 
 
 @functools.lru_cache(maxsize=None)  # noqa: UP033 - what Python 3.8 has
-def may_be_root() -> bool:
+def can_use_root() -> bool:
     """Whether root, which sees all users' processes, is available without a password."""
     # Not on the local cloud, where root sees no more.
     if os.getuid() == 0 or os.environ.get("GCE_METADATA_HOST", "").startswith("127."):
         return False
     with contextlib.suppress(OSError):
-        quiet = subprocess.DEVNULL
-        return not subprocess.call(["sudo", "-n", "true"], stdin=quiet, stdout=quiet, stderr=quiet)
+        null = subprocess.DEVNULL
+        return not subprocess.call(["sudo", "-n", "true"], stdin=null, stdout=null, stderr=null)
     return False
 
 
@@ -145,28 +145,26 @@ def remove(path: str) -> bool:
         try:
             os.remove(path)
         except PermissionError:
-            if may_be_root():
+            if can_use_root():
                 subprocess.call(["sudo", "-n", "rm", "-f", path], stdin=subprocess.DEVNULL)
     return not os.path.exists(path)
 
 
-def end_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) -> None:
+def stop_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) -> None:
     for holder in left_over:
         folder.log(f"{holder} still holds the TPU: stopping it")
     pids = {holder.pid for holder in left_over}
-    end(lambda: pids.intersection(holders(devices)) if pids else (), GRACE)
+    stop(lambda: pids.intersection(holders(devices)) if pids else (), GRACE)
 
 
-def free(folder: Folder, spec: dict[str, Any]) -> str:
+def free_chips(folder: Folder, spec: dict[str, Any]) -> str:
     """Free the chips; returns "", or an error that names the processes that hold them."""
     devices = files(spec, "devices", DEVICES)
     deadline = time.monotonic() + (spec.get("accelerator") or {}).get("timeout_seconds", TIMEOUT)
     while True:
-        found_holders = [Holder(pid) for pid in holders(devices)]
-        end_left_over(
-            [holder for holder in found_holders if holder.is_left_over()], folder, devices
-        )
-        others = [holder for holder in found_holders if not holder.is_left_over()]
+        current = [Holder(pid) for pid in holders(devices)]
+        stop_left_over([holder for holder in current if holder.is_left_over()], folder, devices)
+        others = [holder for holder in current if not holder.is_left_over()]
         if not others:
             break
         if time.monotonic() >= deadline:
@@ -180,7 +178,7 @@ def free(folder: Folder, spec: dict[str, Any]) -> str:
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "look":
-        print(*look(arguments[1:]))
+        print(*scan_holders(arguments[1:]))
         return 0
     folder = Folder(arguments[0])
     spec = folder.read("spec.json")
@@ -188,10 +186,10 @@ def main(arguments: list[str]) -> int:
     # Two jobs that start at the same time would mistake each other for foreign processes.
     lock = os.open(os.path.expanduser("~/.tpuctl/accelerator.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    trouble = free(folder, spec)
-    if trouble:
-        print(trouble)
-    return 1 if trouble else 0
+    error = free_chips(folder, spec)
+    if error:
+        print(error)
+    return 1 if error else 0
 
 
 if __name__ == "__main__":

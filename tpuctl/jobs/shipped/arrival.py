@@ -14,7 +14,7 @@ import sys
 
 __all__ = ["main"]
 
-LAST = "spec.json"  # moved last: the attempt is complete with it
+SPEC = "spec.json"  # moved last: the attempt is complete with it
 
 
 def main(arguments: list[str]) -> int:
@@ -22,13 +22,13 @@ def main(arguments: list[str]) -> int:
         print("usage: arrival.py UPLOAD FOLDER", file=sys.stderr)
         return 2
     upload, folder = arguments
-    names = sorted(os.listdir(upload), key=lambda name: name == LAST)
-    if LAST not in names:
+    names = sorted(os.listdir(upload), key=lambda name: name == SPEC)
+    if SPEC not in names:
         print("the connection dropped while the job was being uploaded", file=sys.stderr)
         return 1
     with open(os.path.join(folder, "arrival.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(os.path.join(folder, LAST)):
+        if not os.path.exists(os.path.join(folder, SPEC)):
             for name in names:
                 os.replace(os.path.join(upload, name), os.path.join(folder, name))
     return 0

@@ -22,34 +22,34 @@ from typing import TYPE_CHECKING, Any
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.accelerator import is_there
+    from tpuctl.jobs.shipped.accelerator import has_chips
     from tpuctl.jobs.shipped.clock import Stopwatch, now
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private
     from tpuctl.jobs.shipped.logfile import Log
     from tpuctl.jobs.shipped.preparation import (
         Command,
         Failure,
-        forget_secrets,
+        delete_secrets,
         prepare,
-        step,
-        tool,
+        run_step,
+        tool_command,
     )
-    from tpuctl.jobs.shipped.processes import FOLDER, end, of_attempt
+    from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
 else:
-    from accelerator import is_there
+    from accelerator import has_chips
     from clock import Stopwatch, now
     from folder import ENDED, Folder, private
     from logfile import Log
-    from preparation import Command, Failure, forget_secrets, prepare, step, tool
-    from processes import FOLDER, end, of_attempt
+    from preparation import Command, Failure, delete_secrets, prepare, run_step, tool_command
+    from processes import FOLDER, of_attempt, stop
 
 __all__ = ["Attempt"]
 
-NOTE = "TPUCTL_MACHINE_NOTE"  # how a machine of the local cloud differs from the requested one
+MACHINE_NOTE = "TPUCTL_MACHINE_NOTE"  # how a local machine differs from the requested one
 EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
 TICK = 0.25  # seconds between checks of limits and requests
 SHORT_JOB_SECONDS = 5.0  # shorter jobs are uploaded only once, at their end
-LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a lost job
+LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a lost job
 SHUTDOWN_WINDOW = 2.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 FINAL_UPLOAD_SECONDS = 600.0  # timeout of the last upload of log and record
 PAUSE, MAX_PAUSE = 1.0, 32.0  # seconds before a restart of the script: doubled each time
@@ -103,8 +103,8 @@ class Attempt:
         self.log = Log(folder)
         if saved_record is None:
             folder.reserve_space()
-            if os.environ.get(NOTE):
-                folder.log(f"this machine has {os.environ[NOTE]}")
+            if os.environ.get(MACHINE_NOTE):
+                folder.log(f"this machine has {os.environ[MACHINE_NOTE]}")
         self.save()
 
     def terminate(self) -> None:
@@ -123,7 +123,7 @@ class Attempt:
             return self.deliver()
         try:
             while True:
-                if self.is_to_launch():
+                if self.must_launch():
                     command = prepare(self.folder, self.spec, self.interrupt)
                     self.free_accelerator()
                     self.await_start()
@@ -141,7 +141,7 @@ class Attempt:
             state, code = ("failed", 1)
             if failure.cause == "lost":
                 state, code = ("lost", EXIT_LOST)
-                end(lambda: of_attempt(self.folder.path), LEFTOVERS)
+                stop(lambda: of_attempt(self.folder.path), LEFTOVER_GRACE)
             self.finish(state, code, failure.cause, failure.detail)
         except Exception as error:
             traceback.print_exc()
@@ -156,7 +156,7 @@ class Attempt:
 
         A signal, or the exit of a child, interrupts the sleep.
         """
-        self.log.look()
+        self.log.update()
         if self.ending is None:
             self.ending = self.reason_to_end()
             if self.ending is not None:
@@ -167,17 +167,17 @@ class Attempt:
         if self.has_pending_sigterm and time.monotonic() >= self.sigterm_at:
             self.has_pending_sigterm = not self.signal_job_parent(signal.SIGUSR2)
         if self.needs_uploader() and (self.uploader is None or self.uploader.poll() is not None):
-            self.uploader = subprocess.Popen(tool("uploader.py", self.folder.path))
+            self.uploader = subprocess.Popen(tool_command("uploader.py", self.folder.path))
         select.select([self.wakeup], [], [], TICK)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakeup, 512)
 
     def needs_uploader(self) -> bool:
         """Whether an uploader is needed; starting one may cost more than a short job."""
-        has_time = (
+        is_short = (
             self.stopwatch.seconds() < SHORT_JOB_SECONDS and self.record["state"] not in ENDED
         )
-        return bool(self.spec.get("bucket")) and not has_time
+        return bool(self.spec.get("bucket")) and not is_short
 
     def reason_to_end(self) -> tuple[str, str, str] | None:
         stop = self.folder.read("stop.json")
@@ -212,9 +212,9 @@ class Attempt:
 
     def free_accelerator(self) -> None:
         """Free the chips for the script, if there are any."""
-        if is_there(self.spec):
-            freeing = tool("accelerator.py", self.folder.path)
-            step(self.folder, self.interrupt, "accelerator", freeing, os.environ)
+        if has_chips(self.spec):
+            command = tool_command("accelerator.py", self.folder.path)
+            run_step(self.folder, self.interrupt, "accelerator", command, os.environ)
 
     def await_start(self) -> None:
         """Wait for the start signal, if several workers must start at the same time.
@@ -235,7 +235,7 @@ class Attempt:
                 raise Failure("slice", f"{who} was not ready to start within {minutes}")
             self.interrupt()
 
-    def is_to_launch(self) -> bool:
+    def must_launch(self) -> bool:
         """Whether the script must be started, or restarted."""
         started = self.folder.read("started.json")
         if started is None:
@@ -243,7 +243,7 @@ class Attempt:
         return "job_parent" not in started
 
     def launch(self, command: Command) -> None:
-        argv = tool("job_parent.py", self.folder.path, command.cwd, *command.argv)
+        argv = tool_command("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
         self.job_parent = subprocess.Popen(argv, env=environment, start_new_session=True)
 
@@ -275,15 +275,15 @@ class Attempt:
         access = self.spec.get("first_access")
         if not access or not exited["exit_code"] or self.ending or self.was_terminated:
             return None
-        left: float = access["seconds"] - self.stopwatch.seconds()
+        remaining: float = access["seconds"] - self.stopwatch.seconds()
         with open(self.folder.file("log"), "rb") as log:
             log.seek(max(exited["log_offset"], log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             account = rb"(?<![\w.-])" + re.escape(access["account"].encode())
-            refusal = re.search(account + rb" does not have storage\.[\w.]+ access", log.read())
-        if refusal is None or left <= 0:
+            denial = re.search(account + rb" does not have storage\.[\w.]+ access", log.read())
+        if denial is None or remaining <= 0:
             return None
         pause: float = access.get("pause", PAUSE) * 2 ** self.record["restarts"]
-        return min(pause, MAX_PAUSE, left)
+        return min(pause, MAX_PAUSE, remaining)
 
     def wait_for_restart(self, pause: float) -> None:
         """Remove the state of the previous start, except its log, and wait."""
@@ -311,7 +311,7 @@ class Attempt:
             if self.was_terminated or self.ending is not None:
                 break
             self.tick()
-        self.record.update(signal=number, finished=self.stopwatch.ended(exited["finished"]))
+        self.record.update(signal=number, finished=self.stopwatch.end_time(exited["finished"]))
         if number:
             code = 128 + number
         if self.ending is not None:
@@ -335,14 +335,14 @@ class Attempt:
             exit_code=code,
             cause=cause,
             detail=detail,
-            finished=self.record["finished"] or self.stopwatch.ended(now()),
+            finished=self.record["finished"] or self.stopwatch.end_time(now()),
             log_bytes=self.log.size(),
         )
         self.deliver()
 
     def deliver(self) -> None:
         """Wait for the upload of the final log and record, then record whether it succeeded."""
-        forget_secrets(self.folder)
+        delete_secrets(self.folder)
         deadline = time.monotonic() + FINAL_UPLOAD_SECONDS
         log_uploaded = False
         while self.spec.get("bucket") and not log_uploaded and time.monotonic() < deadline:

@@ -18,8 +18,8 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat()
 
 
-def parse(moment: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(moment)
+def parse(timestamp: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(timestamp)
 
 
 def uptime() -> float:
@@ -47,17 +47,17 @@ class Stopwatch:
 
     def __init__(self, started: str, state: dict[str, Any] | None = None) -> None:
         self.started = parse(started)
-        here = boot_id()
-        if state is None or state["boot_id"] != here:
-            passed = 0.0 if state is None else (parse(now()) - self.started).total_seconds()
-            state = {"boot_id": here, "start_uptime": uptime() - max(0.0, passed)}
+        current_boot = boot_id()
+        if state is None or state["boot_id"] != current_boot:
+            elapsed = 0.0 if state is None else (parse(now()) - self.started).total_seconds()
+            state = {"boot_id": current_boot, "start_uptime": uptime() - max(0.0, elapsed)}
         self.state = state
 
     def seconds(self) -> float:
         return float(uptime() - self.state["start_uptime"])
 
-    def ended(self, moment: str) -> str:
+    def end_time(self, timestamp: str) -> str:
         """The timestamp of the end, never before the start even if the clock was set back."""
-        if parse(moment) >= self.started:
-            return moment
+        if parse(timestamp) >= self.started:
+            return timestamp
         return (self.started + datetime.timedelta(seconds=self.seconds())).isoformat()

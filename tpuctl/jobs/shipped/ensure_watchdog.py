@@ -19,7 +19,7 @@ from typing import Any
 
 __all__ = ["main"]
 
-WATCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
+WATCHDOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
 
 
 def folders() -> list[str]:
@@ -34,7 +34,7 @@ def folders() -> list[str]:
     return ["/run/tpuctl", *(os.path.join(home, ".tpuctl/watchdog") for home in sorted(homes))]
 
 
-def living() -> dict[str, Any] | None:
+def running_state() -> dict[str, Any] | None:
     """The state of the running watchdog; None if none is running."""
     for folder in folders():
         with contextlib.suppress(OSError):  # other users' folders may be unreadable
@@ -64,28 +64,28 @@ def start() -> None:
 
     Not as root on the local cloud, where root sees no more.
     """
-    command = [sys.executable, "-S", "-I", WATCH, "start"]
+    command = [sys.executable, "-S", "-I", WATCHDOG, "start"]
     is_local = os.environ.get("GCE_METADATA_HOST", "").startswith("127.")
     if os.getuid() != 0 and not is_local:
         with contextlib.suppress(OSError):
-            done = subprocess.run(
+            result = subprocess.run(
                 ["sudo", "-n", *command], stdin=subprocess.DEVNULL, stdout=2, check=False
             )
-            if done.returncode == 0:
+            if result.returncode == 0:
                 return
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=True)
 
 
 def main() -> int:
-    mark = os.path.expanduser("~/.tpuctl/watchdog/active")  # this check counts as activity
-    os.makedirs(os.path.dirname(mark), exist_ok=True)
-    with open(mark, "a", encoding="utf-8"):
-        os.utime(mark)
-    state = living()
+    activity_file = os.path.expanduser("~/.tpuctl/watchdog/active")  # this check is activity
+    os.makedirs(os.path.dirname(activity_file), exist_ok=True)
+    with open(activity_file, "a", encoding="utf-8"):
+        os.utime(activity_file)
+    state = running_state()
     was_started = state is None
     if state is None:
         start()
-        state = living()
+        state = running_state()
     if state is None:
         print("the watchdog did not start: see ~/.tpuctl/watchdog/watchdog.log", file=sys.stderr)
         return 1

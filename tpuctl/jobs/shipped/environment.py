@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 # Lines that name files of the bundle, which differ between bundles.
-NAMES_FILES = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
+FILE_REFERENCE = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
 
 
 class Requirements(NamedTuple):
@@ -60,9 +60,9 @@ class Environment:
         self.bundle = str((spec.get("bundle") or {}).get("sha256"))
         self.wheels = self.wheel_files()
         self.image: dict[str, Any] = {}
-        self.inner = python
+        self.venv_python = python
 
-    def make(self) -> dict[str, Any]:
+    def create(self) -> dict[str, Any]:
         """Create the environment if missing; returns its interpreter and search paths."""
         requested, project = self.requirements(), self.install.get("project")
         if requested is None and project is None:
@@ -71,22 +71,21 @@ class Environment:
         output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
         self.image = json.loads(output)
         home = os.path.expanduser("~/.tpuctl/envs/" + self.key(requested))
-        self.inner = os.path.join(home, "bin", "python")
+        self.venv_python = os.path.join(home, "bin", "python")
         once = RunOnce(self.folder, home, self.variables)
         if requested is None:
             doing, done = "creating a virtual environment", "created a virtual environment"
         else:
-            doing, done = (
-                f"installing {requested.description}",
-                f"installed {requested.description}",
-            )
+            doing = f"installing {requested.description}"
+            done = f"installed {requested.description}"
         once.do(lambda: self.build(once, requested), doing, done)
-        programs, modules = [os.path.join(home, "bin")], []
+        path, modules = [os.path.join(home, "bin")], []
         if project is not None:
-            layer = self.add(project, home)
-            programs.insert(0, os.path.join(layer, "bin"))
+            layer = self.install_project(project, home)
+            path.insert(0, os.path.join(layer, "bin"))
             modules.append(layer)
-        return {"python": self.inner, "virtual_env": home, "path": programs, "python_path": modules}
+        result = {"python": self.venv_python, "virtual_env": home}
+        return {**result, "path": path, "python_path": modules}
 
     def requirements(self) -> Requirements | None:
         """From a requirements file, otherwise a list, otherwise all wheels."""
@@ -119,7 +118,7 @@ class Environment:
         parts = [json.dumps(self.image, sort_keys=True)]
         if requested is not None:
             parts += [json.dumps(requested.arguments[:1]), requested.text]
-            if NAMES_FILES.search(requested.text):
+            if FILE_REFERENCE.search(requested.text):
                 parts.append(self.bundle)
         for wheel in self.wheels:
             parts += [os.path.basename(wheel), digest(wheel)]
@@ -131,33 +130,33 @@ class Environment:
         options = ["--without-pip", "--system-site-packages", once.home]
         if once.run(self.python, "-m", "venv", *options):
             raise Failure(f"{self.python} cannot create a virtual environment")
-        constraints = self.keep_the_image()
-        if once.run(self.inner, "-m", "pip", "--version"):
-            once.run(self.inner, "-m", "ensurepip")
+        constraints = self.keep_image_packages()
+        if once.run(self.venv_python, "-m", "pip", "--version"):
+            once.run(self.venv_python, "-m", "ensurepip")
         if requested is not None:
             self.pip(once, requested, *constraints)
 
-    def add(self, project: str, home: str) -> str:
+    def install_project(self, project: str, home: str) -> str:
         """Install the bundle's own project, without its dependencies, and return its folder."""
         once = RunOnce(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
         arguments = ["--no-deps", "--target", once.home, "."]
-        wanted = Requirements("the project", arguments, os.path.join(self.code, project), "")
-        once.do(lambda: self.pip(once, wanted), "installing the project", "installed the project")
+        needed = Requirements("the project", arguments, os.path.join(self.code, project), "")
+        once.do(lambda: self.pip(once, needed), "installing the project", "installed the project")
         return once.home
 
     def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
-        sources, alone = [], ""
+        sources, source = [], ""
         if self.wheels:
             sources = ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
-            alone = " from the bundle's wheels alone (no index is used unless job.wheels is null)"
-        argv = [self.inner, "-m", "pip", "install", *PIP_OPTIONS, *sources, *options]
+            source = " from the bundle's wheels alone (no index is used unless job.wheels is null)"
+        argv = [self.venv_python, "-m", "pip", "install", *PIP_OPTIONS, *sources, *options]
         if once.run(*argv, *requested.arguments, cwd=requested.cwd):
-            raise Failure(f"{requested.description} could not be installed{alone}")
+            raise Failure(f"{requested.description} could not be installed{source}")
 
-    def keep_the_image(self) -> list[str]:
+    def keep_image_packages(self) -> list[str]:
         """Add the image's packages; returns the options with which pip keeps its TensorFlow."""
-        where = [self.inner, "-I", os.path.abspath(__file__), "packages"]
-        packages = subprocess.check_output(where, stdin=subprocess.DEVNULL).decode().strip()
+        command = [self.venv_python, "-I", os.path.abspath(__file__), "packages"]
+        packages = subprocess.check_output(command, stdin=subprocess.DEVNULL).decode().strip()
         # When the image's Python is itself a virtual environment, the new one would see the
         # packages of the Python below it instead.
         with open(os.path.join(packages, "image.pth"), "w", encoding="utf-8") as pth:
@@ -196,7 +195,7 @@ def probe() -> dict[str, Any]:
     versions: dict[str, str] = {}
     provider = None
     for distribution in metadata.distributions():
-        name = normal(distribution.metadata["Name"] or "")
+        name = normalize(distribution.metadata["Name"] or "")
         versions.setdefault(name, distribution.version)
         top_level = distribution.read_text("top_level.txt") or ""
         if "tensorflow" in top_level.split() and (provider is None or name == "tensorflow"):
@@ -206,7 +205,7 @@ def probe() -> dict[str, Any]:
         name, distribution = provider
         pins = {f"tensorflow=={distribution.version}", f"{name}=={distribution.version}"}
         for requirement in distribution.requires or ():
-            needed = normal(re.split(r"[^\w.-]", requirement)[0])
+            needed = normalize(re.split(r"[^\w.-]", requirement)[0])
             if needed in versions and "extra ==" not in requirement:
                 pins.add(f"{needed}=={versions[needed]}")
         tensorflow = {"distribution": name, "version": distribution.version, "pins": sorted(pins)}
@@ -218,7 +217,7 @@ def probe() -> dict[str, Any]:
     }
 
 
-def normal(name: str) -> str:
+def normalize(name: str) -> str:
     """Normalize a distribution's name for comparisons."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -233,7 +232,7 @@ def main(arguments: list[str]) -> int:
     _, path, python = arguments
     folder = Folder(path)
     try:
-        result = Environment(folder, python, dict(os.environ)).make()
+        result = Environment(folder, python, dict(os.environ)).create()
     except Failure as failure:
         print(failure)
         return 1

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.storage import Bucket, load, private
-    from tpuctl.jobs.shipped.unpack import Damaged, Failure, is_pack, unpack
+    from tpuctl.jobs.shipped.unpack import CorruptPack, Failure, is_pack_name, unpack
 else:
     from storage import Bucket, load, private
-    from unpack import Damaged, Failure, is_pack, unpack
+    from unpack import CorruptPack, Failure, is_pack_name, unpack
 
 __all__ = ["main"]
 
 CACHE_BYTES = 2_000_000_000  # maximum of packs that the current bundle does not use
-AT_ONCE = 4  # parallel requests
-DELAYS = (1, 2, 4, 8)  # seconds between retries
+MAX_PARALLEL_REQUESTS = 4
+RETRY_DELAYS = (1, 2, 4, 8)  # seconds between retries
 NOT_FOUND = "{} no longer exists: run the job again to upload it again"
 
 
@@ -54,15 +54,15 @@ class Cache:
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def lacks(self, name: str) -> bool:
+    def is_missing(self, name: str) -> bool:
         return not os.path.exists(self.path(name))
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.path(name))
 
-    def tidy(self, used: set[str], left: int = CACHE_BYTES) -> None:
-        """Mark the files in `used`; of the others, keep the most recently used `left` bytes."""
+    def evict(self, used: set[str], max_bytes: int = CACHE_BYTES) -> None:
+        """Mark the files in `used`; of the others, keep `max_bytes` of the most recently used."""
         others = []
         for entry in os.scandir(self.folder):
             if entry.name in used:
@@ -70,9 +70,9 @@ class Cache:
             elif entry.name != "lock":
                 others.append((entry.stat().st_mtime, entry.stat().st_size, entry.name))
         for _, size, name in sorted(others, reverse=True):
-            left -= size
-            if left < 0:
-                self.forget(name)
+            max_bytes -= size
+            if max_bytes < 0:
+                self.remove(name)
 
 
 class Bundle:
@@ -85,44 +85,44 @@ class Bundle:
         self.name = name  # of its root in the bucket
         self.root_name = digest + ".json"
         self.used: set[str] = set()  # the bundle's files in the cache
-        self.damaged: dict[str, int] = {}  # generation of packs that were corrupt once
+        self.corrupt: dict[str, int] = {}  # generation of packs that were corrupt once
 
-    def bring(self, target: str) -> None:
-        for delay in (*DELAYS, None):
+    def fetch(self, target: str) -> None:
+        for delay in (*RETRY_DELAYS, None):
             try:
                 unpack(self.cache.folder, self.root(), self.digest, target)
-                self.cache.tidy(self.used)
+                self.cache.evict(self.used)
                 return
-            except Damaged as error:
-                trouble = self.replace(str(error))
+            except CorruptPack as error:
+                message = self.discard_corrupt(str(error))
             except (OSError, http.client.HTTPException) as error:
-                trouble = f"cannot fetch the bundle: {error}"
+                message = f"cannot fetch the bundle: {error}"
                 if getattr(error, "errno", None) == errno.ENOSPC:
-                    self.cache.tidy(self.used, 0)
+                    self.cache.evict(self.used, 0)
             if delay is not None:
                 time.sleep(delay)
-        raise Failure(trouble)
+        raise Failure(message)
 
     def root(self) -> dict[str, Any]:
         """The bundle's root, once all of its packs are in the cache."""
-        root = self.checked(load(self.cache.folder, self.root_name))
-        if root is not None and not any(map(self.cache.lacks, root["packs"])):
+        root = self.validate_root(load(self.cache.folder, self.root_name))
+        if root is not None and not any(map(self.cache.is_missing, root["packs"])):
             return root
         if self.bucket is None:
             raise Failure("the bundle was not uploaded to this machine")
-        root = self.checked(self.bucket.read(self.name))
+        root = self.validate_root(self.bucket.read(self.name))
         if root is None:
             raise Failure(NOT_FOUND.format(self.uri(self.name)))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(self.download, filter(self.cache.lacks, root["packs"])))
-        self.keep(self.root_name, json.dumps(root).encode())
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
+            list(pool.map(self.download, filter(self.cache.is_missing, root["packs"])))
+        self.save(self.root_name, json.dumps(root).encode())
         return root
 
-    def checked(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
+    def validate_root(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
         """The root, if it lists only valid names of packs."""
         if root is not None:
             for name in root["packs"]:
-                if not is_pack(name):
+                if not is_pack_name(name):
                     raise Failure(f"{name!r} is not a valid pack name")
             self.used = {self.root_name, *root["packs"]}
         return root
@@ -138,8 +138,8 @@ class Bundle:
         assert self.bucket is not None
         name = self.object_name(pack)
         query: dict[str, Any] = {"alt": "media"}
-        if pack in self.damaged:
-            query["generation"] = self.damaged[pack]
+        if pack in self.corrupt:
+            query["generation"] = self.corrupt[pack]
         partial = self.cache.path(pack + ".part")
         try:
             with self.bucket.open("GET", self.bucket.object(name), **query) as source:
@@ -154,26 +154,26 @@ class Bundle:
             raise OSError(f"{self.uri(name)}: {error}") from error
         os.replace(partial, self.cache.path(pack))
 
-    def keep(self, name: str, content: bytes) -> None:
+    def save(self, name: str, content: bytes) -> None:
         with open(self.cache.path(name + ".part"), "wb", opener=private) as target:
             target.write(content)
         os.replace(self.cache.path(name + ".part"), self.cache.path(name))
 
-    def replace(self, pack: str) -> str:
+    def discard_corrupt(self, pack: str) -> str:
         """Remove a corrupt pack, so that it is downloaded again; returns the error.
 
         The second time it is corrupt in the bucket: it is deleted there, so that the next run
         uploads it again.
         """
-        self.cache.forget(pack)
+        self.cache.remove(pack)
         if self.bucket is None:
             raise Failure("the bundle on this machine is corrupt: run the job again")
         name = self.object_name(pack)
-        if pack not in self.damaged:
-            self.damaged[pack] = self.bucket.stat(name)[1]
+        if pack not in self.corrupt:
+            self.corrupt[pack] = self.bucket.stat(name)[1]
             return f"{self.uri(name)} is corrupt after download"
         try:
-            self.bucket.delete(name, ifGenerationMatch=self.damaged[pack])
+            self.bucket.delete(name, ifGenerationMatch=self.corrupt[pack])
         except OSError as error:
             raise Failure(f"{self.uri(name)} is corrupt, delete it: {error}") from error
         raise Failure(
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
         if not os.path.isdir(code):
             cache = Cache(os.path.expanduser("~/.tpuctl/packs"))
             bucket = Bucket(spec["bucket"]) if name else None
-            Bundle(cache, bucket, digest, name or "").bring(code)
+            Bundle(cache, bucket, digest, name or "").fetch(code)
     except Failure as failure:
         print(failure)
         return 1

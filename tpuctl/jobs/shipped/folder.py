@@ -17,8 +17,8 @@ from typing import Any
 __all__ = ["ENDED", "Folder", "private"]
 
 ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
-FULL = (errno.ENOSPC, errno.EDQUOT)
-SPARES, SPARE = 8, 1 << 13  # files reserved for writes on a full disk, and bytes of each
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+SPARE_FILES, SPARE_BYTES = 8, 1 << 13  # reserved for writes on a full disk; bytes of each file
 
 
 class Folder:
@@ -45,26 +45,26 @@ class Folder:
         try:
             self.replace(name, text)
         except OSError as error:
-            if error.errno not in FULL or not self.fill_spare(name, text):
+            if error.errno not in DISK_FULL or not self.write_to_spare(name, text):
                 raise
 
     def replace(self, name: str, text: bytes) -> None:
         temporary = self.temporary(name)
         with open(temporary, "wb", opener=private) as target:
-            put(target, text)
+            write_synced(target, text)
         os.replace(temporary, self.file(name))
 
     def temporary(self, name: str) -> str:
         return self.file(f".{name}.{os.getpid()}")
 
-    def fill_spare(self, name: str, text: bytes) -> bool:
+    def write_to_spare(self, name: str, text: bytes) -> bool:
         """Replace the file by a reserved one; False if none is left."""
         temporary = self.temporary(name)
-        for number in range(SPARES):
+        for number in range(SPARE_FILES):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self.file(f"spare.{number}"), temporary)  # no other process has it then
                 with open(temporary, "r+b") as target:
-                    put(target, text)  # JSON allows the blanks that follow
+                    write_synced(target, text)  # JSON allows the blanks that follow
                 os.replace(temporary, self.file(name))
                 return True
         return False
@@ -72,31 +72,31 @@ class Folder:
     def reserve_space(self) -> None:
         """Reserve disk space for later writes. Raises OSError: without it, no job should run."""
         try:
-            for number in range(SPARES):
+            for number in range(SPARE_FILES):
                 with open(self.file(f"spare.{number}"), "wb", opener=private) as spare:
-                    spare.write(b" " * SPARE)
+                    spare.write(b" " * SPARE_BYTES)
         except OSError:
             self.release_space()
             raise
 
     def release_space(self) -> None:
         """Free the rest of the reserved disk space."""
-        for number in range(SPARES):
+        for number in range(SPARE_FILES):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.file(f"spare.{number}"))
 
     def is_full(self) -> bool:
         """Whether the machine's disk is full."""
         disk = os.statvfs(self.path)
-        return disk.f_bavail * disk.f_frsize < SPARES * SPARE
+        return disk.f_bavail * disk.f_frsize < SPARE_FILES * SPARE_BYTES
 
-    def lock(self, name: str, patience: float = 0.0) -> int | None:
+    def lock(self, name: str, timeout: float = 0.0) -> int | None:
         """Take the lock and return its descriptor, or None if another process holds it.
 
         A timeout allows for `is_locked` in another process, which holds it for an instant.
         """
         handle = os.open(self.file(name), os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +127,7 @@ class Folder:
             log.write((f"{start}tpuctl: {text}\n").encode())
 
 
-def put(target: Any, text: bytes) -> None:
+def write_synced(target: Any, text: bytes) -> None:
     target.write(text)
     target.flush()
     os.fsync(target.fileno())

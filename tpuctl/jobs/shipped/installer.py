@@ -44,7 +44,7 @@ def find(version: str, digest: str) -> str | None:
     """The tpuctl installed here before, otherwise one of that version that the machine has."""
     folder = os.path.join(programs(), digest)
     if os.path.exists(os.path.join(folder, COMPLETE)):
-        return program(folder)
+        return program_path(folder)
     existing = shutil.which("tpuctl")
     if existing is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -83,24 +83,24 @@ def install(version: str, folder: str) -> str:
     if not create_environment(environment, PYTHONS):
         install_python(environment)
     python = os.path.join(environment, "bin", "python")
-    call([python, *PIP, "--require-hashes", "--only-binary=:all:", "--requirement", lock])
-    call([python, *PIP, "--no-deps", "--no-index", wheel])
+    run([python, *PIP, "--require-hashes", "--only-binary=:all:", "--requirement", lock])
+    run([python, *PIP, "--no-deps", "--no-index", wheel])
     open(os.path.join(folder, COMPLETE), "w", encoding="utf-8").close()
-    return program(folder)
+    return program_path(folder)
 
 
 def remove_unused(digest: str) -> None:
     """Remove earlier installations, except those that recover a job."""
-    orders = b""
+    commands = b""
     for path in glob.glob(os.path.expanduser("~/.tpuctl/recover/*/command.json")):
-        with contextlib.suppress(OSError), open(path, "rb") as order:
-            orders += order.read()
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            commands += file.read()
     for name in os.listdir(programs()):
-        if name != digest and name.encode() not in orders:
+        if name != digest and name.encode() not in commands:
             shutil.rmtree(os.path.join(programs(), name), ignore_errors=True)
 
 
-def program(folder: str) -> str:
+def program_path(folder: str) -> str:
     return os.path.join(folder, "environment", "bin", "tpuctl")
 
 
@@ -110,7 +110,7 @@ def create_environment(environment: str, pythons: Sequence[str]) -> bool:
         python = shutil.which(name)
         if python is not None:
             with contextlib.suppress(subprocess.CalledProcessError):
-                call([python, "-m", "venv", "--clear", environment])
+                run([python, "-m", "venv", "--clear", environment])
                 return True
     return False
 
@@ -119,25 +119,23 @@ def install_python(environment: str) -> None:
     """Create the environment with a Python from the distribution; exits if that fails."""
     if shutil.which("apt-get") is not None and shutil.which("sudo") is not None:
         with contextlib.suppress(subprocess.CalledProcessError):
-            call([*APT, "update"])
+            run([*APT, "update"])
         for name in PYTHONS:
             with contextlib.suppress(subprocess.CalledProcessError):
-                call([*APT, "install", "--yes", "--no-install-recommends", f"{name}-venv"])
+                run([*APT, "install", "--yes", "--no-install-recommends", f"{name}-venv"])
                 if create_environment(environment, [name]):
                     return
-    print(
-        f"no Python from {PYTHONS[1]} or later is installed or available as a package: {system()}",
-        file=sys.stderr,
-    )
+    needed = f"no Python from {PYTHONS[1]} or later is installed or available as a package"
+    print(f"{needed}: {system_name()}", file=sys.stderr)
     sys.exit(NO_PYTHON)
 
 
-def call(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Run a command with its output on stderr."""
     subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
 
 
-def system() -> str:
+def system_name() -> str:
     with contextlib.suppress(OSError):
         with open("/etc/os-release", encoding="utf-8") as file:
             fields = dict(line.rstrip("\n").partition("=")[::2] for line in file)

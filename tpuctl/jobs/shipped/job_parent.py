@@ -25,15 +25,15 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.clock import now
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.processes import descendants, end, signal_all
+    from tpuctl.jobs.shipped.processes import descendants, signal_all, stop
 else:
     from clock import now
     from folder import Folder
-    from processes import descendants, end, signal_all
+    from processes import descendants, signal_all, stop
 
 __all__ = ["main"]
 
-LEFTOVERS = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a script
+LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a script
 SHUTDOWN = 10.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <sys/prctl.h>
 
@@ -48,25 +48,25 @@ class Terminations:
     def __init__(self) -> None:
         self.terminated_at = -SHUTDOWN  # when this process was sent SIGTERM
 
-    def note(self, *_: object) -> None:
+    def record(self, *_: object) -> None:
         self.terminated_at = time.monotonic()
 
-    def pass_on(self, *_: object) -> None:
+    def forward(self, *_: object) -> None:
         if time.monotonic() - self.terminated_at >= SHUTDOWN:
             signal_all(descendants(os.getpid()), signal.SIGTERM)
 
 
 def main(arguments: list[str]) -> int:
     folder, cwd, argv = Folder(arguments[0]), arguments[1], arguments[2:]
-    if folder.lock("job.lock", patience=1.0) is None:
+    if folder.lock("job.lock", timeout=1.0) is None:
         return 1
     started = folder.read("started.json")  # read under the lock: only one of two parents continues
     if started is not None and "job_parent" in started:
         return 1
     # Handlers, not SIG_IGN: that would be inherited by the job.
     terminations = Terminations()
-    signal.signal(signal.SIGTERM, terminations.note)
-    signal.signal(signal.SIGUSR2, terminations.pass_on)
+    signal.signal(signal.SIGTERM, terminations.record)
+    signal.signal(signal.SIGUSR2, terminations.forward)
     signal.signal(signal.SIGUSR1, kill)
     # The job inherits this, as under nohup: logind sends SIGHUP with SIGTERM to what is left of a
     # session, and a script that is saving its state must survive it. A program that uses SIGHUP,
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     folder.write("started.json", {"job_parent": None})
     log = os.open(folder.file("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    log_began = os.fstat(log).st_size
+    log_offset = os.fstat(log).st_size
     try:
         job = subprocess.Popen(
             argv,
@@ -99,8 +99,8 @@ def main(arguments: list[str]) -> int:
             "signal": os.WTERMSIG(status) if is_signal else None,
         }
     finished = now()
-    end(leftovers, LEFTOVERS)
-    folder.write("exit.json", {**ended, "finished": finished, "log_offset": log_began})
+    stop(leftovers, LEFTOVER_GRACE)
+    folder.write("exit.json", {**ended, "finished": finished, "log_offset": log_offset})
     return 0
 
 

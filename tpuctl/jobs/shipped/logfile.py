@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
-    from tpuctl.jobs.shipped.logindex import BLOCK, LastLines, LogTimestamps, line_begin
+    from tpuctl.jobs.shipped.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 else:
     from folder import Folder, private
-    from logindex import BLOCK, LastLines, LogTimestamps, line_begin
+    from logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 
 __all__ = ["Freed", "Log"]
 
-PAGE = 1 << 12  # unit in which file systems free disk space
+PAGE_BYTES = 1 << 12  # unit in which file systems free disk space
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate: <linux/falloc.h>
 
 
@@ -84,25 +84,25 @@ class Log:
         search = LastLines(self.size(), lines, earliest=earliest, readable=self.first())
         with contextlib.suppress(Freed):  # during the search
             while not search.is_over:
-                search.look(self.read(search.begin, search.length))
+                search.feed(self.read(search.begin, search.length))
         return search.begins_at, search.lines
 
-    def since(self, moment: float) -> int:
+    def since(self, timestamp: float) -> int:
         """The offset of the first line written since a timestamp."""
         try:
             with open(self.folder.file("timestamps"), "rb") as source:
-                place = LogTimestamps(source.read()).length_at(moment)
+                offset = LogTimestamps(source.read()).length_at(timestamp)
         except FileNotFoundError:
             return 0
-        begin = max(0, place - BLOCK)
+        begin = max(0, offset - BLOCK_BYTES)
         try:
-            return line_begin(self.read(begin, place - begin + 1), begin, place)
+            return line_start(self.read(begin, offset - begin + 1), begin, offset)
         except Freed:
-            return place
+            return offset
 
     # Maintenance ----------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Record its current length, and repair it if it was truncated or deleted. Never raises."""
         with contextlib.suppress(OSError):
             if self._timestamps is None:
@@ -112,9 +112,9 @@ class Log:
             size = self.size()
             if size < self._timestamps.length:
                 size = self._repair(self._timestamps.length)
-            line = self._timestamps.note(time.time(), size)
+            line = self._timestamps.record(time.time(), size)
             if self._timestamps.is_long:
-                self.folder.replace("timestamps", self._timestamps.thinned())
+                self.folder.replace("timestamps", self._timestamps.thin())
             elif line is not None:
                 with open(self.folder.file("timestamps"), "ab", opener=private) as target:
                     target.write(line)
@@ -135,13 +135,13 @@ class Log:
         )
         return self.size()
 
-    def free(self, safe: int, room: int) -> None:
-        """If it takes more than `room` on the disk, free uploaded bytes down to half of that.
+    def free(self, uploaded: int, max_bytes: int) -> None:
+        """If it takes more than `max_bytes` on disk, free uploaded bytes down to half of that.
 
-        The first `safe` bytes are uploaded. Does nothing if the file system cannot free them.
+        The first `uploaded` bytes are uploaded. Does nothing if the file system cannot free them.
         """
-        until = min(safe, self.size() - room // 2) // PAGE * PAGE
-        if self.size() - self.first() <= room or until <= self.first():
+        until = min(uploaded, self.size() - max_bytes // 2) // PAGE_BYTES * PAGE_BYTES
+        if self.size() - self.first() <= max_bytes or until <= self.first():
             return
         if not can_free(self.folder):
             return
@@ -152,18 +152,18 @@ class Log:
 
 def can_free(folder: Folder) -> bool:
     """Whether the log's file system can free parts of files."""
-    trial = folder.file(".freed")
+    probe = folder.file(".freed")
     try:
-        with open(trial, "w+b", opener=private) as file:
-            file.write(b"x" * PAGE)
+        with open(probe, "w+b", opener=private) as file:
+            file.write(b"x" * PAGE_BYTES)
             file.flush()
-            punch(file.fileno(), PAGE)
-            return os.fstat(file.fileno()).st_size == PAGE
+            punch(file.fileno(), PAGE_BYTES)
+            return os.fstat(file.fileno()).st_size == PAGE_BYTES
     except (OSError, AttributeError):
         return False
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.remove(trial)
+            os.remove(probe)
 
 
 def punch(handle: int, length: int) -> None:

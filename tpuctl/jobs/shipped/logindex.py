@@ -13,9 +13,9 @@ import bisect
 import math
 import re
 
-__all__ = ["BLOCK", "LINE_END", "LastLines", "LogTimestamps", "line_begin"]
+__all__ = ["BLOCK_BYTES", "LINE_END", "LastLines", "LogTimestamps", "line_start"]
 
-BLOCK = 1 << 16  # bytes that are searched at a time
+BLOCK_BYTES = 1 << 16  # bytes that are searched at a time
 LINE_END = re.compile(rb"\n|\r(?!\n)")
 MAX_TIMESTAMPS = 2048
 MIN_INTERVAL = 1.0  # seconds between them,
@@ -48,13 +48,13 @@ class LastLines:
     @property
     def begin(self) -> int:
         """The offset of the next block to search."""
-        return max(self._first, self._before - BLOCK)
+        return max(self._first, self._before - BLOCK_BYTES)
 
     @property
     def length(self) -> int:
         return self._before - self.begin
 
-    def look(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Search the next block; if it is shorter than `length`, no more can be read."""
         begin = self.begin
         if len(data) < self.length:
@@ -72,13 +72,13 @@ class LastLines:
         self.is_over = self.lines == 0 or begin == self._first
 
 
-def line_begin(data: bytes, begin: int, place: int) -> int:
+def line_start(data: bytes, begin: int, offset: int) -> int:
     """The beginning of the line that contains an offset; the offset itself if `data` lacks it.
 
     `data` is the log from `begin` to one byte beyond the offset: a line end may have two bytes.
     """
     ends = [begin + end.end() for end in LINE_END.finditer(data)]
-    return max((end for end in ends if end <= place), default=place if begin else 0)
+    return max((end for end in ends if end <= offset), default=offset if begin else 0)
 
 
 class LogTimestamps:
@@ -103,7 +103,7 @@ class LogTimestamps:
         """The last recorded size."""
         return self._points[-1][1] if self._points else 0
 
-    def note(self, now: float, length: int) -> bytes | None:
+    def record(self, now: float, length: int) -> bytes | None:
         """Record a size, if it has changed and the last one is at least MIN_INTERVAL old.
 
         Returns the line to append to the text, or None; see also `is_long`.
@@ -118,10 +118,10 @@ class LogTimestamps:
 
     @property
     def is_long(self) -> bool:
-        """Whether the text must be replaced by `thinned`."""
+        """Whether the text must be replaced by `thin`."""
         return len(self._points) > MAX_TIMESTAMPS
 
-    def thinned(self) -> bytes:
+    def thin(self) -> bytes:
         """The whole text, after dropping points that are close to others."""
         latest = before = self._points[-1][0]
         kept_points = [self._points[-1]]
@@ -132,7 +132,7 @@ class LogTimestamps:
         self._points = [self._points[0], *reversed(kept_points)]
         return b"".join(_line(*point) for point in self._points)
 
-    def length_at(self, moment: float) -> int:
+    def length_at(self, timestamp: float) -> int:
         """A size that the log had before a timestamp: everything written since then is after it.
 
         If the machine's clock was set back, the earliest one possible.
@@ -140,8 +140,8 @@ class LogTimestamps:
         latest: list[float] = []
         for seconds, _ in self._points:
             latest.append(max(seconds, latest[-1]) if latest else seconds)
-        place = bisect.bisect_left(latest, moment)
-        return self._points[place - 1][1] if place else 0
+        index = bisect.bisect_left(latest, timestamp)
+        return self._points[index - 1][1] if index else 0
 
 
 def _line(seconds: float, length: int) -> bytes:

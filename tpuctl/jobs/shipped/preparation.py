@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 else:
     from folder import Folder, private
 
-__all__ = ["Command", "Failure", "forget_secrets", "prepare", "tool"]
+__all__ = ["Command", "Failure", "delete_secrets", "prepare", "tool_command"]
 
 
-SECRETS, OPENED = "secrets.json", "secret_values.json"  # as uploaded, and as passed to the script
+SECRETS = "secrets.json"  # as uploaded
+SECRET_VALUES = "secret_values.json"  # as passed to the script
 
 
 class Failure(Exception):
@@ -47,10 +48,10 @@ class Command(NamedTuple):
     environment: dict[str, str]
 
 
-def tool(name: str, *arguments: str) -> list[str]:
+def tool_command(name: str, *arguments: str) -> list[str]:
     """The command line of another shipped program."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
-    return [sys.executable, "-S", "-I", beside, *arguments]
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    return [sys.executable, "-S", "-I", path, *arguments]
 
 
 def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> Command:
@@ -61,51 +62,51 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
     if spec.get("secrets"):
-        step(folder, wait, "secrets", tool("secret_fetch.py", folder.path), os.environ)
-        environment.update(folder.read(OPENED) or {})
+        run_step(folder, wait, "secrets", tool_command("secret_fetch.py", folder.path), os.environ)
+        environment.update(folder.read(SECRET_VALUES) or {})
     code = folder.file("code")
     if spec.get("bundle"):
-        step(folder, wait, "bundle", tool("fetch.py", folder.path), os.environ)
+        run_step(folder, wait, "bundle", tool_command("fetch.py", folder.path), os.environ)
     else:
         os.makedirs(code, exist_ok=True)
     python = shutil.which(spec.get("python", "python3")) or sys.executable
-    search(environment, "PATH", image_programs(folder, python, environment))
+    prepend(environment, "PATH", image_programs(folder, python, environment))
     # The job's variables may configure pip, but not what its Python imports.
     for_tools = {name: environment[name] for name in environment if name[:6] != "PYTHON"}
     install = spec.get("install") or {}
     if install.get("setup"):
-        step(folder, wait, "setup", tool("setup_command.py", folder.path), for_tools)
+        run_step(folder, wait, "setup", tool_command("setup_command.py", folder.path), for_tools)
     modules: list[str] = []
     if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
-        making = tool("environment.py", "create", folder.path, python)
-        step(folder, wait, "requirements", making, for_tools)
+        command = tool_command("environment.py", "create", folder.path, python)
+        run_step(folder, wait, "requirements", command, for_tools)
         environment_result = folder.read("environment.json")
         assert environment_result is not None
         python, modules = environment_result["python"], environment_result["python_path"]
-        search(environment, "PATH", environment_result["path"])
+        prepend(environment, "PATH", environment_result["path"])
         if environment_result["virtual_env"]:
             environment["VIRTUAL_ENV"] = environment_result["virtual_env"]
     sources = os.path.join(code, "src")
     if not modules and os.path.isdir(sources):
         modules = [sources]
-    search(environment, "PYTHONPATH", modules)
+    prepend(environment, "PYTHONPATH", modules)
     first, *others = spec["argv"]
     argv = [python if first == "{python}" else first, *others]
     return Command(argv, os.path.join(code, spec.get("cwd", "")), environment)
 
 
-def forget_secrets(folder: Folder) -> None:
+def delete_secrets(folder: Folder) -> None:
     """Delete the secrets: nothing more will be started."""
-    for name in (SECRETS, OPENED):
+    for name in (SECRETS, SECRET_VALUES):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
 
 
-def search(environment: dict[str, str], name: str, places: Sequence[str]) -> None:
+def prepend(environment: dict[str, str], name: str, folders: Sequence[str]) -> None:
     """Prepend folders to a search path."""
-    if places:
-        before = environment.get(name) or (os.defpath if name == "PATH" else "")
-        environment[name] = os.pathsep.join([*places, *([before] if before else [])])
+    if folders:
+        existing = environment.get(name) or (os.defpath if name == "PATH" else "")
+        environment[name] = os.pathsep.join([*folders, *([existing] if existing else [])])
 
 
 def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> list[str]:
@@ -125,7 +126,7 @@ def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> 
     return [programs]
 
 
-def step(
+def run_step(
     folder: Folder,
     wait: Callable[[], None],
     cause: str,

@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 STORAGE = "https://storage.googleapis.com"
 FOLDER = "tpuctl/bundles"  # leftovers of a killed probe expire with the bundles
-TRYING = (401, 403, 404, 408, 429)  # 404: the bucket itself may be too new
+RETRIED_CODES = (401, 403, 404, 408, 429)  # 404: the bucket itself may be too new
 DELAYS = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 
 
@@ -45,15 +45,15 @@ class Probe:
     def round(self) -> None:
         """Raises Refused at the first request that fails."""
         token = self.token()
-        place = f"/storage/v1/b/{self.bucket}"
-        thing = f"{place}/o/{urllib.parse.quote(self.name, safe='')}"
+        bucket_path = f"/storage/v1/b/{self.bucket}"
+        object_path = f"{bucket_path}/o/{urllib.parse.quote(self.name, safe='')}"
         query = urllib.parse.urlencode({"uploadType": "media", "name": self.name})
-        self.call(token, "reading the bucket", "GET", place)
-        self.call(token, "writing an object", "POST", f"/upload{place}/o?{query}", b"tpuctl")
-        read = self.call(token, "reading an object", "GET", thing + "?alt=media")
+        self.call(token, "reading the bucket", "GET", bucket_path)
+        self.call(token, "writing an object", "POST", f"/upload{bucket_path}/o?{query}", b"tpuctl")
+        read = self.call(token, "reading an object", "GET", object_path + "?alt=media")
         if read != b"tpuctl":
             raise Refused(f"reading an object: unexpected content: {read!r}")
-        self.call(token, "deleting an object", "DELETE", thing)
+        self.call(token, "deleting an object", "DELETE", object_path)
 
     def token(self) -> str:
         host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
@@ -61,8 +61,8 @@ class Probe:
         request = urllib.request.Request(f"http://{host}/{path}")
         request.add_header("Metadata-Flavor", "Google")
         try:
-            with self.direct.open(request, timeout=10) as answer:
-                return str(json.load(answer)["access_token"])
+            with self.direct.open(request, timeout=10) as response:
+                return str(json.load(response)["access_token"])
         except urllib.error.HTTPError as error:
             with error:
                 raise Refused(f"the machine has no service account: HTTP {error.code}") from error
@@ -76,12 +76,12 @@ class Probe:
         request.add_header("Authorization", f"Bearer {token}")
         request.add_header("Content-Type", "application/octet-stream")
         try:
-            with self.opener.open(request, timeout=30) as answer:
-                return bytes(answer.read())
+            with self.opener.open(request, timeout=30) as response:
+                return bytes(response.read())
         except urllib.error.HTTPError as error:
             with error:
                 text = message(error.read())
-            is_final = error.code < 500 and error.code not in TRYING
+            is_final = error.code < 500 and error.code not in RETRIED_CODES
             raise Refused(f"{action}: HTTP {error.code}: {text}", is_final) from error
         except (OSError, http.client.HTTPException) as error:
             raise Refused(f"{action}: {error}") from error

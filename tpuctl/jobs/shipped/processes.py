@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["FOLDER", "descendants", "end", "environment", "of_attempt", "processes", "signal_all"]
+__all__ = ["FOLDER", "descendants", "environment", "of_attempt", "processes", "signal_all", "stop"]
 
 FOLDER = "TPUCTL_FOLDER"  # names the attempt's folder in the environment of all its processes
 
@@ -23,10 +23,10 @@ def descendants(root: int) -> Iterator[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in processes():
         children.setdefault(parent, []).append(pid)
-    waiting = [root]
-    while waiting:
-        for pid in children.get(waiting.pop(), ()):
-            waiting.append(pid)
+    pending = [root]
+    while pending:
+        for pid in children.get(pending.pop(), ()):
+            pending.append(pid)
             yield pid
 
 
@@ -71,15 +71,15 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def end(find: Callable[[], Iterable[int]], grace: float) -> None:
+def stop(find: Callable[[], Iterable[int]], grace: float) -> None:
     """Send SIGTERM, then SIGKILL, to what `find` returns, until it returns nothing."""
     deadline = time.monotonic() + grace
     number = signal.SIGTERM
     while True:
-        found = list(find())
-        if not found:
+        pids = list(find())
+        if not pids:
             return
-        signal_all(found, number)
+        signal_all(pids, number)
         if time.monotonic() >= deadline:
             number = signal.SIGKILL
         time.sleep(0.05)

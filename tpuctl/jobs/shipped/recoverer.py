@@ -63,10 +63,10 @@ class Folder:
             os.fsync(target.fileno())
         os.replace(part, self.file(name))
 
-    def lock(self, patience: float = 0.0) -> int | None:
+    def lock(self, timeout: float = 0.0) -> int | None:
         """Take the lock; None if another process holds it longer than the timeout."""
         handle = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,11 +85,11 @@ def private(path: str, flags: int) -> int:
 class Recoverer:
     """Runs tpuctl until it reports how the job ended."""
 
-    def __init__(self, folder: Folder, order: dict[str, Any], lock: int) -> None:
+    def __init__(self, folder: Folder, command: dict[str, Any], lock: int) -> None:
         self.folder = folder
-        self.command = order
+        self.command = command
         self.lock = lock
-        self.state: dict[str, Any] = {"pid": os.getpid(), "job": order["job"], "starts": 0}
+        self.state: dict[str, Any] = {"pid": os.getpid(), "job": command["job"], "starts": 0}
         self.child: subprocess.Popen[bytes] | None = None
         self.is_stopped = False
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
@@ -121,7 +121,7 @@ class Recoverer:
 
     def try_once(self) -> dict[str, Any] | None:
         """Run tpuctl; returns the job's end, or None if it did not report one."""
-        shorten(self.folder.file("log"))
+        truncate_log(self.folder.file("log"))
         with open(self.folder.file("log"), "ab", opener=private) as log:
             began = log.seek(0, os.SEEK_END)
             self.child = subprocess.Popen(
@@ -142,10 +142,10 @@ class Recoverer:
         self.save(child=None, exit_code=code)
         with open(self.folder.file("log"), "rb") as log_file:
             log_file.seek(began)
-            return end_of(log_file, code)
+            return find_end(log_file, code)
 
 
-def end_of(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
+def find_end(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
     """The end of the job among tpuctl's events; None if it exited without one."""
     ended = None
     for line in events:
@@ -159,10 +159,10 @@ def end_of(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
 def finish(folder: Folder, ended: dict[str, Any]) -> None:
     """Save the job's end, and delete what may be secret."""
     folder.write("result.json", ended)
-    forget(folder)
+    delete_secrets(folder)
 
 
-def forget(folder: Folder) -> None:
+def delete_secrets(folder: Folder) -> None:
     for name in ("command.json", "tpuctl.yaml"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
@@ -177,7 +177,7 @@ def touch_activity() -> None:
             os.utime(path)
 
 
-def shorten(log: str) -> None:
+def truncate_log(log: str) -> None:
     """Truncate a long log, so that it does not fill the disk."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.getsize(log) > MAX_LOG_BYTES:
@@ -195,18 +195,18 @@ def shorten(log: str) -> None:
 def start(folder: Folder) -> dict[str, Any]:
     """Ensure that one runs, and return its state. Two never run at the same time."""
     ended = folder.read("result.json")
-    order = folder.read("command.json")
+    command = folder.read("command.json")
     if ended is not None:
-        forget(folder)  # a retried upload may have restored the files
-    if ended is not None or order is None:
+        delete_secrets(folder)  # a retried upload may have restored the files
+    if ended is not None or command is None:
         return {"result": ended}
-    daemonize(folder, order)
+    daemonize(folder, command)
     return folder.read("state.json") or {}
 
 
-def daemonize(folder: Folder, order: dict[str, Any]) -> None:
+def daemonize(folder: Folder, command: dict[str, Any]) -> None:
     """Start one in its own session, and wait until it runs or finds another one running."""
-    ready, tell = os.pipe()
+    ready, notify = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() != 0:
@@ -216,17 +216,17 @@ def daemonize(folder: Folder, order: dict[str, Any]) -> None:
             out = os.open(folder.file("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, out)):
                 os.dup2(source, target)
-            lock = folder.lock(patience=0.5)
+            lock = folder.lock(timeout=0.5)
             if lock is not None:
-                one = Recoverer(folder, order, lock)
-                os.close(tell)
-                one.run()
+                recoverer = Recoverer(folder, command, lock)
+                os.close(notify)
+                recoverer.run()
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(0)
-    os.close(tell)
+    os.close(notify)
     os.wait()
     os.read(ready, 1)  # returns when the other process closes it
     os.close(ready)
@@ -242,8 +242,8 @@ def key(folder: str) -> str:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, check=True)
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)  # unlike a rename, fails if another process was first
-        for left in (temporary, temporary + ".pub"):
-            os.remove(left)
+        for name in (temporary, temporary + ".pub"):
+            os.remove(name)
     show = ["ssh-keygen", "-y", "-f", path]
     return subprocess.check_output(show, stdin=subprocess.DEVNULL).decode().strip()
 

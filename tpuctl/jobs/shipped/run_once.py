@@ -25,7 +25,7 @@ else:
 
 __all__ = ["Failure", "RunOnce"]
 
-OUTPUT = "install.log"
+OUTPUT_FILE = "install.log"
 
 
 class Failure(Exception):
@@ -61,21 +61,21 @@ class RunOnce:
         os.set_inheritable(self.lock, True)
         try:
             if not self.is_done:
-                self.work(work, doing, done)
+                self.run_work(work, doing, done)
         finally:
             os.close(self.lock)
 
-    def work(self, work: Callable[[], None], doing: str, done: str) -> None:
+    def run_work(self, work: Callable[[], None], doing: str, done: str) -> None:
         self.folder.log(doing)
         began = time.monotonic()
         shutil.rmtree(self.home, ignore_errors=True)
         os.makedirs(self.home)
-        open(self.folder.file(OUTPUT), "wb", opener=private).close()
+        open(self.folder.file(OUTPUT_FILE), "wb", opener=private).close()
         try:
             work()
         except Failure:
             with open(self.folder.file("log"), "ab", opener=private) as log:
-                with open(self.folder.file(OUTPUT), "rb") as output:
+                with open(self.folder.file(OUTPUT_FILE), "rb") as output:
                     shutil.copyfileobj(output, log)
             shutil.rmtree(self.home, ignore_errors=True)
             raise
@@ -84,7 +84,7 @@ class RunOnce:
 
     def run(self, *argv: str, cwd: str | None = None) -> int:
         """Run a command, saving its output for the log; returns its exit code."""
-        with open(self.folder.file(OUTPUT), "ab", opener=private) as output:
+        with open(self.folder.file(OUTPUT_FILE), "ab", opener=private) as output:
             return subprocess.call(
                 argv,
                 stdin=subprocess.DEVNULL,

@@ -55,7 +55,7 @@ def access(account: Account, reference: str) -> bytes:
         with account.request("GET", SECRETS + reference + ":access") as answer:
             payload = json.load(answer)["payload"]
     except urllib.error.HTTPError as error:
-        message, reasons = refusal(error)
+        message, reasons = error_details(error)
         if error.code == 403 and "SERVICE_DISABLED" not in reasons:
             raise Refused(message) from None
         if error.code == 429 or error.code >= 500:
@@ -69,7 +69,7 @@ def access(account: Account, reference: str) -> bytes:
     return data
 
 
-def refusal(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
+def error_details(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
     """Google's error message, and its machine-readable reasons."""
     try:
         error_body = json.load(error)["error"]
@@ -81,12 +81,12 @@ def refusal(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
 
 def crc32c(data: bytes) -> int:
     """The checksum of RFC 3720."""
-    rest = 0xFFFFFFFF
+    crc = 0xFFFFFFFF
     for byte in data:
-        rest ^= byte
+        crc ^= byte
         for _ in range(8):
-            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
-    return rest ^ 0xFFFFFFFF
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 def access_with_retries(
@@ -98,10 +98,10 @@ def access_with_retries(
     while True:
         try:
             return access(account, reference)
-        except Transient as trouble:
+        except Transient as error:
             delay = next(delays, None)
             if delay is None:
-                raise Failure(str(trouble)) from None
+                raise Failure(str(error)) from None
             time.sleep(delay)
         except Refused as refused:
             if time.monotonic() + pause > until:
@@ -117,7 +117,7 @@ def access_with_retries(
             pause = min(pause * 2, MAX_PAUSE)
 
 
-def text_of(name: str, data: bytes, folder: Folder) -> str:
+def decode(name: str, data: bytes, folder: Folder) -> str:
     """The value as an environment variable."""
     if b"\0" in data:
         raise Failure("it contains a zero byte, which environment variables cannot hold")
@@ -132,17 +132,17 @@ def main(arguments: list[str]) -> int:
     if secrets is None:
         print("secrets were already deleted from this machine: the attempt has ended")
         return 1
-    opened: dict[str, str] = dict(secrets["values"])
+    values: dict[str, str] = dict(secrets["values"])
     account = Account()
     until = time.monotonic() + float(secrets.get("retry_seconds", 0))
     for name, reference in sorted(secrets["references"].items()):
         try:
             data = access_with_retries(folder, account, name, reference, until)
-            opened[name] = text_of(name, data, folder)
+            values[name] = decode(name, data, folder)
         except Failure as failure:
             print(f"{name} ({reference}): {failure}")
             return 1
-    folder.write("secret_values.json", opened)
+    folder.write("secret_values.json", values)
     return 0
 
 

@@ -39,7 +39,7 @@ def named_files(text: str, code: str) -> Iterator[str]:
             yield path
 
 
-def key(text: str, code: str) -> str:
+def cache_key(text: str, code: str) -> str:
     """A hash of everything that may change what the command does."""
     checksum = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
     for path in named_files(text, code):
@@ -55,7 +55,8 @@ def main(arguments: list[str]) -> int:
     spec = folder.read("spec.json")
     assert spec is not None
     command, code = spec["install"]["setup"], folder.file("code")
-    once = RunOnce(folder, os.path.expanduser("~/.tpuctl/setups/" + key(command, code)), os.environ)
+    home = os.path.expanduser("~/.tpuctl/setups/" + cache_key(command, code))
+    once = RunOnce(folder, home, os.environ)
 
     def work() -> None:
         shell = shutil.which("bash") or "/bin/sh"

@@ -43,11 +43,11 @@ class StartBarrier:
         """Report that this worker is ready, and check whether all are."""
         if not self.workers:
             return
-        is_given = os.path.exists(self.folder.file(START_SIGNAL))
-        if not is_given and state == "ready":
+        has_signal = os.path.exists(self.folder.file(START_SIGNAL))
+        if not has_signal and state == "ready":
             if self.signal_if_ready() if self.is_first else self.is_signaled():
                 self.folder.write(START_SIGNAL, {"by": self.workers[0]})
-        elif is_given and self.is_first and not self.has_reported:
+        elif has_signal and self.is_first and not self.has_reported:
             self.signal()  # it came over SSH, but perhaps not to all workers
 
     def is_signaled(self) -> bool:
@@ -59,8 +59,8 @@ class StartBarrier:
 
     def signal_if_ready(self) -> bool:
         """Send the signal if all other workers are ready; return whether they are."""
-        place = f"{self.prefix}/ready/"
-        ready = {int(name[len(place) :]) for name in self.bucket.names(place)}
+        prefix = f"{self.prefix}/ready/"
+        ready = {int(name[len(prefix) :]) for name in self.bucket.names(prefix)}
         missing = sorted({*self.workers} - ready - {self.worker})
         if missing:
             self.folder.write("missing.json", {"workers": missing})

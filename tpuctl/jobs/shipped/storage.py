@@ -39,18 +39,20 @@ class Account:
             path = "computeMetadata/v1/instance/service-accounts/default/token"
             request = urllib.request.Request(f"http://{host}/{path}")
             request.add_header("Metadata-Flavor", "Google")
-            with self.direct.open(request, timeout=10) as answer:
-                grant = json.load(answer)
+            with self.direct.open(request, timeout=10) as response:
+                grant = json.load(response)
             self.token = grant["access_token"]
             self.expires = time.monotonic() + float(grant.get("expires_in", 300)) - 60
         return "Bearer " + self.token
 
-    def request(self, method: str, url: str, body: bytes | None = None, kind: str = "") -> Any:
+    def request(
+        self, method: str, url: str, body: bytes | None = None, content_type: str = ""
+    ) -> Any:
         """The response, open for reading. `kind` is the Content-Type of the body."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Authorization", self.authorization())
         if body is not None:
-            request.add_header("Content-Type", kind)
+            request.add_header("Content-Type", content_type)
         return self.opener.open(request, timeout=60)
 
 
@@ -64,12 +66,12 @@ class Bucket(Account):
     def open(self, method: str, path: str, body: bytes | None = None, **query: Any) -> Any:
         url = f"{STORAGE}{path}?{urllib.parse.urlencode(query)}"
         is_media = path.startswith("/upload/")
-        kind = "application/octet-stream" if is_media else "application/json"
-        return self.request(method, url, body, kind)
+        content_type = "application/octet-stream" if is_media else "application/json"
+        return self.request(method, url, body, content_type)
 
     def call(self, method: str, path: str, body: bytes | None = None, **query: Any) -> Any:
-        with self.open(method, path, body, **query) as answer:
-            text = answer.read()
+        with self.open(method, path, body, **query) as response:
+            text = response.read()
         return json.loads(text) if text else None
 
     def object(self, name: str) -> str:
@@ -98,8 +100,8 @@ class Bucket(Account):
     def put(self, name: str, body: bytes, **query: Any) -> int:
         """Upload and return the new generation."""
         path = f"/upload/storage/v1/b/{self.name}/o"
-        answer = self.call("POST", path, body, uploadType="media", name=name, **query)
-        return int(answer["generation"])
+        response = self.call("POST", path, body, uploadType="media", name=name, **query)
+        return int(response["generation"])
 
     def join(self, name: str, generation: int, part: str, part_generation: int) -> int:
         """Append one object to another on the server and return the new generation."""
@@ -111,9 +113,9 @@ class Bucket(Account):
             "sourceObjects": sources,
             "destination": {"contentType": "application/octet-stream"},
         }
-        path = self.object(name) + "/compose"
-        answer = self.call("POST", path, json.dumps(request).encode(), ifGenerationMatch=generation)
-        return int(answer["generation"])
+        path, body = self.object(name) + "/compose", json.dumps(request).encode()
+        response = self.call("POST", path, body, ifGenerationMatch=generation)
+        return int(response["generation"])
 
     def delete(self, name: str, **query: Any) -> None:
         unless_missing(lambda: self.call("DELETE", self.object(name), **query))

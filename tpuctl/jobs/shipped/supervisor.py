@@ -70,7 +70,7 @@ def is_over(record: dict[str, Any] | None) -> bool:
 
 def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
     """Start a supervisor in its own session; returns whether it has written its record."""
-    ready, tell = os.pipe()
+    ready, notify = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() != 0:
@@ -83,31 +83,31 @@ def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
             )
             for target, source in ((0, quiet), (1, out), (2, out)):
                 os.dup2(source, target)
-            if folder.lock("lock", patience=0.5) is not None:
+            if folder.lock("lock", timeout=0.5) is not None:
                 # Imported here, since no other command needs it.
                 attempt = importlib.import_module("attempt").Attempt(folder, spec)
-                os.write(tell, b"1")
-                os.close(tell)
+                os.write(notify, b"1")
+                os.close(notify)
                 attempt.run()
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(0)
-    os.close(tell)
+    os.close(notify)
     os.wait()
     has_started = os.read(ready, 1) == b"1"  # empty if it exited
     os.close(ready)
     return has_started
 
 
-def start(folder: Folder, until: str, patience: float) -> dict[str, Any]:
+def start(folder: Folder, until: str, timeout: float) -> dict[str, Any]:
     """Return the record once the job has reached a state, or after a timeout."""
-    before = ("preparing",) if until == "ready" else ("preparing", "ready")
-    deadline = time.monotonic() + patience
+    earlier_states = ("preparing",) if until == "ready" else ("preparing", "ready")
+    deadline = time.monotonic() + timeout
     delay = 0.02
     record = ensure(folder)
-    while record["state"] in before and time.monotonic() < deadline:
+    while record["state"] in earlier_states and time.monotonic() < deadline:
         time.sleep(delay)
         delay = min(delay * 1.3, 0.25)
         record = ensure(folder)

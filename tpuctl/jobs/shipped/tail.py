@@ -29,11 +29,11 @@ else:
 __all__ = ["FREED", "locate", "tail"]
 
 FREED = 4  # exit code: the requested bytes are only in the bucket
-PIECE = 1 << 18  # bytes of log held in memory
-GATHER = 0.005  # seconds after some bytes, so that many small writes are sent together
-LOOK = 0.25  # seconds between checks of the record
+CHUNK_BYTES = 1 << 18  # bytes of log held in memory
+BATCH_SECONDS = 0.005  # seconds after some bytes, so that many small writes are sent together
+RECORD_POLL_SECONDS = 0.25  # seconds between checks of the record
 UPLOAD_WAIT = 10.0  # seconds after a job's end to wait for a failing upload
-POLL = 0.05  # seconds between checks of the log without inotify
+LOG_POLL_SECONDS = 0.05  # seconds between checks of the log without inotify
 MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>
 
 
@@ -48,34 +48,34 @@ def tail(folder: Folder, offset: int, follow: bool, ensure: Callable[[], dict[st
     record = ensure()
     log = Log(folder)
     changes = Changes(folder) if follow else None
-    looked = time.monotonic()
-    ended: float | None = None
+    checked_at = time.monotonic()
+    ended_at: float | None = None
     while True:
         now = time.monotonic()
-        if ended is None and record["state"] in ENDED:
-            ended = now
+        if ended_at is None and record["state"] in ENDED:
+            ended_at = now
         try:
-            piece = log.read(offset, PIECE)
+            chunk = log.read(offset, CHUNK_BYTES)
         except Freed as freed:
             print(json.dumps({"first": freed.first}), file=sys.stderr)
             return FREED
-        write(piece)
-        offset += len(piece)
-        if len(piece) == PIECE:
+        write(chunk)
+        offset += len(chunk)
+        if len(chunk) == CHUNK_BYTES:
             continue
         # Everything that was written before the record was read.
         if changes is None:
             break
-        if ended is not None:
-            is_late = now - ended >= UPLOAD_WAIT and folder.read("upload_error.json") is not None
+        if ended_at is not None:
+            is_late = now - ended_at >= UPLOAD_WAIT and folder.read("upload_error.json") is not None
             if record["log_uploaded"] is not None or is_late:
                 break
-        if piece:
-            time.sleep(GATHER)
-        elif changes.has_reader_left(LOOK):
+        if chunk:
+            time.sleep(BATCH_SECONDS)
+        elif changes.has_reader_left(RECORD_POLL_SECONDS):
             return 0
-        if changes.is_record_new or time.monotonic() - looked >= LOOK:
-            looked = time.monotonic()
+        if changes.is_record_new or time.monotonic() - checked_at >= RECORD_POLL_SECONDS:
+            checked_at = time.monotonic()
             record = ensure()
     print(json.dumps(record), file=sys.stderr)
     return 0
@@ -115,8 +115,8 @@ class Changes:
     def has_reader_left(self, seconds: float) -> bool:
         """Wait for a change, up to a timeout. True if the reader has gone."""
         self.is_record_new = False
-        most = seconds if self._handle >= 0 else min(seconds, POLL)
-        for handle, _ in self._poll.poll(most * 1000):
+        timeout = seconds if self._handle >= 0 else min(seconds, LOG_POLL_SECONDS)
+        for handle, _ in self._poll.poll(timeout * 1000):
             if handle == 1:
                 return True
             self.is_record_new = b"record.json" in os.read(handle, 1 << 16)

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Damaged", "Failure", "is_pack", "unpack"]
+__all__ = ["CorruptPack", "Failure", "is_pack_name", "unpack"]
 
 RECORD = struct.Struct(">32sI")
-PIECE = 1 << 20  # maximum of a pack held in memory, compressed or not
-AT_ONCE = 4  # packs unpacked in parallel
+BUFFER_BYTES = 1 << 20  # maximum of a pack held in memory, compressed or not
+MAX_PARALLEL_PACKS = 4  # packs unpacked in parallel
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where a chunk is written."""
 
     path: str
@@ -36,11 +36,11 @@ class Failure(Exception):
     """The bundle is unavailable or invalid."""
 
 
-class Damaged(Exception):
+class CorruptPack(Exception):
     """The pack with this name is corrupt."""
 
 
-def is_pack(name: str) -> bool:
+def is_pack_name(name: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{64}\.[1-9][0-9]{0,6}", name) is not None
 
 
@@ -56,8 +56,8 @@ def unpack(folder: str, root: dict[str, Any], digest: str, target: str) -> None:
     packs = [os.path.join(folder, name) for name in root["packs"]]
     try:
         manifest = read_manifest(packs, root["manifest"], digest)
-        links, places = lay_out(manifest, partial)
-        fill(packs, places)
+        links, destinations = create_files(manifest, partial)
+        write_chunks(packs, destinations)
         make_links(links, partial)
         os.rename(partial, target)
     except OSError as error:
@@ -65,26 +65,28 @@ def unpack(folder: str, root: dict[str, Any], digest: str, target: str) -> None:
 
 
 def read_manifest(packs: list[str], chunks: list[str], digest: str) -> bytes:
-    found: dict[bytes, bytes] = {}
+    contents: dict[bytes, bytes] = {}
     hashes = [bytes.fromhex(text) for text in chunks]
     for pack in packs:
-        missing = set(hashes) - found.keys()
+        missing = set(hashes) - contents.keys()
         if missing:
-            found.update(read_chunks(pack, missing))
-    manifest = b"".join(found.get(sha, b"") for sha in hashes)
+            contents.update(read_chunks(pack, missing))
+    manifest = b"".join(contents.get(sha, b"") for sha in hashes)
     if hashlib.sha256(manifest).hexdigest() != digest:
         raise Failure("the bundle's packs do not contain its manifest")
     return manifest
 
 
-def lay_out(manifest: bytes, base: str) -> tuple[dict[str, str], dict[bytes, list[Place]]]:
+def create_files(
+    manifest: bytes, base: str
+) -> tuple[dict[str, str], dict[bytes, list[Destination]]]:
     """Create folders and empty files; returns the links, and where chunks must be written."""
     links: dict[str, str] = {}
-    places: dict[bytes, list[Place]] = {}
+    destinations: dict[bytes, list[Destination]] = {}
     seen: set[str] = set()
 
     def path_of(name: str) -> str:
-        if name in seen or name != os.path.normpath(name) or leaves(name) or name == os.curdir:
+        if name in seen or name != os.path.normpath(name) or is_outside(name) or name == os.curdir:
             raise Failure(f"{name!r} is not a valid name in a bundle")
         seen.add(name)
         return os.path.join(base, name)
@@ -93,7 +95,8 @@ def lay_out(manifest: bytes, base: str) -> tuple[dict[str, str], dict[bytes, lis
     for line in manifest.splitlines():
         value = json.loads(line)
         if isinstance(value, list):
-            places.setdefault(bytes.fromhex(value[0]), []).append(Place(path, offset, mode))
+            destination = Destination(path, offset, mode)
+            destinations.setdefault(bytes.fromhex(value[0]), []).append(destination)
             offset += value[1]
         elif "folder" in value:
             os.mkdir(path_of(value["folder"]))
@@ -102,25 +105,25 @@ def lay_out(manifest: bytes, base: str) -> tuple[dict[str, str], dict[bytes, lis
         else:
             path, offset, mode = path_of(value["file"]), 0, 0o755 if value["executable"] else 0o644
             write(path, 0, b"", mode)
-    return links, places
+    return links, destinations
 
 
-def leaves(name: str) -> bool:
+def is_outside(name: str) -> bool:
     return os.path.isabs(name) or name.split(os.sep, 1)[0] == os.pardir
 
 
-def fill(packs: list[str], places: dict[bytes, list[Place]]) -> None:
+def write_chunks(packs: list[str], destinations: dict[bytes, list[Destination]]) -> None:
     """Write all chunks to their files."""
 
-    def take(pack: str) -> None:
-        for sha, chunk in read_chunks(pack, places.keys()):
-            for path, offset, mode in places.pop(sha, ()):  # two packs may contain it
+    def extract(pack: str) -> None:
+        for sha, chunk in read_chunks(pack, destinations.keys()):
+            for path, offset, mode in destinations.pop(sha, ()):  # two packs may contain it
                 write(path, offset, chunk, mode)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(take, packs))
-    if places:
-        raise Failure(f"the bundle's packs lack {len(places)} of its chunks")
+    with ThreadPoolExecutor(MAX_PARALLEL_PACKS) as pool:
+        list(pool.map(extract, packs))
+    if destinations:
+        raise Failure(f"the bundle's packs lack {len(destinations)} of its chunks")
 
 
 def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
@@ -129,35 +132,35 @@ def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
     with open(pack, "rb") as source:
         index = source.read(int(name.partition(".")[2]) * RECORD.size)
         if hashlib.sha256(index).hexdigest() != name.partition(".")[0]:
-            raise Damaged(name)
-        buffer, pieces = b"", inflated(source)
-        left = sum(sha in needed for sha, _ in RECORD.iter_unpack(index))
+            raise CorruptPack(name)
+        buffer, pieces = b"", decompress(source)
+        remaining = sum(sha in needed for sha, _ in RECORD.iter_unpack(index))
         start = 0
         for sha, size in RECORD.iter_unpack(index):
-            if not left:
+            if not remaining:
                 return
             while len(buffer) - start < size:
                 try:
                     buffer, start = buffer[start:] + next(pieces), 0
                 except (StopIteration, zlib.error):
-                    raise Damaged(name) from None
+                    raise CorruptPack(name) from None
             if sha in needed:
                 chunk = buffer[start : start + size]
                 if hashlib.sha256(chunk).digest() != sha:
-                    raise Damaged(name)
-                left -= 1
+                    raise CorruptPack(name)
+                remaining -= 1
                 yield sha, chunk
             start += size
 
 
-def inflated(source: IO[bytes]) -> Iterator[bytes]:
+def decompress(source: IO[bytes]) -> Iterator[bytes]:
     """Decompress consecutive zlib streams."""
     engine, data = zlib.decompressobj(), b""
     while True:
-        data = data or source.read(PIECE)
+        data = data or source.read(BUFFER_BYTES)
         if not data:
             return
-        yield engine.decompress(data, PIECE)
+        yield engine.decompress(data, BUFFER_BYTES)
         data = engine.unconsumed_tail
         if engine.eof:
             engine, data = zlib.decompressobj(), engine.unused_data

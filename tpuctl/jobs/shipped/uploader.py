@@ -59,7 +59,7 @@ class Mirror:
     def __init__(self, folder: str, spec: dict[str, Any]) -> None:
         self.folder = folder
         self.log = Log(Folder(folder))
-        self.room = int(spec.get("log_disk_bytes", MAX_LOG_DISK_BYTES))
+        self.max_disk_bytes = int(spec.get("log_disk_bytes", MAX_LOG_DISK_BYTES))
         self.bucket = Bucket(spec["bucket"])
         self.prefix = spec["prefix"]
         self.name = f"{self.prefix}/worker-{spec['worker']}"
@@ -77,12 +77,12 @@ class Mirror:
         due, delay = 0.0, 1.0
         while not self.is_complete and os.getppid() == supervisor:
             record = load(self.folder, "record.json")
-            is_news = record != self.uploaded_record and delay == 1.0
-            if record is None or not (is_news or time.monotonic() >= due):
+            has_changed = record != self.uploaded_record and delay == 1.0
+            if record is None or not (has_changed or time.monotonic() >= due):
                 time.sleep(TICK)
                 continue
             try:
-                self.turn(record)
+                self.sync(record)
                 self.clear_error()
                 delay = 1.0
                 is_waiting = record["state"] == "ready"  # for the start signal
@@ -94,11 +94,11 @@ class Mirror:
                 delay = min(delay * 2, 30.0)
                 due = time.monotonic() + delay
 
-    def turn(self, record: dict[str, Any]) -> None:
+    def sync(self, record: dict[str, Any]) -> None:
         has_ended = record["state"] in ENDED
         length = self.append(self.log.size())
         self.upload_timestamps(is_last=has_ended)
-        self.log.free(length, self.room)
+        self.log.free(length, self.max_disk_bytes)
         if record != self.uploaded_record:
             if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
                 self.publish_end(record)
@@ -118,22 +118,22 @@ class Mirror:
         was_joined = False
         self.copy = None  # unknown until all requests have succeeded
         while length < size:
-            piece = self.piece(length, min(CHUNK_BYTES, size - length))
-            if not piece:
+            chunk = self.read_log(length, min(CHUNK_BYTES, size - length))
+            if not chunk:
                 break  # it was just truncated: the supervisor restores its length
             if generation == 0:
-                generation = self.bucket.put(log, piece, ifGenerationMatch=0)
+                generation = self.bucket.put(log, chunk, ifGenerationMatch=0)
             else:
-                added = self.bucket.put(part, piece)
+                added = self.bucket.put(part, chunk)
                 generation = self.bucket.join(log, generation, part, added)
                 was_joined = True
-            length += len(piece)
+            length += len(chunk)
         self.copy = (length, generation)
         if was_joined:
             self.bucket.delete(part)
         return length
 
-    def piece(self, begin: int, length: int) -> bytes:
+    def read_log(self, begin: int, length: int) -> bytes:
         """Bytes of the log; truncated ones are zeros, so that byte N stays byte N."""
         try:
             return self.log.read(begin, length)

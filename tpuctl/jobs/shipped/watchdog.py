@@ -96,10 +96,10 @@ def is_below(process: Process, first: int, table: dict[int, Process]) -> bool:
         if process.parent == first:
             return True
         seen.add(process.pid)
-        above = table.get(process.parent)
-        if above is None:
+        parent = table.get(process.parent)
+        if parent is None:
             return False
-        process = above
+        process = parent
     return False
 
 
@@ -128,11 +128,11 @@ def idle_limit_reason(config: dict[str, Any], now: float, active: float, worker:
     return f"no activity for {now - active:.0f} seconds (limits.idle)"
 
 
-def parse_timestamp(moment: str) -> float:
+def parse_timestamp(text: str) -> float:
     """Seconds since 1970 of an API's `2026-01-31T18:00:00.123Z` or `…-08:00`."""
-    match = re.match(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.\d+)?(?:Z|([+-])(\d+):(\d+))$", moment)
+    match = re.match(r"(\d+-\d+-\d+T\d+:\d+:\d+)(?:\.\d+)?(?:Z|([+-])(\d+):(\d+))$", text)
     if match is None:
-        raise ValueError(moment)
+        raise ValueError(text)
     seconds = float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
     if match[2]:
         offset = int(match[3]) * 3600 + int(match[4]) * 60
@@ -216,15 +216,15 @@ def is_held(folder: str) -> bool:
 
 
 def start_as_owner(command: list[str], home: str) -> None:
-    there = os.stat(home)
-    name = pwd.getpwuid(there.st_uid).pw_name
+    status = os.stat(home)
+    name = pwd.getpwuid(status.st_uid).pw_name
     environment = dict(os.environ, HOME=home, USER=name, LOGNAME=name)
 
-    def become() -> None:
-        if there.st_uid != os.getuid():
-            os.initgroups(name, there.st_gid)
-            os.setgid(there.st_gid)
-            os.setuid(there.st_uid)
+    def drop_privileges() -> None:
+        if status.st_uid != os.getuid():
+            os.initgroups(name, status.st_gid)
+            os.setgid(status.st_gid)
+            os.setuid(status.st_uid)
 
     subprocess.run(
         command,
@@ -232,7 +232,7 @@ def start_as_owner(command: list[str], home: str) -> None:
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        preexec_fn=become,
+        preexec_fn=drop_privileges,
         timeout=60,
         check=True,
     )
@@ -287,10 +287,10 @@ class Cloud:
         request = urllib.request.Request(url, data=body, method="PUT" if body else "GET")
         request.add_header("Metadata-Flavor", "Google")
         try:
-            with self.direct.open(request, timeout=10 + seconds) as answer:
-                self.tag = answer.headers.get("ETag", "0")
-                self.clock.synchronize(answer.headers.get("Date"))
-                return str(answer.read().decode())
+            with self.direct.open(request, timeout=10 + seconds) as response:
+                self.tag = response.headers.get("ETag", "0")
+                self.clock.synchronize(response.headers.get("Date"))
+                return str(response.read().decode())
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 404:
@@ -302,17 +302,17 @@ class Cloud:
 
     def call(self, method: str, url: str, body: Any = None) -> tuple[int, Any]:
         """The HTTP status and JSON of a response. Raises OSError if there is none."""
-        granted = json.loads(
+        grant = json.loads(
             self.metadata("instance/service-accounts/default/token") or '{"access_token": ""}'
         )
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data=data, method=method)
-        request.add_header("Authorization", "Bearer " + granted["access_token"])
+        request.add_header("Authorization", "Bearer " + grant["access_token"])
         request.add_header("Content-Type", "application/json")
         try:
-            with self.opener.open(request, timeout=60) as answer:
-                self.clock.synchronize(answer.headers.get("Date"))
-                status, text = answer.status, answer.read()
+            with self.opener.open(request, timeout=60) as response:
+                self.clock.synchronize(response.headers.get("Date"))
+                status, text = response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
                 status, text = error.code, error.read()
@@ -341,7 +341,7 @@ class Watchdog:
         self.created: float | None = None
         self.started = uptime()
         self.active = self.reported_active = time.monotonic()  # excludes time while suspended
-        self.last_sign: float | None = None  # see last_activity_mark
+        self.last_mark: float | None = None  # see last_activity_mark
         self.delay = 0.0  # until the next attempt to delete
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
@@ -388,10 +388,10 @@ class Watchdog:
         self.config_text, self.tag = self.cloud.metadata(CONFIG), self.cloud.tag
         self.config = json.loads(self.config_text or "{}")
         self.worker = min(int(self.cloud.attribute("agent-worker-number") or 0), 5)
-        doing, sign = self.current_activity(), last_activity_mark()
-        if doing or sign != self.last_sign:  # not >, since the machine's clock may be set back
-            self.active, self.last_sign = time.monotonic(), sign
-        self.save(activity=doing)
+        current, mark = self.current_activity(), last_activity_mark()
+        if current or mark != self.last_mark:  # not >, since the machine's clock may be set back
+            self.active, self.last_mark = time.monotonic(), mark
+        self.save(activity=current)
         self.report_activity()
         restart_recoverers()
         because = self.reason()
@@ -404,10 +404,10 @@ class Watchdog:
     def current_activity(self) -> str:
         if self.boot and process_start_time(self.boot[0]) == self.boot[1]:
             return "the startup script is running"
-        doing = activity(processes(), self.first)
-        if not doing and self.config.get("count_chip_use") and has_chips_in_use():
+        current = activity(processes(), self.first)
+        if not current and self.config.get("count_chip_use") and has_chips_in_use():
             return "a program is using the TPU"
-        return doing
+        return current
 
     def report_activity(self) -> None:
         """Publish the time of the last activity to the other machines."""
@@ -459,11 +459,11 @@ class Watchdog:
         for url in self.config["peers"]:
             is_node = url.endswith(":getGuestAttributes")
             with contextlib.suppress(OSError):
-                status, answer = self.cloud.call(
+                status, response = self.cloud.call(
                     "POST" if is_node else "GET", url, {"queryPath": "tpuctl/"} if is_node else None
                 )
-                answers = answer.get("guestAttributes", [answer]) if status == 200 else []
-                for attributes in answers:
+                machines = response.get("guestAttributes", [response]) if status == 200 else []
+                for attributes in machines:
                     for item in attributes.get("queryValue", {}).get("items", ()):
                         if item.get("key") == "last-active":
                             times.append(float(item["value"]))
@@ -480,12 +480,12 @@ class Watchdog:
                 state = state.get("state")
             if status == 200 and state in DELETING_STATES:
                 break
-            status, answer = self.cloud.call("DELETE", url)
+            status, response = self.cloud.call("DELETE", url)
             if status in (200, 404):
                 self.log(f"deleted {url}")
                 self.delay = 0.0
                 break
-            failure = f"{url}: HTTP {status}: {(answer or {}).get('error', {}).get('message')}"
+            failure = f"{url}: HTTP {status}: {(response or {}).get('error', {}).get('message')}"
             self.log(f"cannot delete {failure}")
             self.save(failure=failure, because=because)
             return self.back_off()
@@ -523,7 +523,7 @@ def state_folder() -> str:
 def start(boot: int | None) -> None:
     """Start a watchdog in its own session, and wait until it holds its lock."""
     folder = state_folder()
-    ready, tell = os.pipe()
+    ready, notify = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() != 0:
@@ -538,15 +538,15 @@ def start(boot: int | None) -> None:
                 os.dup2(source, target)
             lock = os.open(os.path.join(folder, "lock"), os.O_RDWR)
             if lock_file(lock):
-                watch = Watchdog(folder, boot)
-                watch.save(activity="")
-                os.close(tell)
-                watch.run()
+                watchdog = Watchdog(folder, boot)
+                watchdog.save(activity="")
+                os.close(notify)
+                watchdog.run()
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(0)
-    os.close(tell)
+    os.close(notify)
     os.wait()
     os.read(ready, 1)  # returns when the watchdog closes it
     os.close(ready)
