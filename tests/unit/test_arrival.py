@@ -1,4 +1,4 @@
-"""An attempt that is sent more than once arrives once, whole."""
+"""An attempt that is uploaded more than once is stored once, completely."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.supervised_worker import PYTHONS
 ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
 
 
-def send(folder: Path, number: int, **files: str) -> Path:
+def write_upload(folder: Path, number: int, **files: str) -> Path:
     upload = folder / f"new.{number}"
     upload.mkdir(parents=True)
     for name, text in files.items():
@@ -20,7 +20,9 @@ def send(folder: Path, number: int, **files: str) -> Path:
     return upload
 
 
-def arrive(upload: Path, folder: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
+def start_arrival(
+    upload: Path, folder: Path, python: str = sys.executable
+) -> subprocess.Popen[bytes]:
     argv = [python, "-S", "-I", str(ARRIVAL), str(upload), str(folder)]
     return subprocess.Popen(argv, stderr=subprocess.PIPE)
 
@@ -33,15 +35,16 @@ def content(folder: Path) -> dict[str, str]:
 def test_first_complete_upload_is_used(tmp_path: Path) -> None:
     for python in PYTHONS:
         folder = tmp_path / Path(python).name
-        cut = send(folder, 0, secrets_json="0", supervisor_py="0")  # the spec comes last
-        with arrive(cut, folder, python) as ended:
-            assert ended.wait(30) == 1
+        incomplete = write_upload(folder, 0, secrets_json="0", supervisor_py="0")  # no spec yet
+        with start_arrival(incomplete, folder, python) as process:
+            assert process.wait(30) == 1
         assert content(folder) == {}
         for number in (1, 2):
             text = str(number)
-            upload = send(folder, number, secrets_json=text, supervisor_py=text, spec_json=text)
-            with arrive(upload, folder, python) as ended:
-                assert ended.wait(30) == 0
+            files = dict.fromkeys(("secrets_json", "supervisor_py", "spec_json"), text)
+            upload = write_upload(folder, number, **files)
+            with start_arrival(upload, folder, python) as process:
+                assert process.wait(30) == 0
             (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
         assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
 
@@ -49,13 +52,13 @@ def test_first_complete_upload_is_used(tmp_path: Path) -> None:
 def test_files_of_concurrent_uploads_are_not_mixed(tmp_path: Path) -> None:
     names = [f"program{number}_py" for number in range(20)]
     uploads = [
-        send(tmp_path, number, **dict.fromkeys([*names, "spec_json"], str(number)))
+        write_upload(tmp_path, number, **dict.fromkeys([*names, "spec_json"], str(number)))
         for number in range(8)
     ]
-    running = [arrive(each, tmp_path) for each in uploads]
+    running = [start_arrival(each, tmp_path) for each in uploads]
     for each in running:
         assert each.wait(60) == 0
         each.communicate()
-    arrived = content(tmp_path)
-    assert len(arrived) == 21
-    assert len({*arrived.values()}) == 1
+    files = content(tmp_path)
+    assert len(files) == 21
+    assert len({*files.values()}) == 1

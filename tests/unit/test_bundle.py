@@ -1,4 +1,4 @@
-"""Bundles: what is in them, and that their names depend on nothing else."""
+"""Bundles: their contents, and that their names depend on nothing else."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def tree(root: Path, **files: str) -> Path:
 
 
 def entries(bundle: Bundle) -> dict[str, dict[str, Any]]:
-    """What the manifest says of each name, its content included."""
-    found: dict[str, dict[str, Any]] = {}
+    """The manifest's entries by name, with the content of files."""
+    result: dict[str, dict[str, Any]] = {}
     name = ""
     for line in b"".join(content(bundle, sha) for sha in bundle.manifest).splitlines():
         value = json.loads(line)
         if isinstance(value, list):
             chunk = content(bundle, bytes.fromhex(value[0]))
             assert len(chunk) == value[1]
-            found[name]["content"] += chunk
+            result[name]["content"] += chunk
         else:
             name = next(value[kind] for kind in ("folder", "link", "file") if kind in value)
-            found[name] = {**value, "content": b""}
-    return found
+            result[name] = {**value, "content": b""}
+    return result
 
 
 def content(bundle: Bundle, sha: bytes) -> bytes:
@@ -59,8 +59,8 @@ def names(bundle: Bundle) -> list[str]:
 
 
 @pytest.fixture
-def into(tmp_path: Path) -> Path:
-    folder = tmp_path / "into"
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
     folder.mkdir()
     return folder
 
@@ -72,9 +72,9 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_bundle_has_folder_and_its_digest(source: Path, into: Path) -> None:
+def test_bundle_has_folder_and_its_digest(source: Path, scratch: Path) -> None:
     script = tree(source, lib___model__py="x = 1", data__txt="hello")
-    bundle = build_bundle(script, into)
+    bundle = build_bundle(script, scratch)
     assert names(bundle) == ["data.txt", "job.py", "lib", "lib/model.py"]
     assert bundle.script == "job.py"
     assert bundle.files == 3
@@ -84,34 +84,34 @@ def test_bundle_has_folder_and_its_digest(source: Path, into: Path) -> None:
     assert bundle.digest == hashlib.sha256(manifest).hexdigest()
 
 
-def test_digest_ignores_location_and_times(tmp_path: Path, into: Path) -> None:
+def test_digest_ignores_location_and_times(tmp_path: Path, scratch: Path) -> None:
     first = tree(tmp_path / "one", a___b__txt="b", c__txt="c")
     second = tree(tmp_path / "two/deeper", c__txt="c", a___b__txt="b")
     for path in second.parent.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
-    first_bundle = build_bundle(first, into)
-    second_bundle = build_bundle(second, into)
+    first_bundle = build_bundle(first, scratch)
+    second_bundle = build_bundle(second, scratch)
     assert second_bundle.digest == first_bundle.digest
     assert list(second_bundle.chunks) == list(first_bundle.chunks)
 
 
-def test_digest_depends_on_content_mode_and_name(source: Path, into: Path) -> None:
+def test_digest_depends_on_content_mode_and_name(source: Path, scratch: Path) -> None:
     script = tree(source, run__sh="echo")
-    digests = {build_bundle(script, into).digest}
+    digests = {build_bundle(script, scratch).digest}
     (source / "run.sh").chmod(0o755)
-    digests.add(build_bundle(script, into).digest)
+    digests.add(build_bundle(script, scratch).digest)
     (source / "run.sh").write_text("echo 2")
-    digests.add(build_bundle(script, into).digest)
+    digests.add(build_bundle(script, scratch).digest)
     (source / "run.sh").rename(source / "run2.sh")
-    digests.add(build_bundle(script, into).digest)
+    digests.add(build_bundle(script, scratch).digest)
     assert len(digests) == 4
 
 
-def test_executable_bit_is_kept(source: Path, into: Path) -> None:
+def test_executable_bit_is_kept(source: Path, scratch: Path) -> None:
     script = tree(source, run__sh="echo")
     (source / "run.sh").chmod(0o755)
-    bundle_entries = entries(build_bundle(script, into))
+    bundle_entries = entries(build_bundle(script, scratch))
     assert bundle_entries["run.sh"]["executable"] is True
     assert bundle_entries["job.py"]["executable"] is False
 
@@ -129,14 +129,14 @@ def test_executable_bit_is_kept(source: Path, into: Path) -> None:
 )
 @pytest.mark.parametrize("file", [".gitignore", ".tpuctlignore"])
 def test_ignore_files_are_respected(
-    source: Path, into: Path, file: str, rules: str, shipped: list[str]
+    source: Path, scratch: Path, file: str, rules: str, shipped: list[str]
 ) -> None:
     script = tree(source, a__txt="", b__txt="", lib___a__txt="", lib___a__md="")
     (source / file).write_text(rules)
-    assert names(build_bundle(script, into)) == [file, *shipped]
+    assert names(build_bundle(script, scratch)) == [file, *shipped]
 
 
-def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, into: Path) -> None:
+def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, scratch: Path) -> None:
     script = tree(
         source,
         __gitignore="*.txt",
@@ -146,30 +146,34 @@ def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, into: Path
         __tpuctlignore="!/vocab.txt",
     )
     (source / "lib/.gitignore").write_text("!a.txt")
-    shipped = names(build_bundle(script, into))
+    shipped = names(build_bundle(script, scratch))
     assert "lib/a.txt" in shipped
     assert "lib/b.txt" not in shipped
     assert "vocab.txt" in shipped
 
 
-def test_ignore_files_of_parent_folders_apply_within_repository(source: Path, into: Path) -> None:
-    (source / ".gitignore").write_text("*.log")  # outside of the repository
+def test_ignore_files_of_parent_folders_apply_within_repository(
+    source: Path, scratch: Path
+) -> None:
+    (source / ".gitignore").write_text("*.log")  # outside the repository
     repository = source / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".gitignore").write_text("*.csv\n/jobs/bert/cache")
     script = tree(repository / "jobs/bert", a__csv="", a__log="", cache___x="", keep="")
-    assert names(build_bundle(script, into)) == ["a.log", "job.py", "keep"]
+    assert names(build_bundle(script, scratch)) == ["a.log", "job.py", "keep"]
 
 
 @pytest.mark.parametrize("rule", ["/build/", "bert", "build/*"])
-def test_folder_ignored_by_its_repository_is_shipped(source: Path, into: Path, rule: str) -> None:
+def test_folder_ignored_by_its_repository_is_uploaded(
+    source: Path, scratch: Path, rule: str
+) -> None:
     (source / ".git").mkdir(parents=True)
     (source / ".gitignore").write_text(f"{rule}\n*.csv\n")
     script = tree(source / "build/bert", a__csv="", __gitignore="*.log", b__log="")
-    assert names(build_bundle(script, into)) == [".gitignore", "a.csv", "job.py"]
+    assert names(build_bundle(script, scratch)) == [".gitignore", "a.csv", "job.py"]
 
 
-def test_include_and_exclude_of_stack_file(source: Path, into: Path) -> None:
+def test_include_and_exclude_of_stack_file(source: Path, scratch: Path) -> None:
     script = tree(
         source,
         __gitignore="data/\n*.bin",
@@ -178,25 +182,25 @@ def test_include_and_exclude_of_stack_file(source: Path, into: Path) -> None:
         model__bin="",
         notes__md="",
     )
-    bundle = build_bundle(script, into, include=["data/small.csv", "*.bin"], exclude=["*.md"])
+    bundle = build_bundle(script, scratch, include=["data/small.csv", "*.bin"], exclude=["*.md"])
     assert names(bundle) == [".gitignore", "data", "data/small.csv", "job.py", "model.bin"]
 
 
-def test_default_exclusions(source: Path, into: Path) -> None:
+def test_default_exclusions(source: Path, scratch: Path) -> None:
     script = tree(source)
     for name in (".git/config", "__pycache__/x.pyc", "env/pyvenv.cfg", "env/bin/python"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("x")
-    assert names(build_bundle(script, into, include=["*"])) == ["job.py"]
+    assert names(build_bundle(script, scratch, include=["*"])) == ["job.py"]
 
 
-def test_internal_links_are_kept(source: Path, into: Path) -> None:
+def test_internal_links_are_kept(source: Path, scratch: Path) -> None:
     script = tree(source, lib___a__txt="inside")
     (source / "relative").symlink_to("lib/a.txt")
     (source / "lib/absolute").symlink_to(source / "job.py")
     (source / "folder").symlink_to("lib")
     (source / "itself").symlink_to("itself")
-    built = build_bundle(script, into)
+    built = build_bundle(script, scratch)
     links = {name: entry["target"] for name, entry in entries(built).items() if "target" in entry}
     assert links == {
         "relative": "lib/a.txt",
@@ -208,8 +212,8 @@ def test_internal_links_are_kept(source: Path, into: Path) -> None:
 
 
 @pytest.fixture
-def leaving(source: Path, tmp_path: Path) -> Path:
-    """A script beside links to a file and to a folder outside."""
+def outside_links(source: Path, tmp_path: Path) -> Path:
+    """A script next to links to a file and to a folder outside."""
     script = tree(source, lib___a__txt="inside")
     tree(tmp_path / "outside", a__txt="a", deep___b__txt="b")
     (tmp_path / "outside/near").symlink_to("a.txt")
@@ -218,21 +222,23 @@ def leaving(source: Path, tmp_path: Path) -> Path:
     return script
 
 
-def test_external_links_are_rejected_and_listed(leaving: Path, into: Path) -> None:
+def test_external_links_are_rejected_and_listed(outside_links: Path, scratch: Path) -> None:
     with pytest.raises(
         Usage, match=r"folder points to \.\./outside; lib/file points to /"
     ) as caught:
-        build_bundle(leaving, into)
+        build_bundle(outside_links, scratch)
     hint = caught.value.diagnostics[0].hint
     assert "job: {include: [/folder, /lib/file]}" in hint
-    built = build_bundle(leaving, into, exclude=["/folder", "/lib/file"])
+    built = build_bundle(outside_links, scratch, exclude=["/folder", "/lib/file"])
     assert not {"folder", "lib/file"} & {*names(built)}
     with pytest.raises(Usage, match=r"^[^;]* lib/file points to [^;]*$"):
-        build_bundle(leaving, into, include=["/folder"])
+        build_bundle(outside_links, scratch, include=["/folder"])
 
 
-def test_included_external_links_are_followed_with_warning(leaving: Path, into: Path) -> None:
-    built = build_bundle(leaving, into, include=["/folder", "/lib/file"])
+def test_included_external_links_are_followed_with_warning(
+    outside_links: Path, scratch: Path
+) -> None:
+    built = build_bundle(outside_links, scratch, include=["/folder", "/lib/file"])
     bundle_entries = entries(built)
     assert bundle_entries["lib/file"]["content"] == b"a"
     assert bundle_entries["folder/deep/b.txt"]["content"] == b"b"
@@ -241,34 +247,34 @@ def test_included_external_links_are_followed_with_warning(leaving: Path, into: 
     assert "folder -> ../outside\n    lib/file -> /" in warning.detail
 
 
-def test_script_may_be_external_link(source: Path, into: Path, tmp_path: Path) -> None:
+def test_script_may_be_external_link(source: Path, scratch: Path, tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("print()")
     (source / "train.py").symlink_to("../shared.py")
-    built = build_bundle(source / "train.py", into)
+    built = build_bundle(source / "train.py", scratch)
     assert entries(built)["train.py"]["content"] == b"print()"
     assert "train.py -> ../shared.py" in built.warnings[0].detail
 
 
 def test_external_folder_with_link_cycle_is_rejected(
-    source: Path, into: Path, tmp_path: Path
+    source: Path, scratch: Path, tmp_path: Path
 ) -> None:
     script = tree(source)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/again").symlink_to(tmp_path / "outside")
     (source / "folder").symlink_to("../outside")
     with pytest.raises(Usage, match="folder/again points to"):
-        build_bundle(script, into, include=["/folder"])
+        build_bundle(script, scratch, include=["/folder"])
 
 
 @pytest.mark.parametrize("include", [[], ["link"]])
 @pytest.mark.parametrize("target", ["no-such/../../file", "/no-such"])
 def test_broken_external_links_are_rejected(
-    source: Path, into: Path, target: str, include: list[str]
+    source: Path, scratch: Path, target: str, include: list[str]
 ) -> None:
     script = tree(source)
     (source / "link").symlink_to(target)
     with pytest.raises(Usage, match="link points to"):
-        build_bundle(script, into, include=include)
+        build_bundle(script, scratch, include=include)
 
 
 def private_key(kind: serialization.PrivateFormat) -> str:
@@ -278,7 +284,7 @@ def private_key(kind: serialization.PrivateFormat) -> str:
     ).decode()
 
 
-def test_private_keys_are_rejected_by_name(source: Path, into: Path) -> None:
+def test_private_keys_are_rejected_by_name(source: Path, scratch: Path) -> None:
     script = tree(
         source,
         lib___id_ed25519=private_key(serialization.PrivateFormat.OpenSSH),
@@ -287,12 +293,12 @@ def test_private_keys_are_rejected_by_name(source: Path, into: Path) -> None:
         user__json='{"type": "authorized_user", "refresh_token": "..."}',
     )
     with pytest.raises(Refused) as refused:
-        build_bundle(script, into)
+        build_bundle(script, scratch)
     detail = refused.value.diagnostics[0].detail
     assert detail == "account.json, lib/id_ed25519, server.pem, user.json"
 
 
-def test_files_that_mention_keys_are_shipped(source: Path, into: Path) -> None:
+def test_files_that_mention_keys_are_uploaded(source: Path, scratch: Path) -> None:
     script = tree(
         source,
         check__py='PEM = "-----BEGIN PRIVATE KEY-----"\n',
@@ -300,22 +306,22 @@ def test_files_that_mention_keys_are_shipped(source: Path, into: Path) -> None:
         settings__json='{"type": "service", "private_key": ""}',
         public__pem="-----BEGIN PUBLIC KEY-----\n" + "A" * 60 + "\n-----END PUBLIC KEY-----\n",
     )
-    assert build_bundle(script, into).files == 5
+    assert build_bundle(script, scratch).files == 5
 
 
-def test_ignored_private_keys_are_accepted(source: Path, into: Path) -> None:
+def test_ignored_private_keys_are_accepted(source: Path, scratch: Path) -> None:
     key = private_key(serialization.PrivateFormat.OpenSSH)
     script = tree(source, __tpuctlignore="/id_*", id_ed25519=key)
-    assert "id_ed25519" not in names(build_bundle(script, into))
+    assert "id_ed25519" not in names(build_bundle(script, scratch))
 
 
-def test_large_bundle_warns_with_bounded_memory(source: Path, into: Path) -> None:
+def test_large_bundle_warns_with_bounded_memory(source: Path, scratch: Path) -> None:
     script = tree(source)
     with (source / "weights.bin").open("wb") as target:
         target.truncate(LARGE_BYTES + 2_000_000)
     tracemalloc.start()
     try:
-        bundle = build_bundle(script, into)
+        bundle = build_bundle(script, scratch)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -324,85 +330,85 @@ def test_large_bundle_warns_with_bounded_memory(source: Path, into: Path) -> Non
     assert peak < 10_000_000
 
 
-def test_unchanged_large_files_are_not_read_again(source: Path, into: Path) -> None:
+def test_unchanged_large_files_are_not_read_again(source: Path, scratch: Path) -> None:
     script = tree(source, small__txt="small")
     large = source / "large.bin"
     large.write_bytes(random.Random(1).randbytes(MIN_FILE_BYTES * 2))
-    memory = into / "memory"
-    fresh = build_bundle(script, into)
-    assert build_bundle(script, into, cache_folder=memory) == fresh
-    assert not memory.exists(), "a file that was written just now may change unseen"
-    settled(large)
-    assert build_bundle(script, into, cache_folder=memory) == fresh
-    (remembered,) = memory.iterdir()
-    large_chunks = json.loads(remembered.read_text())
+    cache_folder = scratch / "cache"
+    fresh = build_bundle(script, scratch)
+    assert build_bundle(script, scratch, cache_folder=cache_folder) == fresh
+    assert not cache_folder.exists(), "a new file may change without a new timestamp"
+    wait_until_cacheable(large)
+    assert build_bundle(script, scratch, cache_folder=cache_folder) == fresh
+    (cache_file,) = cache_folder.iterdir()
+    large_chunks = json.loads(cache_file.read_text())
     assert list(large_chunks) == ["large.bin"]
 
-    # What is remembered is what counts, which shows by putting something else there.
+    # The cache is used: changing it changes the bundle.
     stamp, chunks = large_chunks["large.bin"]
-    remembered.write_text(json.dumps({"large.bin": [stamp, chunks[1:]]}))
-    assert build_bundle(script, into, cache_folder=memory).digest != fresh.digest
-    with large.open("r+b") as file:  # the same size, and the same times as far as one can set them
+    cache_file.write_text(json.dumps({"large.bin": [stamp, chunks[1:]]}))
+    assert build_bundle(script, scratch, cache_folder=cache_folder).digest != fresh.digest
+    with large.open("r+b") as file:  # the same size, and the same times as far as they can be set
         file.write(b"x")
     os.utime(large, ns=(stamp[3], stamp[3]))
     assert large.stat().st_mtime_ns == stamp[3]
-    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
-    remembered.write_text('{"large.bin": [1]}')
-    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
-    remembered.write_text("[")
-    assert build_bundle(script, into, cache_folder=memory) == build_bundle(script, into)
+    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
+    cache_file.write_text('{"large.bin": [1]}')
+    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
+    cache_file.write_text("[")
+    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
 
 
-def settled(path: Path) -> None:
-    """Wait until a file is old enough to be remembered."""
+def wait_until_cacheable(path: Path) -> None:
+    """Wait until a file is old enough to be cached."""
     deadline = time.time() + 30
     while time.time_ns() - path.stat().st_ctime_ns <= MIN_AGE_NS:
         assert time.time() < deadline
         time.sleep(0.1)
 
 
-def test_warning_about_large_files_is_given_once(source: Path, into: Path) -> None:
+def test_warning_about_large_files_is_given_once(source: Path, scratch: Path) -> None:
     script = tree(source)
     for name, size in (("old.bin", LARGE_BYTES), ("small.bin", 1_000)):
         with (source / name).open("wb") as target:
             target.truncate(size)
-    settled(source / "small.bin")
-    memory = into / "memory"
-    (first,) = build_bundle(script, into, cache_folder=memory).warnings
+    wait_until_cacheable(source / "small.bin")
+    cache_folder = scratch / "cache"
+    (first,) = build_bundle(script, scratch, cache_folder=cache_folder).warnings
     assert "old.bin" in first.detail
     assert "small.bin" not in first.detail
-    assert build_bundle(script, into, cache_folder=memory).warnings == ()
+    assert build_bundle(script, scratch, cache_folder=cache_folder).warnings == ()
     with (source / "new.bin").open("wb") as target:
         target.truncate(LARGE_BYTES)
-    (second,) = build_bundle(script, into, cache_folder=memory).warnings
+    (second,) = build_bundle(script, scratch, cache_folder=cache_folder).warnings
     assert "new.bin" in second.detail
     assert "old.bin" not in second.detail
 
 
-def test_small_bundles_do_not_warn(source: Path, into: Path) -> None:
-    assert build_bundle(tree(source), into).warnings == ()
+def test_small_bundles_do_not_warn(source: Path, scratch: Path) -> None:
+    assert build_bundle(tree(source), scratch).warnings == ()
 
 
-def test_missing_script_is_named(source: Path, into: Path) -> None:
+def test_missing_script_is_named(source: Path, scratch: Path) -> None:
     with pytest.raises(Usage, match=r"nothing\.py"):
-        build_bundle(source / "nothing.py", into)
+        build_bundle(source / "nothing.py", scratch)
 
 
-def test_script_outside_folder_is_rejected(source: Path, into: Path) -> None:
+def test_script_outside_folder_is_rejected(source: Path, scratch: Path) -> None:
     script = tree(source)
     other = source / "other"
     other.mkdir()
     with pytest.raises(Usage, match="outside the uploaded folder"):
-        build_bundle(script, into, root=other)
+        build_bundle(script, scratch, root=other)
 
 
-def test_ignored_script_is_rejected(source: Path, into: Path) -> None:
+def test_ignored_script_is_rejected(source: Path, scratch: Path) -> None:
     script = tree(source, __gitignore="*.py")
     with pytest.raises(Usage, match="Script is excluded from the upload"):
-        build_bundle(script, into)
+        build_bundle(script, scratch)
 
 
-def test_script_keeps_its_path_in_wider_folder(source: Path, into: Path) -> None:
+def test_script_keeps_its_path_in_wider_folder(source: Path, scratch: Path) -> None:
     tree(source, jobs___train__py="")
-    bundle = build_bundle(source / "jobs/train.py", into, root=source)
+    bundle = build_bundle(source / "jobs/train.py", scratch, root=source)
     assert bundle.script == "jobs/train.py"

@@ -1,4 +1,4 @@
-"""Cutting: nothing is lost, sizes are kept, and a change stays where it is."""
+"""Chunking: nothing is lost, sizes are limited, and a change affects only nearby chunks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_small_files_are_one_chunk() -> None:
 
 
 class Slow(io.BytesIO):
-    """Hands out less than is asked for only at its end, as files do, but in smaller reads."""
+    """A file that returns fewer bytes per read than requested."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(min(size or 0, MAX_CHUNK_BYTES + 1))

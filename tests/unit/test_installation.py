@@ -1,4 +1,4 @@
-"""What is to be installed, as a stack file and a job's folder say it."""
+"""Dependencies according to a stack file and a job's folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(folder: Path, **job: Any) -> Installation:
 
 def test_folder_without_requirements_needs_nothing(tmp_path: Path) -> None:
     assert read(tmp_path) == Installation()
-    # What older stack files name: fine though it is not there.
+    # Older stack files name it by default: it may be missing.
     assert read(tmp_path, requirements="requirements.txt") == Installation()
 
 
@@ -49,7 +49,7 @@ def test_requirements_file_takes_precedence_over_project(tmp_path: Path) -> None
         (PYPROJECT, Installation(dependencies=("einops>=0.7", "rich"))),
         (PYPROJECT + BUILT, Installation(dependencies=("einops>=0.7", "rich"), project=".")),
         ('[project]\nname = "m"\nversion = "1"\n' + BUILT, Installation(project=".")),
-        # Only a build backend knows what these depend on: pip installs them whole.
+        # Only a build backend knows the dependencies: pip installs the project itself.
         (
             '[project]\nname = "m"\ndynamic = ["version", "dependencies"]\n' + BUILT,
             Installation(dependencies=("./.",)),
@@ -90,7 +90,7 @@ def test_wheels_folder_is_default_or_configured(tmp_path: Path) -> None:
     assert read(tmp_path, wheels="deep/vendor/") == Installation(wheels="deep/vendor")
 
 
-def test_configured_files_are_shipped_even_if_ignored(tmp_path: Path) -> None:
+def test_configured_files_are_uploaded_even_if_ignored(tmp_path: Path) -> None:
     (tmp_path / "vendor").mkdir()
     (tmp_path / "vendor/tqdm-4.0-py3-none-any.whl").touch()
     (tmp_path / "requirements-tpu.txt").touch()

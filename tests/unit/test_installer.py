@@ -1,4 +1,4 @@
-"""What is sent along to install tpuctl where there is none, with real pip and without any index."""
+"""Installing tpuctl on machines without it, with real pip and without an index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main():
 
 
 class Machine:
-    """A home, and wheels in place of an index."""
+    """A home folder, and wheels instead of an index."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.wheels, self.bin = folder / "home", folder / "wheels", folder / "bin"
@@ -64,7 +64,7 @@ class Machine:
 
 
 def wheel(folder: Path, lock: str) -> Wheel:
-    """Named as ours is, but small, with a lock of its own."""
+    """A small package named tpuctl, with its own lock file."""
     package = folder / "tpuctl"
     package.mkdir()
     (package / "__main__.py").write_text(MAIN, "utf-8")
@@ -75,8 +75,8 @@ def wheel(folder: Path, lock: str) -> Wheel:
     )
 
 
-def needed(machine: Machine) -> str:
-    """A line of a lock for a package that lies among the wheels."""
+def lock_line(machine: Machine) -> str:
+    """The line of a lock file for a package among the wheels."""
     dependency = Wheel(
         "needed", "1.5", {"needed/__init__.py": b"", "needed/__main__.py": b"main = 0\n"}
     )
@@ -88,14 +88,14 @@ def needed(machine: Machine) -> str:
 @pytest.mark.soak
 def test_wheel_is_installed_once_with_dependencies(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    result = wheel(tmp_path, needed(machine))
+    result = wheel(tmp_path, lock_line(machine))
     assert machine.find(result) is None
     machine.put(result)
     used, unused = (machine.home / ".tpuctl" / "programs" / name for name in ("aa11", "bb22"))
-    order = machine.home / ".tpuctl" / "recover" / "job" / "command.json"
-    for folder in (used, unused, order.parent):
+    command_file = machine.home / ".tpuctl" / "recover" / "job" / "command.json"
+    for folder in (used, unused, command_file.parent):
         folder.mkdir(parents=True)
-    order.write_text(json.dumps({"argv": [f"{used}/environment/bin/tpuctl"]}), "utf-8")
+    command_file.write_text(json.dumps({"argv": [f"{used}/environment/bin/tpuctl"]}), "utf-8")
     done = machine.run("install", result.version, result.digest)
     assert done.returncode == 0, done.stderr
     assert (used.exists(), unused.exists()) == (True, False)
@@ -106,13 +106,13 @@ def test_wheel_is_installed_once_with_dependencies(tmp_path: Path) -> None:
     assert machine.find(result) == program
     (machine.home / ".tpuctl" / "programs" / result.digest / result.name).unlink()
     again = machine.run("install", result.version, result.digest)
-    assert json.loads(again.stdout)["program"] == program, "what is there is not made again"
+    assert json.loads(again.stdout)["program"] == program, "an existing installation is reused"
 
 
 @pytest.mark.soak  # another environment, of some seconds
 def test_dependency_with_other_hash_is_not_installed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    line = needed(machine)
+    line = lock_line(machine)
     result = wheel(tmp_path, line.replace(line[-9:-1], "00000000"))
     machine.put(result)
     done = machine.run("install", result.version, result.digest)
@@ -121,15 +121,15 @@ def test_dependency_with_other_hash_is_not_installed(tmp_path: Path) -> None:
     assert machine.find(result) is None
 
 
-@pytest.mark.parametrize(("says", "is_taken"), [("tpuctl 9.8", True), ("tpuctl 9.7", False)])
+@pytest.mark.parametrize(("output", "is_used"), [("tpuctl 9.8", True), ("tpuctl 9.7", False)])
 def test_image_program_is_used_if_version_matches(
-    tmp_path: Path, says: str, is_taken: bool
+    tmp_path: Path, output: str, is_used: bool
 ) -> None:
     machine = Machine(tmp_path)
     installed_program = machine.bin / "tpuctl"
-    installed_program.write_text(f"#!/bin/sh\necho {says}\n", "utf-8")
+    installed_program.write_text(f"#!/bin/sh\necho {output}\n", "utf-8")
     installed_program.chmod(0o755)
-    assert machine.find(wheel(tmp_path, "")) == (str(installed_program) if is_taken else None)
+    assert machine.find(wheel(tmp_path, "")) == (str(installed_program) if is_used else None)
 
 
 def test_missing_recent_python_is_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `run` is given: a script, a module or a command, found and looked at on this machine."""
+"""The program of `run`: a script, module or command, found and checked on this machine."""
 
 from __future__ import annotations
 
@@ -149,20 +149,20 @@ def test_module_may_come_from_installed_packages(folder: Path) -> None:
     runnable_command = runnable("trainer.main", "module")
     (folder / "wheels").mkdir()
     (folder / "wheels/trainer-1.0-py3-none-any.whl").touch()
-    for brings in (
+    for installation in (
         Installation(dependencies=("Trainer[tpu]>=1",)),
         Installation(dependencies=("./.",)),
         Installation(project="."),
         Installation(wheels="wheels"),
     ):
-        check_runnable(runnable_command, brings)
+        check_runnable(runnable_command, installation)
     with pytest.raises(TpuctlError):
         check_runnable(runnable_command, Installation(requirements="requirements.txt"))
     (folder / "requirements.txt").write_text("-r others.txt\n")
     check_runnable(runnable_command, Installation(requirements="requirements.txt"))
 
 
-def test_home_folder_is_not_shipped_for_module_or_command(
+def test_home_folder_is_not_uploaded_for_module_or_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(folder))

@@ -1,4 +1,4 @@
-"""Places in a log, against what reading all of it would say."""
+"""Offsets in a log, compared with those from reading all of it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LOG = st.text("ab\r\n", max_size=80).map(str.encode)
 
 @pytest.fixture(autouse=True, scope="module")
 def blocks() -> object:
-    """Blocks of a few bytes, so that small logs have many borders."""
+    """Blocks of a few bytes, so that small logs have many boundaries."""
     patch = pytest.MonkeyPatch()
     patch.setattr(logindex, "BLOCK_BYTES", 7)
     yield
     patch.undo()
 
 
-def begins(log: bytes) -> list[int]:
-    """Where lines begin, read from the front as Python reads them."""
+def line_offsets(log: bytes) -> list[int]:
+    """The offsets of all lines, split as in Python."""
     line_begins, offset = [], 0
     for line in log.splitlines(keepends=True):
         line_begins.append(offset)
@@ -33,12 +33,12 @@ def begins(log: bytes) -> list[int]:
     return line_begins
 
 
-def counted(log: bytes) -> list[int]:
-    """Where lines begin that `--tail` counts, as files are read."""
+def counted_offsets(log: bytes) -> list[int]:
+    """The offsets of the lines that `--tail` counts."""
     return [0, *accumulate(map(len, BytesIO(log)))][:-1]
 
 
-def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
+def search_log(log: bytes, lines: int, **bounds: int) -> LastLines:
     search = LastLines(len(log), lines, **bounds)
     while not search.is_over:
         search.feed(log[search.begin : search.begin + search.length])
@@ -47,39 +47,40 @@ def searched(log: bytes, lines: int, **bounds: int) -> LastLines:
 
 @given(LOG, st.integers(0, 12))
 def test_last_lines(log: bytes, lines: int) -> None:
-    search = searched(log, lines)
-    expected = [len(log), *reversed(counted(log))][: lines + 1][-1]
+    search = search_log(log, lines)
+    expected = [len(log), *reversed(counted_offsets(log))][: lines + 1][-1]
     assert (search.begins_at, search.lines) == (expected, 0)
 
 
 def test_progress_bar_counts_as_one_line() -> None:
-    """As in `tail`: two lines are not two states of the bar."""
+    """As in `tail`: all updates of the bar are one line."""
     log = b"first\nsecond\n10%\r20%\r30%\r\nlast\r\n"
-    assert log[searched(log, 2).begins_at :] == b"10%\r20%\r30%\r\nlast\r\n"
+    assert log[search_log(log, 2).begins_at :] == b"10%\r20%\r30%\r\nlast\r\n"
 
 
 @given(LOG, st.integers(0, 12), st.data())
 def test_search_continues_in_other_copy(log: bytes, lines: int, data: st.DataObject) -> None:
-    """The search goes on in another copy where it had to stop, and finds the same."""
+    """A search that had to stop continues in another copy, with the same result."""
     readable = data.draw(st.integers(0, len(log)))
-    here = searched(log, lines, readable=readable)
-    assert here.begins_at >= readable
-    there = searched(log[: here.begins_at], here.lines)
-    assert there.begins_at == searched(log, lines).begins_at
+    first = search_log(log, lines, readable=readable)
+    assert first.begins_at >= readable
+    second = search_log(log[: first.begins_at], first.lines)
+    assert second.begins_at == search_log(log, lines).begins_at
 
 
 @given(LOG, st.integers(0, 12), st.data())
 def test_search_stops_at_earliest_offset(log: bytes, lines: int, data: st.DataObject) -> None:
-    earliest = data.draw(st.sampled_from([*begins(log), len(log)]))
-    search = searched(log, lines, earliest=earliest)
-    assert (search.begins_at, search.lines) == (max(earliest, searched(log, lines).begins_at), 0)
+    earliest = data.draw(st.sampled_from([*line_offsets(log), len(log)]))
+    search = search_log(log, lines, earliest=earliest)
+    assert (search.begins_at, search.lines) == (max(earliest, search_log(log, lines).begins_at), 0)
 
 
 @given(LOG, st.data())
 def test_line_begin_of_offset(log: bytes, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(log)))
-    expected = max([0, *(position for position in [*begins(log), *ends(log)] if position <= place)])
-    assert line_start(log[: place + 1], 0, place) == expected
+    offset = data.draw(st.integers(0, len(log)))
+    boundaries = [0, *line_offsets(log), *ends(log)]
+    expected = max(position for position in boundaries if position <= offset)
+    assert line_start(log[: offset + 1], 0, offset) == expected
 
 
 def ends(log: bytes) -> list[int]:
@@ -95,39 +96,39 @@ SECONDS = st.floats(0, 1e6, allow_nan=False)
 
 
 @given(st.lists(st.tuples(SECONDS, st.integers(0, 500)), max_size=60), SECONDS)
-def test_text_before_length_is_older_than_moment(
-    steps: list[tuple[float, int]], moment: float
+def test_text_before_length_is_older_than_timestamp(
+    steps: list[tuple[float, int]], timestamp: float
 ) -> None:
-    """Whatever the clock did meanwhile, and though not each step is remembered."""
-    moments = LogTimestamps()
-    text, length, safe = b"", 0, None
+    """Whatever the clock does, and though not every step is recorded."""
+    timestamps = LogTimestamps()
+    text, length, limit = b"", 0, None
     for seconds, more in steps:
-        if seconds >= moment and safe is None:
-            safe = length  # what follows was written since
+        if seconds >= timestamp and limit is None:
+            limit = length  # what follows was written since
         length += more
-        line = moments.record(seconds, length)
+        line = timestamps.record(seconds, length)
         text += line or b""
-    offset = LogTimestamps(text).length_at(moment)
-    assert offset == moments.length_at(moment)
-    assert offset <= (length if safe is None else safe)
+    offset = LogTimestamps(text).length_at(timestamp)
+    assert offset == timestamps.length_at(timestamp)
+    assert offset <= (length if limit is None else limit)
 
 
 def test_steady_log_is_indexed_to_the_second() -> None:
-    moments = LogTimestamps()
+    timestamps = LogTimestamps()
     for second in range(1000):
-        moments.record(float(second), second * 10)
-        moments.record(second + 0.5, second * 10 + 5)
+        timestamps.record(float(second), second * 10)
+        timestamps.record(second + 0.5, second * 10 + 5)
     for second in (1, 500, 999):
-        assert moments.length_at(second + 0.9) == second * 10
-    assert moments.length_at(-1.0) == 0
+        assert timestamps.length_at(second + 0.9) == second * 10
+    assert timestamps.length_at(-1.0) == 0
 
 
 def test_week_of_timestamps_has_bounded_size_and_error() -> None:
-    moments, text = LogTimestamps(), b""
+    timestamps, text = LogTimestamps(), b""
     last = 7 * 24 * 3600
     for second in range(0, last, 2):
-        line = moments.record(float(second), second)
-        text = moments.thin() if moments.is_long else text + (line or b"")
+        line = timestamps.record(float(second), second)
+        text = timestamps.thin() if timestamps.is_long else text + (line or b"")
         assert len(text) < 64_000
     kept = LogTimestamps(text)
     for ago in (60, 600, 3600, 24 * 3600, 6 * 24 * 3600):

@@ -1,4 +1,4 @@
-"""Packs: what is sent, what is reused, and that nothing else than that is ever unpacked."""
+"""Packs: which chunks are sent or reused, and that only valid ones are unpacked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sha(number: int) -> bytes:
 
 
 def write_all(bundle: Bundle, folder: Path, group_bytes: int = MAX_PACK_BYTES) -> dict[str, Any]:
-    """Put the bundle's packs into a folder; its root."""
+    """Write the bundle's packs into a folder, and return its root."""
     packs = []
     sizes = {sha: source.size for sha, source in bundle.chunks.items()}
     for group in group_chunks(sizes, group_bytes):
@@ -59,30 +59,30 @@ def make(tmp_path: Path) -> Callable[..., tuple[Bundle, dict[str, Any], Path]]:
     """Bundles the folder `source`: the bundle, its root, and the folder with its packs."""
 
     def bundled(group_bytes: int = MAX_PACK_BYTES) -> tuple[Bundle, dict[str, Any], Path]:
-        into = tmp_path / "into"
-        into.mkdir(exist_ok=True)
-        bundle = build_bundle(None, into, root=tmp_path / "source")
-        return bundle, write_all(bundle, into, group_bytes), into
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
+        bundle = build_bundle(None, scratch, root=tmp_path / "source")
+        return bundle, write_all(bundle, scratch, group_bytes), scratch
 
     (tmp_path / "source").mkdir()
     return bundled
 
 
 def tree_contents(root: Path) -> dict[str, Any]:
-    """All that counts of a folder."""
-    found: dict[str, Any] = {}
+    """The names, contents, executable bits and link targets below a folder."""
+    contents: dict[str, Any] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_symlink():
-            found[name] = str(path.readlink())
+            contents[name] = str(path.readlink())
         elif path.is_dir():
-            found[name] = None
+            contents[name] = None
         else:
-            found[name] = (path.read_bytes(), bool(path.stat().st_mode & stat.S_IXUSR))
-    return found
+            contents[name] = (path.read_bytes(), bool(path.stat().st_mode & stat.S_IXUSR))
+    return contents
 
 
-# Whole trips --------------------------------------------------------------------------------
+# Round trips --------------------------------------------------------------------------------
 
 LETTERS = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 NAMES = st.text(LETTERS, max_size=40).map(lambda text: "f" + text)
@@ -116,15 +116,15 @@ def test_unpacked_files_equal_bundled_files(
     group_bytes: int,
 ) -> None:
     base = tmp_path_factory.mktemp("trip")
-    source, into = base / "source", base / "into"
+    source, scratch = base / "source", base / "scratch"
     source.mkdir()
-    into.mkdir()
+    scratch.mkdir()
     for (folder, name), (content, is_executable) in files.items():
         (source / folder).mkdir(parents=True, exist_ok=True)
         (source / folder / name).write_bytes(content)
         (source / folder / name).chmod(0o755 if is_executable else 0o644)
-    bundle = build_bundle(None, into, root=source)
-    unpack(str(into), write_all(bundle, into, group_bytes), bundle.digest, str(base / "code"))
+    bundle = build_bundle(None, scratch, root=source)
+    unpack(str(scratch), write_all(bundle, scratch, group_bytes), bundle.digest, str(base / "code"))
     assert tree_contents(base / "code") == tree_contents(source)
 
 
@@ -136,8 +136,8 @@ def test_links_modes_and_empty_folders_are_unpacked(make: Any, tmp_path: Path) -
     (source / "run").symlink_to("lib/run.sh")
     (source / "lib/up").symlink_to("../nothing")
     (source / "nothing").write_bytes(b"")
-    bundle, root, into = make()
-    unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    bundle, root, scratch = make()
+    unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
     assert tree_contents(tmp_path / "code") == tree_contents(source)
     assert stat.S_IMODE((tmp_path / "code/lib/run.sh").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "code/nothing").stat().st_mode) == 0o644
@@ -147,10 +147,10 @@ def test_incompressible_chunks_are_stored(make: Any, tmp_path: Path) -> None:
     noise = random.Random(3).randbytes(3_000_000)
     (tmp_path / "source/noise").write_bytes(noise)
     (tmp_path / "source/text").write_bytes(b"over and over again\n" * 100_000)
-    bundle, root, into = make()
+    bundle, root, scratch = make()
     (pack,) = root["packs"]
-    assert len(noise) < (into / pack).stat().st_size < len(noise) + 200_000
-    unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+    assert len(noise) < (scratch / pack).stat().st_size < len(noise) + 200_000
+    unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
     assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
@@ -160,8 +160,8 @@ def test_memory_is_independent_of_file_and_pack_sizes(make: Any, tmp_path: Path)
     (tmp_path / "source/noise").write_bytes(random.Random(1).randbytes(8_000_000))
     tracemalloc.start()
     try:
-        bundle, root, into = make()
-        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+        bundle, root, scratch = make()
+        unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -171,20 +171,20 @@ def test_memory_is_independent_of_file_and_pack_sizes(make: Any, tmp_path: Path)
 
 def test_file_changed_during_packing_is_reported(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/data").write_text("one")
-    bundle, _, into = make()
+    bundle, _, scratch = make()
     (tmp_path / "source/data").write_text("two")
     with pytest.raises(Conflict, match="File changed"):
-        write_all(bundle, into)
+        write_all(bundle, scratch)
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
 def test_unpack_runs_on_worker_pythons(make: Any, tmp_path: Path, python: str) -> None:
-    """The shipped files alone, isolated, with packs that were put there over SSH."""
+    """Only the shipped files, isolated, with packs that were uploaded over SSH."""
     (tmp_path / "source/안녕.txt").write_text("x" * 1_000_000)
-    bundle, root, into = make()
+    bundle, root, scratch = make()
     packs = tmp_path / ".tpuctl/packs"
     packs.mkdir(parents=True)
-    (into / root["packs"][0]).rename(packs / root["packs"][0])
+    (scratch / root["packs"][0]).rename(packs / root["packs"][0])
     (packs / f"{bundle.digest}.json").write_text(json.dumps(root))
     folder = tmp_path / "job"
     folder.mkdir()
@@ -205,7 +205,7 @@ def test_unpack_runs_on_worker_pythons(make: Any, tmp_path: Path, python: str) -
     assert tree_contents(folder / "code") == tree_contents(tmp_path / "source")
 
 
-# What is refused ----------------------------------------------------------------------------
+# Invalid bundles ----------------------------------------------------------------------------
 
 
 def packed(folder: Path, manifest: Iterable[Any], *contents: bytes) -> tuple[dict[str, Any], str]:
@@ -246,7 +246,7 @@ def test_names_outside_folder_are_rejected(tmp_path: Path, kind: str, name: str)
         {"l": "../out"},
         {"l": "/etc"},
         {"a/l": "../../out"},
-        {"l": "a/up/..", "a/up": ".."},  # each of them looks as if it stayed inside
+        {"l": "a/up/..", "a/up": ".."},  # each seems to stay inside
     ],
 )
 def test_links_outside_folder_are_rejected(tmp_path: Path, links: dict[str, str]) -> None:
@@ -278,84 +278,84 @@ def test_duplicate_names_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 40, 200, -1])
-def test_damaged_pack_is_named_and_nothing_is_unpacked(
+def test_corrupt_pack_is_named_and_nothing_is_unpacked(
     make: Any, tmp_path: Path, where: int
 ) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
-    bundle, root, into = make()
+    bundle, root, scratch = make()
     (name,) = root["packs"]
-    content = bytearray((into / name).read_bytes())
+    content = bytearray((scratch / name).read_bytes())
     content[where] ^= 1
-    (into / name).write_bytes(content)
+    (scratch / name).write_bytes(content)
     try:
-        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
-    except CorruptPack as damaged:
-        assert str(damaged) == name
+        unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
+    except CorruptPack as error:
+        assert str(error) == name
         assert not (tmp_path / "code").exists()
-    else:  # the last byte is of the stream's own checksum: no chunk suffered
+    else:  # the last byte belongs to the stream's checksum, not to a chunk
         assert where == -1
         assert tree_contents(tmp_path / "code") == tree_contents(tmp_path / "source")
 
 
-def test_pack_with_unexpected_chunks_is_damaged(make: Any, tmp_path: Path) -> None:
+def test_pack_with_unexpected_chunks_is_corrupt(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/a").write_text("print('good')")
-    bundle, root, into = make()
-    path = into / root["packs"][0]
+    bundle, root, scratch = make()
+    path = scratch / root["packs"][0]
     content = path.read_bytes()
     body = zlib.decompress(content[72:]).replace(b"good", b"evil")
     path.write_bytes(content[:72] + zlib.compress(body))
     with pytest.raises(CorruptPack):
-        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+        unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
 
 
 @pytest.mark.parametrize("left", [0, 10, 50_000])
-def test_truncated_pack_is_damaged(make: Any, tmp_path: Path, left: int) -> None:
+def test_truncated_pack_is_corrupt(make: Any, tmp_path: Path, left: int) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(100_000))
-    bundle, root, into = make()
+    bundle, root, scratch = make()
     (name,) = root["packs"]
-    os.truncate(into / name, left)
+    os.truncate(scratch / name, left)
     with pytest.raises(CorruptPack):
-        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+        unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
 
 
 def test_bundle_with_missing_pack_is_not_unpacked(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/noise").write_bytes(random.Random(5).randbytes(300_000))
-    bundle, root, into = make(group_bytes=1)
+    bundle, root, scratch = make(group_bytes=1)
     root["packs"].pop()
     with pytest.raises(Failure, match="lack 1 of its chunks"):
-        unpack(str(into), root, bundle.digest, str(tmp_path / "code"))
+        unpack(str(scratch), root, bundle.digest, str(tmp_path / "code"))
     assert not (tmp_path / "code").exists()
 
 
 def test_bundle_with_other_manifest_is_rejected(make: Any, tmp_path: Path) -> None:
     (tmp_path / "source/a").write_text("a")
-    _, root, into = make()
+    _, root, scratch = make()
     with pytest.raises(Failure, match="do not contain its manifest"):
-        unpack(str(into), root, "0" * 64, str(tmp_path / "code"))
+        unpack(str(scratch), root, "0" * 64, str(tmp_path / "code"))
 
 
-# What is reused -----------------------------------------------------------------------------
+# Reuse --------------------------------------------------------------------------------------
 
 NUMBERS = st.sets(st.integers(0, 60))
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, st.lists(NUMBERS.filter(bool), max_size=30))
-def test_every_chunk_is_reused_or_uploaded(needed: set[int], there: list[set[int]]) -> None:
+def test_every_chunk_is_reused_or_uploaded(needed: set[int], existing: list[set[int]]) -> None:
     chunks = {sha(number): 1000 + number for number in sorted(needed)}
     packs = {
         f"{position:064x}.{len(numbers)}": {sha(number): 1000 + number for number in numbers}
-        for position, numbers in enumerate(there)
+        for position, numbers in enumerate(existing)
     }
     use, send = plan(chunks, packs)
-    had = {chunk for name in use for chunk in packs[name]}
+    reused = {chunk for name in use for chunk in packs[name]}
     assert send == {chunk: size for chunk, size in chunks.items() if chunk in send}
-    assert set(chunks) <= had | set(send)
+    assert set(chunks) <= reused | set(send)
     for name in use:
         useful = sum(size for chunk, size in packs[name].items() if chunk in chunks)
         assert useful * MAX_OVERHEAD >= sum(packs[name].values())
-    assert len(use) <= MAX_SMALL_PACKS  # all of them are small ones
+    assert len(use) <= MAX_SMALL_PACKS  # all of them are small
 
 
 def test_existing_chunks_are_not_uploaded() -> None:
@@ -382,15 +382,15 @@ def test_small_packs_are_merged() -> None:
     assert use == ("large",)
     assert list(send) == list(chunks)[:-1]
     del packs["0"]
-    assert list(plan(chunks, packs).send) == [sha(0)], "so many are fine"
+    assert list(plan(chunks, packs).send) == [sha(0)], "up to the maximum they are used"
 
 
 def test_packs_have_limited_size_and_keep_order() -> None:
     chunks = {sha(number): MAX_CHUNK_BYTES for number in range(150)}
-    found = list(group_chunks(chunks))
-    assert [chunk for group in found for chunk in group] == list(chunks)
-    assert all(sum(group.values()) <= MAX_PACK_BYTES for group in found)
-    assert len(found) == 3
+    groups = list(group_chunks(chunks))
+    assert [chunk for group in groups for chunk in group] == list(chunks)
+    assert all(sum(group.values()) <= MAX_PACK_BYTES for group in groups)
+    assert len(groups) == 3
 
 
 def test_index_matches_pack_name() -> None:
@@ -408,9 +408,9 @@ def test_index_matches_pack_name() -> None:
 
 
 def test_pack_format_is_as_documented(make: Any, tmp_path: Path) -> None:
-    """The form of packs and manifests, which workers of other versions rely on."""
+    """The format of packs and manifests, which workers of other versions rely on."""
     (tmp_path / "source/a").write_text("hello")
-    _, root, into = make()
+    _, root, scratch = make()
     manifest = b'{"executable":false,"file":"a"}\n["%s",5]\n' % (
         hashlib.sha256(b"hello").hexdigest().encode()
     )
@@ -419,6 +419,6 @@ def test_pack_format_is_as_documented(make: Any, tmp_path: Path) -> None:
         for data in (manifest, b"hello")
     )
     assert root["packs"] == [hashlib.sha256(index).hexdigest() + ".2"]
-    content = (into / root["packs"][0]).read_bytes()
+    content = (scratch / root["packs"][0]).read_bytes()
     assert content[:72] == index
     assert zlib.decompress(content[72:]) == manifest + b"hello"

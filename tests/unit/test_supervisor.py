@@ -1,7 +1,4 @@
-"""The supervisor as it runs on a worker: real processes, no bucket, isolated Pythons.
-
-Processes are what is under test here, so nothing cheaper would do.
-"""
+"""The supervisor on a worker: real processes, no bucket, isolated Pythons."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def test_start_returns_immediately_and_tail_has_every_byte(worker: Worker) -> No
     assert record.finished is not None and record.finished >= record.started
 
 
-def test_record_has_fields_of_client(worker: Worker) -> None:
+def test_record_has_fields_of_client_model(worker: Worker) -> None:
     worker.write_spec("")
     worker.record("start")
     worker.follow()
@@ -127,11 +124,11 @@ def test_concurrent_starts_run_one_job(worker: Worker) -> None:
 def test_lock_check_does_not_hold_lock(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
 
-    def look(_: int) -> bool:
+    def check(_: int) -> bool:
         return folder.is_locked("lock")
 
     with ThreadPoolExecutor(8) as pool:
-        assert not any(pool.map(look, range(4000)))
+        assert not any(pool.map(check, range(4000)))
     lock_handle = folder.lock("lock")
     assert lock_handle is not None
     assert folder.is_locked("lock")

@@ -1,6 +1,6 @@
-"""What holds a worker's chips when a script is to start: jobs' leftovers, others, dead locks.
+"""Holders of a worker's chips when a script starts: leftovers, other processes, stale locks.
 
-Files stand in for chips, which no machine of a test has; the processes that hold them are real.
+Files replace the chips; the processes that hold them are real.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 
 Hold = Callable[..., "subprocess.Popen[bytes]"]
-SEES = "import glob, os\nprint(*map(os.path.basename, glob.glob(os.path.expanduser('~/tmp/*'))))"
-HOLDS = """
+LIST_LOCKS = "import os\nprint(*sorted(os.listdir(os.path.expanduser('~/tmp'))))"
+HOLD_FILES = """
 import sys
 files = [open(path, "r+") for path in sys.argv[1:]]
 print("holds", flush=True)
@@ -41,11 +41,11 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 @pytest.fixture
 def hold() -> Iterator[Hold]:
-    """Start a process that has these files open, and wait until it has."""
+    """Start a process, and wait until it has these files open."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*paths: Path, **variables: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-c", HOLDS, *map(str, paths)]
+        argv = [sys.executable, "-c", HOLD_FILES, *map(str, paths)]
         pipe = subprocess.PIPE
         holder = subprocess.Popen(argv, stdin=pipe, stdout=pipe, env={**os.environ, **variables})
         started.append(holder)
@@ -58,18 +58,18 @@ def hold() -> Iterator[Hold]:
         holder.communicate()
 
 
-def give(worker: Worker, patience: float = 30.0, **more: Any) -> None:
-    where: Mapping[str, Any] = {
+def start_job(worker: Worker, timeout: float = 30.0, **more: Any) -> None:
+    settings: Mapping[str, Any] = {
         "devices": [f"{worker.home}/dev/accel[0-9]*", f"{worker.home}/dev/vfio/[0-9]*"],
         "locks": [f"{worker.home}/tmp/libtpu_lockfile*"],
-        "timeout_seconds": patience,
+        "timeout_seconds": timeout,
     }
-    worker.write_spec(SEES, accelerator=where, **more)
+    worker.write_spec(LIST_LOCKS, accelerator=settings, **more)
     worker.record("start")
 
 
 def earlier_job(worker: Worker) -> Path:
-    """The folder of an attempt before this one."""
+    """The folder of an earlier attempt."""
     folder = worker.home / ".tpuctl/jobs/20251231-235959-birch/1"
     folder.mkdir(parents=True)
     return folder
@@ -77,7 +77,7 @@ def earlier_job(worker: Worker) -> Path:
 
 def test_unused_lock_is_removed(worker: Worker) -> None:
     (worker.home / "tmp/libtpu_lockfile_1").touch()
-    give(worker)
+    start_job(worker)
     *log_lines, output_line = worker.follow()[0].decode().splitlines()
     assert output_line == ""
     assert [line.partition(", which no process holds")[0] for line in log_lines] == [
@@ -88,7 +88,7 @@ def test_unused_lock_is_removed(worker: Worker) -> None:
 
 def test_lock_in_use_is_kept(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "tmp/libtpu_lockfile")
-    give(worker)
+    start_job(worker)
     assert worker.follow()[0] == b"libtpu_lockfile\n"
 
 
@@ -100,15 +100,15 @@ def test_lock_of_hidden_process_is_respected(worker: Worker) -> None:
         hidden = "import accelerator, sys; accelerator.scan_holders = lambda paths: []\n"
         hidden += "print(accelerator.is_held(sys.argv[1]))"
         argv = [worker.python, "-c", hidden, file.name]
-        there = str(Path(program).parent)
-        assert subprocess.check_output(argv, cwd=there, timeout=TIMEOUT) == b"True\n"
-    assert subprocess.check_output(argv, cwd=there, timeout=TIMEOUT) == b"False\n"
+        folder = str(Path(program).parent)
+        assert subprocess.check_output(argv, cwd=folder, timeout=TIMEOUT) == b"True\n"
+    assert subprocess.check_output(argv, cwd=folder, timeout=TIMEOUT) == b"False\n"
 
 
 def test_processes_of_earlier_job_are_killed(worker: Worker, hold: Hold) -> None:
     folder = earlier_job(worker)
     holder = hold(worker.home / "dev/accel1", TPUCTL_FOLDER=str(folder))
-    give(worker)
+    start_job(worker)
     log, record = worker.follow()
     assert record.state == "succeeded", log
     assert f"tpuctl: process {holder.pid} (".encode() in log
@@ -118,7 +118,7 @@ def test_processes_of_earlier_job_are_killed(worker: Worker, hold: Hold) -> None
 
 def test_foreign_process_is_named_and_not_killed(worker: Worker, hold: Hold) -> None:
     holder = hold(worker.home / "dev/vfio/0")
-    give(worker, patience=0.1)
+    start_job(worker, timeout=0.1)
     log, record = worker.follow()
     assert (record.state, record.exit_code, record.cause) == ("failed", 1, "accelerator")
     assert record.detail.startswith(f"the TPU is already in use by process {holder.pid} (")
@@ -132,7 +132,7 @@ def test_running_job_keeps_its_chips(worker: Worker, hold: Hold) -> None:
     holder = hold(worker.home / "dev/accel0", TPUCTL_FOLDER=str(folder))
     with (folder / "job.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as its job parent does
-        give(worker, patience=0.1)
+        start_job(worker, timeout=0.1)
         _, record = worker.follow()
     assert record.cause == "accelerator"
     assert record.detail.endswith("job 20251231-235959-birch")
@@ -141,7 +141,7 @@ def test_running_job_keeps_its_chips(worker: Worker, hold: Hold) -> None:
 
 def test_ending_process_is_waited_for(worker: Worker, hold: Hold) -> None:
     holder = hold(worker.home / "dev/accel0")
-    give(worker)
+    start_job(worker)
     assert worker.record("status").state == "preparing"
     holder.communicate()  # ends with its input
     assert worker.follow()[1].state == "succeeded"
@@ -149,11 +149,11 @@ def test_ending_process_is_waited_for(worker: Worker, hold: Hold) -> None:
 
 def test_vfio_control_device_is_not_a_chip(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "dev/vfio/vfio")
-    give(worker, patience=0.1)
+    start_job(worker, timeout=0.1)
     assert worker.follow()[1].state == "succeeded"
 
 
 def test_chips_served_by_image_are_ignored(worker: Worker, hold: Hold) -> None:
     hold(worker.home / "dev/accel0")
-    give(worker, patience=0.1, env={"TPU_LOAD_LIBRARY": "0"})
+    start_job(worker, timeout=0.1, env={"TPU_LOAD_LIBRARY": "0"})
     assert worker.follow()[0] == b"libtpu_lockfile\n"

@@ -1,4 +1,4 @@
-"""Environments of jobs: made over a real image by the shipped file, with wheels made here."""
+"""Virtual environments of jobs, created on a real image by the shipped program."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class Machine:
-    """An image with TensorFlow of another name in it, and a job's folder. No index is asked.
+    """An image with another TensorFlow package, and a job's folder. No index is used.
 
-    The image has pip, unless `pip` is False: as packages beside the others, as Debian has it.
+    The image has pip unless `pip` is False: next to its other packages, as on Debian.
     """
 
     def __init__(self, home: Path, *, pip: bool = True) -> None:
@@ -71,18 +71,18 @@ class Machine:
             "PIP_CONFIG_FILE": os.devnull,
         }
 
-    def make(
+    def create(
         self, requirements: str = "", *, bundle: str = "1", **install: Any
     ) -> subprocess.CompletedProcess[bytes]:
         if requirements:
             (self.folder / "code/requirements.txt").write_text(requirements)
             install["requirements"] = "requirements.txt"
-        with self.begin(self.folder, bundle=bundle, **install) as making:
-            out, err = making.communicate(timeout=PATIENCE)
-        return subprocess.CompletedProcess(making.args, making.returncode, out, err)
+        with self.begin(self.folder, bundle=bundle, **install) as process:
+            out, err = process.communicate(timeout=TIMEOUT)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def begin(self, folder: Path, *, bundle: str = "1", **install: Any) -> subprocess.Popen[bytes]:
-        """Start to make what is to be installed for the job of that folder."""
+        """Start creating the environment of the job in that folder."""
         spec = {"bundle": {"sha256": bundle}, "install": install}
         (folder / "spec.json").write_text(json.dumps(spec))
         argv = [sys.executable, "-S", "-I", SCRIPT, "create", folder, self.python]
@@ -95,7 +95,7 @@ class Machine:
         )
 
     def create_environment(self, requirements: str = "", **more: Any) -> Path:
-        done = self.make(requirements, **more)
+        done = self.create(requirements, **more)
         assert done.returncode == 0, (done.stdout + done.stderr + self.log()).decode()
         return Path(json.loads((self.folder / "environment.json").read_text())["virtual_env"])
 
@@ -106,13 +106,13 @@ class Machine:
         argv = [str(environment / "bin/python"), "-c", code]
         return subprocess.check_output(argv, env=self.variables).decode().strip()
 
-    def started_with(self) -> dict[str, Any]:
-        """What the job is to be started with."""
-        found: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
-        return found
+    def result(self) -> dict[str, Any]:
+        """The search paths and interpreter of the job."""
+        result: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
+        return result
 
     def another_folder(self, name: str) -> Path:
-        """Of another job with the same code."""
+        """The folder of another job with the same code."""
         folder = self.home / name
         shutil.copytree(self.folder / "code", folder / "code")
         (folder / "log").touch()
@@ -143,7 +143,7 @@ def test_requirements_are_installed_on_top_of_image(tmp_path: Path) -> None:
 
 def test_other_tensorflow_package_satisfies_requirement(machine: Machine) -> None:
     make_wheel(machine.wheels, "layers", "1.0", requires=["tensorflow>=2.19,<2.20"])
-    make_wheel(machine.wheels, "tensorflow", "2.19.9")  # what must not be installed
+    make_wheel(machine.wheels, "tensorflow", "2.19.9")  # must not be installed
     environment = machine.create_environment("layers\n")
     code = "import tensorflow; print(tensorflow.from_wheel, tensorflow.__version__)"
     assert machine.evaluate(environment, code) == "tensorflow-cpu 2.19.1"
@@ -171,7 +171,7 @@ def test_conflict_with_image_fails_with_complete_log(machine: Machine, requireme
     make_wheel(machine.wheels, "array-library", "2.0")
     make_wheel(machine.wheels, "tensorflow", "2.18.0")
     make_wheel(machine.wheels, "tensorflow-cpu", "2", module="tensorflow")
-    done = machine.make(requirement + "\n")
+    done = machine.create(requirement + "\n")
     assert done.returncode == 1
     assert done.stdout == b"requirements.txt could not be installed\n"
     assert b"ERROR" in machine.log()
@@ -212,7 +212,7 @@ UNUSED_INDEX = "http://127.0.0.1:9/"  # an index that must not be queried: the d
 
 @pytest.fixture
 def connected(machine: Machine) -> Machine:
-    """A machine that would ask an index, and look nowhere else."""
+    """A machine that is configured to use only an index."""
     del machine.variables["PIP_NO_INDEX"], machine.variables["PIP_FIND_LINKS"]
     machine.variables.update(PIP_INDEX_URL=UNUSED_INDEX, PIP_RETRIES="0")
     return machine
@@ -222,9 +222,9 @@ def test_bundled_wheels_need_no_index_and_keep_tensorflow(connected: Machine) ->
     code = connected.folder / "code"
     make_wheel(code / "wheels", "small-library", "3.0", requires=["free-library>=2"])
     make_wheel(code / "wheels", "free-library", "2.0")  # the image has 1.0
-    make_wheel(code / "wheels", "array-library", "2.0")  # pinned: TensorFlow's
-    for_another = make_wheel(code / "wheels", "small-library", "4.0")
-    for_another.rename(for_another.with_name("small_library-4.0-cp27-none-any.whl"))
+    make_wheel(code / "wheels", "array-library", "2.0")  # pinned by TensorFlow
+    other_wheel = make_wheel(code / "wheels", "small-library", "4.0")
+    other_wheel.rename(other_wheel.with_name("small_library-4.0-cp27-none-any.whl"))
     environment = connected.create_environment(wheels="wheels")
     assert connected.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
     assert connected.evaluate(environment, VERSION_OF.format("free-library")) == "2.0"
@@ -236,7 +236,7 @@ def test_bundled_wheels_need_no_index_and_keep_tensorflow(connected: Machine) ->
 def test_failed_install_is_logged_and_leaves_nothing(connected: Machine) -> None:
     wheels = connected.folder / "code/wheels"
     make_wheel(wheels, "small-library", "3.0", requires=["absent-library"])
-    done = connected.make("small-library\n", wheels="wheels")
+    done = connected.create("small-library\n", wheels="wheels")
     assert done.returncode == 1
     assert done.stdout.decode() == (
         "requirements.txt could not be installed from the bundle's wheels alone (no index is "
@@ -248,9 +248,9 @@ def test_failed_install_is_logged_and_leaves_nothing(connected: Machine) -> None
     environments = connected.home / ".tpuctl/envs"
     assert [path.suffix for path in environments.iterdir()] == [".lock"]
 
-    make_wheel(wheels, "small-library", "3.0", text="mended = True\n")
+    make_wheel(wheels, "small-library", "3.0", text="fixed = True\n")
     environment = connected.create_environment("small-library\n", wheels="wheels")
-    assert connected.evaluate(environment, "import small_library as s; print(s.mended)") == "True"
+    assert connected.evaluate(environment, "import small_library as s; print(s.fixed)") == "True"
 
 
 @pytest.mark.soak
@@ -272,8 +272,8 @@ def test_changed_wheel_creates_new_environment(connected: Machine) -> None:
 
 
 def run_with(machine: Machine, *argv: str) -> str:
-    """What a job prints that is started as environment.json says."""
-    environment = machine.started_with()
+    """The output of a command that is started as environment.json requires."""
+    environment = machine.result()
     variables = {
         **machine.variables,
         "PATH": os.pathsep.join([*environment["path"], machine.variables["PATH"]]),
@@ -294,7 +294,7 @@ def test_project_is_built_on_top_of_dependencies(machine: Machine) -> None:
     assert run_with(machine, "say-model") == "first"
     assert run_with(machine, "python", "-c", VERSION_OF.format("model")) == "1.0"
 
-    # Other code: built again, and only that.
+    # Changed code: only the project is built again.
     make_project(code, "model", "import small_library\ndef say(): print('second')\n")
     (machine.folder / "log").write_bytes(b"")
     assert machine.create_environment(bundle="2", **install) == environment
@@ -303,9 +303,9 @@ def test_project_is_built_on_top_of_dependencies(machine: Machine) -> None:
     assert lines[0] == "tpuctl: installing the project"
     assert len(lines) == 2
 
-    # The same code again: nothing to do, not even after a project that cannot be built.
+    # The first code again: already built, even after a failed build of other code.
     (code / "backend.py").write_text("raise RuntimeError('no such thing')\n")
-    assert machine.make(bundle="3", **install).returncode == 1
+    assert machine.create(bundle="3", **install).returncode == 1
     assert b"no such thing" in machine.log()
     (machine.folder / "log").write_bytes(b"")
     machine.create_environment(bundle="1", **install)
@@ -332,11 +332,11 @@ def test_project_with_dynamic_dependencies_is_cached_per_bundle(machine: Machine
 
 @pytest.fixture
 def gate(machine: Machine) -> Iterator[Path]:
-    """A file that the project in `code` waits for while it is built; `.reached` says it does."""
+    """A file that the build of the project in `code` waits for; then `gate.reached` exists."""
     gate = machine.home / "gate"
     make_project(machine.folder / "code", "model", "value = 1\n", gate=gate)
     yield gate
-    gate.touch()  # nothing goes on waiting
+    gate.touch()  # ends builds that still wait
 
 
 def reached(gate: Path) -> Path:
@@ -350,9 +350,9 @@ def test_concurrent_jobs_share_one_installation(machine: Machine, gate: Path) ->
     second = machine.begin(other, dependencies=["./."])
     until(lambda: b"waiting" in (other / "log").read_bytes(), "waiting")
     gate.touch()
-    for making in (first, second):
-        out, err = making.communicate(timeout=PATIENCE)
-        assert making.returncode == 0, (out + err + machine.log()).decode()
+    for process in (first, second):
+        out, err = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 0, (out + err + machine.log()).decode()
     assert b"installed" in machine.log()
     assert b"installed" not in (other / "log").read_bytes()
     environments = [
@@ -364,20 +364,20 @@ def test_concurrent_jobs_share_one_installation(machine: Machine, gate: Path) ->
 @pytest.mark.soak
 @pytest.mark.parametrize("is_whole_tree", [True, False])
 def test_start_after_kill_reinstalls(machine: Machine, gate: Path, is_whole_tree: bool) -> None:
-    with machine.begin(machine.folder, dependencies=["./."]) as making:
+    with machine.begin(machine.folder, dependencies=["./."]) as process:
         until(reached(gate).exists, "building")
-        (os.killpg if is_whole_tree else os.kill)(making.pid, signal.SIGKILL)
-    with machine.begin(machine.folder, dependencies=["./."]) as again:
-        if not is_whole_tree:  # what it started goes on, and is waited for
+        (os.killpg if is_whole_tree else os.kill)(process.pid, signal.SIGKILL)
+    with machine.begin(machine.folder, dependencies=["./."]) as retry:
+        if not is_whole_tree:  # its child process continues, and is waited for
             until(lambda: b"waiting" in machine.log(), "waiting")
         gate.touch()
-        out, err = again.communicate(timeout=PATIENCE)
-        assert again.returncode == 0, (out + err + machine.log()).decode()
+        out, err = retry.communicate(timeout=TIMEOUT)
+        assert retry.returncode == 0, (out + err + machine.log()).decode()
     environment = machine.create_environment(dependencies=["./."])
     assert machine.evaluate(environment, "import model; print(model.value)") == "1"
     assert machine.log().count(b"tpuctl: installed ") == 1
 
 
 def test_dependency_is_not_parsed_as_pip_option(machine: Machine) -> None:
-    assert machine.make(dependencies=["--version"]).returncode == 1
+    assert machine.create(dependencies=["--version"]).returncode == 1
     assert b"Invalid requirement: '--version'" in machine.log()

@@ -1,7 +1,4 @@
-"""Processes of a job killed as the kernel does it when memory runs out, at any moment.
-
-As in test_supervisor.py, processes are what is under test.
-"""
+"""Processes of a job killed at any time, as by the kernel's out-of-memory killer."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from tpuctl.model.job import WorkerRecord
 
 MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
 LONG = "import time\nprint('began', flush=True)\ntime.sleep(600)"
-# Counts its starts in the home folder, and takes as long as some kills.
+# Counts its starts in the home folder, and runs long enough to be killed.
 COUNTING = """
 import os, sys, time
 with open(os.path.expanduser("~/starts"), "a") as file:
@@ -52,7 +49,7 @@ def test_supervisor_killed_at_any_time_is_replaced(worker: Worker, seed: int) ->
     choice = random.Random(seed)
     worker.write_spec(COUNTING)
     for _ in range(6):
-        worker.run("start")  # may come to nothing where the one before it was just killed
+        worker.run("start")  # may fail if the previous one was just killed
         time.sleep(choice.uniform(0, 0.12))
         for pid in supervisors(worker):
             os.kill(pid, signal.SIGKILL)
@@ -70,17 +67,17 @@ def test_second_job_parent_starts_and_breaks_nothing(worker: Worker) -> None:
     worker.until_logged(b"began")
     job_parent = worker.pid_of("job_parent.py")
     argv = worker.processes()[job_parent]
-    begun = worker.read("started.json")
-    with_variables = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
-    assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
-    assert worker.read("started.json") == begun
+    started = worker.read("started.json")
+    environment = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
+    assert os.spawnve(os.P_WAIT, argv[0], argv, environment) == 1
+    assert worker.read("started.json") == started
     worker.record("stop", "--grace", "5")
-    assert os.spawnve(os.P_WAIT, argv[0], argv, with_variables) == 1
+    assert os.spawnve(os.P_WAIT, argv[0], argv, environment) == 1
     assert worker.follow()[0].count(b"began") == 1
 
 
 def test_processes_left_by_killed_job_parent_are_ended(worker: Worker) -> None:
-    """Otherwise it would hold the chips, unsupervised."""
+    """Otherwise they would hold the chips, unsupervised."""
     worker.write_spec(
         "import subprocess, sys, time\n"
         "child = [sys.executable, '-c', 'import time; time.sleep(600)', 'stray']\n"
@@ -105,7 +102,7 @@ def test_killed_script_is_not_lost(worker: Worker) -> None:
 
 @pytest.mark.parametrize("command", ["tail", "start", "stop"])
 def test_commands_report_that_supervisor_cannot_start(worker: Worker, command: str) -> None:
-    """As on a disk that is full to the last byte: the log of the supervisor cannot be opened."""
+    """As on a full disk, where the supervisor's log cannot be opened."""
     worker.write_spec(LONG)
     worker.record("start")
     worker.until_logged(b"began")
@@ -119,4 +116,4 @@ def test_commands_report_that_supervisor_cannot_start(worker: Worker, command: s
     assert done.stdout == b""
     (worker.folder / "supervisor.log").rmdir()
     record = WorkerRecord.model_validate(json.loads(worker.run("stop", "--grace", "5").stdout))
-    assert record.state == "stopped", "it goes on as soon as there is room"
+    assert record.state == "stopped", "a supervisor starts once there is space"

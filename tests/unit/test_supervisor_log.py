@@ -1,7 +1,4 @@
-"""A worker's log: found by line and moment, freed in part, truncated or removed.
-
-As in test_supervisor.py, processes and files are what is under test.
-"""
+"""A worker's log: searched by line and timestamp, partly freed, truncated or removed."""
 
 from __future__ import annotations
 
@@ -48,10 +45,10 @@ def disk_bytes(path: str) -> int:
     return Path(path).stat().st_blocks * 512
 
 
-# Where to begin -------------------------------------------------------------------------------
+# Offsets --------------------------------------------------------------------------------------
 
 
-def place(worker: Worker, *options: str) -> int:
+def find_offset(worker: Worker, *options: str) -> int:
     done = worker.run("locate", *options)
     assert done.returncode == 0, done.stderr.decode()
     position = json.loads(done.stdout)
@@ -65,11 +62,11 @@ def test_offset_of_last_lines(worker: Worker) -> None:
     log, _ = worker.follow()
     assert log == b"one\ntwo\n50%\r100%"
     for count, expected in enumerate([b"", b"50%\r100%", b"two\n50%\r100%", log, log]):
-        assert log[place(worker, "--lines", str(count)) :] == expected
+        assert log[find_offset(worker, "--lines", str(count)) :] == expected
 
 
 def test_offset_of_timestamp(worker: Worker) -> None:
-    """Of several bursts, each with a moment noted between it and the next."""
+    """The log has several bursts, and its size is recorded before each of them."""
     gates = [worker.home / f"gate{number}" for number in range(3)]
     worker.write_spec(
         "import os, sys, time\n"
@@ -81,32 +78,32 @@ def test_offset_of_timestamp(worker: Worker) -> None:
     )
     worker.record("start")
     worker.until_logged(b"begin")
-    moments = []
+    timestamps = []
     for number, gate in enumerate(gates):
         size = (worker.folder / "log").stat().st_size
-        until(lambda size=size: noted(worker) == size, "the length being noted")  # type: ignore[misc]
-        time.sleep(0.01)  # the moment of the note is rounded up
-        moments.append(time.time())
+        until(lambda size=size: recorded_size(worker) == size, "the size to be recorded")  # type: ignore[misc]
+        time.sleep(0.01)  # recorded timestamps are rounded up
+        timestamps.append(time.time())
         gate.touch()
         worker.until_logged(b"burst %d\nhalf a line" % number)
     log = (worker.folder / "log").read_bytes()
-    for number, moment in enumerate(moments):
-        output = log[place(worker, "--since", str(moment)) :]
-        # A line that had begun before is shown whole: it was not finished then.
+    for number, moment in enumerate(timestamps):
+        output = log[find_offset(worker, "--since", str(moment)) :]
+        # A line that began earlier is shown whole: it was incomplete at the time.
         half = b"half a line" if number else b""
         assert output.startswith(half + b"burst %d\n" % number)
-    both = log[place(worker, "--since", str(moments[0]), "--lines", "2") :]
+    both = log[find_offset(worker, "--since", str(timestamps[0]), "--lines", "2") :]
     assert both == b"half a lineburst 2\nhalf a line"
-    assert place(worker, "--since", str(moments[2]), "--lines", "9") == place(
-        worker, "--since", str(moments[2])
+    assert find_offset(worker, "--since", str(timestamps[2]), "--lines", "9") == find_offset(
+        worker, "--since", str(timestamps[2])
     )
-    assert place(worker, "--since", "0") == 0
+    assert find_offset(worker, "--since", "0") == 0
 
 
-def noted(worker: Worker) -> int:
-    """The length last remembered."""
-    moments = worker.folder / "timestamps"
-    text = moments.read_bytes() if moments.exists() else b""
+def recorded_size(worker: Worker) -> int:
+    """The last recorded size."""
+    path = worker.folder / "timestamps"
+    text = path.read_bytes() if path.exists() else b""
     return int(text.split()[-1]) if text.endswith(b"\n") else -1
 
 
@@ -117,10 +114,10 @@ def test_only_uploaded_part_is_freed(log: Log, tmp_path: Path) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
     before = disk_bytes(log.path)
-    safe = len(data) // 2
-    log.free(safe, max_bytes=len(data) // 4)
+    uploaded = len(data) // 2
+    log.free(uploaded, max_bytes=len(data) // 4)
     first = log.first()
-    assert safe - 4096 < first <= safe
+    assert uploaded - 4096 < first <= uploaded
     assert disk_bytes(log.path) <= before - first + 4096
     assert log.size() == len(data)
     assert log.read(first, len(data)) == data[first:]
@@ -149,7 +146,7 @@ def test_nothing_is_freed_on_unsupported_file_system(
 ) -> None:
     data = lines(20_000)
     (tmp_path / "log").write_bytes(data)
-    # What fallocate of a file system without holes answers, asked of a pipe.
+    # fallocate fails on a pipe, as on a file system without holes.
     handle = os.pipe()[1]
     real = logfile.punch
     monkeypatch.setattr(logfile, "punch", lambda _, length: real(handle, length))
@@ -175,11 +172,11 @@ def test_read_of_part_being_freed_fails(
     (tmp_path / "log").write_bytes(data)
     read = os.pread
 
-    def slowly(handle: int, length: int, begin: int) -> bytes:
+    def read_while_freeing(handle: int, length: int, begin: int) -> bytes:
         log.free(len(data), max_bytes=1000)
         return read(handle, length, begin)
 
-    monkeypatch.setattr(os, "pread", slowly)
+    monkeypatch.setattr(os, "pread", read_while_freeing)
     with pytest.raises(Freed):
         log.read(0, 100)
 
@@ -197,7 +194,7 @@ def test_missing_lines_of_freed_part_are_counted(log: Log, tmp_path: Path) -> No
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_reader_never_sees_freed_part(worker: Worker, seed: int) -> None:
-    """However the two meet: right bytes, then the first that is still there."""
+    """At any time it gets correct bytes, or the first offset that is left."""
     data = lines(60_000)
     worker.write_spec(
         f"import sys; sys.stdout.buffer.write(open({str(worker.home / 'data')!r}, 'rb').read())"
@@ -232,39 +229,38 @@ def test_reader_never_sees_freed_part(worker: Worker, seed: int) -> None:
     assert rest.stdout == data[log.first() :]
 
 
-# Its end, and the bucket -----------------------------------------------------------------------
+# Final upload ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_in_trouble", [False, True])
+@pytest.mark.parametrize("is_upload_failing", [False, True])
 def test_tail_ends_after_log_is_uploaded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    is_in_trouble: bool,
+    is_upload_failing: bool,
 ) -> None:
-    """However long that takes, since the machine may be deleted then; but in trouble it may never
-    have it."""
+    """However long that takes, since the machine may then be deleted, unless the upload fails."""
     monkeypatch.setattr(tail, "UPLOAD_WAIT", 0.0)
     monkeypatch.setattr(tail, "RECORD_POLL_SECONDS", 0.01)
     (tmp_path / "log").write_bytes(b"all of it\n")
-    if is_in_trouble:
+    if is_upload_failing:
         (tmp_path / "upload_error.json").write_text("{}")
-    answers = itertools.chain([None] * 5, itertools.repeat(True))
+    states = itertools.chain([None] * 5, itertools.repeat(True))
     folder = Folder(str(tmp_path))
-    ended = tail.tail(
-        folder, 0, True, lambda: {"state": "succeeded", "log_uploaded": next(answers)}
+    exit_code = tail.tail(
+        folder, 0, True, lambda: {"state": "succeeded", "log_uploaded": next(states)}
     )
-    assert ended == 0
+    assert exit_code == 0
     output = capfd.readouterr()
     assert output.out == "all of it\n"
-    assert json.loads(output.err)["log_uploaded"] is (None if is_in_trouble else True)
+    assert json.loads(output.err)["log_uploaded"] is (None if is_upload_failing else True)
 
 
-# Cut or removed -------------------------------------------------------------------------------
+# Truncated or removed -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harm", ["cut", "cut-short", "removed"])
-def test_truncated_or_removed_log_does_not_affect_job(worker: Worker, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["emptied", "truncated", "removed"])
+def test_truncated_or_removed_log_does_not_affect_job(worker: Worker, damage: str) -> None:
     gate = worker.home / "gate"
     worker.write_spec(
         "import os, sys, time\n"
@@ -275,21 +271,21 @@ def test_truncated_or_removed_log_does_not_affect_job(worker: Worker, harm: str)
     worker.record("start")
     path = worker.folder / "log"
     worker.until_logged(b"x\n")
-    until(lambda: noted(worker) == 1000, "the length being noted")
+    until(lambda: recorded_size(worker) == 1000, "the size to be recorded")
     tail = worker.open("tail", "--follow", "--offset", "1000")
-    if harm == "removed":
+    if damage == "removed":
         path.unlink()
     else:
-        os.truncate(path, 0 if harm == "cut" else 500)
-    until(lambda: path.exists() and b"this log was" in path.read_bytes(), "the report of it")
+        os.truncate(path, 0 if damage == "emptied" else 500)
+    until(lambda: path.exists() and b"this log was" in path.read_bytes(), "the message about it")
     gate.touch()
     output, stderr = tail.communicate(timeout=TIMEOUT)
     assert tail.returncode == 0, stderr.decode()
     record = json.loads(stderr)
     assert (record["state"], record["exit_code"]) == ("failed", 5)
-    action = "deleted" if harm == "removed" else "truncated"
+    action = "deleted" if damage == "removed" else "truncated"
     assert f"this log was {action} on the machine: ".encode() in output
-    # A reader of all of it continues at the byte where it stopped.
-    assert (b"afterwards" in output) == (harm != "removed")
+    # A reader resumes at the offset where it stopped.
+    assert (b"afterwards" in output) == (damage != "removed")
     assert record["log_bytes"] == path.stat().st_size == 1000 + len(output)
     assert worker.run("tail", "--offset", "0").returncode == FREED

@@ -1,4 +1,4 @@
-"""What a worker does before a job's command starts, and what it then starts: real processes."""
+"""Preparation of a job on a worker, and its command: real processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
 from tests.support.wheels import make_project, make_wheel
 
-GROUNDWORK = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
-WHICH = "import sys; print(sys.executable)"
+SETUP_COMMAND = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
+PRINT_PYTHON = "import sys; print(sys.executable)"
 
 
 @pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
@@ -43,17 +43,17 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-# What is started ----------------------------------------------------------------------------
+# Commands -----------------------------------------------------------------------------------
 
 
-def printed(worker: Worker, argv: list[str], **more: Any) -> list[str]:
-    """What a job prints that starts this, without tpuctl's lines: in another folder each time,
-    with the code that was written to the first."""
+def run_job(worker: Worker, argv: list[str], **more: Any) -> list[str]:
+    """The output of a job with this command, without tpuctl's lines. Each job has a new folder
+    with the code of the first."""
     first = worker.folder.with_name("1")
     count = len(list(first.parent.iterdir()))
     worker.folder = first.with_name(str(count + 1))
     shutil.copytree(first, worker.folder)
-    worker.write_spec(WHICH, **{"argv": argv, **more})
+    worker.write_spec(PRINT_PYTHON, **{"argv": argv, **more})
     worker.record("start")
     log, record = worker.follow()
     assert record.state == "succeeded", log.decode()
@@ -63,17 +63,19 @@ def printed(worker: Worker, argv: list[str], **more: Any) -> list[str]:
 
 def test_all_commands_use_same_python(worker: Worker) -> None:
     code = worker.folder / "code"
-    write(code / "sub/package/module.py", WHICH)
-    write(code / "run.sh", f"#!/bin/sh\npython -c '{WHICH}'\npython3 -c '{WHICH}'\n", 0o755)
+    write(code / "sub/package/module.py", PRINT_PYTHON)
+    commands = f"python -c '{PRINT_PYTHON}'\npython3 -c '{PRINT_PYTHON}'\n"
+    write(code / "run.sh", f"#!/bin/sh\n{commands}", 0o755)
     forms = [["./run.sh"], ["{python}", "job.py"], ["{python}", "-m", "sub.package.module"]]
     forms = forms if worker.python == sys.executable else forms[:1]
-    outputs = {line for argv in forms for line in printed(worker, argv)}
-    shell_output = subprocess.check_output([worker.python, "-c", WHICH], env=worker.environment)
+    outputs = {line for argv in forms for line in run_job(worker, argv)}
+    command = [worker.python, "-c", PRINT_PYTHON]
+    shell_output = subprocess.check_output(command, env=worker.environment)
     assert outputs == {shell_output.decode().strip()}, "the image's"
 
     make_wheel(code / "wheels", "small-library", "1.0")
     install = {"wheels": "wheels"}
-    outputs = {line for argv in forms for line in printed(worker, argv, install=install)}
+    outputs = {line for argv in forms for line in run_job(worker, argv, install=install)}
     (programs,) = {Path(line).parent for line in outputs}
     assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
 
@@ -81,7 +83,7 @@ def test_all_commands_use_same_python(worker: Worker) -> None:
 def test_shell_has_environment_variables(new_worker: Worker) -> None:
     make_project(new_worker.folder / "code/model", "model", "def say(): pass\n")
     argv = ["sh", "-c", 'echo "$VIRTUAL_ENV"; command -v python; command -v say-model']
-    home, python, program = printed(new_worker, argv, install={"dependencies": ["./model"]})
+    home, python, program = run_job(new_worker, argv, install={"dependencies": ["./model"]})
     assert (python, program) == (f"{home}/bin/python", f"{home}/bin/say-model")
 
 
@@ -89,19 +91,19 @@ def test_src_packages_are_importable_unless_installed(new_worker: Worker) -> Non
     code = new_worker.folder / "code"
     write(code / "src/model.py", "print('from the folder')\n")
     for argv in (["{python}", "-m", "model"], ["sh", "-c", "exec python -m model"]):
-        assert printed(new_worker, argv) == ["from the folder"]
+        assert run_job(new_worker, argv) == ["from the folder"]
     env = {"PYTHONPATH": str(code / "other")}
     write(code / "other/more.py", "print('from elsewhere')\n")
-    assert printed(new_worker, ["{python}", "-m", "more"], env=env) == ["from elsewhere"]
+    assert run_job(new_worker, ["{python}", "-m", "more"], env=env) == ["from elsewhere"]
     make_project(code, "model", "print('as it was built')\n")
     install = {"dependencies": [], "project": "."}
-    assert printed(new_worker, ["{python}", "-m", "model"], install=install) == ["as it was built"]
+    assert run_job(new_worker, ["{python}", "-m", "model"], install=install) == ["as it was built"]
 
 
 def test_arguments_are_passed_unchanged(new_worker: Worker) -> None:
     argv = ["{python}", "-c", "import sys; print(sys.argv[1:])"]
     words = ["{python}", "a b", "", "--", "$HOME", "'"]
-    assert printed(new_worker, [*argv, *words]) == [repr(words)]
+    assert run_job(new_worker, [*argv, *words]) == [repr(words)]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,14 @@ def test_command_that_cannot_start_is_reported(
 
 
 class Machine:
-    """A home in which jobs with a setup command are prepared; `done` counts how often it ran."""
+    """A home folder for jobs with a setup command; `done` has a line for each of its runs."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.jobs = 0
 
     def run(self, setup: str, files: dict[str, str] | None = None) -> tuple[int, str, str]:
-        """Another job's setup: exit code, last words, log."""
+        """Run the setup of a new job: exit code, output, log."""
         self.jobs += 1
         folder = self.home / f"job-{self.jobs}"
         for name, text in (files or {}).items():
@@ -141,7 +143,7 @@ class Machine:
         (folder / "code").mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(json.dumps({"install": {"setup": setup}}))
         done = subprocess.run(
-            [sys.executable, "-S", "-I", str(GROUNDWORK), str(folder)],
+            [sys.executable, "-S", "-I", str(SETUP_COMMAND), str(folder)],
             env={"HOME": str(self.home), "PATH": os.environ["PATH"], "TOKEN": "open sesame"},
             capture_output=True,
             text=True,
@@ -169,7 +171,7 @@ def test_setup_runs_once_per_machine_and_content(machine: Machine, tmp_path: Pat
     assert (code, message) == (0, "")
     assert log.startswith("tpuctl: running the setup command\ntpuctl: ran the setup command in ")
     assert machine.done == ["all open sesame"]
-    # Other code beside it is nothing to the setup command, other content of what it names is.
+    # It runs again if a file that it names changes, but not for other files.
     assert machine.run(setup, {**files, "train.py": "2"}) == (0, "", "")
     assert len(machine.done) == 1
     machine.run(setup, {**files, "prepare.sh": "#!/bin/sh\necho again >> ~/done\n"})
@@ -183,13 +185,13 @@ def test_setup_runs_once_per_machine_and_content(machine: Machine, tmp_path: Pat
 
 def test_failed_setup_is_logged_and_retried(machine: Machine) -> None:
     setup = "echo begun >> ~/done\necho 'first words'\nls /dev/null/absent\necho never >> ~/done"
-    for tried in (1, 2):
+    for count in (1, 2):
         code, message, log = machine.run(setup)
         assert (code, message) == (1, "the setup command failed with exit code 2\n")
         first, second, *rest = log.splitlines()
         assert (first, second) == ("tpuctl: running the setup command", "first words")
         assert any("/dev/null/absent" in line for line in rest)
-        assert machine.done == ["begun"] * tried
+        assert machine.done == ["begun"] * count
 
 
 def test_job_with_failed_setup_never_starts(new_worker: Worker) -> None:
@@ -225,7 +227,7 @@ def test_setup_runs_before_installation(new_worker: Worker) -> None:
 
 @pytest.fixture
 def installing(new_worker: Worker, tmp_path: Path) -> Worker:
-    """A worker in the midst of an installation that ends once there is a file `gate`."""
+    """A worker during an installation that ends once the file `gate` exists."""
     gate = tmp_path / "gate"
     make_project(new_worker.folder / "code/model", "model", "value = 1\n", gate=gate)
     new_worker.write_spec("import model; print(model.value)", install={"dependencies": ["./model"]})
@@ -241,7 +243,7 @@ def test_start_after_all_processes_were_killed_during_installation(
     assert installing.read("record.json")["state"] == "preparing"
     for pid in installing.processes():
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not installing.processes(), "the end of all")
+    until(lambda: not installing.processes(), "the end of all processes")
     (tmp_path / "gate").touch()
     installing.record("start")
     log, record = installing.follow()
@@ -252,5 +254,5 @@ def test_start_after_all_processes_were_killed_during_installation(
 def test_stop_during_installation(installing: Worker) -> None:
     record = installing.record("stop", "--grace", "5")
     assert (record.state, record.exit_code) == ("stopped", 143)
-    until(lambda: not installing.processes(), "the end of all")
+    until(lambda: not installing.processes(), "the end of all processes")
     assert b"installed" not in (installing.folder / "log").read_bytes()

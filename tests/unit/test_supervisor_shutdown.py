@@ -1,7 +1,4 @@
-"""A job on a machine that goes down: what it is sent, and what is said of its end.
-
-As in test_supervisor.py, processes are what is under test.
-"""
+"""A job on a machine that shuts down: the signals that it gets, and its final record."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import pytest
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, ClockedWorker
 
-# Saves when it is told to end, for as long as it is not let go on; a second SIGTERM interrupts it.
+# Saves its state on SIGTERM until ~/enough exists; a second SIGTERM interrupts it.
 SAVING = """
 import os, signal, sys, time
 def save(number, frame):
@@ -38,15 +35,15 @@ def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
     worker.close()
 
 
-def begun(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
+def start_job(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:
     worker.write_spec(script, *arguments, max_seconds=3600)
     worker.record("start")
     worker.until_logged(b"began")
     until(lambda: worker.read("started.json")["job_parent"] is not None, "the job parent's record")
 
 
-def take_down(worker: ClockedWorker) -> None:
-    """As systemd does with all that is left of a session: SIGTERM, and SIGHUP right after it."""
+def shut_down(worker: ClockedWorker) -> None:
+    """As systemd does with leftovers of a session: SIGTERM, and SIGHUP immediately after it."""
     for pid in worker.processes():
         for number in (signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
@@ -54,10 +51,10 @@ def take_down(worker: ClockedWorker) -> None:
 
 @pytest.mark.parametrize("code", [143, 0])
 def test_saving_script_gets_one_sigterm_and_no_sighup(worker: ClockedWorker, code: int) -> None:
-    begun(worker, str(code))
-    take_down(worker)
+    start_job(worker, str(code))
+    shut_down(worker)
     worker.until_logged(b"saving")
-    worker.until_checked(6)  # more often than it takes to pass a signal on
+    worker.until_checked(6)  # enough for a signal to be forwarded
     (worker.home / "enough").touch()
     log, record = worker.follow()
     assert log == b"began\nsaving\nsaved\n"
@@ -65,7 +62,7 @@ def test_saving_script_gets_one_sigterm_and_no_sighup(worker: ClockedWorker, cod
 
 
 def test_supervisor_forwards_sigterm_to_script(worker: ClockedWorker) -> None:
-    begun(worker, "143")
+    start_job(worker, "143")
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     worker.until_logged(b"saving")
     worker.until_checked(6)
@@ -74,8 +71,8 @@ def test_supervisor_forwards_sigterm_to_script(worker: ClockedWorker) -> None:
 
 
 def test_sighup_alone_ends_nothing(worker: ClockedWorker) -> None:
-    """A script without handlers, as most are: the end of a session is not its end."""
-    begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
+    """The end of a session does not stop a script without handlers."""
+    start_job(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     for pid in worker.processes():
         os.kill(pid, signal.SIGHUP)
     worker.until_checked(3)
@@ -85,14 +82,14 @@ def test_sighup_alone_ends_nothing(worker: ClockedWorker) -> None:
 
 def test_script_with_sighup_handler_gets_sighup(worker: ClockedWorker) -> None:
     script = "import signal, time\nsignal.signal(signal.SIGHUP, lambda *_: print('reloaded'))\n"
-    begun(worker, script=f"{script}print('began', flush=True)\nwhile True: time.sleep(1)")
+    start_job(worker, script=f"{script}print('began', flush=True)\nwhile True: time.sleep(1)")
     os.kill(worker.pid_of("job.py"), signal.SIGHUP)
     worker.until_logged(b"reloaded")
 
 
 def test_simultaneous_kill_of_all_processes_is_not_a_job_failure(worker: ClockedWorker) -> None:
-    """Including the job parent, which may not have been ready for it."""
-    begun(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
+    """Including the job parent, which may not have been able to handle SIGTERM."""
+    start_job(worker, script="import time\nprint('began', flush=True)\ntime.sleep(600)")
     supervisor = worker.pid_of("supervisor.py")
     os.kill(supervisor, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGTERM)

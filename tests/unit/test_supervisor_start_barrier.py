@@ -1,7 +1,4 @@
-"""One worker of a job whose workers start together: what it does until it hears the sign.
-
-As in test_supervisor.py, processes are what is under test.
-"""
+"""One worker of a job whose workers start together, until it gets the start signal."""
 
 from __future__ import annotations
 
@@ -28,59 +25,59 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     worker.close()
 
 
-def ready(worker: Worker, seconds: float = 600.0) -> None:
+def prepare_job(worker: Worker, seconds: float = 600.0) -> None:
     worker.write_spec(SCRIPT, start_barrier={"workers": [0, 1, 2, 3], "timeout_seconds": seconds})
     assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
 
 
-def starts(worker: Worker) -> int:
+def count_starts(worker: Worker) -> int:
     began = worker.home / "began"
     return len(began.read_text()) if began.exists() else 0
 
 
-def give_sign(worker: Worker) -> None:
+def send_signal(worker: Worker) -> None:
     (worker.folder / "start").touch()
 
 
 def test_ready_worker_starts_after_signal(worker: Worker) -> None:
-    ready(worker)
-    # Asked again, it has looked for the sign several times meanwhile.
+    prepare_job(worker)
+    # Until the second response it has checked for the signal several times.
     assert worker.record("start", "--until", "running", "--timeout", "1").state == "ready"
-    assert starts(worker) == 0
-    give_sign(worker)
+    assert count_starts(worker) == 0
+    send_signal(worker)
     record = worker.record("start", "--until", "running", "--timeout", "30")
     assert record.state in ("running", "succeeded")
     assert worker.follow()[0] == b"began\n"
 
 
 def test_stop_ends_wait_for_start(worker: Worker) -> None:
-    ready(worker)
+    prepare_job(worker)
     record = worker.record("stop", "--grace", "30")
     assert (record.state, record.exit_code, record.cause) == ("stopped", 143, "stopped")
-    assert starts(worker) == 0
-    give_sign(worker)
+    assert count_starts(worker) == 0
+    send_signal(worker)
     assert worker.record("start").state == "stopped"
     until(lambda: not worker.processes(), "the end of all processes")
-    assert starts(worker) == 0
+    assert count_starts(worker) == 0
 
 
 def test_failure_of_other_worker_ends_wait(worker: Worker) -> None:
-    ready(worker)
+    prepare_job(worker)
     (worker.folder / "end.json").write_text('{"worker": 3, "state": "failed"}')
     log, record = worker.follow()
     assert record.is_bystander
-    assert (log, starts(worker)) == (b"", 0)
+    assert (log, count_starts(worker)) == (b"", 0)
 
 
 def test_supervisor_killed_while_waiting_is_replaced(worker: Worker) -> None:
-    ready(worker)
+    prepare_job(worker)
     worker.kill("supervisor.py")
     assert worker.record("start", "--until", "ready", "--timeout", "30").state == "ready"
-    assert starts(worker) == 0
+    assert count_starts(worker) == 0
     worker.kill("supervisor.py")
-    give_sign(worker)
+    send_signal(worker)
     assert worker.follow()[0] == b"began\n"
-    assert starts(worker) == 1
+    assert count_starts(worker) == 1
 
 
 def test_start_timeout_names_missing_workers(worker: Worker) -> None:
@@ -90,11 +87,11 @@ def test_start_timeout_names_missing_workers(worker: Worker) -> None:
     _, record = worker.follow()
     assert (record.state, record.exit_code, record.cause) == ("failed", 1, "slice")
     assert record.detail.startswith("worker 2, 3 was not ready to start within ")
-    assert starts(worker) == 0
+    assert count_starts(worker) == 0
 
 
 def test_machine_shutdown_while_waiting_is_not_a_job_failure(worker: Worker) -> None:
-    ready(worker)
+    prepare_job(worker)
     os.kill(worker.pid_of("supervisor.py"), signal.SIGTERM)
     _, record = worker.follow()
-    assert (record.state, record.cause, starts(worker)) == ("failed", "terminated", 0)
+    assert (record.state, record.cause, count_starts(worker)) == ("failed", "terminated", 0)

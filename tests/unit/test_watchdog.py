@@ -1,4 +1,4 @@
-"""When a machine is deleted, and its orders: the watchdog's decisions, without waiting."""
+"""The watchdog's decisions to delete a machine, and its configuration, without waiting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROGRAMS = [
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
 TPU = "https://tpu.googleapis.com"
-PLACE = "projects/my-project/locations/us-central1-b"
+LOCATION = "projects/my-project/locations/us-central1-b"
 INSTANCE = (
     "https://compute.googleapis.com/compute/v1/projects/my-project/zones/us-central1-b/"
     "instances/bert-controller"
@@ -47,12 +47,12 @@ def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = 
     return load_stack(path)
 
 
-def orders_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
+def config_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
     metadata = watch_metadata(stack, on_controller=on_controller)
     return dict(json.loads(metadata["tpuctl-watchdog"]))
 
 
-# What goes on on a machine -------------------------------------------------------------------
+# Activity ------------------------------------------------------------------------------------
 
 SYSTEM = [
     Process(1, 0, 1, ["/sbin/init"]),
@@ -105,7 +105,7 @@ def test_what_counts_as_activity(more: list[Process], expected: str) -> None:
         ([], ""),
         ([Process(8, 1, 8, ["bash"])], "a user is logged in"),
         ([Process(8, 1, 7, ["daemon"])], ""),  # an orphan of a session that is over
-        ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watch itself
+        ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watchdog itself
     ],
 )
 def test_logins_on_local_cloud(more: list[Process], expected: str) -> None:
@@ -113,7 +113,7 @@ def test_logins_on_local_cloud(more: list[Process], expected: str) -> None:
 
 
 def test_other_local_machines_are_not_activity() -> None:
-    """Without namespaces a machine sees all that runs on the computer."""
+    """Without namespaces a machine sees all processes of the computer."""
     others = [
         Process(30, 1, 30, ["sshd: me@pts/0"]),
         Process(40, 1, 40, ["python3", "sandbox.py"]),
@@ -125,27 +125,27 @@ def test_other_local_machines_are_not_activity() -> None:
     assert activity(others, 40) == "a user is logged in"
 
 
-# When a machine goes -------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------
 
 
 def test_age_counts_from_creation() -> None:
-    orders = {"max_seconds": 3600.0, "reason": "it is 1 hours old"}
-    assert age_limit_reason(orders, 4599.0, created=1000.0, worker=0) == ""
-    assert age_limit_reason(orders, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
-    assert age_limit_reason(orders, 4600.0, created=1000.0, worker=1) == "", "worker 0 goes first"
+    config = {"max_seconds": 3600.0, "reason": "it is 1 hours old"}
+    assert age_limit_reason(config, 4599.0, created=1000.0, worker=0) == ""
+    assert age_limit_reason(config, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
+    assert age_limit_reason(config, 4600.0, created=1000.0, worker=1) == "", "worker 0 is first"
     assert age_limit_reason({}, 1e12, created=0.0, worker=0) == ""
 
 
 def test_idle_time_counts_from_last_activity() -> None:
-    orders = {"idle_seconds": 60.0}
-    assert idle_limit_reason(orders, 159.0, active=100.0, worker=0) == ""
-    assert "limits.idle" in idle_limit_reason(orders, 160.0, active=100.0, worker=0)
-    assert idle_limit_reason(orders, 160.0, active=100.0, worker=3) == ""
+    config = {"idle_seconds": 60.0}
+    assert idle_limit_reason(config, 159.0, active=100.0, worker=0) == ""
+    assert "limits.idle" in idle_limit_reason(config, 160.0, active=100.0, worker=0)
+    assert idle_limit_reason(config, 160.0, active=100.0, worker=3) == ""
     assert idle_limit_reason({"idle_seconds": None}, 1e12, active=0.0, worker=0) == ""
 
 
 @pytest.mark.parametrize(
-    ("orders", "age", "expected"),
+    ("config", "age", "expected"),
     [
         ({}, 0.0, 30.0),
         ({"idle_seconds": 1800}, 0.0, 30.0),
@@ -157,9 +157,9 @@ def test_idle_time_counts_from_last_activity() -> None:
     ],
 )
 def test_checks_are_rare_but_never_late(
-    orders: dict[str, Any], age: float, expected: float
+    config: dict[str, Any], age: float, expected: float
 ) -> None:
-    assert tick(orders, age) == pytest.approx(expected)
+    assert tick(config, age) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -175,46 +175,46 @@ def test_timestamps_of_both_apis(text: str, expected: float) -> None:
     assert parse_timestamp(text) == expected
 
 
-# The orders of machines ----------------------------------------------------------------------
+# Configuration -------------------------------------------------------------------------------
 
 
 def test_single_node_deletes_itself(tmp_path: Path) -> None:
-    orders = orders_of(stack_of(tmp_path))
-    assert orders["delete"] == [f"{TPU}/v2/{PLACE}/nodes/bert-tpu"]
-    assert orders["tpu"] == f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
-    assert orders["idle_seconds"] == 1800.0
-    assert orders["max_seconds"] is None
-    assert orders["peers"] == []
+    config = config_of(stack_of(tmp_path))
+    assert config["delete"] == [f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"]
+    assert config["tpu"] == f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"
+    assert config["idle_seconds"] == 1800.0
+    assert config["max_seconds"] is None
+    assert config["peers"] == []
 
 
 def test_slice_watches_all_its_workers(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, "type: v2-32", zone="europe-west4-a")
-    (peer,) = orders_of(stack)["peers"]
+    (peer,) = config_of(stack)["peers"]
     assert peer.endswith("locations/europe-west4-a/nodes/bert-tpu:getGuestAttributes")
 
 
 def test_queued_resource_is_deleted_with_all_nodes(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, "type: v2-8, queue: {nodes: 2}")
-    orders = orders_of(stack)
-    assert orders["delete"] == [f"{TPU}/v2/{PLACE}/queuedResources/bert-queue?force=true"]
-    assert orders["peers"] == [
-        f"{TPU}/v2/{PLACE}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)
+    config = config_of(stack)
+    assert config["delete"] == [f"{TPU}/v2/{LOCATION}/queuedResources/bert-queue?force=true"]
+    assert config["peers"] == [
+        f"{TPU}/v2/{LOCATION}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)
     ]
 
 
 def test_controller_deletes_node_before_itself(tmp_path: Path) -> None:
-    orders = orders_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
-    assert orders["delete"] == [f"{TPU}/v1/{PLACE}/nodes/bert-tpu", INSTANCE]
-    assert orders["tpu"] == f"{TPU}/v1/{PLACE}/nodes/bert-tpu"
-    assert orders["peers"] == [], "users do not log in to the node's machine"
+    config = config_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
+    assert config["delete"] == [f"{TPU}/v1/{LOCATION}/nodes/bert-tpu", INSTANCE]
+    assert config["tpu"] == f"{TPU}/v1/{LOCATION}/nodes/bert-tpu"
+    assert config["peers"] == [], "users do not log in to the node's machine"
 
 
 def test_controller_and_tpu_vm_each_delete_themselves_last(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, more="controller: {}\n")
-    node = f"{TPU}/v2/{PLACE}/nodes/bert-tpu"
-    assert orders_of(stack)["delete"] == [INSTANCE, node]
-    assert orders_of(stack, on_controller=True)["delete"] == [node, INSTANCE]
-    assert orders_of(stack)["peers"] == [
+    node = f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"
+    assert config_of(stack)["delete"] == [INSTANCE, node]
+    assert config_of(stack, on_controller=True)["delete"] == [node, INSTANCE]
+    assert config_of(stack)["peers"] == [
         f"{node}:getGuestAttributes",
         f"{INSTANCE}/getGuestAttributes?queryPath=tpuctl/",
     ]
@@ -224,16 +224,16 @@ def test_max_cost_is_converted_to_time(tmp_path: Path) -> None:
     stack = stack_of(tmp_path, more="limits: {max_hours: 5, max_cost: 9}\n")
     price = stack.price
     assert price is not None
-    hourly = price.per_hour + 0.005  # and what Google takes for an external address
+    hourly = price.per_hour + 0.005  # and the price of an external address
     hours = 9 / hourly
-    assert hours < 5, "the test means the price to come first"
-    orders = orders_of(stack)
-    assert orders["max_seconds"] == pytest.approx(hours * 3600)
-    assert "limits.max_cost" in orders["reason"]
-    assert f"${hourly:.2f}" in orders["reason"]
+    assert hours < 5, "the test requires that max_cost applies first"
+    config = config_of(stack)
+    assert config["max_seconds"] == pytest.approx(hours * 3600)
+    assert "limits.max_cost" in config["reason"]
+    assert f"${hourly:.2f}" in config["reason"]
     longer = stack_of(tmp_path, more="limits: {max_hours: 0.5, max_cost: 9}\n")
-    assert orders_of(longer)["max_seconds"] == 1800.0
-    assert "limits.max_hours" in orders_of(longer)["reason"]
+    assert config_of(longer)["max_seconds"] == 1800.0
+    assert "limits.max_hours" in config_of(longer)["reason"]
 
 
 def test_startup_script_is_passed_to_watchdog(tmp_path: Path) -> None:
@@ -246,24 +246,24 @@ def test_startup_script_is_passed_to_watchdog(tmp_path: Path) -> None:
     assert without["startup-script"] == "echo hello\n"
     assert "tpuctl-startup-script" not in without
     assert without["tpuctl-watchdog"] == metadata["tpuctl-watchdog"], (
-        "a watch over SSH has the same orders"
+        "a watchdog that is started over SSH has the same configuration"
     )
     assert len(metadata["startup-script"]) < 256_000, "the limit of one value"
 
 
 def test_metadata_of_same_stack_is_equal(tmp_path: Path) -> None:
-    """Else each `up` would change the machines."""
+    """Otherwise each `up` would change the machines."""
     metadata = metadata_of(stack_of(tmp_path), "key")
     assert metadata_differs(metadata, metadata_of(stack_of(tmp_path), "key")) == ()
     other = metadata_of(stack_of(tmp_path, more="limits: {idle: 1h}\n"), "key")
     assert metadata_differs(metadata, other) == ("limits",)
     none = metadata_of(stack_of(tmp_path, more="limits: {idle: null}\n"), "key")
-    assert metadata_differs(metadata, none) == ("limits",), "what was limited is set free"
+    assert metadata_differs(metadata, none) == ("limits",), "the limit is removed"
     assert metadata_differs({"ssh-keys": "key", "enable-guest-attributes": "TRUE"}, none) == ()
     assert metadata_differs({**metadata, "mine": "1", "ssh-keys": "his\nkey"}, metadata) == ()
 
 
-# The programs as they are sent ---------------------------------------------------------------
+# Shipped programs ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)

@@ -1,6 +1,6 @@
-"""The watch on a machine whose own clock is wrong, or is set while it watches.
+"""The watchdog on a machine whose clock is wrong, or is set while it runs.
 
-The server here answers as Google's do in what matters: each answer says what time it is.
+Like Google's servers, the fake server here sends the time with each response.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ TIME = time.time
 
 
 class Google(BaseHTTPRequestHandler):
-    """Metadata, the TPU, and what a peer says of itself; POST too, which asks for the last."""
+    """Metadata, the TPU, and the guest attributes of a peer, which are queried by POST."""
 
     created = ""
-    busy = 0.0
-    ahead: float | None = 0.0  # None: without a Date
+    active = 0.0
+    ahead: float | None = 0.0  # None: without a Date header
 
     def do_GET(self) -> None:
-        answers: dict[str, Any] = {
+        responses: dict[str, Any] = {
             "/node": {"createTime": self.created, "state": "READY"},
             "/node:getGuestAttributes": {
                 "guestAttributes": [
-                    {"queryValue": {"items": [{"key": "last-active", "value": str(self.busy)}]}}
+                    {"queryValue": {"items": [{"key": "last-active", "value": str(self.active)}]}}
                 ]
             },
         }
-        answer = answers.get(self.path, {"access_token": "x"})
-        text = json.dumps(answer).encode()
+        response = responses.get(self.path, {"access_token": "x"})
+        text = json.dumps(response).encode()
         self.send_response_only(200)
         if self.ahead is not None:
             self.send_header("Date", formatdate(TIME() + self.ahead, usegmt=True))
@@ -70,19 +70,19 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Google]]:
     server.server_close()
 
 
-def wrong_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+def shift_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     monkeypatch.setattr(watchdog.time, "time", lambda: TIME() + ahead)
 
 
-def watching(folder: Path, **orders: Any) -> watchdog.Watchdog:
-    made = watchdog.Watchdog(str(folder), None)
-    url = f"http://{made.cloud.host}/node"
-    made.config = {"tpu": url, "peers": [f"{url}:getGuestAttributes"], "reason": "old", **orders}
-    made.cloud.metadata(watchdog.CONFIG)
-    return made
+def make_watchdog(folder: Path, **limits: Any) -> watchdog.Watchdog:
+    result = watchdog.Watchdog(str(folder), None)
+    url = f"http://{result.cloud.host}/node"
+    result.config = {"tpu": url, "peers": [f"{url}:getGuestAttributes"], "reason": "old", **limits}
+    result.cloud.metadata(watchdog.CONFIG)
+    return result
 
 
-def moment(ago: float) -> str:
+def timestamp(ago: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(TIME() - ago))
 
 
@@ -96,19 +96,19 @@ def test_age_uses_googles_clock(
     age: float,
     because: str,
 ) -> None:
-    google.created = moment(age)
-    wrong_clock(monkeypatch, ahead)
-    assert watching(tmp_path, max_seconds=HOUR).reason() == because
+    google.created = timestamp(age)
+    shift_clock(monkeypatch, ahead)
+    assert make_watchdog(tmp_path, max_seconds=HOUR).reason() == because
 
 
 @pytest.mark.parametrize("ahead", [-MONTH, MONTH])
 def test_later_clock_change_has_no_effect(
     google: type[Google], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
-    google.created, google.ahead = moment(HOUR / 2), None  # it is not corrected
-    watchdog = watching(tmp_path, max_seconds=HOUR, idle_seconds=HOUR)
+    google.created, google.ahead = timestamp(HOUR / 2), None  # no Date corrects the clock
+    watchdog = make_watchdog(tmp_path, max_seconds=HOUR, idle_seconds=HOUR)
     before = watchdog.clock.now()
-    wrong_clock(monkeypatch, ahead)
+    shift_clock(monkeypatch, ahead)
     assert 0 <= watchdog.clock.now() - before < HOUR / 4
     assert watchdog.reason() == ""
     watchdog.active -= 2 * HOUR
@@ -125,9 +125,9 @@ def test_peer_activity_counts_from_its_time(
     ago: float,
     is_idle: bool,
 ) -> None:
-    google.created, google.busy = moment(9 * HOUR), TIME() - ago
-    wrong_clock(monkeypatch, ahead)
-    watchdog = watching(tmp_path, idle_seconds=HOUR)
+    google.created, google.active = timestamp(9 * HOUR), TIME() - ago
+    shift_clock(monkeypatch, ahead)
+    watchdog = make_watchdog(tmp_path, idle_seconds=HOUR)
     watchdog.active -= 2 * HOUR
     assert bool(watchdog.reason()) == is_idle
     assert watchdog.last_active() == pytest.approx(TIME() - min(ago, 2 * HOUR), abs=60)

@@ -142,8 +142,8 @@ class _Upload:
         return cached
 
     async def _find_missing(self, store: PackStore, packs: tuple[str, ...]) -> set[str]:
-        kept = await gather_all(store.renew(pack) for pack in packs)
-        return {pack for pack, is_kept in zip(packs, kept, strict=True) if not is_kept}
+        renewed = await gather_all(store.renew(pack) for pack in packs)
+        return {pack for pack, is_renewed in zip(packs, renewed, strict=True) if not is_renewed}
 
     async def _send(
         self, store: PackStore, chunks: Index, slots: asyncio.Semaphore

@@ -15,45 +15,45 @@ from tests.support.commands import succeed
 from tpuctl.emulator.machines.peers import is_same_user
 from tpuctl.emulator.machines.port_forward import PortForward
 
-STRANGER = 65534  # `nobody`
+OTHER_USER = 65534  # an unprivileged user
 TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
-ASK = """
+REQUEST = """
 import encodings.idna, os, socket, sys
-place, path, user = sys.argv[1:]
-host, _, port = place.partition(":")
+address, path, user = sys.argv[1:]
+host, _, port = address.partition(":")
 if user:
     os.setuid(int(user))
-with socket.create_connection((host, int(port))) as made, made.makefile("rb") as answer:
-    head = f"GET {path} HTTP/1.1", f"Host: {place}", "Metadata-Flavor: Google", "Connection: close"
-    made.sendall(("\\r\\n".join(head) + "\\r\\n\\r\\n").encode())
+with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as reader:
+    head = f"GET {path} HTTP/1.1\\r\\nHost: {address}\\r\\nMetadata-Flavor: Google\\r\\n"
+    connection.sendall((head + "Connection: close\\r\\n\\r\\n").encode())
     try:
-        sys.stdout.buffer.write(answer.read())
+        sys.stdout.buffer.write(reader.read())
     except ConnectionResetError:
         print("reset")
 """
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/net/tcp").exists(), reason="a connection's user is known only on Linux"
+    not Path("/proc/net/tcp").exists(), reason="only Linux reports the user of a connection"
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
 
 
-async def request_as(place: str, user: int | None) -> str:
-    """Run a program as that user; return its output."""
-    command = [sys.executable, "-I", "-S", "-c", ASK, place, TOKEN, str(user or "")]
-    done = await asyncio.to_thread(succeed, command, timeout=60)
-    return done.stdout
+async def request_as(address: str, user: int | None) -> str:
+    """The response to a request of that user."""
+    command = [sys.executable, "-I", "-S", "-c", REQUEST, address, TOKEN, str(user or "")]
+    result = await asyncio.to_thread(succeed, command, timeout=60)
+    return result.stdout
 
 
 @needs_root
 async def test_other_users_get_no_token(lab: Any) -> None:
     spec = await lab.boot()
-    place = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
-    answer = await request_as(place, STRANGER)
-    assert answer.startswith("HTTP/1.1 403 ")
-    assert "Other users of this computer are not allowed." in answer
-    assert spec.access_token not in answer
-    assert spec.access_token in await request_as(place, None)
+    address = (await lab.run("echo $GCE_METADATA_HOST")).out.strip()
+    response = await request_as(address, OTHER_USER)
+    assert response.startswith("HTTP/1.1 403 ")
+    assert "Other users of this computer are not allowed." in response
+    assert spec.access_token not in response
+    assert spec.access_token in await request_as(address, None)
 
 
 @needs_root
@@ -65,7 +65,7 @@ async def test_other_users_cannot_use_forwarded_port() -> None:
 
     inside = await asyncio.start_server(serve, "127.0.0.1", 0)
 
-    async def reach() -> socket.socket:
+    async def connect() -> socket.socket:
         connection = socket.socket()
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, inside.sockets[0].getsockname())
@@ -74,13 +74,13 @@ async def test_other_users_cannot_use_forwarded_port() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    door = PortForward(reach)
-    await door.listen("127.0.0.1", port)
+    port_forward = PortForward(connect)
+    await port_forward.listen("127.0.0.1", port)
     try:
         assert await request_as(f"127.0.0.1:{port}", None) == "here"
-        assert await request_as(f"127.0.0.1:{port}", STRANGER) == "reset\n"
+        assert await request_as(f"127.0.0.1:{port}", OTHER_USER) == "reset\n"
     finally:
-        await door.close()
+        await port_forward.close()
         inside.close()
 
 
