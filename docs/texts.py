@@ -1,9 +1,9 @@
 """Lists every text that users meet, by where it is written: the page docs/reference/texts.md.
 
-In programs these are the strings that read as words, docstrings left out but for those of
-commands and of published keys, which are help and descriptions; in data files the values and
-comments that are shown or copied. Placeholders stand in braces. What Google, TensorFlow or a
-shell says, and what is run rather than read, is left out where it can be told apart.
+In programs these are string literals that contain words, and the docstrings of commands and of
+published keys, which are help and descriptions; in data files, the values and comments that are
+shown or copied. Placeholders are in braces. Messages of Google, TensorFlow and shells, patterns and
+code are omitted where they can be recognized.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ RUN = {
     "execute",
     "warn_when",
 }
+# Tables in strings: permissions, and lists of single words.
+TABLES = {"permissions", "WORDS", "LANGUAGE_CODES", "ABBREVIATED"}
 # The docstrings of their classes describe published keys.
 KEYS = ("tpuctl/model/events.py", "tpuctl/view/response_models.py")
-# Google's words, not ours.
-LEFT_OUT = re.compile(
+# Modules whose texts are Google's.
+OMITTED = re.compile(
     r"tpuctl/(emulator/(?!client|faults/scheduled|server|machines)|preflight/shim/tpu_stubs)"
 )
 AREAS = {
@@ -53,9 +55,9 @@ AREAS = {
 
 
 def texts_page() -> str:
-    lines = ["# Texts\n", "Every text that tpuctl prints or writes, by where it stands.\n"]
+    lines = ["# Texts\n", "Every text that tpuctl prints or writes, by source file.\n"]
     modules = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tpuctl").rglob("*.py")}
-    modules = {name: modules[name] for name in sorted(modules) if not LEFT_OUT.match(name)}
+    modules = {name: modules[name] for name in sorted(modules) if not OMITTED.match(name)}
     placed = {name for names in AREAS.values() for name in names}
     for area, folders in [*AREAS.items(), ("Everywhere", ("",))]:
         lines.append(f"\n## {area}\n")
@@ -82,7 +84,7 @@ def _section(name: str, texts: Iterator[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """A text on one line of Markdown, in a code span where it holds signs of Markdown's."""
+    """A text on one line of Markdown, as a code span if it contains Markdown syntax."""
     flat = " ".join(text.split())
     return f"`` {flat} ``" if re.search(r"[<>*_|\[\]\\`#]", flat) else flat
 
@@ -116,6 +118,8 @@ def _unread(tree: ast.AST, name: str) -> Iterator[ast.AST]:
                 yield from node.args
             case ast.AnnAssign():
                 yield node.annotation
+            case ast.Assign(targets=[ast.Name(id=assigned)]) if assigned in TABLES:
+                yield node.value
 
 
 def _is_published(node: ast.AST, name: str) -> bool:
@@ -153,7 +157,7 @@ def table_texts(path: Path) -> Iterator[str]:
     def texts(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
             for key, inner in value.items():
-                if key not in {"pattern", "patterns", "examples", "example", "source", "sources"}:
+                if key not in {"match", "lines", "log", "response", "source"}:
                     yield from texts(inner)
         elif isinstance(value, list):
             for inner in value:

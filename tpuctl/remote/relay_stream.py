@@ -248,7 +248,7 @@ class Tunnel:
         except TimedOut as error:
             raise (last[0] if last else error) from None
         self.reconnections += 1
-        self._acknowledged = self._received  # reconnecting told the relay
+        self._acknowledged = self._received  # sent to the relay when reconnecting
 
     async def _wait_connected(self) -> None:
         """Wait until the relay reports that the port is connected."""

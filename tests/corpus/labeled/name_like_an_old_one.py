@@ -8,6 +8,6 @@ class Session:
         return list(rows)
 
 
-tf.log = tf.math.log  # the old name, given anew
+tf.log = tf.math.log  # the old name again
 tf_logging.basicConfig(level=tf_logging.INFO)
 print(Session().fit_generator(range(3)), tf.math.log(2.0), tf.compat.v1.logging)

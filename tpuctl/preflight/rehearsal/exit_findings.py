@@ -175,7 +175,7 @@ def _shim_failures(run: Pass) -> Iterator[Finding]:
         yield Finding(
             "observing",
             "unknown",
-            "some observations failed: this is a lemulation of tpuctl, not of the script",
+            "some observations failed: this is a limitation of tpuctl, not of the script",
             "\n".join(dict.fromkeys(failure.action for failure in failed)),
         )
 
