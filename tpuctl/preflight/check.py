@@ -174,13 +174,13 @@ def _scripts(folder: Path) -> Iterator[Path]:
     """Python files in a stable order, without hidden folders and virtual environments."""
     for folder_path, folders, files in os.walk(folder):
         here = Path(folder_path)
-        folders[:] = sorted(name for name in folders if not _is_foreign(here / name))
+        folders[:] = sorted(name for name in folders if not _is_excluded(here / name))
         scripts = [here / name for name in sorted(files) if name.endswith(".py")]
         # Broken links are reported; pipes and other special files are skipped.
         yield from (path for path in scripts if path.is_file() or not path.exists())
 
 
-def _is_foreign(folder: Path) -> bool:
+def _is_excluded(folder: Path) -> bool:
     name = folder.name
     is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
     return is_generated or (folder / "pyvenv.cfg").exists()

@@ -45,7 +45,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
         )
     elif not used_tensorflow(run):
         others = sorted({name for start in run.of(Started) for name in start.others})
-        instead = f" ({', '.join(others)} was)" if others else ""
+        instead = f" (it imported {', '.join(others)})" if others else ""
         yield Finding(
             TOPIC,
             "unknown",
