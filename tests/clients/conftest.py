@@ -114,13 +114,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.L
 
 @pytest.fixture
 def google(cloud: server_process.LocalCloud) -> Google:
-    """A shell with a new project with billing, Compute Engine and Cloud TPU enabled."""
+    """A new project with billing, Compute Engine and Cloud TPU enabled."""
     return Google(cloud, make_project(cloud, "compute", "tpu", "iam", "cloudresourcemanager"))
 
 
 @pytest.fixture
 def shell(google: Google, tmp_path: Path) -> Shell:
-    """Google's clients for that project."""
+    """A user's shell for that project."""
     variables = environment_of(google.cloud, google.project, US_ZONE, tmp_path)
     variables["GOOGLE_CLOUD_PROJECT"] = google.project
     return Shell(google.cloud, google.project, tmp_path, variables)

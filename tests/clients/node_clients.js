@@ -1,5 +1,5 @@
 'use strict';
-// Google's five clients for Node, as their own guides use them. Prints one line of JSON.
+// Google's five clients for Node, used as in their guides. Prints one line of JSON.
 const {InstancesClient, ZoneOperationsClient} = require('@google-cloud/compute').v1;
 const {ProjectsClient} = require('@google-cloud/resource-manager').v3;
 const {ServiceUsageClient} = require('@google-cloud/service-usage').v1;
@@ -9,30 +9,30 @@ const {TpuClient} = require('@google-cloud/tpu').v2;
 const [project, zone] = process.argv.slice(2);
 const parent = `projects/${project}/locations/${zone}`;
 
-// Compute Engine is REST alone, which knows no proxy: docs/local-cloud.md.
+// The Compute Engine client supports only REST, without proxies: docs/local-cloud.md.
 const local = new URL(process.env.STORAGE_EMULATOR_HOST);
 const direct = {protocol: 'http', apiEndpoint: local.hostname, port: Number(local.port)};
 
 async function main() {
-  const seen = {};
-  const [found] = await new ProjectsClient().getProject({name: `projects/${project}`});
-  seen.project = found.projectId;
+  const results = {};
+  const [details] = await new ProjectsClient().getProject({name: `projects/${project}`});
+  results.project = details.projectId;
 
   const usage = new ServiceUsageClient();
   const [enabling] = await usage.enableService({name: `projects/${project}/services/tpu.googleapis.com`});
   await enabling.promise();
   const [service] = await usage.getService({name: `projects/${project}/services/tpu.googleapis.com`});
-  seen.service = service.state;
+  results.service = service.state;
 
   const [bucket] = await new Storage().createBucket(`${project}-node`);
   await bucket.file('resumable').save('line\r', {resumable: true});
   await bucket.file('multipart').save('line\r', {resumable: false});
   await bucket.file('large').save(Buffer.alloc(5_000_001, 'x'));
   const [files] = await bucket.getFiles();
-  seen.objects = files.map(file => [file.name, Number(file.metadata.size)]);
-  seen.contents = [];
+  results.objects = files.map(file => [file.name, Number(file.metadata.size)]);
+  results.contents = [];
   for (const name of ['resumable', 'multipart']) {
-    seen.contents.push((await bucket.file(name).download())[0].toString());
+    results.contents.push((await bucket.file(name).download())[0].toString());
   }
   await bucket.deleteFiles();
   await bucket.delete();
@@ -41,7 +41,7 @@ async function main() {
   const node = {acceleratorType: 'v2-8', runtimeVersion: 'tpu-ubuntu2204-base'};
   const [creating] = await tpus.createNode({parent, nodeId: 'node-tpu', node});
   await creating.promise();
-  seen.tpu = (await tpus.getNode({name: `${parent}/nodes/node-tpu`}))[0].state;
+  results.tpu = (await tpus.getNode({name: `${parent}/nodes/node-tpu`}))[0].state;
   const [deleting] = await tpus.deleteNode({name: `${parent}/nodes/node-tpu`});
   await deleting.promise();
 
@@ -61,9 +61,9 @@ async function main() {
     networkInterfaces: [{network: 'global/networks/default'}],
   };
   await finish((await instances.insert({project, zone, instanceResource}))[0]);
-  seen.instance = (await instances.get({project, zone, instance: 'node-vm'}))[0].status;
+  results.instance = (await instances.get({project, zone, instance: 'node-vm'}))[0].status;
   await finish((await instances.delete({project, zone, instance: 'node-vm'}))[0]);
-  console.log(JSON.stringify(seen));
+  console.log(JSON.stringify(results));
 }
 
 main().catch(error => {

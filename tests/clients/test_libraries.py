@@ -110,7 +110,7 @@ def test_httplib2_with_google_api_client(python: str, shell: dict[str, str]) -> 
     assert run_program(python, HTTPLIB2, shell) == ["200"]
 
 
-# JAX looks for libtpu and chips, which are faked; everything else is its own code.
+# JAX looks for libtpu and TPU chips, which are faked.
 JAX = """
 import os
 from jax._src.clusters import cloud_tpu_cluster

@@ -121,7 +121,7 @@ EXHAUSTIVE_KINDS = (
     "queued",
     "node",
     "whole",
-)  # killed at every call: a "whole" stack contains all of a "vm" one
+)  # killed at every call; a "whole" stack has all resources of a "vm" one
 
 
 @pytest.fixture
@@ -151,5 +151,5 @@ def make_stage(cloud: LocalCloud, tmp_path: Path) -> Iterator[Callable[[str], St
 
 @pytest.fixture(scope="session")
 def undisturbed() -> dict[str, Any]:
-    """By kind of stack: what exists after `up` and after `down`, and their numbers of calls."""
+    """By kind of stack: its contents after `up` and after `down`, and their numbers of calls."""
     return {}

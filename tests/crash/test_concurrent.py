@@ -16,7 +16,7 @@ from tpuctl.emulator.client import remote_control
 MakeStage = Callable[[str], Stage]
 # Changes that may be missing: concurrent commands repeat writes of the record.
 MAX_REPEATED_CHANGES = 3
-EXIT_DELETED = 1  # documented exit code of `up` when the stack was deleted meanwhile
+EXIT_DELETED = 1  # documented exit code of `up` if the stack is deleted while it runs
 
 
 def run_during_up(
@@ -54,7 +54,7 @@ def up_and_up(make_stage: MakeStage, kind: str, expected: dict[str, Any], positi
 
 
 def up_and_down(make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> bool:
-    """The whole stack exists, or nothing of it, depending on which command was first."""
+    """Either the whole stack exists or nothing, depending on which command was first."""
     stage = make_stage(kind)
     outcome = run_during_up(stage, position, killable_programs.take_down)
     if outcome is None:

@@ -93,8 +93,8 @@ class ContentSet:
 def every_call(expected: dict[str, Any], name: str, kind: str) -> list[tuple[int, bool, bool]]:
     """Position, `after` and `every`: before each call, and after each mutating one.
 
-    Reads change nothing, so that a program killed at a read leaves the content of the change
-    before. Only the "whole" stack is killed at its reads as well.
+    A program killed at a read leaves the same content as after the previous change, so only the
+    "whole" stack is also killed at reads.
     """
     includes_reads = kind == "whole"
     count = expected[f"{name} calls" if includes_reads else f"{name} changes"]

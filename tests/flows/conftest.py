@@ -1,4 +1,4 @@
-"""One local cloud for all flow tests, used over the wire like a user's."""
+"""A local cloud shared by all flow tests, which use it over HTTP and gRPC like users."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def project(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
-    """A new project for the test on `null_cloud`, which commands use too."""
+    """A new project on `null_cloud`; commands in other processes use that cloud too."""
     return Project.spoken_to(null_cloud, tmp_path, monkeypatch)
 
 
@@ -66,9 +66,9 @@ def bert_job(local_cloud: server_process.LocalCloud, tmp_path: Path) -> Path:
 def make_stack(
     local_cloud: server_process.LocalCloud, tmp_path: Path, events: list[Event]
 ) -> Callable[..., Tpuctl]:
-    """Writes a stack file and opens it. Every stack gets a unique name by default.
+    """Writes a stack file and opens it, by default with a unique name.
 
-    Machines have only Python by default: no download, and they start immediately.
+    By default, machines have only Python, so that they start immediately without downloads.
     """
 
     def make(

@@ -43,13 +43,13 @@ def _covers(ports: str, port: int) -> bool:
     return int(first) <= port <= int(last or first)
 
 
-async def rules_of(bench: Bench) -> list[Any]:
+async def firewall_rules(bench: Bench) -> list[Any]:
     return list(await bench.call("firewalls", "list", project=bench.stack.stack.project))
 
 
-async def reaching(bench: Bench, port: int = 22) -> set[str]:
+async def allowed_addresses(bench: Bench, port: int = 22) -> set[str]:
     """The addresses that can reach that port of the stack's machines."""
-    rules, tags = await rules_of(bench), {bench.stack.stack.names.tag}
+    rules, tags = await firewall_rules(bench), {bench.stack.stack.names.tag}
     return {address for address in ANYWHERE if is_allowed(rules, address, tags, port)}
 
 
@@ -65,22 +65,24 @@ async def test_ssh_is_allowed_only_from_named_addresses(project: Project) -> Non
     bench = project.stack("", "network: {allow_from: [203.0.113.7], allow: ['tcp:6006']}")
     await bench.provision()
     assert await node_tags(bench) >= {bench.stack.stack.names.tag}
-    assert await reaching(bench) == {HOME, INSIDE}
-    assert await reaching(bench, 6006) == {HOME, INSIDE}
+    assert await allowed_addresses(bench) == {HOME, INSIDE}
+    assert await allowed_addresses(bench, 6006) == {HOME, INSIDE}
     others = {
         address
         for address in ANYWHERE
-        if is_allowed(await rules_of(bench), address, {"another"}, 22)
+        if is_allowed(await firewall_rules(bench), address, {"another"}, 22)
     }
-    assert others == set(ANYWHERE), "machines that are not the stack's are left alone"
+    assert others == set(ANYWHERE), "other machines are not affected"
 
     file = bench.stack.stack_file
     file.write_text(file.read_text("utf-8").replace("203.0.113.7", "192.0.2.0/24"), "utf-8")
     moved = Bench(bench.reopen(), bench.events)
     await moved.provision()
-    assert await reaching(moved) == {OFFICE, INSIDE}, "the address before is shut out"
+    assert await allowed_addresses(moved) == {OFFICE, INSIDE}, (
+        "the previous address is no longer allowed"
+    )
     assert (await moved.stack.down(delete_bucket=True)).leaks == ()
-    names = {rule.name for rule in await rules_of(moved)}
+    names = {rule.name for rule in await firewall_rules(moved)}
     assert not any(name.startswith(moved.stack.stack.name) for name in names)
 
 
@@ -95,7 +97,7 @@ async def test_controller_has_the_same_firewall(project: Project) -> None:
         instance=stack.names.controller,
     )
     tags = set(machine.tags.items)
-    rules = await rules_of(bench)
+    rules = await firewall_rules(bench)
     assert {address for address in ANYWHERE if is_allowed(rules, address, tags, 22)} == {
         HOME,
         INSIDE,
@@ -106,9 +108,9 @@ async def test_iap_allows_only_its_relay(project: Project) -> None:
     bench = project.stack("", "network: {ssh: iap}\ncontroller: {}")
     await bench.provision()
     stack = bench.stack.stack
-    assert await reaching(bench) == {RELAY, INSIDE}
+    assert await allowed_addresses(bench) == {RELAY, INSIDE}
     node = await bench.stack.node()
-    assert node.addresses == node.inner_addresses, "there is no external one"
+    assert node.addresses == node.inner_addresses, "no external address"
     machine = await bench.call(
         *("instances", "get"),
         project=stack.project,

@@ -29,7 +29,7 @@ DISCARD_PORT = 9  # nothing listens there
 
 @dataclass
 class Bench:
-    """A machine, and a folder with a script that runs there."""
+    """A machine, and a folder with a script to run on it."""
 
     stack: Tpuctl
     worker: Transport
@@ -172,7 +172,9 @@ async def test_missing_packs_are_sent_over_ssh_without_bucket(bench: Bench) -> N
     assert await run("one", True) == f"3.0 MB to gs://{broken.name}"
     before = await bench.packs()
     output = await run("two", False)
-    assert output.endswith(" kB to the workers over SSH"), "the machine had what it fetched"
+    assert output.endswith(" kB to the workers over SSH"), (
+        "the packs that the machine fetched were not sent again"
+    )
     assert await run("two", False) == "already on the workers"
     after = await bench.packs()
     assert {name: after[name] for name in before} == before

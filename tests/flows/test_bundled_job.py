@@ -14,7 +14,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS, EVERY = 60, 20
+STEPS, STEPS_PER_CALL = 60, 20
 MODEL = ("config.json", "model.safetensors", "tokenizer.json", "README.md", "training.json")
 
 
@@ -28,7 +28,7 @@ async def test_bert_trains_from_template(
     (bert_job / "output.txt").write_text("left by an earlier run\n", "utf-8")
     record = await stack.submit(
         bert_job / "pretrain.py",
-        f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 "
+        f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 "
         "--vocabulary-size 1500 --replicas 2".split(),
     )
     assert await stack.follow(record) == 0

@@ -54,7 +54,7 @@ async def test_bert_trains_on_tpu_node_and_resumes_from_checkpoint(
     first = losses(log)
     assert list(first) == [1, 10, 20]
     assert first[20] < first[1]
-    # The node's own account has read the records: no data comes by way of the controller.
+    # The node's account read the records: the data does not pass through the controller.
     called = {
         call["method"]
         for call in remote_control.calls(local_cloud, since)

@@ -1,4 +1,4 @@
-"""The bundled job on a preempted node: it saves at the notice and resumes from there."""
+"""The bundled job on a preempted node: it saves on the notice, and the next attempt resumes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
 from tpuctl.model.events import Event
 
-STEPS, EVERY, NEVER = 400, 5, 10_000
+STEPS, STEPS_PER_CALL, NEVER = 400, 5, 10_000
 
 
 @pytest.fixture
-async def patient(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+async def reset_cloud(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
     yield local_cloud
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
@@ -38,7 +38,7 @@ def rows(log: str) -> list[int]:
 @pytest.mark.timeout(1500)
 async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     make_stack: Callable[..., Tpuctl],
-    patient: LocalCloud,
+    reset_cloud: LocalCloud,
     events: list[Event],
     bert_job: Path,
 ) -> None:
@@ -46,28 +46,28 @@ async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     await stack.up()
     record = await stack.submit(
         bert_job / "pretrain.py",
-        f"--steps {STEPS} --steps-per-call {EVERY} --batch 16 --vocabulary-size 600 "
+        f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 600 "
         f"--sequence-length 32 --replicas 1 --checkpoint-minutes {NEVER}".split(),
     )
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: len(rows(log_of(events, 1))) > 3, "rows in the log", 600)
-    # The notice lasts half a minute, as Google's does; all else is as quick as can be.
-    await asyncio.to_thread(remote_control.change_settings, patient, pace="real")
-    await inject_fault(patient, "preempt", node=(await stack.node()).name)
+    # With pace `real` the notice lasts 30 seconds; everything else runs with pace `instant`.
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="real")
+    await inject_fault(reset_cloud, "preempt", node=(await stack.node()).name)
     await async_until(
         lambda: "preemption notice: saving before exit" in log_of(events, 1),
         "preemption notice: saving before exit",
         60,
     )
-    await asyncio.to_thread(remote_control.change_settings, patient, pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="instant")
     assert await asyncio.wait_for(following, 900) == 0
 
     first, second = log_of(events, 1), log_of(events, 2)
     reached = int(re.findall(r"^stopped at step (\d+) of", first, re.MULTILINE)[0])
-    assert first.count("saving before exit") == 1, "the signal that follows is not a second reason"
+    assert first.count("saving before exit") == 1, "the signal after the notice does not save again"
     assert reached == rows(first)[-1] < STEPS
     assert f"resuming from step {reached} (" in second
-    assert [*rows(first), *rows(second)] == [1, *range(EVERY, STEPS + 1, EVERY)]
+    assert [*rows(first), *rows(second)] == [1, *range(STEPS_PER_CALL, STEPS + 1, STEPS_PER_CALL)]
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     assert (await stack.down(delete_bucket=True)).leaks == ()

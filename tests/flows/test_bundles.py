@@ -24,7 +24,7 @@ from tpuctl.jobs.shipped.unpack import Failure, unpack
 
 BUNDLES = "tpuctl/bundles/"
 PACKS = BUNDLES + "packs/"
-KILOBYTES = 200_000  # the upload limit of a small change: a chunk, a part of the manifest, the root
+KILOBYTES = 200_000  # maximum upload for a small change: a chunk, a part of the manifest, the root
 _numbers = itertools.count(1)
 
 
@@ -73,7 +73,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def prose(seed: int, count: int) -> bytes:
+def random_lines(seed: int, count: int) -> bytes:
     """Lines of 41 bytes that compress to half their size."""
     noise = random.Random(seed)
     return b"".join(noise.randbytes(20).hex().encode() + b"\n" for _ in range(count))
@@ -100,19 +100,19 @@ def shipper(make_shipper: Callable[[], Shipper]) -> Shipper:
 
 async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
     for number in range(200):
-        (shipper.folder / f"module-{number}.py").write_bytes(prose(number, 300))
-    big = prose(-1, 100_000)
+        (shipper.folder / f"module-{number}.py").write_bytes(random_lines(number, 300))
+    big = random_lines(-1, 100_000)
     (shipper.folder / "big.txt").write_bytes(big)
     first = await shipper.ship()
     before = await shipper.written()
     assert first.is_new
     assert first.sent_bytes == sum(size for size, _ in before.values())
     assert first.sent_bytes > 3_000_000
-    assert len(before) == 2, "so many files are one pack, and a root"
+    assert len(before) == 2, "the files fit into one pack, plus the root"
 
     middle = big.index(b"\n", len(big) // 2) + 1
     (shipper.folder / "big.txt").write_bytes(big[:middle] + b"one more line\n" + big[middle:])
-    (shipper.folder / "module-7.py").write_bytes(prose(7, 300) + b"changed\n")
+    (shipper.folder / "module-7.py").write_bytes(random_lines(7, 300) + b"changed\n")
     second = await shipper.ship()
     after = await shipper.written()
     new = sum(size for name, (size, _) in after.items() if name not in before)
@@ -122,7 +122,7 @@ async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
 
     third = await shipper.ship()
     assert not third.is_new
-    assert third.sent_bytes < 1000, "the root alone"
+    assert third.sent_bytes < 1000, "only the root"
 
 
 async def test_another_computer_uploads_only_missing_packs(
@@ -130,8 +130,8 @@ async def test_another_computer_uploads_only_missing_packs(
 ) -> None:
     alice, yours = make_shipper(), make_shipper()
     for shipper in (alice, yours):
-        (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
-    (yours.folder / "more.txt").write_bytes(prose(2, 100))
+        (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
+    (yours.folder / "more.txt").write_bytes(random_lines(2, 100))
     assert (await alice.ship()).sent_bytes > 1_000_000
     assert (await yours.ship()).sent_bytes < KILOBYTES
     assert await yours.unpacked() == read_tree(yours.folder)
@@ -140,17 +140,17 @@ async def test_another_computer_uploads_only_missing_packs(
 
 async def test_concurrent_uploads(make_shipper: Callable[[], Shipper]) -> None:
     people = [make_shipper() for _ in range(4)]
-    for number, person in enumerate(people):
-        (person.folder / "same.txt").write_bytes(prose(1, 20_000))
-        (person.folder / "own.txt").write_bytes(prose(number // 2, 1000))  # two pairs
-    await asyncio.gather(*(person.ship() for person in people))
+    for number, shipper in enumerate(people):
+        (shipper.folder / "same.txt").write_bytes(random_lines(1, 20_000))
+        (shipper.folder / "own.txt").write_bytes(random_lines(number // 2, 1000))  # two pairs
+    await asyncio.gather(*(shipper.ship() for shipper in people))
     assert people[0].digest == people[1].digest != people[2].digest == people[3].digest
-    for person in people:
-        assert await person.unpacked() == read_tree(person.folder)
+    for shipper in people:
+        assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 async def test_packs_missing_in_bucket_are_uploaded_again(shipper: Shipper) -> None:
-    (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
+    (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
     first = await shipper.ship()
     (pack,) = (await shipper.root())["packs"]
     await shipper.store.delete(PACKS + pack)
@@ -166,7 +166,7 @@ async def test_corrupt_pack_is_rewritten(
     """The uploader has its index cached, and detects the damage when a worker removes it."""
     alice, yours = make_shipper(), make_shipper()
     for shipper in (alice, yours):
-        (shipper.folder / "data.txt").write_bytes(prose(1, 1000))
+        (shipper.folder / "data.txt").write_bytes(random_lines(1, 1000))
     first = await alice.ship()
     (pack,) = (await alice.root())["packs"]
     await alice.store.put_bytes(PACKS + pack, b"\0" * 10_000)
@@ -182,7 +182,7 @@ async def test_corrupt_pack_is_rewritten(
 async def test_expiring_packs_are_renewed_without_upload(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shipper.folder / "data.txt").write_bytes(prose(1, 50_000))
+    (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
     await shipper.ship()
     before = await shipper.written()
     (pack,) = (await shipper.root())["packs"]
@@ -191,7 +191,7 @@ async def test_expiring_packs_are_renewed_without_upload(
     assert not again.is_new and again.sent_bytes < 1000
     after = await shipper.written()
     assert after[PACKS + pack][0] == before[PACKS + pack][0]
-    assert after[PACKS + pack][1] > before[PACKS + pack][1], "it was not written again"
+    assert after[PACKS + pack][1] > before[PACKS + pack][1], "the pack's age was not reset"
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
@@ -208,15 +208,15 @@ async def test_bundle_is_kept_for_retries(
     assert len(before) == 3
     for key, (size, generation) in before.items():
         assert after[key][0] == size
-        assert after[key][1] > generation, "the bucket counts its age from then on"
+        assert after[key][1] > generation, "the bucket counts its age from this run on"
     assert await shipper.unpacked() == read_tree(shipper.folder)
 
 
 async def test_packs_are_merged_over_many_runs(shipper: Shipper) -> None:
-    (shipper.folder / "data.txt").write_bytes(prose(1, 20_000))
+    (shipper.folder / "data.txt").write_bytes(random_lines(1, 20_000))
     await shipper.ship()
     for number in range(24):
-        (shipper.folder / f"new-{number}.txt").write_bytes(prose(number, 3))
+        (shipper.folder / f"new-{number}.txt").write_bytes(random_lines(number, 3))
         assert (await shipper.ship()).sent_bytes < KILOBYTES
     assert len((await shipper.root())["packs"]) <= 17
     assert await shipper.unpacked() == read_tree(shipper.folder)
@@ -244,8 +244,8 @@ async def test_half_gigabyte_line(shipper: Shipper) -> None:
     for number in range(4000):
         path = shipper.folder / f"package-{number % 40}/module-{number}.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(prose(number, 400))
-    data = prose(-1, 5_000_000)
+        path.write_bytes(random_lines(number, 400))
+    data = random_lines(-1, 5_000_000)
     (shipper.folder / "table.csv").write_bytes(data)
     (shipper.folder / "weights.bin").write_bytes(random.Random(2).randbytes(250_000_000))
     assert sum(map(len, read_tree(shipper.folder).values())) > 500_000_000

@@ -1,4 +1,4 @@
-"""The commands as typed in a shell: output, exit codes, and what they leave behind."""
+"""Commands in a shell: their output, exit codes and effects."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_detach_wait_and_stop(shell: Shell) -> None:
     code, out, _ = shell.run("stop", job, "--json")
     assert (code, json.loads(out)["data"]["state"]) == (0, "stopped")
     assert shell.run("wait", job)[0] == 143
-    assert shell.run("stop", job)[0] == 0  # again: it stays as it is
+    assert shell.run("stop", job)[0] == 0  # repeating it changes nothing
 
 
 @pytest.mark.soak
@@ -314,7 +314,7 @@ def test_records_and_logs_survive_machine(
     script = shell.script("counting.py", COUNTING)
     code, _, errors = shell.run("run", script, "--", "1", "0", "0")
     assert code == 1
-    assert "tpuctl up" in errors, "a stack that is not up says how to bring it up"
+    assert "tpuctl up" in errors, "the error suggests `tpuctl up`"
     assert shell.run("up", "--yes")[0] == 0
     assert shell.run("run", script, "--", "4", "0", "6")[0] == 6
     assert shell.run("down", "--yes")[0] == 0
@@ -395,6 +395,6 @@ def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
     port = int(str(first["url"]).rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
         code, moved = local("up")
-    assert (code, moved["url"] != first["url"]) == (0, True), "unless it is taken"
+    assert (code, moved["url"] != first["url"]) == (0, True), "unless the port is in use"
     assert local("reset", "--yes")[0] == 0
     assert local("status")[0] == 1

@@ -1,4 +1,4 @@
-"""Data disks keep a stack in their zone: neither a stockout nor a changed file deletes them."""
+"""A stack stays in the zone of its data disks: stockouts and changed files do not delete them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tpuctl.resources.address import Address
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.disk import DataDisk
 
-OTHER = "us-central1-a"
-BOTH = f"{ZONE}, {OTHER}"
+OTHER_ZONE = "us-central1-a"
+BOTH_ZONES = f"{ZONE}, {OTHER_ZONE}"
 ANYWHERE = "bucket: {allow_egress: true}"
 
 
@@ -26,7 +26,7 @@ async def disks(bench: Bench) -> list[tuple[str, str]]:
     return [(resource.name, resource.zone) for resource in resources if resource.kind == "disk"]
 
 
-async def lose_the_node(bench: Bench) -> None:
+async def delete_node(bench: Bench) -> None:
     parent = f"projects/{bench.stack.project}/locations/{ZONE}"
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
     operation = await bench.call("tpu", "delete_node", {"name": name})
@@ -37,18 +37,20 @@ async def lose_the_node(bench: Bench) -> None:
 async def test_stockout_deletes_new_disk_and_keeps_existing_one(
     project: Project, null_cloud: LocalCloud
 ) -> None:
-    bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH)
+    bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=BOTH_ZONES)
     fault = remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     prepared = await bench.provision()
     assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1
-    assert prepared.stack.zone == OTHER
+    assert prepared.stack.zone == OTHER_ZONE
     name = bench.stack.stack.names.disk(0)
-    assert await disks(bench) == [(name, OTHER)], "nothing was on the one in the first zone"
+    assert await disks(bench) == [(name, OTHER_ZONE)], (
+        "the empty disk in the first zone was deleted"
+    )
     await bench.stack.down()
 
     await bench.provision()
     assert await disks(bench) == [(name, ZONE)]
-    await lose_the_node(bench)
+    await delete_node(bench)
     remote_control.add_fault(null_cloud, "stockout", zone=ZONE, project=project.id)
     with pytest.raises(NoCapacity) as caught:
         await bench.stack.provision(await bench.reopen().plan())
@@ -63,9 +65,9 @@ async def test_stockout_deletes_new_disk_and_keeps_existing_one(
 async def test_changed_zones_do_not_delete_disk(project: Project) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", ANYWHERE, zones=ZONE)
     await bench.provision()
-    await lose_the_node(bench)
+    await delete_node(bench)
     path = bench.stack.stack_file
-    path.write_text(path.read_text("utf-8").replace(ZONE, OTHER), "utf-8")
+    path.write_text(path.read_text("utf-8").replace(ZONE, OTHER_ZONE), "utf-8")
     with pytest.raises(Conflict, match="Disk in another zone"):
         await bench.reopen().plan()
     assert await disks(bench) == [(bench.stack.stack.names.disk(0), ZONE)]
@@ -76,20 +78,20 @@ async def test_changed_zones_do_not_delete_disk(project: Project) -> None:
 async def test_abandoned_zone_is_deleted_in_dependency_order(project: Project) -> None:
     """As after a crash during failover; the machines use the disks until they are deleted."""
     bench = project.stack(
-        "data_disks: [{size_gb: 20}]", f"{ANYWHERE}\ncontroller: {{}}", zones=BOTH
+        "data_disks: [{size_gb: 20}]", f"{ANYWHERE}\ncontroller: {{}}", zones=BOTH_ZONES
     )
     names = (await bench.provision()).stack.names
     node, controller = f"node/{ZONE}/{names.node}", f"controller/{ZONE}/{names.controller}"
     data, boot = f"disk/{ZONE}/{names.disk(0)}", f"disk/{ZONE}/{names.controller}"
 
-    moved = await bench.stack.plan(OTHER)
+    moved = await bench.stack.plan(OTHER_ZONE)
     everything = {node, controller, data, boot}
     assert {change.address for change in moved.plan if ZONE in change.address} == everything
     assert node in moved.plan.after[data]
     assert controller in moved.plan.after[boot]
     assert not everything & (moved.plan.after[node] | moved.plan.after[controller])
 
-    stack = bench.stack.stack.in_zone(OTHER)
+    stack = bench.stack.stack.in_zone(OTHER_ZONE)
     plan = (await prepare_down(stack, bench.stack.cloud)).plan
     assert node in plan.after[data]
     assert not everything & plan.after[node]
@@ -100,7 +102,7 @@ async def test_abandoned_zone_is_deleted_in_dependency_order(project: Project) -
         for resource in (await bench.reopen().status()).inventory
         if resource.zone
     }
-    assert left == {("node", OTHER), ("controller", OTHER), ("disk", OTHER)}
+    assert left == {("node", OTHER_ZONE), ("controller", OTHER_ZONE), ("disk", OTHER_ZONE)}
 
 
 def test_regional_resources_are_shared_by_zones() -> None:
@@ -115,7 +117,7 @@ def test_regional_resources_are_shared_by_zones() -> None:
 async def test_released_disk_is_retried_once(project: Project, null_cloud: LocalCloud) -> None:
     bench = project.stack("data_disks: [{size_gb: 20}]", zones=ZONE)
     await bench.provision()
-    await lose_the_node(bench)
+    await delete_node(bench)
     fault = remote_control.add_fault(
         null_cloud,
         "error",

@@ -99,7 +99,7 @@ def test_missing_permission(ready: Pipeline, run_doctor: Ask) -> None:
     assert code == 77
     message = checks["permissions"]["message"]
     assert "tpu.nodes.create" in message
-    assert "compute.firewalls.update" not in message, "that is only for another address"
+    assert "compute.firewalls.update" not in message, "required only to change the address"
     command = (
         f"gcloud projects add-iam-policy-binding {ready.project} --member={ANN} "
         "--role=roles/tpu.admin"
@@ -181,10 +181,10 @@ def test_organization_policy(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask
 
 def test_missing_network(ready: Pipeline, run_doctor: Ask) -> None:
     with ready.file.open("a", encoding="utf-8") as file:
-        file.write("network: {name: elsewhere}\n")
+        file.write("network: {name: missing}\n")
     code, checks, following = run_doctor()
     assert (code, states(checks)["network"]) == (1, "problem")
-    assert following == f"gcloud compute networks create elsewhere --project={ready.project}"
+    assert following == f"gcloud compute networks create missing --project={ready.project}"
 
 
 def test_expired_token(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:

@@ -28,7 +28,7 @@ from tpuctl.view.diagnosis import role_data, role_text
 KINDS = ("vm", "queued", "node")
 SAMPLE = 2  # permissions that are removed in the suite; `make soak` removes each one
 # Without it every API is assumed to be disabled, and is enabled again, which the role allows.
-USEFUL = {"serviceusage.services.list"}
+OPTIONAL = {"serviceusage.services.list"}
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ async def test_role_is_sufficient(
     as_robot: Callable[[Pipeline], None],
     kind: str,
 ) -> None:
-    """The printed file, as parsed by gcloud."""
+    """The printed file as gcloud parses it."""
     pipeline = Pipeline(null_cloud, tmp_path, kind)
     role = pipeline.role()
-    written = yaml.safe_load(role_text(role))
-    written["includedPermissions"].sort()
-    assert written == role_data(role)["role"]
-    pipeline.let_robot(written["includedPermissions"])
+    printed_role = yaml.safe_load(role_text(role))
+    printed_role["includedPermissions"].sort()
+    assert printed_role == role_data(role)["role"]
+    pipeline.let_robot(printed_role["includedPermissions"])
     as_robot(pipeline)
     since = remote_control.calls(null_cloud)[-1]["number"]
     await pipeline.work()
@@ -58,7 +58,7 @@ async def test_role_is_sufficient(
     assert OWNER not in callers
 
 
-async def without(
+async def check_permission_is_required(
     cloud: LocalCloud,
     folder: Path,
     kind: str,
@@ -84,12 +84,12 @@ async def without(
             message,
         )
     else:
-        assert missing in USEFUL, f"{kind}: {missing} is said to be needed always"
+        assert missing in OPTIONAL, f"{kind}: {missing} is listed as always required"
     finally:
         remote_control.change_settings(cloud, pace="instant")
 
 
-def always_in(role: CustomRole) -> list[str]:
+def required_permissions(role: CustomRole) -> list[str]:
     """The permissions that the role requires on every path."""
     return [
         permission for group in role.groups if not group.path for permission in group.permissions
@@ -97,26 +97,30 @@ def always_in(role: CustomRole) -> list[str]:
 
 
 @pytest.fixture
-def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_permission_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the permission check, so that the cloud itself denies the request."""
 
-    async def nothing(*_: Any) -> list[Any]:
+    async def no_missing_permissions(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(permissions, "missing_permissions", nothing)
+    monkeypatch.setattr(permissions, "missing_permissions", no_missing_permissions)
 
 
 async def test_sampled_permissions_are_required(
     null_cloud: LocalCloud,
     tmp_path: Path,
     as_robot: Callable[[Pipeline], None],
-    unwarned: None,
+    no_permission_check: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     role = Pipeline(null_cloud, tmp_path, "vm").role()
-    quick = [permission for permission in always_in(role) if "perations.get" not in permission]
+    quick = [
+        permission for permission in required_permissions(role) if "perations.get" not in permission
+    ]
     for missing in random.sample(quick, SAMPLE):
-        await without(null_cloud, tmp_path, "vm", missing, as_robot, monkeypatch)
+        await check_permission_is_required(
+            null_cloud, tmp_path, "vm", missing, as_robot, monkeypatch
+        )
 
 
 @pytest.mark.soak
@@ -127,14 +131,18 @@ async def test_all_permissions_are_required(
     null_cloud: LocalCloud,
     tmp_path: Path,
     as_robot: Callable[[Pipeline], None],
-    unwarned: None,
+    no_permission_check: None,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    vm_permissions = always_in(Pipeline(null_cloud, tmp_path, "vm").role()) if kind != "vm" else []
-    for missing in always_in(Pipeline(null_cloud, tmp_path, kind).role()):
+    vm_permissions = (
+        required_permissions(Pipeline(null_cloud, tmp_path, "vm").role()) if kind != "vm" else []
+    )
+    for missing in required_permissions(Pipeline(null_cloud, tmp_path, kind).role()):
         if missing not in vm_permissions:
-            await without(null_cloud, tmp_path, kind, missing, as_robot, monkeypatch)
+            await check_permission_is_required(
+                null_cloud, tmp_path, kind, missing, as_robot, monkeypatch
+            )
 
 
 async def test_named_account_needs_only_grant_on_itself(

@@ -36,7 +36,7 @@ EDITS = {
     "no such machine type": ("tpu:", "controller: {machine_type: n9-standard-1}\ntpu:"),
     "address ranges that are none": ("tpu:", "network: {allow_from: [here]}\ntpu:"),
     "a range of a TPU VM": ("tpu:", "network: {node_range: 10.1.2.0/29}\ntpu:"),
-    "a bucket elsewhere": ("tpu:", "bucket: {location: us-east1}\ntpu:"),
+    "a bucket in another region": ("tpu:", "bucket: {location: us-east1}\ntpu:"),
     "a worker too many": ("tpu:", "job: {workers: [7]}\ntpu:"),
     "a variable twice": ("tpu:", "job: {env: {A: b}, secrets: {A: env}}\ntpu:"),
     "our own label": ("tpu:", "labels: {tpuctl-stack: other}\ntpu:"),

@@ -23,9 +23,9 @@ from tpuctl.model.events import Event, JobEnded, Note
 
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 
-ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
-# The parent of a script waits for it, and knows its exit status.
-LOSING = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), 9)\n"
+ENDLESS_SCRIPT = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
+# Kills the parent process, which waits for the script and records its exit status.
+KILL_PARENT = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), 9)\n"
 
 
 class Shell:
@@ -108,11 +108,11 @@ def test_job_exit_code_is_distinguished_from_tpuctl_code(
 
 
 async def test_lost_job_exits_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process: it waits for a late report of a preemption by the cloud."""
+    """Runs in this process, to shorten the wait for a preemption report of the cloud."""
     monkeypatch.setattr("tpuctl.flows.attempt_outcome.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
-    job = shell.folder / shell.script("losing.py", LOSING)
+    job = shell.folder / shell.script("losing.py", KILL_PARENT)
     assert await asyncio.wait_for(stack.run(job), 120) == 69
     [ended] = [event for event in events if isinstance(event, JobEnded)]
     assert (ended.state, ended.exit_code, ended.is_job_exit_code) == ("lost", 69, False)
@@ -121,7 +121,7 @@ async def test_lost_job_exits_with_69(shell: Shell, monkeypatch: pytest.MonkeyPa
 
 
 def test_timeout_stops_job_with_124(shell: Shell) -> None:
-    job = shell.script("endless.py", ENDLESS)
+    job = shell.script("endless.py", ENDLESS_SCRIPT)
     done, data, errors = shell.run("run", "--timeout", "1s", job)
     assert (done, data["state"], data["job_exit_code"]) == (124, "timed_out", None)
     assert "time limit" in errors
@@ -133,7 +133,7 @@ def test_timeout_stops_job_with_124(shell: Shell) -> None:
 
 
 def test_wait_timeout_exits_with_124_and_keeps_job(shell: Shell) -> None:
-    job = shell.script("endless.py", ENDLESS)
+    job = shell.script("endless.py", ENDLESS_SCRIPT)
     _, data, _ = shell.run("run", "--detach", job)
     name = data["job"]
     done, data, errors = shell.run("wait", "--timeout", "0.5s", name)
@@ -158,4 +158,4 @@ def test_denied_request_exits_with_its_code(shell: Shell, local_cloud: LocalClou
         grant(local_cloud, "projects/local-project", role, member.name)
     done, _, errors = shell.run("run", "job/fine.py", TPUCTL_LOCAL_CALLER=member.name)
     assert done == 77
-    assert "storage." in errors, "the bucket is not theirs to write"
+    assert "storage." in errors, "the account may not write to the bucket"

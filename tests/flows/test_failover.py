@@ -203,7 +203,7 @@ async def test_abandoned_resources_are_deleted_by_up_and_down(
 
 
 async def test_node_in_unlisted_zone_is_not_changed(make: MakeZoned) -> None:
-    stack = make("elsewhere", FIRST)
+    stack = make("unlisted", FIRST)
     await stack.up()
     stack.stack_file.write_text(
         stack.stack_file.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOR}]"), "utf-8"

@@ -14,7 +14,7 @@ from tpuctl.resources.iam_grants import ROLES, WRITERS
 
 OBJECTS, BUCKET = ROLES
 LOGS, METRICS = WRITERS
-Doings = Mapping[str, tuple[str, str, str]]  # verb, path, and the required permission
+Requests = Mapping[str, tuple[str, str, str]]  # verb, path, and the required permission
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Machine:
     def watchdog_role(self) -> str:
         return self.bench.stack.stack.names.watchdog_role
 
-    def objects(self) -> Doings:
+    def objects(self) -> Requests:
         """The requests to the bucket of a job, its record, and TensorFlow's gs://."""
         root = f"/storage/v1/b/{self.bucket}"
         upload = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name=job%2Flog"
@@ -64,10 +64,10 @@ class Machine:
             "delete": ("DELETE", f"{root}/o/c", "storage.objects.delete"),
         }
 
-    def outcome(self, doings: Doings) -> dict[str, str]:
+    def outcome(self, requests: Requests) -> dict[str, str]:
         """By request name: "" on success, else the permission that the error names."""
         outcomes = {}
-        for name, (verb, path, _) in doings.items():
+        for name, (verb, path, _) in requests.items():
             body = {} if verb in ("GET", "DELETE") else {"json": {}}
             answer = self.member.send(verb, path, **body)
             assert answer.status_code in (200, 204, 403, 404), answer.text
@@ -77,29 +77,31 @@ class Machine:
             outcomes[name] = match[1] if answer.status_code == 403 and match else ""
         return outcomes
 
-    def permitted(self, *names: str) -> list[str]:
-        """Those of the permissions that it has on the project."""
+    def granted_permissions(self, *names: str) -> list[str]:
+        """The permissions of these that the account has on the project."""
         path = f"/v3/{self.project}:testIamPermissions"
         answer = self.member.send_ok("POST", path, json={"permissions": list(names)})
         return list(answer.get("permissions", ()))
 
-    def without(self, resource: str, role: str, doings: Doings) -> dict[str, str]:
+    def denied_without(self, resource: str, role: str, requests: Requests) -> dict[str, str]:
         """The requests that are denied while this grant is removed."""
         revoke(self.cloud, resource, role, self.member.name)
         try:
-            return {name: outcome for name, outcome in self.outcome(doings).items() if outcome}
+            return {name: outcome for name, outcome in self.outcome(requests).items() if outcome}
         finally:
             grant(self.cloud, resource, role, self.member.name)
 
 
-def own_machine(bench: Bench, cloud: LocalCloud) -> Machine:
+def machine_of(bench: Bench, cloud: LocalCloud) -> Machine:
     email = bench.stack.stack.service_account
     return Machine(Member(cloud, f"serviceAccount:{email}"), bench, cloud)
 
 
-def needing(doings: Doings, *permissions: str) -> dict[str, str]:
+def requests_that_need(requests: Requests, *permissions: str) -> dict[str, str]:
     return {
-        name: permission for name, (_, _, permission) in doings.items() if permission in permissions
+        name: permission
+        for name, (_, _, permission) in requests.items()
+        if permission in permissions
     }
 
 
@@ -108,44 +110,59 @@ async def test_machine_grants_are_necessary_and_sufficient(
 ) -> None:
     bench = project.stack()
     await bench.provision()
-    machine = own_machine(bench, null_cloud)
+    machine = machine_of(bench, null_cloud)
     node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{bench.stack.stack.names.node}"
-    doings = {**machine.objects(), "look at the node": ("GET", node, "tpu.nodes.get")}
-    assert not any(machine.outcome(doings).values())
-    of_objects = {
-        name: permission for name, (_, _, permission) in doings.items() if ".objects." in permission
+    requests = {**machine.objects(), "look at the node": ("GET", node, "tpu.nodes.get")}
+    assert not any(machine.outcome(requests).values())
+    object_requests = {
+        name: permission
+        for name, (_, _, permission) in requests.items()
+        if ".objects." in permission
     }
-    del of_objects["list"]  # also allowed for the bucket's reader
-    assert machine.without(machine.on_bucket, OBJECTS, doings) == of_objects
-    assert machine.without(machine.on_bucket, BUCKET, doings) == needing(
-        doings, "storage.buckets.get"
+    del object_requests["list"]  # also allowed for the bucket's reader
+    assert machine.denied_without(machine.on_bucket, OBJECTS, requests) == object_requests
+    assert machine.denied_without(machine.on_bucket, BUCKET, requests) == requests_that_need(
+        requests, "storage.buckets.get"
     )
     for role in ROLES:
         revoke(null_cloud, machine.on_bucket, role, machine.member.name)
-    outcomes = machine.outcome(doings)
+    outcomes = machine.outcome(requests)
     assert outcomes["list"] == "storage.objects.list"
     for role in ROLES:
         grant(null_cloud, machine.on_bucket, role, machine.member.name)
 
-    watched = {"look": ("GET", node, "tpu.nodes.get"), "end": ("DELETE", node, "tpu.nodes.delete")}
-    outcomes = {name: permission for name, (_, _, permission) in watched.items()}
-    assert machine.without(machine.project, machine.watchdog_role, watched) == outcomes
-    for name, (_, _, permission) in watched.items():
-        rest = [name for name in watchdog_permissions(bench.stack.stack) if name != permission]
-        make_role(null_cloud, "tpuctl.watchdog", rest, project=project.id)
-        expected = {name: watched[name]}
+    watchdog_requests = {
+        "look": ("GET", node, "tpu.nodes.get"),
+        "end": ("DELETE", node, "tpu.nodes.delete"),
+    }
+    outcomes = {name: permission for name, (_, _, permission) in watchdog_requests.items()}
+    assert (
+        machine.denied_without(machine.project, machine.watchdog_role, watchdog_requests)
+        == outcomes
+    )
+    for name, (_, _, permission) in watchdog_requests.items():
+        remaining_permissions = [
+            name for name in watchdog_permissions(bench.stack.stack) if name != permission
+        ]
+        make_role(null_cloud, "tpuctl.watchdog", remaining_permissions, project=project.id)
+        expected = {name: watchdog_requests[name]}
         assert machine.outcome(expected) == {name: permission}
     make_role(
         null_cloud, "tpuctl.watchdog", watchdog_permissions(bench.stack.stack), project=project.id
     )
 
-    wrote = {LOGS: "logging.logEntries.create", METRICS: "monitoring.timeSeries.create"}
-    assert machine.permitted(*wrote.values()) == [*wrote.values()]
-    for role, permission in wrote.items():
+    writer_permissions = {
+        LOGS: "logging.logEntries.create",
+        METRICS: "monitoring.timeSeries.create",
+    }
+    assert machine.granted_permissions(*writer_permissions.values()) == [
+        *writer_permissions.values()
+    ]
+    for role, permission in writer_permissions.items():
         revoke(null_cloud, machine.project, role, machine.member.name)
-        assert permission not in machine.permitted(*wrote.values())
+        assert permission not in machine.granted_permissions(*writer_permissions.values())
         grant(null_cloud, machine.project, role, machine.member.name)
-    assert not any(machine.outcome(watched).values())  # it deletes itself last
+    assert not any(machine.outcome(watchdog_requests).values())  # it deletes itself last
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -153,13 +170,13 @@ async def test_machine_has_no_other_permissions(project: Project, null_cloud: Lo
     bench, other = project.stack(), project.stack()
     await bench.provision()
     await other.provision()
-    machine = own_machine(bench, null_cloud)
+    machine = machine_of(bench, null_cloud)
     foreign = f"/storage/v1/b/{other.stack.stack.bucket}"
     root = f"/storage/v1/b/{machine.bucket}"
     place = f"/v2/{machine.project}/locations/{machine.zone}"
     compute = f"/compute/v1/{machine.project}"
     accounts = f"/v1/{machine.project}/serviceAccounts"
-    doings = {
+    requests = {
         "look at another bucket": ("GET", foreign, "storage.buckets.get"),
         "list another bucket": ("GET", f"{foreign}/o", "storage.objects.list"),
         "read another's record": (
@@ -207,8 +224,8 @@ async def test_machine_has_no_other_permissions(project: Project, null_cloud: Lo
             "iam.serviceAccounts.get",
         ),
     }
-    expected = {name: permission for name, (_, _, permission) in doings.items()}
-    assert machine.outcome(doings) == expected
+    expected = {name: permission for name, (_, _, permission) in requests.items()}
+    assert machine.outcome(requests) == expected
     # It can delete other nodes of its project: IAM has no policies for single nodes, and every
     # plan says so.
     neighbor = f"{place}/nodes/{other.stack.stack.names.node}"
@@ -220,7 +237,7 @@ async def test_machine_has_no_other_permissions(project: Project, null_cloud: Lo
         "resourcemanager.projects.get",
         "logging.logEntries.list",
     ]
-    assert machine.permitted(*acts) == []
+    assert machine.granted_permissions(*acts) == []
 
 
 async def test_node_service_agent_and_controller(project: Project, null_cloud: LocalCloud) -> None:
@@ -231,17 +248,19 @@ async def test_node_service_agent_and_controller(project: Project, null_cloud: L
     agent = Machine(
         Member(null_cloud, f"serviceAccount:{live_node.service_account}"), bench, null_cloud
     )
-    doings = agent.objects()
-    assert not any(agent.outcome(doings).values())
-    of_objects = {
-        name: permission for name, (_, _, permission) in doings.items() if ".objects." in permission
+    requests = agent.objects()
+    assert not any(agent.outcome(requests).values())
+    object_requests = {
+        name: permission
+        for name, (_, _, permission) in requests.items()
+        if ".objects." in permission
     }
-    del of_objects["list"]
-    assert agent.without(agent.on_bucket, OBJECTS, doings) == of_objects
-    refused = agent.without(agent.on_bucket, BUCKET, doings)
-    assert refused == needing(doings, "storage.buckets.get")
+    del object_requests["list"]
+    assert agent.denied_without(agent.on_bucket, OBJECTS, requests) == object_requests
+    refused = agent.denied_without(agent.on_bucket, BUCKET, requests)
+    assert refused == requests_that_need(requests, "storage.buckets.get")
 
-    machine, names = own_machine(bench, null_cloud), bench.stack.stack.names
+    machine, names = machine_of(bench, null_cloud), bench.stack.stack.names
     node = f"/v2/{machine.project}/locations/{machine.zone}/nodes/{names.node}"
     instance = f"/compute/v1/{machine.project}/zones/{machine.zone}/instances/{names.controller}"
     attributes = f"{instance}/getGuestAttributes?queryPath=hostkeys/"
@@ -252,13 +271,13 @@ async def test_node_service_agent_and_controller(project: Project, null_cloud: L
         "end the node": ("DELETE", node, "tpu.nodes.delete"),
         "end itself": ("DELETE", instance, "compute.instances.delete"),
     }
-    # The controller's other role is tested elsewhere.
+    # The controller's other role is tested in test_handover_grants.py.
     revoke(null_cloud, machine.project, names.recovery_role, machine.member.name)
     permissions = watchdog_permissions(bench.stack.stack)
     assert {*permissions} == {permission for _, _, permission in ends.values()}
     for name, (_, _, permission) in ends.items():
-        rest = [name for name in permissions if name != permission]
-        make_role(null_cloud, "tpuctl.watchdog", rest, project=project.id)
+        remaining_permissions = [name for name in permissions if name != permission]
+        make_role(null_cloud, "tpuctl.watchdog", remaining_permissions, project=project.id)
         assert machine.outcome({name: ends[name]}) == {name: permission}
     make_role(null_cloud, "tpuctl.watchdog", permissions, project=project.id)
     assert not any(machine.outcome(ends).values())
@@ -269,12 +288,12 @@ async def test_queued_resource_is_deleted_with_node_permissions(
 ) -> None:
     bench = project.stack("queue: true")
     await bench.provision()
-    machine, names = own_machine(bench, null_cloud), bench.stack.stack.names
+    machine, names = machine_of(bench, null_cloud), bench.stack.stack.names
     place = f"/v2/{machine.project}/locations/{machine.zone}/queuedResources/{names.queued}"
     ends = {
         "look": ("GET", place, "tpu.nodes.get"),
         "end": ("DELETE", f"{place}?force=true", "tpu.nodes.delete"),
     }
     expected = {name: permission for name, (_, _, permission) in ends.items()}
-    assert machine.without(machine.project, machine.watchdog_role, ends) == expected
+    assert machine.denied_without(machine.project, machine.watchdog_role, ends) == expected
     assert not any(machine.outcome(ends).values())

@@ -39,7 +39,7 @@ print(tf.io.gfile.GFile("gs://" + sys.argv[1] + "/data.txt").read())
 """
 
 
-async def refused_then_let(
+async def check_job_before_and_after_grant(
     stack: Tpuctl, cloud: LocalCloud, folder: Path, events: list[Event], script: str
 ) -> None:
     """Run a job that reads another bucket, before and after its account is granted access."""
@@ -76,7 +76,7 @@ async def test_job_without_access_gets_google_error(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud, events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(name="unread")
-    await refused_then_let(stack, local_cloud, tmp_path / "job", events, PLAIN)
+    await check_job_before_and_after_grant(stack, local_cloud, tmp_path / "job", events, PLAIN)
 
 
 async def test_up_waits_for_grants_to_propagate(
@@ -87,7 +87,7 @@ async def test_up_waits_for_grants_to_propagate(
     since = remote_control.calls(local_cloud)[-1:] or [{"number": 0}]
     remote_control.change_settings(local_cloud, propagation=10_000)
 
-    def refused() -> bool:
+    def is_denied() -> bool:
         calls = remote_control.calls(local_cloud, since[0]["number"])
         email = stack.stack.service_account
         return any(call["caller"] == email and call["status"] != "OK" for call in calls)
@@ -95,7 +95,7 @@ async def test_up_waits_for_grants_to_propagate(
     try:
         coming = asyncio.create_task(stack.up())
         await wait_until(
-            lambda: asyncio.sleep(0, refused() or None),
+            lambda: asyncio.sleep(0, is_denied() or None),
             description="the machine being refused",
             seconds=60,
             backoff=Backoff(0.1, 0.2),
@@ -115,4 +115,4 @@ async def test_tensorflow_without_access_gets_google_error(
     make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud, events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(name="unread-by-tf", runtime="auto")
-    await refused_then_let(stack, local_cloud, tmp_path / "job", events, TENSORFLOW)
+    await check_job_before_and_after_grant(stack, local_cloud, tmp_path / "job", events, TENSORFLOW)

@@ -25,7 +25,7 @@ from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
 SAMPLE = 3  # permissions that are removed in the suite; `make soak` removes each one
 # Without it every API is assumed to be disabled, and is enabled again.
-USEFUL = {"serviceusage.services.list"}
+OPTIONAL = {"serviceusage.services.list"}
 
 
 async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:
@@ -38,10 +38,10 @@ async def needed_of(cloud: LocalCloud, folder: Path, kind: str) -> list[str]:
 def as_ann(project: Project, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the commands as Ann, who has no roles."""
 
-    def become() -> None:
+    def switch_caller() -> None:
         monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
 
-    return become
+    return switch_caller
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +101,7 @@ async def test_missing_permission_is_reported_before_creation(
     assert changed == []
 
 
-async def taken_away(
+async def check_permission_is_required(
     cloud: LocalCloud, folder: Path, kind: str, names: Sequence[str], missing: str
 ) -> None:
     """Run without one permission, and without the permission check."""
@@ -120,34 +120,38 @@ async def taken_away(
             message,
         )
     else:
-        assert missing in USEFUL, f"{kind} does not need {missing}"
+        assert missing in OPTIONAL, f"{kind} does not need {missing}"
     finally:
         remote_control.change_settings(cloud, pace="instant")
 
 
 @pytest.fixture
-def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_permission_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the permission check, so that the cloud itself denies the request."""
 
-    async def nothing(*_: Any) -> list[Any]:
+    async def no_missing_permissions(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(permissions, "missing_permissions", nothing)
+    monkeypatch.setattr(permissions, "missing_permissions", no_missing_permissions)
 
 
 async def test_sampled_permissions_are_required(
-    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, no_permission_check: None
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, "vm")
     as_ann()
     for missing in random.sample(
         [permission for permission in names if "perations.get" not in permission], SAMPLE
     ):
-        await taken_away(null_cloud, tmp_path, "vm", names, missing)
+        await check_permission_is_required(null_cloud, tmp_path, "vm", names, missing)
 
 
 async def test_disk_deletion_does_not_wait_for_undeletable_machine(
-    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, events: list[Event]
+    null_cloud: LocalCloud,
+    tmp_path: Path,
+    as_ann: Any,
+    no_permission_check: None,
+    events: list[Event],
 ) -> None:
     bench = Bench(null_cloud, tmp_path, "node")
     bench.let([name for name in await bench.needed() if name != "compute.instances.delete"])
@@ -166,11 +170,11 @@ async def test_disk_deletion_does_not_wait_for_undeletable_machine(
 @pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_permission_is_required(
-    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, unwarned: None, kind: str
+    null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, no_permission_check: None, kind: str
 ) -> None:
     names = await needed_of(null_cloud, tmp_path, kind)
     vm_permissions = [] if kind == "vm" else await needed_of(null_cloud, tmp_path, "vm")
     as_ann()
     for missing in names:
         if missing not in vm_permissions:
-            await taken_away(null_cloud, tmp_path, kind, names, missing)
+            await check_permission_is_required(null_cloud, tmp_path, kind, names, missing)

@@ -1,4 +1,4 @@
-"""Jobs that only the stack's controller watches, on the local cloud's real machines."""
+"""Jobs watched only by the stack's controller, on the local cloud's real machines."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
 
 async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
     """The job's record on the controller, or None."""
-    async with on_controller(stack) as there:
-        read = await there.run(["cat", f".tpuctl/recover/{record.id}/{name}"])
+    async with on_controller(stack) as transport:
+        read = await transport.run(["cat", f".tpuctl/recover/{record.id}/{name}"])
     return json.loads(read.stdout) if read.exit_code == 0 else None
 
 
-async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> int:
-    """Wait until tpuctl runs there for the job; returns its process."""
+async def wait_for_tpuctl(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> int:
+    """Wait until tpuctl runs on the controller for the job; return its process id."""
 
     async def probe() -> int | None:
         state = await state_of(stack, record)
@@ -95,7 +95,7 @@ async def running(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> i
     return int(await async_until(probe, "tpuctl running on the controller"))
 
 
-async def started(stack: Tpuctl, record: JobRecord) -> None:
+async def wait_for_job(stack: Tpuctl, record: JobRecord) -> None:
     """Wait until the first attempt is running."""
 
     async def probe() -> bool | None:
@@ -122,38 +122,38 @@ async def test_controller_recovers_unattended_job(
     script: Path,
     events: list[Event],
 ) -> None:
-    """Its controller's tpuctl is killed, the controller reboots, its node is preempted."""
+    """The controller's tpuctl is killed, the controller reboots, and the node is preempted."""
     await watched.up()
     assert not [event for event in events if isinstance(event, WarningIssued)]
     record = await watched.submit(script)
     causes = [event.because for event in events if isinstance(event, StepFinished)]
     assert [reason for reason in causes if f"controller recovers {record.id}" in reason]
-    await started(watched, record)
+    await wait_for_job(watched, record)
 
-    first = await running(watched, record)
+    first = await wait_for_tpuctl(watched, record)
     state = await state_of(watched, record)
-    async with on_controller(watched) as there:
-        (await there.run(["kill", "-9", str(state["pid"]), str(first)])).check("killing")
-    second = await running(watched, record, other_than=first)
-    assert second != first, "the watch has started it again"
+    async with on_controller(watched) as transport:
+        (await transport.run(["kill", "-9", str(state["pid"]), str(first)])).check("killing")
+    second = await wait_for_tpuctl(watched, record, other_than=first)
+    assert second != first, "the watcher started it again"
 
     await restart_controller(watched)
 
-    async def begun_anew() -> bool | None:
-        now = await state_of(watched, record)
-        return True if now and now["pid"] != state["pid"] and now["child"] else None
+    async def is_restarted() -> bool | None:
+        current = await state_of(watched, record)
+        return True if current and current["pid"] != state["pid"] and current["child"] else None
 
-    await async_until(begun_anew, "tpuctl running after the restart")
+    await async_until(is_restarted, "tpuctl running after the restart")
 
     since = remote_control.calls(local_cloud)[-1]["number"]
     node = await watched.node()
     remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
-    async def ended() -> Any:
+    async def job_result() -> Any:
         return await state_of(watched, record, "result.json")
 
-    end = await async_until(ended, "the end of the job")
-    assert (end["state"], end["exit_code"]) == ("succeeded", 0)
+    result = await async_until(job_result, "the end of the job")
+    assert (result["state"], result["exit_code"]) == ("succeeded", 0)
     assert (await watched.node()).id != node.id
     (attempt,) = await read_attempts(watched.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
@@ -162,7 +162,7 @@ async def test_controller_recovers_unattended_job(
     log = await watched.store.get_bytes(record.at(2).log_name(0))
     assert log == b"attempt 2 TOKEN SECRET local\n"
 
-    # All calls are made by the stack's service account.
+    # All calls come from the stack's service account.
     makers = {
         call["caller"]
         for call in remote_control.calls(local_cloud, since)
@@ -174,10 +174,12 @@ async def test_controller_recovers_unattended_job(
     for item in await watched.store.list("tpuctl/"):
         content = await watched.store.get_bytes(item.name)
         assert not [each for each in (TOKEN, SECRET) if each.encode() in content], item.name
-    async with on_controller(watched) as there:
-        matches = await there.run(["grep", "-rlE", f"{TOKEN}|{SECRET}", ".tpuctl"])
+    async with on_controller(watched) as transport:
+        matches = await transport.run(["grep", "-rlE", f"{TOKEN}|{SECRET}", ".tpuctl"])
     assert matches.stdout == b""
-    assert await watched.follow(record, show=False) == 0, "from here too, afterwards"
+    assert await watched.follow(record, show=False) == 0, (
+        "this computer reports the same result afterwards"
+    )
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
@@ -185,20 +187,18 @@ async def test_controller_recovers_unattended_job(
 async def test_follower_sees_controller_recovery(
     watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
-    """It is replacing the node when another client tries to: that one waits for it."""
+    """Another client waits while the controller replaces the node."""
     await watched.up()
     record = await watched.submit(script)
-    await started(watched, record)
-    await running(watched, record)
+    await wait_for_job(watched, record)
+    await wait_for_tpuctl(watched, record)
 
     async def is_being_replaced() -> bool | None:
         return (await watched.node()).state == "DELETING" or None
 
     try:
         remote_control.add_fault(local_cloud, "preempt", node=watched.stack.names.node)
-        remote_control.change_settings(
-            local_cloud, pace="real"
-        )  # so that a deletion takes a minute
+        remote_control.change_settings(local_cloud, pace="real")  # deletions take a minute
         await async_until(is_being_replaced, "the controller deleting the node")
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
@@ -206,11 +206,11 @@ async def test_follower_sees_controller_recovery(
     (attempt,) = await read_attempts(watched.store, record)
     assert attempt.number == 2
 
-    async def ended() -> Any:
+    async def job_result() -> Any:
         return await state_of(watched, record, "result.json")
 
-    assert (await async_until(ended, "the end of the job"))["state"] == "succeeded"
-    async with watched.connections() as transports:  # whichever of the two created it
+    assert (await async_until(job_result, "the end of the job"))["state"] == "succeeded"
+    async with watched.connections() as transports:  # no matter which of the two created the node
         (await transports[0].run(["true"])).check("logging in")
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
@@ -221,14 +221,14 @@ async def test_stopped_job_is_not_recovered(
 ) -> None:
     await watched.up()
     record = await watched.submit(script)
-    await started(watched, record)
-    await running(watched, record)
+    await wait_for_job(watched, record)
+    await wait_for_tpuctl(watched, record)
     await watched.stop(record, grace=1.0)
 
-    async def ended() -> Any:
+    async def job_result() -> Any:
         return await state_of(watched, record, "result.json")
 
-    assert (await async_until(ended, "the end of the job"))["state"] == "stopped"
+    assert (await async_until(job_result, "the end of the job"))["state"] == "stopped"
     assert await read_attempts(watched.store, record) == []
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
@@ -239,8 +239,8 @@ async def test_deleted_stack_is_not_recreated(
 ) -> None:
     await watched.up()
     record = await watched.submit(script)
-    await started(watched, record)
-    await running(watched, record)
+    await wait_for_job(watched, record)
+    await wait_for_tpuctl(watched, record)
     since = remote_control.calls(local_cloud)[-1]["number"]
     assert (await watched.down()).leaks == ()
     creations = [
@@ -269,15 +269,15 @@ async def test_broken_controller_is_reported_and_job_runs(
     watched: Tpuctl, script: Path, events: list[Event]
 ) -> None:
     await watched.up()
-    async with on_controller(watched) as there:
+    async with on_controller(watched) as transport:
         away = 'rm -rf .tpuctl/programs .tpuctl/controller; echo "not json" > .tpuctl/controller'
-        (await there.run(["sh", "-c", away])).check("breaking it")
+        (await transport.run(["sh", "-c", away])).check("breaking it")
     record = await watched.submit(script)
     warned = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
     assert [diagnostic.summary for diagnostic in warned] == ["Controller does not recover the job"]
     assert "Jobs run" in warned[0].detail
     assert warned[0].hint
-    await started(watched, record)
+    await wait_for_job(watched, record)
     await watched.stop(record, grace=1.0)
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
@@ -288,22 +288,24 @@ async def test_broken_controller_is_reported_and_job_runs(
 async def test_tpu_node_controller_recovers_its_jobs(
     make_stack: MakeStack, local_cloud: server_process.LocalCloud, script: Path
 ) -> None:
-    """It runs the job, recreates the node, and restarts the job on itself."""
+    """The controller runs the job, recreates the node, and restarts the job."""
     stack = make_stack(
         runtime="auto, kind: node, capacity: preemptible",
         extra="limits: {idle: 2m}\njob: {env: {TOKEN: x}, retries: {preemption: 1}}\n",
     )
     await stack.up()
     record = await stack.submit(script)
-    await started(stack, record)
+    await wait_for_job(stack, record)
     node = await stack.node()
     remote_control.add_fault(local_cloud, "preempt", node=node.name)
 
-    async def ended() -> Any:
+    async def job_result() -> Any:
         return await state_of(stack, record, "result.json")
 
-    end = await wait_until(ended, description="the end", seconds=300, backoff=Backoff(0.2, 2.0))
-    assert (end["state"], end["exit_code"]) == ("succeeded", 0)
+    result = await wait_until(
+        job_result, description="the end", seconds=300, backoff=Backoff(0.2, 2.0)
+    )
+    assert (result["state"], result["exit_code"]) == ("succeeded", 0)
     assert (await stack.node()).created != node.created
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")

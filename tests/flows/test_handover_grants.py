@@ -1,8 +1,7 @@
-"""The controller's permissions of a stack's account are necessary and sufficient to recreate the
-TPU.
+"""The permissions of a stack's account are necessary and sufficient for the controller to recreate
+the TPU.
 
-Runs, as that account and on a cloud without machines, what tpuctl does on the controller up to the
-login.
+Runs the same code as the controller, as that account, on a cloud without machines, up to the login.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class Controller:
         self.project = f"projects/{self.stack.project}"
         self.account = f"{self.project}/serviceAccounts/{self.stack.service_account}"
 
-    async def begin(self) -> Controller:
+    async def preempt_node(self) -> Controller:
         await self.bench.provision()
-        # That role is for limits, and overlaps with the tested one.
+        # The watchdog's role overlaps with the tested one.
         revoke(self.cloud, self.project, self.stack.names.watchdog_role, self.member)
         if self.stack.is_node:
             name = f"{self.project}/locations/{self.stack.zone}/nodes/{self.stack.names.node}"
@@ -63,7 +62,7 @@ class Controller:
         await self.bench.preempt(self.cloud)
         return self
 
-    async def work(self) -> None:
+    async def recreate_tpu(self) -> None:
         """Recreate the TPU as the controller's program does. Raises on a denied request."""
         path = self.folder / "controllers.yaml"
         file = stack_file(self.stack, "default", "a:ssh-ed25519 A a", self.node_range)
@@ -73,14 +72,14 @@ class Controller:
             patch.setenv("TPUCTL_LOCAL_CALLER", self.member)
             stack = Tpuctl(path, cloud="local", emit=ignore)
             prepared = await stack.plan()
-            assert len(list(prepared.plan)) == 1, "the TPU alone"
+            assert len(list(prepared.plan)) == 1, "only the TPU"
             assert not prepared.plan.is_empty
             await stack.provision(prepared)
             assert [node.state for node in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
             if self.stack.is_node:
-                await self._look_at_itself(stack)
+                await self._read_host_keys(stack)
 
-    async def _look_at_itself(self, stack: Tpuctl) -> None:
+    async def _read_host_keys(self, stack: Tpuctl) -> None:
         await find_controller(stack.stack, stack.cloud)
         where = {"project": self.stack.project, "zone": self.stack.zone}
         client = stack.cloud.client("instances")
@@ -93,7 +92,7 @@ class Controller:
         except NotFound:  # machines of this cloud publish no host keys
             return
 
-    def let(self, *names: str) -> None:
+    def allow(self, *names: str) -> None:
         role = self.stack.names.recovery_role.rpartition("/")[2]
         make_role(self.cloud, role, names, project=self.stack.project)
 
@@ -104,7 +103,7 @@ def controller(
 ) -> Callable[[str], Awaitable[Controller]]:
     async def make(kind: str) -> Controller:
         bench = project.stack(*KINDS[kind])
-        return await Controller(bench, null_cloud, tmp_path, monkeypatch).begin()
+        return await Controller(bench, null_cloud, tmp_path, monkeypatch).preempt_node()
 
     return make
 
@@ -113,27 +112,31 @@ def controller(
 async def test_grants_are_sufficient(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
-    there = await controller(kind)
-    await there.work()
-    assert (await there.bench.reopen().down(delete_bucket=True)).leaks == ()
+    node_controller = await controller(kind)
+    await node_controller.recreate_tpu()
+    assert (await node_controller.bench.reopen().down(delete_bucket=True)).leaks == ()
 
 
-async def taken_away(there: Controller, missing: str) -> None:
+async def check_permission_is_required(node_controller: Controller, missing: str) -> None:
     """Run without one permission: the error must name it."""
-    there.let(
-        *(permission for permission in recovery_permissions(there.stack) if permission != missing)
+    node_controller.allow(
+        *(
+            permission
+            for permission in recovery_permissions(node_controller.stack)
+            if permission != missing
+        )
     )
     # Operations are polled only if they take a while.
     remote_control.change_settings(
-        there.cloud, pace="quick" if "perations.get" in missing else "instant"
+        node_controller.cloud, pace="quick" if "perations.get" in missing else "instant"
     )
     try:
         # Without permission to list, lists are empty.
         message = "Node not found" if missing == "tpu.nodes.list" else missing.replace(".", r"\.")
         with pytest.raises(TpuctlError, match=message):
-            await there.work()
+            await node_controller.recreate_tpu()
     finally:
-        remote_control.change_settings(there.cloud, pace="instant")
+        remote_control.change_settings(node_controller.cloud, pace="instant")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,8 +144,10 @@ async def test_sampled_permissions_are_required(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
     for _ in range(SAMPLE):
-        there = await controller(kind)
-        await taken_away(there, random.choice(recovery_permissions(there.stack)))
+        node_controller = await controller(kind)
+        await check_permission_is_required(
+            node_controller, random.choice(recovery_permissions(node_controller.stack))
+        )
 
 
 @pytest.mark.soak
@@ -153,22 +158,24 @@ async def test_every_permission_is_required(
 ) -> None:
     first = await controller(kind)
     for name in recovery_permissions(first.stack):
-        await taken_away(await controller(kind), name)
+        await check_permission_is_required(await controller(kind), name)
 
 
 @pytest.mark.parametrize("kind", ["vm", "queued"])
 async def test_act_as_is_granted_only_on_itself(
     controller: Callable[[str], Awaitable[Controller]], null_cloud: LocalCloud, kind: str
 ) -> None:
-    there = await controller(kind)
-    revoke(null_cloud, there.account, USER, there.member)
+    node_controller = await controller(kind)
+    revoke(null_cloud, node_controller.account, USER, node_controller.member)
     with pytest.raises(TpuctlError, match=r"iam\.serviceAccounts\.actAs"):
-        await there.work()
-    grant(null_cloud, there.account, USER, there.member)
-    await there.work()
-    path = f"/v3/{there.project}:testIamPermissions"
+        await node_controller.recreate_tpu()
+    grant(null_cloud, node_controller.account, USER, node_controller.member)
+    await node_controller.recreate_tpu()
+    path = f"/v3/{node_controller.project}:testIamPermissions"
     requested = ["iam.serviceAccounts.actAs", "tpu.nodes.create", "tpu.nodes.update"]
-    answer = Member(null_cloud, there.member).send_ok("POST", path, json={"permissions": requested})
+    answer = Member(null_cloud, node_controller.member).send_ok(
+        "POST", path, json={"permissions": requested}
+    )
     assert answer["permissions"] == ["tpu.nodes.create"], "no other account of the project"
 
 

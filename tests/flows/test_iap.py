@@ -21,11 +21,11 @@ from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, WarningIssued
 
-TALKING = """
+PRINT_LINES = """
 for number in range(3000):
     print(f"{number:06d} {'x' * 60}", flush=number % 100 == 0)
 """
-SERVING = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev/null 2>&1"
+SERVE_FOLDER = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev/null 2>&1"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     # A job whose log arrives through tunnels that are cut.
     script = tmp_path / "talk" / "talk.py"
     script.parent.mkdir()
-    script.write_text(TALKING, "utf-8")
+    script.write_text(PRINT_LINES, "utf-8")
     cut = remote_control.add_fault(
         local_cloud, "truncate", method="iap.tunnels.*", after_bytes=50_000, times=3
     )
@@ -87,7 +87,7 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     await slice_.copy(parse_copy(["2:there", str(tmp_path / "back")], all_workers=False))
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
-    # The ssh program with our proxy command.
+    # The ssh program with tpuctl as its proxy command.
     command = await slice_.ssh_command(2, "wc -c < there; exit 9")
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60
@@ -95,7 +95,7 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     assert (done.returncode, done.stdout.strip()) == (9, "1000000"), done.stderr
 
     # Ports.
-    async with serving(slice_, 38471):
+    async with http_server(slice_, 38471):
         events.clear()
         async with slice_.forward_ports([PortMapping(38471)], 0):
             (port,) = [event for event in events if isinstance(event, PortForwarded)]
@@ -118,11 +118,11 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
 
 
 @contextlib.asynccontextmanager
-async def serving(stack: Tpuctl, port: int) -> AsyncIterator[None]:
+async def http_server(stack: Tpuctl, port: int) -> AsyncIterator[None]:
     async with stack.connections() as transports:
         make = "mkdir -p tmp-served && echo from the worker > tmp-served/greeting"
         (await transports[0].run(["sh", "-c", make])).check("making a file")
-        async with transports[0].stream(["sh", "-c", SERVING.format(port=port)]):
+        async with transports[0].stream(["sh", "-c", SERVE_FOLDER.format(port=port)]):
             yield
 
 

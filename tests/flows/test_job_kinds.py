@@ -35,7 +35,7 @@ async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
     await stack.down(delete_bucket=True)
 
 
-async def typed(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
+async def run_tpuctl(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command run in that folder."""
     done = await asyncio.to_thread(
         subprocess.run,
@@ -61,11 +61,13 @@ async def test_run_starts_modules_and_commands(stack: Tpuctl, tmp_path: Path) ->
         (folder / f"src/{name}.py").write_text(f"name = '{name}'\n")
     (folder / "train.sh").write_text(BASH)
     (folder / "train.sh").chmod(0o755)
-    code, out, err = await typed(stack, folder, "run", "-m", "bert.train", "--", "--steps", "3")
+    code, out, err = await run_tpuctl(
+        stack, folder, "run", "-m", "bert.train", "--", "--steps", "3"
+    )
     assert (code, out) == (0, "jax torch ['--steps', '3']\n"), err
-    code, out, _ = await typed(stack, folder, "run", "--", "./train.sh", "--x", "1 2")
+    code, out, _ = await run_tpuctl(stack, folder, "run", "--", "./train.sh", "--x", "1 2")
     assert (code, out) == (9, "bash with 2 words: --x 1 2 (1)\njax torch ['--x', '1 2']\n")
-    code, out, _ = await typed(stack, tmp_path, "run", "project/train.sh", "--", "again")
+    code, out, _ = await run_tpuctl(stack, tmp_path, "run", "project/train.sh", "--", "again")
     assert (code, out) == (9, "bash with 1 words: again (1)\njax torch ['again']\n")
 
     jobs = [job_data(job) for job in reversed(await stack.jobs())]
@@ -132,7 +134,7 @@ async def test_failed_installation_shows_pip_output(stack: Tpuctl, tmp_path: Pat
     make_wheel(folder, "small-library", "3.0", requires=["absent-library>=7"])
     (folder / "requirements.txt").write_text("./small_library-3.0-py3-none-any.whl\n")
     (folder / "job.py").write_text("print('never')\n")
-    code, out, err = await typed(stack, folder, "run", "job.py")
+    code, out, err = await run_tpuctl(stack, folder, "run", "job.py")
     assert code == 1
     assert "tpuctl: installing requirements.txt\n" in out
     assert "No matching distribution found for absent-library>=7" in out

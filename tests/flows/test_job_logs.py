@@ -30,8 +30,8 @@ from tpuctl.model.log_range import LogRange
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
-MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
-ROOM = 1 << 20  # bytes that a log may use on its machine
+SOAK_MARKS = (pytest.mark.soak, pytest.mark.release("more seeds than in `make test`"))
+MAX_LOG_BYTES = 1 << 20  # of a log on its machine
 BURST = 40_000  # lines
 
 SCRIPT = f"""
@@ -56,7 +56,7 @@ def burst(number: int) -> bytes:
 
 
 THE_END = b"the end\n"
-WHOLE = burst(0) + burst(1) + THE_END
+WHOLE_LOG = burst(0) + burst(1) + THE_END
 
 
 @pytest.fixture
@@ -68,15 +68,15 @@ async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
 
 
 @dataclass
-class Seen:
+class EmittedLog:
     """The emitted log; checks that each chunk starts where the previous one ended."""
 
-    at: int = 0
+    start: int = 0
     data: bytes = b""
 
     def emit(self, event: Event) -> None:
         if isinstance(event, LogChunk):
-            assert event.offset == self.at + len(self.data)
+            assert event.offset == self.start + len(self.data)
             self.data += event.data
 
 
@@ -98,8 +98,8 @@ async def log_of_range(
     return data
 
 
-def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
-    """Let jobs upload their log often and keep little of it."""
+def change_job_spec(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """Change the parameters of jobs, such as the log's size on the machine."""
     spec = launch._spec
     monkeypatch.setattr(launch, "_spec", lambda *args: {**spec(*args), **more})
 
@@ -108,7 +108,7 @@ def small(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
 async def test_log_ranges_after_the_machine_freed_its_log(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small(monkeypatch, log_disk_bytes=ROOM, sync_seconds=0.2)
+    change_job_spec(monkeypatch, log_disk_bytes=MAX_LOG_BYTES, sync_seconds=0.2)
     (tmp_path / "long.py").write_text(SCRIPT)
     transports = await stack.transports()
     machine = transports[0]
@@ -116,38 +116,38 @@ async def test_log_ranges_after_the_machine_freed_its_log(
     submission = Submission.of(stack.stack, tmp_path / "long.py", cloud="local")
     record = await submit(submission, store, transports, ignore)
 
-    async def noted() -> bool:
+    async def is_indexed() -> bool:
         text = await on_machine(machine, "cat", f"{record.folder}/timestamps")
         return text.endswith(b" %d\n" % len(burst(0)))
 
-    await async_until(noted, "the first burst being indexed")
+    await async_until(is_indexed, "the first burst being indexed")
     between = datetime.now(UTC)
-    seen = Seen()
-    following = asyncio.ensure_future(follow(record, store, transports, seen.emit))
+    emitted_log = EmittedLog()
+    following = asyncio.ensure_future(follow(record, store, transports, emitted_log.emit))
     await machine.run(["touch", "gate0"])
 
     async def log_start() -> int:
         text = await on_machine(machine, "cat", f"{record.folder}/log_start.json")
         first = json.loads(text)["offset"] if text else 0
-        return first if len(WHOLE) - first < ROOM else 0
+        return first if len(WHOLE_LOG) - first < MAX_LOG_BYTES else 0
 
     first = await async_until(log_start, "uploaded bytes being freed")
     used = int((await on_machine(machine, "stat", "-c", "%b", f"{record.folder}/log")).split()[0])
-    assert used * 512 <= ROOM + (1 << 16)
+    assert used * 512 <= MAX_LOG_BYTES + (1 << 16)
     # A late follower reads from the bucket first, then from the machine.
-    late = Seen()
+    late = EmittedLog()
     following_late = asyncio.ensure_future(follow(record, store, transports, late.emit))
-    await check_parts(WHOLE.removesuffix(THE_END), first, between, record, store, transports)
+    await check_parts(WHOLE_LOG.removesuffix(THE_END), first, between, record, store, transports)
 
     await machine.run(["touch", "gate1"])
     for task in (following, following_late):
         assert await asyncio.wait_for(task, 120) == 0
-    assert seen.data == late.data == WHOLE
-    assert await store.get_bytes(record.log_name(0)) == WHOLE
+    assert emitted_log.data == late.data == WHOLE_LOG
+    assert await store.get_bytes(record.log_name(0)) == WHOLE_LOG
 
     await machine.close()
     await stack.down()
-    await check_parts(WHOLE, first, between, record, store, {})
+    await check_parts(WHOLE_LOG, first, between, record, store, {})
 
 
 async def check_parts(
@@ -197,20 +197,22 @@ def endless(size: int) -> bytes:
     return b"".join(parts)[:size]
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=MORE) for seed in range(2, 8))])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=SOAK_MARKS) for seed in range(2, 8))]
+)
 async def test_log_resumes_from_bucket_after_machine_vanishes(
     stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """At a random time, with the copy in the bucket more or less behind."""
+    """The machine vanishes at a random time, with a random lag of the copy in the bucket."""
     choice = random.Random(seed)
-    small(monkeypatch, sync_seconds=choice.choice([0.1, 0.5, 3.0]))
+    change_job_spec(monkeypatch, sync_seconds=choice.choice([0.1, 0.5, 3.0]))
     (tmp_path / "endless.py").write_text(ENDLESS)
     transports = await stack.transports()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
     submission = Submission.of(stack.stack, tmp_path / "endless.py", cloud="local")
     record = await submit(submission, store, transports, ignore)
     enough = choice.randrange(50_000, 400_000)
-    followed, late = Seen(), Seen()
+    followed, late = EmittedLog(), EmittedLog()
 
     async def is_gone() -> bool:
         try:
@@ -219,7 +221,7 @@ async def test_log_resumes_from_bucket_after_machine_vanishes(
             return True
         return False
 
-    def watch(log: Seen, **more: Any) -> asyncio.Future[int]:
+    def watch(log: EmittedLog, **more: Any) -> asyncio.Future[int]:
         work = follow(record, store, emit=log.emit, is_gone=is_gone, **more)
         return asyncio.ensure_future(work)
 

@@ -12,7 +12,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
-WRITES = """
+CHECK_SUMMARIES = """
 import os
 
 import tensorflow as tf
@@ -44,7 +44,7 @@ async def test_summaries_contain_each_step_once(
     stack = make_stack(runtime="auto")
     folder = tmp_path / "job"
     shutil.copytree(JOB, folder, ignore=shutil.ignore_patterns("requirements*", "__pycache__"))
-    (folder / "writes.py").write_text(WRITES, "utf-8")
+    (folder / "writes.py").write_text(CHECK_SUMMARIES, "utf-8")
     await stack.up()
     code = await stack.run(folder / "writes.py")
     log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()

@@ -30,10 +30,10 @@ STACK = (
     "stack: machine-use\nproject: {id: local-project}\n"
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
-# Ends by a signal alone; downloads an image; is tested beside the pipelines that use it.
-ELSEWHERE = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
-ELSEWHERE |= {"local down", "local reset", "local fault release"}
-WITHOUT_A_STACK = (
+# `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines.
+TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
+TESTED_SEPARATELY |= {"local down", "local reset", "local fault release"}
+COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),
     *("ci github -o a.yml", "ci gitlab -o b.yml", "ci cloudbuild -o c.yml", "init --list"),
@@ -48,19 +48,21 @@ def command_of(line: str) -> str:
     return next(name for end in (3, 2, 1) if (name := " ".join(words[:end])) in RESPONSES)
 
 
-def strict(schema: Any) -> Any:
+def forbid_additional_keys(schema: Any) -> Any:
     """The schema with additional keys forbidden, so that new keys must be documented."""
     if isinstance(schema, dict):
-        schema = {name: strict(value) for name, value in schema.items()}
+        schema = {name: forbid_additional_keys(value) for name, value in schema.items()}
         if "properties" in schema and "required" in schema and "title" in schema:
             schema.setdefault("additionalProperties", False)
         return schema
-    return [strict(value) for value in schema] if isinstance(schema, list) else schema
+    return (
+        [forbid_additional_keys(value) for value in schema] if isinstance(schema, list) else schema
+    )
 
 
-ENVELOPE = strict(envelope_schema())
+ENVELOPE = forbid_additional_keys(envelope_schema())
 EVENTS = Draft202012Validator(
-    strict(events_schema()),
+    forbid_additional_keys(events_schema()),
     registry=Registry().with_resource("envelope.schema.json", Resource.from_contents(ENVELOPE)),
 )
 
@@ -74,14 +76,14 @@ def bench(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def answer(bench: Bench, *arguments: str, code: int = 0) -> dict[str, Any]:
-    ended, out, stderr = bench.type("--json", *arguments)
+    exit_code, out, stderr = bench.type("--json", *arguments)
     assert out, f"{arguments} printed no answer, stderr:\n{stderr}"
-    found: dict[str, Any] = json.loads(out)
-    assert found["exit_code"] == ended
-    Draft202012Validator(ENVELOPE).validate(found)
-    assert found["exit_code"] == code, found
-    assert bool(found["diagnostics"]) or code in (0, 1), "a failure says what it is"
-    return found
+    envelope: dict[str, Any] = json.loads(out)
+    assert envelope["exit_code"] == exit_code
+    Draft202012Validator(ENVELOPE).validate(envelope)
+    assert envelope["exit_code"] == code, envelope
+    assert bool(envelope["diagnostics"]) or code in (0, 1), "a failure has diagnostics"
+    return envelope
 
 
 def test_every_command_has_a_schema() -> None:
@@ -115,7 +117,7 @@ def lines_of(bench: Bench, *arguments: str) -> list[dict[str, Any]]:
     return lines
 
 
-def quietly(bench: Bench, *arguments: str) -> str:
+def run_quiet(bench: Bench, *arguments: str) -> str:
     """Standard output with --quiet, where stderr must be empty."""
     code, out, stderr = bench.type(*arguments, "--quiet")
     assert (code, stderr) == (0, ""), arguments
@@ -131,7 +133,7 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
         done.add(response["command"])
         return response["data"]
 
-    good("init", "empty", "--folder", "elsewhere")
+    good("init", "empty", "--folder", "other")
     good("check")
     good("check", "train.py")
     good("doctor")
@@ -139,7 +141,9 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     up = lines_of(bench, "up", "--yes")
     assert {change["action"] for change in up[-1]["data"]["changes"]} != {"nothing"}
     again = good("up", "--yes")
-    assert {change["action"] for change in again["changes"]} == {"nothing"}, "up twice is up once"
+    assert {change["action"] for change in again["changes"]} == {"nothing"}, (
+        "the second `up` changes nothing"
+    )
     ran = lines_of(bench, "run", "train.py")
     done.add(ran[-1]["command"])
     assert {"StepStarted", "StepFinished"} <= {line.get("event") for line in up}
@@ -148,9 +152,9 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     for command in ("jobs", "jobs show", "logs", "logs -f", "wait", "explain", "report"):
         data = good(*command.split())
         assert job in json.dumps(data)
-    assert job in quietly(bench, "jobs")
-    assert quietly(bench, "status")
-    assert '"step": 3' in quietly(bench, "logs")
+    assert job in run_quiet(bench, "jobs")
+    assert run_quiet(bench, "status")
+    assert '"step": 3' in run_quiet(bench, "logs")
     for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
         good(*command.split())
     after_down = good("down", "--yes")
@@ -158,15 +162,15 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
         "deleted",
         "kept",
     }
-    quietly(bench, "down", "--yes")
-    assert good("down", "--yes") == after_down, "down twice is down once"
+    run_quiet(bench, "down", "--yes")
+    assert good("down", "--yes") == after_down, "the second `down` changes nothing"
     good("down", "--yes", "--delete-bucket")
     good("status")
-    missed = {name for name in RESPONSES if name not in done} - ELSEWHERE
-    assert missed <= set(map(command_of, WITHOUT_A_STACK)), missed
+    untested = {name for name in RESPONSES if name not in done} - TESTED_SEPARATELY
+    assert untested <= set(map(command_of, COMMANDS_WITHOUT_STACK)), untested
 
 
-@pytest.mark.parametrize("line", WITHOUT_A_STACK)
+@pytest.mark.parametrize("line", COMMANDS_WITHOUT_STACK)
 def test_json_of_commands_without_stack(
     bench: Bench,
     line: str,
@@ -179,7 +183,7 @@ def test_json_of_commands_without_stack(
         capsys.readouterr()
     assert run(["--json", *line.split()]) == 0
     response = json.loads(capsys.readouterr().out)
-    if "fault" in line:  # it would strike others
+    if "fault" in line:  # it would affect other tests
         run(["local", "fault", "remove", "--all"])
     Draft202012Validator(ENVELOPE).validate(response)
     assert response["command"] == command_of(line)
@@ -189,7 +193,7 @@ def test_json_of_commands_without_stack(
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        ("up", 2),  # not confirmed: named below
+        ("up", 2),  # requires confirmation, see below
         ("run absent.py", 2),
         ("run --timeout x train.py", 2),
         ("logs 20200101-000000-absent", 1),
@@ -233,7 +237,7 @@ def test_json_of_failed_commands(
     response = json.loads(capsys.readouterr().out)
     Draft202012Validator(ENVELOPE).validate(response)
     assert (response["status"], response["exit_code"]) == ("failed", code)
-    assert response["diagnostics"], "a failure says what it is"
+    assert response["diagnostics"], "a failure has diagnostics"
 
 
 @pytest.mark.parametrize(

@@ -126,12 +126,12 @@ def test_new_and_removed_types_are_reported(
 
     zones = data_of(capsys, "zones", *options)["zones"]
     fresh = {row["zone"]: row["live"] for row in zones if row["live"] != "same"}
-    assert fresh["us-central2-b"] == "new", "a zone that the catalog lacks is asked too"
+    assert fresh["us-central2-b"] == "new", "zones missing in the catalog are queried too"
     assert fresh["us-central1-a"] == "+1"
     (only,) = data_of(capsys, "types", "--type", "v4-8", "--zone", "us-central2-b", *options)[
         "types"
     ]
-    assert only["live"] == "new", "and may be named"
+    assert only["live"] == "new", "such a zone can be selected"
 
 
 def test_new_and_removed_versions_are_reported(
@@ -174,7 +174,7 @@ def test_live_errors_keep_their_exit_codes(
 ) -> None:
     (absent,) = data_of(capsys, "types", "--live", "--project", "nobodys-project", code=77)
     assert "nobodys-project" in absent["detail"]
-    cloud_project = "local-project"  # is there, without an API
+    cloud_project = "local-project"  # exists, without enabled APIs
     for command in (["zones"], ["runtimes"], ["quota", "v3-8"]):
         (diagnostic,) = data_of(capsys, *command, "--live", "--project", cloud_project, code=77)
         assert diagnostic["summary"] == "API not enabled"
@@ -229,7 +229,7 @@ def test_changed_prices_are_reported(
     assert "Changed: v3-8 in us-central1-a, on demand: $8.00; the catalog has $10.00." in text
     assert "No clear SKU for v3-8 in us-west4-b, spot; the catalog has $2.00." in text
     paid = data_of(capsys, "prices", "--live", "v3-8", "--budget", "8/h", "--capacity", "on-demand")
-    assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "by Google's price"
+    assert "us-central1-a" in {row["zone"] for row in paid["offers"]}, "with Google's price"
 
 
 def test_live_quota_by_zone(

@@ -23,13 +23,13 @@ TERMINAL_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR")  # set by the tests' termi
 JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
 
 
-class Sized:
+class SizedTerminal:
     """tpuctl in a terminal of a given size."""
 
     def __init__(self, folder: Path, columns: int, rows: int, out: Path | None = None) -> None:
         self.folder, self.columns, self.rows, self.out = folder, columns, rows, out
 
-    def type(self, *arguments: str, **environment: str) -> Terminal:
+    def run(self, *arguments: str, **environment: str) -> Terminal:
         to_file = f' > "{self.out}"' if self.out is not None else ""
         line = f'stty cols {self.columns} rows {self.rows}; exec "$@"{to_file}'
         variables = {
@@ -62,10 +62,10 @@ def folder(
     (folder / "job").mkdir()
     (folder / "job" / "train.py").write_text(JOB, "utf-8")
     yield folder
-    piped(folder, "down", "--yes", "--delete-bucket")
+    run_piped(folder, "down", "--yes", "--delete-bucket")
 
 
-def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
+def run_piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
     done = succeed([*TPUCTL, *arguments], cwd=folder, env=os.environ | environment, timeout=120)
     return done.stdout, done.stderr
 
@@ -73,8 +73,8 @@ def piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
 @pytest.mark.soak
 def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
     """On a wide terminal with colors, a narrow one without, a dumb one, and through a pipe."""
-    wide = Sized(folder, 80, 24)
-    with wide.type("up", "--yes") as terminal:
+    wide = SizedTerminal(folder, 80, 24)
+    with wide.run("up", "--yes") as terminal:
         assert terminal.end() == 0
         screen = wide.screen(terminal)
     text = "\n".join(screen.lines)
@@ -87,8 +87,8 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
     assert "waits for" not in text
     assert "tpuctl run job/train.py\n" in text
 
-    narrow = Sized(folder, 40, 12)
-    with narrow.type("down", "--yes", NO_COLOR="1") as terminal:
+    narrow = SizedTerminal(folder, 40, 12)
+    with narrow.run("down", "--yes", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         screen = narrow.screen(terminal)
     text = "\n".join(screen.lines)
@@ -96,23 +96,23 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
     assert any("✓ node/views-" in line and "deleted" in line for line in screen.lines), text
     assert "down --delete-bucket" in text
 
-    with wide.type("--no-color", "up", "--yes", TERM="dumb") as terminal:
+    with wide.run("--no-color", "up", "--yes", TERM="dumb") as terminal:
         assert terminal.end() == 0
         assert "\x1b" not in terminal.output
         assert "create node/views-tpu: " in terminal.output
 
-    out, stderr = piped(folder, "down", "--yes")
+    out, stderr = run_piped(folder, "down", "--yes")
     assert "\x1b" not in out + stderr
     assert re.search(r"^\d+ to delete, \d+ as they are$", stderr, re.M)
     assert re.search(r"^deleted node/views-tpu \(", stderr, re.M)
-    assert piped(folder, "--quiet", "up", "--yes")[1] == ""
+    assert run_piped(folder, "--quiet", "up", "--yes")[1] == ""
 
 
 def test_run_writes_log_to_stdout_and_steps_to_terminal(folder: Path, tmp_path: Path) -> None:
     """The log goes to stdout byte for byte, the steps to the terminal."""
-    piped(folder, "up", "--yes")
-    file = Sized(folder, 80, 24, tmp_path / "log")
-    with file.type("run", "job/train.py") as terminal:
+    run_piped(folder, "up", "--yes")
+    file = SizedTerminal(folder, 80, 24, tmp_path / "log")
+    with file.run("run", "job/train.py") as terminal:
         assert terminal.end() == 0
         lines = file.screen(terminal).lines
     assert (tmp_path / "log").read_bytes() == b"one\n\xff two\x1b[1A\r\nthree"
@@ -127,19 +127,19 @@ def test_run_writes_log_to_stdout_and_steps_to_terminal(folder: Path, tmp_path: 
 def test_ctrl_c_during_up_restores_terminal(
     folder: Path, local_cloud: server_process.LocalCloud
 ) -> None:
-    for command in ("up", "down"):  # so that only the node is left to create
-        piped(folder, command, "--yes")
-    wide = Sized(folder, 80, 24)
+    for command in ("up", "down"):  # afterwards only the node is left to create
+        run_piped(folder, command, "--yes")
+    wide = SizedTerminal(folder, 80, 24)
     remote_control.change_settings(local_cloud, pace="real")
     try:
-        with wide.type("up", "--yes") as terminal:
+        with wide.run("up", "--yes") as terminal:
             terminal.wait_for("CREATING")
             terminal.press_ctrl_c()
             assert terminal.end() == 130
             screen = wide.screen(terminal)
     finally:
         remote_control.change_settings(local_cloud, pace="instant")
-        piped(folder, "down", "--yes")  # the cloud continues to create it at that pace
+        run_piped(folder, "down", "--yes")  # the cloud continues to create it at that pace
     text = "\n".join(screen.lines)
     assert screen.modes == []
     assert sum("node/views-tpu " in line for line in screen.lines) == 1, text
@@ -150,15 +150,15 @@ def test_ctrl_c_during_up_restores_terminal(
 
 @pytest.mark.soak
 def test_status_watch_fits_terminal_and_ends_with_ctrl_c(folder: Path) -> None:
-    small = Sized(folder, 60, 8)
-    with small.type("status", "--watch", "--interval", "60") as terminal:
+    small = SizedTerminal(folder, 60, 8)
+    with small.run("status", "--watch", "--interval", "60") as terminal:
         terminal.wait_for("Press Ctrl-C to stop")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
         screen = small.screen(terminal)
     assert screen.modes == []
     assert sum(line.startswith("stack ") for line in screen.lines) == 1, screen.lines
-    with small.type("status", "--watch", TERM="dumb") as terminal:
+    with small.run("status", "--watch", TERM="dumb") as terminal:
         terminal.wait_for("so far on Google\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 0

@@ -28,7 +28,7 @@ async def stack(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[Tpuctl]:
     await stack.down(delete_bucket=True)
 
 
-MORE = (pytest.mark.soak, pytest.mark.release("more of the drops that `make test` has"))
+SOAK_MARKS = (pytest.mark.soak, pytest.mark.release("more dropped connections than in `make test`"))
 SCRIPT = """
 import sys, time
 for number in range(40000):
@@ -49,13 +49,13 @@ def whole_log() -> bytes:
     ("has_bucket", "seed", "cuts"),
     [
         (True, 1, 60),
-        pytest.param(False, 2, 100, marks=MORE),
+        pytest.param(False, 2, 100, marks=SOAK_MARKS),
     ],
 )
 async def test_log_is_complete_after_dropped_connections(
     stack: Tpuctl, tmp_path: Path, has_bucket: bool, seed: int, cuts: int
 ) -> None:
-    """With the bucket at hand, the end of an ended job's log comes from there."""
+    """With a bucket, the rest of a finished job's log is read from it."""
     script = tmp_path / "drops.py"
     script.write_text(SCRIPT)
     transports = await stack.transports()

@@ -65,12 +65,12 @@ class Shell:
 
     def answer(self, *arguments: str) -> dict[str, Any]:
         code, out, stderr = self.run("--json", *arguments)
-        found: dict[str, Any] = json.loads(out)
-        assert found["exit_code"] == code, stderr
-        return found
+        envelope: dict[str, Any] = json.loads(out)
+        assert envelope["exit_code"] == code, stderr
+        return envelope
 
     @contextlib.contextmanager
-    def going(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def background(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             [*TPUCTL, *arguments],
             cwd=self.folder,
@@ -128,18 +128,18 @@ def test_ssh_on_all_workers(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("forward", "6006", "--worker", "9"), "workers 0 to 3, not 9"),
         (("explain", "nothing"), "nothing"),
     ],
 )
 def test_unknown_worker_and_job_are_reported(
-    shell: Shell, arguments: tuple[str, ...], says: str
+    shell: Shell, arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, stderr = shell.run(*arguments)
     assert code == (1 if arguments[0] == "explain" else 2)
-    assert says in stderr + out
+    assert message in stderr + out
 
 
 def test_cp_uploads_and_downloads(shell: Shell) -> None:
@@ -159,10 +159,10 @@ def test_cp_uploads_and_downloads(shell: Shell) -> None:
 
 
 def test_forward_until_ctrl_c(shell: Shell) -> None:
-    with shell.going("ssh", "1", "--", "python3", "-u", "-c", SERVING) as server:
+    with shell.background("ssh", "1", "--", "python3", "-u", "-c", SERVING) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
-        with shell.going("forward", port, "--worker", "1") as forward:
+        with shell.background("forward", port, "--worker", "1") as forward:
             assert forward.stdout is not None
             url, _, rest = forward.stdout.readline().strip().partition("  ")
             assert rest == f"forwards to port {port} of worker 1"
@@ -172,7 +172,7 @@ def test_forward_until_ctrl_c(shell: Shell) -> None:
             assert forward.wait(60) == 0
             assert forward.stderr is not None
             assert forward.stderr.read() == "Press Ctrl-C to stop.\n"
-        with shell.going("forward", port, "--worker", "1", "--json", "--events") as forward:
+        with shell.background("forward", port, "--worker", "1", "--json", "--events") as forward:
             assert forward.stdout is not None
             opened = json.loads(forward.stdout.readline())
             assert (opened["event"], opened["port"]) == ("PortForwarded", int(port))
@@ -187,15 +187,15 @@ def test_status_watch_follows_stack_and_job(
     shell: Shell, local_cloud: server_process.LocalCloud
 ) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
-    with shell.going("status", "--watch", "--interval", "1", "--json") as watching:
+    with shell.background("status", "--watch", "--interval", "1", "--json") as watching:
         assert watching.stdout is not None
         steps: list[int] = []
-        while len(steps) < 2:  # each look knows more than the one before
+        while len(steps) < 2:  # each update has new progress
             update = json.loads(watching.stdout.readline())
             assert (update["event"], update["problem"]) == ("StatusUpdate", "")
             job_state = update["data"]["jobs"][-1]
             assert (job_state["id"], job_state["attempt"]) == (job, 1)
-            states = job_state["worker_states"]  # the bucket hears of them some seconds late
+            states = job_state["worker_states"]  # uploaded with a delay of some seconds
             if job_state["progress"]["step"] is not None and len(states) == 3:
                 assert job_state["state"] == "running"
                 assert job_state["progress"]["loss"] == 7.5
@@ -212,7 +212,7 @@ def test_status_watch_follows_stack_and_job(
         while not problem:
             update = json.loads(watching.stdout.readline())
             problem = update["problem"]
-        assert update["data"]["stack"] == "reaching", "what was seen last"
+        assert update["data"]["stack"] == "reaching", "the last known state"
         remote_control.remove_fault(local_cloud, fault["id"])
         while problem:
             problem = json.loads(watching.stdout.readline())["problem"]
@@ -240,7 +240,7 @@ def test_status_watch_follows_stack_and_job(
 @pytest.mark.soak
 def test_status_lines_and_explain_of_running_job(shell: Shell) -> None:
     job = shell.answer("run", "-d", shell.script("training.py", TRAINING))["data"]["job"]
-    with shell.going("status", "--watch", "--interval", "1") as watching:
+    with shell.background("status", "--watch", "--interval", "1") as watching:
         assert watching.stdout is not None
         word = job.rpartition("-")[2]
         pattern = (
@@ -248,9 +248,9 @@ def test_status_lines_and_explain_of_running_job(shell: Shell) -> None:
             r"\$[\d.]+/h, .* so far on Google"
         )
         while "running" not in (line := watching.stdout.readline().strip()):
-            assert line, "its workers have just begun"
+            assert line, "no output"
         assert re.fullmatch(pattern, line)
-        assert watching.stdout.readline(), "and the next"
+        assert watching.stdout.readline(), "no second line"
 
     code, out, _ = shell.run("explain")
     assert code == 0
@@ -293,7 +293,9 @@ def test_explain_failed_job(shell: Shell) -> None:
         assert event["offset"] == len(logs[event["worker"]])
         logs[event["worker"]] += event["data"]
     assert logs[0] == logs[1] == ""
-    assert logs[2].startswith("step [1] of [/2] was fine\nTraceback"), "no names: events have them"
+    assert logs[2].startswith("step [1] of [/2] was fine\nTraceback"), (
+        "no worker names in the log: events have them"
+    )
 
 
 @pytest.mark.soak
@@ -312,7 +314,7 @@ async def test_explain_from_bucket_after_machines_are_gone(
     assert (explained.status.state, explained.failure) == ("succeeded", None)
     alive = await stack.explain(bad)
     await stack.down()
-    for _ in range(2):  # also when the cloud says nothing of machines
+    for _ in range(2):  # the second time, the cloud denies listing machines
         after_down = await stack.explain(bad)
         assert after_down.failure is not None and alive.failure is not None
         assert after_down.failure.name == alive.failure.name

@@ -52,14 +52,14 @@ async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
     return str(fault["id"])
 
 
-async def used(cloud: LocalCloud, fault: str) -> tuple[int, str]:
-    """Wait until the fault was used; return how often, and its problem."""
+async def wait_for_fault(cloud: LocalCloud, fault: str) -> tuple[int, str]:
+    """Wait until the fault was applied; return how often, and its error."""
 
-    async def met() -> Any:
+    async def fault_if_applied() -> Any:
         fault_state = await asyncio.to_thread(remote_control.fault, cloud, fault)
         return fault_state if fault_state["applied"] else None
 
-    fault_state = await async_until(met, f"the fault {fault}")
+    fault_state = await async_until(fault_if_applied, f"the fault {fault}")
     return fault_state["applied"], fault_state["error"]
 
 
@@ -78,12 +78,12 @@ def log_of(events: list[Event]) -> str:
     return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
-@pytest.mark.parametrize("how", ["silent", "refused"])
+@pytest.mark.parametrize("mode", ["silent", "refused"])
 async def test_job_on_unreachable_machine_is_lost(
     stack: Tpuctl,
     local_cloud: LocalCloud,
     events: list[Event],
-    how: str,
+    mode: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logs, "REPORT_SECONDS", 0.1)
@@ -99,11 +99,11 @@ async def test_job_on_unreachable_machine_is_lost(
         while "began" not in log_of(events):
             await asyncio.sleep(0.05)
     node = await stack.node()
-    assert await used(
-        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode=how)
+    assert await wait_for_fault(
+        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode=mode)
     )
     assert (await stack.node()).state == "READY"
-    if how == "silent":  # keepalive would take a minute to notice
+    if mode == "silent":  # keepalive would take a minute to notice
         await worker.close()
     assert await asyncio.wait_for(following, 90) == 69
     (verdict,) = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
@@ -121,7 +121,7 @@ async def test_job_fails_when_disk_is_full(
 ) -> None:
     node = await stack.node()
     fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=MIB)
-    assert await used(local_cloud, fault) == (1, "")
+    assert await wait_for_fault(local_cloud, fault) == (1, "")
     script(stack, "out = open('big', 'wb')\nwhile True:\n    out.write(bytes(65536))\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 1
@@ -138,8 +138,8 @@ async def test_job_fails_when_disk_is_full(
 @pytest.mark.parametrize(
     ("free", "message"),
     [
-        (0, "No space left on device"),  # for the programs that are sent along
-        (PROGRAMS + 30_000, "the machine's disk is full"),  # for the log and records of a job
+        (0, "No space left on device"),  # no space for the uploaded programs
+        (PROGRAMS + 30_000, "the machine's disk is full"),  # no space for a job's log and records
     ],
 )
 async def test_submit_fails_when_disk_is_full(
@@ -147,7 +147,7 @@ async def test_submit_fails_when_disk_is_full(
 ) -> None:
     node = await stack.node()
     fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
-    assert await used(local_cloud, fault) == (1, "")
+    assert await wait_for_fault(local_cloud, fault) == (1, "")
     with pytest.raises(RemoteFailed) as caught:
         await stack.submit(script(stack, "print('never')\n"))
     assert "worker 0" in str(caught.value)
@@ -195,13 +195,16 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
     assert done.returncode == 0, done.stderr
     whole = done.stdout
     assert whole.count("x") == 300_000
-    assert (await used(local_cloud, upload_fault), await used(local_cloud, got)) == (
+    assert (
+        await wait_for_fault(local_cloud, upload_fault),
+        await wait_for_fault(local_cloud, got),
+    ) == (
         (2, ""),
         (1, ""),
     )
     node = await stack.node()
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
-    assert await used(
+    assert await wait_for_fault(
         local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode="refused")
     )
     cut = await add(
@@ -214,4 +217,4 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
     read = await asyncio.to_thread(tpuctl, stack, "logs")
     assert read.returncode == 0, read.stderr
     assert read.stdout == whole
-    assert await used(local_cloud, cut) == (1, "")
+    assert await wait_for_fault(local_cloud, cut) == (1, "")

@@ -1,6 +1,6 @@
-"""A computer without a suitable Python for the runtime's TensorFlow, from `up` to the job's log.
+"""A computer without a Python for the runtime's TensorFlow, from `up` to the job's log.
 
-Uses a copy of tpuctl whose images need other Pythons and install nothing.
+Uses a copy of tpuctl whose images require other Python versions and install no packages.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ stack: strange
 project: {id: local-project}
 tpu: {type: v2-8, runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below, zones: [us-central1-b]}
 """
-NOWHERE = "3.99"
+MISSING_PYTHON = "3.99"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """The folder of image locks of the copy, none of which suits this computer's Pythons."""
+    """The folder of the copy's image locks; none supports a Python of this computer."""
     package = tmp_path / "program" / "tpuctl"
     compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(tpuctl.__file__).parent, package, ignore=compiled)
     folder = package / "emulator" / "machines" / "image_locks"
     for lock in folder.iterdir():
-        lock.write_text(f"# interpreters: {NOWHERE}\n")
+        lock.write_text(f"# interpreters: {MISSING_PYTHON}\n")
     return folder
 
 
@@ -75,8 +75,8 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_up_status_and_log_report_nearest_tensorflow(run: Run, images: Path) -> None:
     (images / "2.16.1.txt").write_text(f"# interpreters: {current().minor}\n")
     note = (
-        f"TensorFlow 2.16.1 instead of 2.18.0: no Python {NOWHERE} was found on PATH, in pyenv "
-        "or in uv."
+        f"TensorFlow 2.16.1 instead of 2.18.0: no Python {MISSING_PYTHON} was found on PATH, "
+        "in pyenv or in uv."
     )
     assert run("local", "up", "--pace", "instant").returncode == 0
     up = run("up", "--yes")
@@ -101,10 +101,11 @@ def test_up_without_suitable_python_suggests_installation(run: Run, tmp_path: Pa
     assert up.returncode == 1
     assert "No machine image available" in up.stderr
     assert (
-        f"TensorFlow 2.18.0 needs Python {NOWHERE}. This is Python {current().minor}" in up.stderr
+        f"TensorFlow 2.18.0 needs Python {MISSING_PYTHON}. This is Python {current().minor}"
+        in up.stderr
     )
-    assert f"    uv python install {NOWHERE}" in up.stderr
+    assert f"    uv python install {MISSING_PYTHON}" in up.stderr
     assert "disk" not in up.stderr
     assert not list((tmp_path / "cloud" / "machines").glob("*"))
     doctor = run("doctor")
-    assert f"uv python install {NOWHERE}" in doctor.stdout + doctor.stderr
+    assert f"uv python install {MISSING_PYTHON}" in doctor.stdout + doctor.stderr

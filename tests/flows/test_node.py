@@ -26,11 +26,11 @@ MakeStack = Callable[..., Tpuctl]
 WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 # A node is a TensorFlow server, whose image is built if missing.
-boots = [pytest.mark.tensorflow("2.12.1"), pytest.mark.timeout(900)]
+NODE_MARKS = [pytest.mark.tensorflow("2.12.1"), pytest.mark.timeout(900)]
 
 
 def node_marks(function: Any) -> Any:
-    for mark in boots:
+    for mark in NODE_MARKS:
         function = mark(function)
     return function
 
@@ -60,7 +60,7 @@ async def controller_of(stack: Tpuctl) -> Any:
     return await request(stack, "instances", "get", **WHERE, instance=stack.stack.names.controller)
 
 
-async def left_of(stack: Tpuctl) -> list[str]:
+async def remaining_resources(stack: Tpuctl) -> list[str]:
     """Names of machines, nodes and disks that have the stack's label."""
     label = stack.stack.name
     resources = [
@@ -90,8 +90,8 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
 
 
 @node_marks
-def warned(events: list[Event]) -> list[str]:
-    """Summaries of warnings; of quota too, if other stacks have used it up."""
+def warning_summaries(events: list[Event]) -> list[str]:
+    """Summaries of warnings, including quota warnings caused by other tests' stacks."""
     return [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
 
 
@@ -150,16 +150,16 @@ async def test_up_creates_node_and_controller_and_down_deletes_them(
         == f"grpc://{endpoint.ip_address}:{endpoint.port}"
     )
 
-    assert "TPU nodes unavailable to most projects" in warned(events)
+    assert "TPU nodes unavailable to most projects" in warning_summaries(events)
     events.clear()
     assert (await stack.up()).plan.is_empty
-    assert "unavailable to most projects" not in " ".join(warned(events)), (
-        "a node exists: no notice"
+    assert "unavailable to most projects" not in " ".join(warning_summaries(events)), (
+        "no warning if a node exists"
     )
 
-    assert len(await left_of(stack)) == 4
+    assert len(await remaining_resources(stack)) == 4
     assert (await stack.down(delete_bucket=True)).leaks == ()
-    assert await left_of(stack) == []
+    assert await remaining_resources(stack) == []
 
 
 @pytest.mark.soak
@@ -174,7 +174,7 @@ async def test_up_starts_stopped_controller_and_updates_node_address(
         stack, "instances", "stop_unary", **WHERE, instance=stack.stack.names.controller
     )
     await compute_operation(stack.cloud, operation, subject="stop", seconds=60)
-    assert await is_controller_gone(stack.stack, stack.cloud), "a job there has ended"
+    assert await is_controller_gone(stack.stack, stack.cloud), "jobs on the controller have ended"
     path = f"{US_PARENT}/nodes/{stack.stack.names.node}"
     operation = await request(stack, "tpu_v1", "delete_node", {"name": path})
     await long_operation(stack.cloud, "tpu_v1", operation.operation, subject="node", seconds=60)
@@ -208,7 +208,7 @@ async def test_concurrent_stacks_get_separate_node_ranges(make_node: MakeStack) 
 async def test_conflicting_node_range_is_replaced_by_the_next(
     make_node: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
-    """As if a peered network used it, which no list shows."""
+    """As if the range were used by a peered network, which cannot be listed."""
     stack = make_node()
     fault = remote_control.add_fault(
         local_cloud,
@@ -245,7 +245,7 @@ async def test_lost_responses_create_no_duplicates(
     finally:
         remote_control.remove_all_faults(local_cloud)
     names = stack.stack.names
-    assert {*await left_of(stack)} == {names.node, names.controller, names.disk(0)}
+    assert {*await remaining_resources(stack)} == {names.node, names.controller, names.disk(0)}
     assert (await stack.plan()).plan.is_empty
     await stack.down(delete_bucket=True)
 
@@ -292,7 +292,7 @@ async def test_controller_with_tpu_vm(make_stack: MakeStack) -> None:
     assert "tpu-name" not in {item.key for item in controller.metadata.items}
     assert (await stack.plan()).plan.is_empty
     assert (await stack.down(delete_bucket=True)).leaks == ()
-    assert await left_of(stack) == []
+    assert await remaining_resources(stack) == []
 
 
 async def test_conflicting_node_range_in_stack_file_is_rejected(make_node: MakeStack) -> None:
@@ -319,7 +319,7 @@ async def test_denied_tpu_node_suggests_tpu_vm(
     assert change in caught.value.diagnostics[0].hint
     hints = [event.diagnostic.hint for event in events if isinstance(event, WarningIssued)]
     assert [change in hint for hint in hints].count(True) == 1
-    assert await left_of(stack) == [], "no controller without a node"
+    assert await remaining_resources(stack) == [], "no controller without a node"
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -331,7 +331,7 @@ async def test_missing_controller_image_fails_before_changes(
     stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
     with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
         await stack.up()
-    assert await left_of(stack) == []
+    assert await remaining_resources(stack) == []
 
 
 def _enable_compute(stack: Tpuctl) -> Callable[..., Any]:
@@ -349,7 +349,7 @@ async def test_missing_data_disk_fails_before_changes(
     stack = make_node(tpu="data_disks: [{name: nowhere}]")
     with pytest.raises(NotFound, match="no disk nowhere"):
         await stack.up()
-    assert await left_of(stack) == []
+    assert await remaining_resources(stack) == []
 
 
 async def test_foreign_instance_is_not_adopted_or_deleted(make_node: MakeStack) -> None:

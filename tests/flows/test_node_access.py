@@ -1,4 +1,4 @@
-"""The first access of a TPU node's account to the bucket, which cannot be tested before."""
+"""The first bucket access of a TPU node's account, which `up` cannot test."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ async def test_script_restarts_after_denied_bucket_access(
     try:
         assert await stack.run(script) == 0, log_of(events)
     finally:
-        used = remote_control.remove_fault(local_cloud, fault["id"])["applied"]
-    assert used == 1
+        applied = remote_control.remove_fault(local_cloud, fault["id"])["applied"]
+    assert applied == 1
     log = log_of(events)
-    assert text in log, "as TensorFlow logs it"
+    assert text in log, "logged by TensorFlow"
     starts = [line for line in log.splitlines() if line.startswith("attempt ")]
-    assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "in an untouched folder"
+    assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "the restarted script has a new folder"
     lines = [line for line in log.splitlines() if line.startswith("tpuctl: ")]
     assert lines == [
         "tpuctl: waiting for the TPU's service account to get access: restarting the script in 1 s"
@@ -79,7 +79,7 @@ async def test_script_restarts_after_denied_bucket_access(
     copy = await stack.store.get_bytes(job.log_name(0))
     assert copy.decode() == log, "every byte once, here and in the bucket"
 
-    await grown_old(stack)
+    await make_grants_old(stack)
     events.clear()
     remote_control.add_fault(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
@@ -89,7 +89,7 @@ async def test_script_restarts_after_denied_bucket_access(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def grown_old(stack: Tpuctl) -> None:
+async def make_grants_old(stack: Tpuctl) -> None:
     """Change the record as if the grants were an hour old."""
 
     def change(contents: Contents) -> Contents:
@@ -115,7 +115,7 @@ async def test_first_access_ends_minutes_after_grant(project: Project) -> None:
     assert access.account == (await bench.stack.node()).service_account
     assert before + MINUTES <= access.until <= datetime.now(UTC) + MINUTES
 
-    await grown_old(bench.stack)
+    await make_grants_old(bench.stack)
     access = await access_of(bench)
     assert access is not None
     assert access.until < datetime.now(UTC)

@@ -50,7 +50,7 @@ print(json.dumps({
     "workers": os.environ["TPUCTL_WORKERS"],
 }))
 """
-LOCAL = r"""
+LOCAL_FILE = r"""
 with open("numbers.txt", "w") as file:
     file.write("1\n2\n")
 path = os.path.abspath("numbers.txt")
@@ -76,7 +76,7 @@ async def test_job_trains_on_tpu_node_and_local_paths_fail(
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "train.py").write_text(CONNECT + TRAIN, "utf-8")
-    (folder / "local.py").write_text(CONNECT + LOCAL, "utf-8")
+    (folder / "local.py").write_text(CONNECT + LOCAL_FILE, "utf-8")
 
     assert await stack.run(folder / "train.py") == 0, log_of(events)
     result = json.loads(next(line for line in log_of(events).splitlines() if line[0] == "{"))
@@ -91,7 +91,7 @@ async def test_job_trains_on_tpu_node_and_local_paths_fail(
     weights = bucket.blob(f"tpuctl/jobs/{record.id}/output/weights.json").download_as_bytes()
     assert json.loads(weights)[0][0][0] != 0
 
-    with pytest.raises(Refused):  # the check finds it before
+    with pytest.raises(Refused):  # the check rejects it first
         await stack.run(folder / "local.py")
     events.clear()
     submission = stack.submission(folder / "local.py", check=False)

@@ -56,9 +56,9 @@ async def test_node_with_service_networking(project: Project) -> None:
     other = project.stack("kind: node")
     await other.provision()
     path = path.replace(stack.name, other.stack.stack.name)
-    beside = await other.call("tpu_v1", "get_node", {"name": path})
-    assert not beside.use_service_networking
-    assert beside.cidr_block != node.cidr_block
+    other_node = await other.call("tpu_v1", "get_node", {"name": path})
+    assert not other_node.use_service_networking
+    assert other_node.cidr_block != node.cidr_block
 
     # Recreated, it uses service networking again.
     operation = await bench.call("tpu_v1", "delete_node", {"name": node.name})

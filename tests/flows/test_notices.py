@@ -25,24 +25,24 @@ def say(text):
 
 def end(*_):
     say("signal")
-    time.sleep(0.5)  # the connection is closed when the last program has ended
+    time.sleep(0.5)  # the connection is closed when the last program exits
     sys.exit()
 
-signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sessions are sent it as well
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also sent to login sessions
 signal.signal(signal.SIGTERM, end)
 url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/{sys.argv[1]}"
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 etag = "0"
 while True:
-    asked = urllib.request.Request(f"{url}?wait_for_change=true&last_etag={etag}")
-    asked.add_header("Metadata-Flavor", "Google")
-    with opener.open(asked, timeout=60) as answer:
+    request = urllib.request.Request(f"{url}?wait_for_change=true&last_etag={etag}")
+    request.add_header("Metadata-Flavor", "Google")
+    with opener.open(request, timeout=60) as answer:
         etag = answer.headers["ETag"]
         say(answer.read().decode())
 """
 
 
-class Heard:
+class NoticeListener:
     """The lines that a listener on worker 0 has printed so far."""
 
     def __init__(self, stack: Tpuctl, key: str) -> None:
@@ -58,30 +58,31 @@ class Heard:
                     text += piece.decode()
                     self.lines = text.splitlines()
         except Unreachable:
-            pass  # the machine ended
+            pass  # the machine was stopped
         finally:
             await worker.close()
 
-    async def hears(self, *lines: str) -> None:
-        def has_heard() -> bool:
+    async def wait_for_lines(self, *lines: str) -> None:
+        def has_lines() -> bool:
             assert self.lines == list(lines)[: len(self.lines)]
             return self.lines == list(lines)
 
-        await async_until(has_heard, f"hearing {lines}")
+        await async_until(has_lines, f"the lines {lines}")
 
-    async def ended(self) -> None:
+    async def wait_for_exit(self) -> None:
         await asyncio.wait_for(self._task, 30)
 
 
 @pytest.fixture
-async def quick(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
-    """A cloud with pace `quick`: notices last three seconds."""
+async def reset_cloud(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+    """The local cloud; faults and pace are reset after the test."""
     yield local_cloud
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
-async def befall(cloud: LocalCloud, kind: str, node: str) -> str:
+async def inject_fault(cloud: LocalCloud, kind: str, node: str) -> str:
+    """Set pace `quick`, so that notices last three seconds, and add the fault."""
     await asyncio.to_thread(remote_control.change_settings, cloud, pace="quick")
     fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, node=node)
     return str(fault["id"])
@@ -101,47 +102,49 @@ def _get(url: str) -> Any:
         return session.get(url, timeout=20).json()
 
 
-async def test_preemption_notice_of_queued_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+async def test_preemption_notice_of_queued_node(
+    make_stack: MakeStack, reset_cloud: LocalCloud
+) -> None:
     stack = with_queue(make_stack)(tpu="capacity: spot")
     await stack.up()
     node = stack.stack.names.node
-    heard = Heard(stack, "preempted")
-    await heard.hears("FALSE")
-    fault = await befall(quick, "preempt", node)
-    await heard.hears("FALSE", "TRUE")
+    listener = NoticeListener(stack, "preempted")
+    await listener.wait_for_lines("FALSE")
+    fault = await inject_fault(reset_cloud, "preempt", node)
+    await listener.wait_for_lines("FALSE", "TRUE")
     assert (await node_states(stack, node))["state"] == "READY"  # while the notice lasts
-    await heard.hears("FALSE", "TRUE", "signal")
-    await heard.ended()
+    await listener.wait_for_lines("FALSE", "TRUE", "signal")
+    await listener.wait_for_exit()
     async with asyncio.timeout(30):
         while (await node_states(stack, node))["state"] != "PREEMPTED":
             await asyncio.sleep(0.05)
         while (await request_of(stack)).state.state.name != "SUSPENDED":
             await asyncio.sleep(0.05)
-    await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
-    fault_state = await asyncio.to_thread(remote_control.fault, quick, fault)
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="instant")
+    fault_state = await asyncio.to_thread(remote_control.fault, reset_cloud, fault)
     assert (fault_state["applied"], fault_state["error"]) == (1, "")
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_maintenance_notice_of_node(make_stack: MakeStack, quick: LocalCloud) -> None:
+async def test_maintenance_notice_of_node(make_stack: MakeStack, reset_cloud: LocalCloud) -> None:
     stack = make_stack()
     await stack.up()
     node = stack.stack.names.node
     assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
-    heard = Heard(stack, "maintenance-event")
-    await heard.hears("NONE")
-    await befall(quick, "maintenance", node)
-    await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
+    listener = NoticeListener(stack, "maintenance-event")
+    await listener.wait_for_lines("NONE")
+    await inject_fault(reset_cloud, "maintenance", node)
+    await listener.wait_for_lines("NONE", "TERMINATE_ON_HOST_MAINTENANCE")
     status = await node_states(stack, node, api="v2alpha1")
     assert (status["state"], status["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
-    coming = status["upcomingMaintenance"]
-    assert (coming["type"], coming["maintenanceStatus"]) == ("UNSCHEDULED", "ONGOING")
-    assert coming["windowStartTime"] <= coming["windowEndTime"]
-    await heard.hears("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")
+    maintenance = status["upcomingMaintenance"]
+    assert (maintenance["type"], maintenance["maintenanceStatus"]) == ("UNSCHEDULED", "ONGOING")
+    assert maintenance["windowStartTime"] <= maintenance["windowEndTime"]
+    await listener.wait_for_lines("NONE", "TERMINATE_ON_HOST_MAINTENANCE", "NONE")
     async with asyncio.timeout(30):
         while (await node_states(stack, node))["health"] != "HEALTHY":
             await asyncio.sleep(0.05)
     assert "upcomingMaintenance" not in await node_states(stack, node, api="v2alpha1")
-    await asyncio.to_thread(remote_control.change_settings, quick, pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="instant")
     assert (await stack.down(delete_bucket=True)).leaks == ()
-    await heard.ended()
+    await listener.wait_for_exit()

@@ -159,7 +159,7 @@ async def test_free_orphans_do_not_fail_the_command(
 
 
 async def test_grants_of_deleted_account_are_orphans(project: Project) -> None:
-    """Its account was deleted by hand; the project's policy still contains it."""
+    """The stack's account was deleted manually; the project's policy still contains it."""
     bench = project.stack()
     await bench.provision()
     await delete_node(bench, "tpu")

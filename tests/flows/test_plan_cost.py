@@ -71,8 +71,8 @@ async def test_plan_json_has_costs(project: Project) -> None:
     assert (data["price_per_hour"], data["price_as_of"]) == (pytest.approx(8.8), "mid-2026")
     assert data["cost"]["per_hour"] == pytest.approx(8.805)
     assert data["cost"]["complete"] is True
-    (elsewhere,) = data["fallback_costs"].items()
-    assert (elsewhere[0], elsewhere[1]["per_hour"]) == ("us-central1-b", pytest.approx(8.005))
+    (fallback,) = data["fallback_costs"].items()
+    assert (fallback[0], fallback[1]["per_hour"]) == ("us-central1-b", pytest.approx(8.005))
     assert data["zone"] == "europe-west4-a"
 
 
@@ -88,7 +88,9 @@ async def test_plan_prints_costs(project: Project) -> None:
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
     assert "bucket in europe-west4 $0.00 $0.02 per GB per month" in rows
     assert "total $8.86 prices of mid-2026" in rows
-    assert "or in us-central1-b $8.06 and $0.05 per GB from the bucket" in rows, "no surprise"
+    assert "or in us-central1-b $8.06 and $0.05 per GB from the bucket" in rows, (
+        "the cost in the other zone is shown"
+    )
 
 
 async def test_up_prints_costs_before_confirmation(project: Project) -> None:
@@ -112,4 +114,4 @@ def test_plan_fits_narrow_terminal(project: Project) -> None:
     out = bench.in_terminal("plan", columns=80)
     widths = [len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in out.splitlines()]
     assert max(widths) <= 80
-    assert "TPUV5sPreemptibleLitepodServing" in out, "names are not cut in pieces"
+    assert "TPUV5sPreemptibleLitepodServing" in out, "names are not broken across lines"

@@ -40,7 +40,7 @@ def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
 
 
 @pytest.fixture
-def denied(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
+def deny_permissions(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
     """Sets the permissions that the caller lacks."""
 
     def deny(*names: str) -> None:
@@ -133,10 +133,10 @@ async def test_other_billing_account_is_not_replaced(
 
 
 async def test_missing_permissions_are_reported_together(
-    make_stack: MakeStack, denied: Callable[..., None]
+    make_stack: MakeStack, deny_permissions: Callable[..., None]
 ) -> None:
     stack = make_stack()
-    denied("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create")
+    deny_permissions("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create")
     with pytest.raises(Denied) as caught:
         await stack.up()
     assert caught.value.exit_code == 77
@@ -149,11 +149,11 @@ async def test_missing_permissions_are_reported_together(
 
 
 async def test_permissions_not_needed_by_plan_may_be_denied(
-    make_stack: MakeStack, denied: Callable[..., None]
+    make_stack: MakeStack, deny_permissions: Callable[..., None]
 ) -> None:
     stack = make_stack()
     await stack.up()
-    denied(
+    deny_permissions(
         "tpu.nodes.create",
         "serviceusage.services.enable",
         "storage.buckets.create",
@@ -162,15 +162,15 @@ async def test_permissions_not_needed_by_plan_may_be_denied(
         "resourcemanager.projects.setIamPolicy",
     )
     assert (await stack.plan()).plan.is_empty
-    denied()
+    deny_permissions()
     await stack.down(delete_bucket=True)
 
 
 async def test_missing_permissions_on_parent_and_billing_account(
-    make_project: Callable[..., Tpuctl], denied: Callable[..., None]
+    make_project: Callable[..., Tpuctl], deny_permissions: Callable[..., None]
 ) -> None:
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
-    denied("resourcemanager.projects.create", "billing.resourceAssociations.create")
+    deny_permissions("resourcemanager.projects.create", "billing.resourceAssociations.create")
     with pytest.raises(Denied) as caught:
         await stack.up()
     diagnostic = caught.value.diagnostics[0]
@@ -196,15 +196,15 @@ async def test_grants_are_recorded_and_revoked_by_down(make_stack: MakeStack) ->
     }
     others = {pair for pair in await project_pairs(stack) if pair[1] != member}
     await stack.down()
-    assert await project_pairs(stack) == others, "other grants stay, own ones are gone"
+    assert await project_pairs(stack) == others, "only the stack's grants are removed"
     assert not any(stack.stack.name in who for _, who in await bucket_pairs(stack))
     contents = await Record(stack.stack, stack.cloud).read()
     assert contents is not None
     assert contents.grants == ()
 
 
-async def given_account(stack: Tpuctl, name: str) -> str:
-    """A user's service account, with a grant from before the stack."""
+async def create_account_with_grant(stack: Tpuctl, name: str) -> str:
+    """Create a user's service account with an existing grant."""
     await request(
         stack,
         "iam",
@@ -217,7 +217,7 @@ async def given_account(stack: Tpuctl, name: str) -> str:
 async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -> None:
     first = make_stack()
     await first.up()  # enables APIs and creates the bucket before the second stack
-    email = await given_account(first, f"mine-{next(_numbers)}")
+    email = await create_account_with_grant(first, f"mine-{next(_numbers)}")
     stack = make_stack()
     text = stack.stack_file.read_text("utf-8")
     text = text.replace("tpu: {", f"tpu: {{service_account: {email}, ")
@@ -233,7 +233,7 @@ async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
     assert (stack.stack.names.watchdog_role, member) in await project_pairs(stack)
     assert not {(role, member) for role in WRITERS} & await project_pairs(stack)
-    # As without local state: only the record has the account.
+    # As if local state were lost: only the record has the account.
     await stack.down()
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {ROLES[0]}
     assert member not in {who for _, who in await project_pairs(stack)}
@@ -307,7 +307,7 @@ async def test_custom_role_is_shared_extended_and_undeleted(make_stack: MakeStac
         if resource.address == f"role/{name.rpartition('/')[2]}"
     ]
     change = needed.diff(await needed.observe())
-    if change.is_work:  # if no other test had a controller yet
+    if change.is_work:  # unless another test created it
         await needed.apply(change, lambda text, fraction: None)
     role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.delete", "compute.instances.delete"} <= {*role.included_permissions}
@@ -344,7 +344,7 @@ async def test_concurrent_record_updates_are_merged(make_stack: MakeStack) -> No
     await record.update(lambda contents: contents.with_zone("us-central1-b"))
     after = await stack.store.stat(stack.stack.names.record)
     assert after is not None
-    assert after.generation == generation, "what changes nothing writes nothing"
+    assert after.generation == generation, "an update without changes does not write"
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ async def test_unreadable_record_is_not_overwritten(
     with pytest.raises(Conflict, match=names):
         await Record(stack.stack, stack.cloud).update(lambda contents: contents.with_down())
     assert await stack.store.get_bytes(stack.stack.names.record) == text
-    # Other tests' stacks would respect it.
+    # Otherwise other tests' stacks would see it.
     await stack.cloud.call("object", bucket.blob(stack.stack.names.record).delete)
 
 

@@ -164,7 +164,7 @@ async def test_verify_down_reports_remaining_resources(make_stack: MakeStack) ->
     stack = make_stack()
     await stack.up()
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
-    proof = await verify_down(teardown, stack.cloud)  # although nothing was deleted
+    proof = await verify_down(teardown, stack.cloud)  # before anything was deleted
     remaining = {
         resource.address.partition("/")[0] for resource in proof if resource.state == "remains"
     }
@@ -177,7 +177,7 @@ async def test_verify_down_reports_remaining_resources(make_stack: MakeStack) ->
 async def test_down_while_node_is_being_deleted(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By another client, or by an earlier request whose response was lost."""
+    """Deleted by another client, or by an earlier request whose response was lost."""
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
     server_process.start(home, pace="quick")

@@ -48,15 +48,15 @@ def make_queued(make_stack: MakeStack) -> MakeStack:
     return with_queue(make_stack)
 
 
-async def until_told(events: list[Event], text: str) -> None:
-    def is_told() -> bool:
+async def wait_for_progress(events: list[Event], text: str) -> None:
+    def is_reported() -> bool:
         return any(isinstance(event, StepProgress) and text in event.text for event in events)
 
-    await async_until(is_told, f"{text!r} being reported")
+    await async_until(is_reported, f"{text!r} being reported")
 
 
 @asynccontextmanager
-async def coming_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
+async def background_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
     """Run `up` in the background; cancel it at the end of the block."""
     task = asyncio.create_task(stack.up())
     try:
@@ -89,8 +89,8 @@ async def test_up_resumes_waiting_for_interrupted_request(
 ) -> None:
     stack = make_queued()
     fault = faults("stockout", zone=US_ZONE, times="unlimited")
-    async with coming_up(stack):
-        await until_told(events, "WAITING_FOR_RESOURCES")
+    async with background_up(stack):
+        await wait_for_progress(events, "WAITING_FOR_RESOURCES")
         request = await request_of(stack)
     assert request.state.state.name == "WAITING_FOR_RESOURCES"
 
@@ -100,8 +100,8 @@ async def test_up_resumes_waiting_for_interrupted_request(
     assert (change.action, change.fields) == (Action.UPDATE, ("readiness",))
     assert "WAITING_FOR_RESOURCES" in change.because
     events.clear()
-    async with coming_up(again) as task:
-        await until_told(events, "WAITING_FOR_RESOURCES")
+    async with background_up(again) as task:
+        await wait_for_progress(events, "WAITING_FOR_RESOURCES")
         remote_control.remove_fault(local_cloud, fault)
         await task
     request_again = await request_of(again)
@@ -128,7 +128,7 @@ async def test_ctrl_c_explains_how_to_resume_and_cancel(
         stderr = ""
         while "WAITING_FOR_RESOURCES" not in stderr:
             stderr = (await process.stderr.readline()).decode()
-            assert stderr, "it ended"
+            assert stderr, "the command exited"
         process.send_signal(signal.SIGINT)
         rest = (await process.stderr.read()).decode()
         assert await process.wait() == 130
@@ -146,8 +146,8 @@ async def test_down_deletes_request_that_up_waits_for(
 ) -> None:
     stack = make_queued()
     faults("stockout", zone=US_ZONE, times="unlimited")
-    async with coming_up(stack) as task:
-        await until_told(events, "WAITING_FOR_RESOURCES")
+    async with background_up(stack) as task:
+        await wait_for_progress(events, "WAITING_FOR_RESOURCES")
         other = make_queued(name=stack.stack.name)
         assert (await other.down(delete_bucket=True)).leaks == ()
         with pytest.raises(Conflict, match=r"took stack .* down"):
@@ -155,21 +155,21 @@ async def test_down_deletes_request_that_up_waits_for(
     assert await request_of(stack) is None
 
 
-@pytest.mark.parametrize("is_moment", [False, True])
+@pytest.mark.parametrize("is_timestamp", [False, True])
 async def test_valid_until_ends_waiting(
-    make_queued: MakeStack, faults: Callable[..., str], is_moment: bool
+    make_queued: MakeStack, faults: Callable[..., str], is_timestamp: bool
 ) -> None:
     """A timestamp applies to all zones; a duration starts again in the next zone."""
     faults("stockout", zone="us-central1-*", times="unlimited")
     soon = datetime.now(UTC) + timedelta(seconds=5)
-    until = f"'{soon.isoformat()}'" if is_moment else "1s"
+    until = f"'{soon.isoformat()}'" if is_timestamp else "1s"
     stack = make_queued(queue=f"{{valid_until: {until}}}", zone=f"{US_ZONE}, {OTHER}")
     with pytest.raises(NoCapacity) as caught:
         await stack.up()
     assert caught.value.exit_code == 75
     assert "(tpu.queue.valid_until)" in str(caught.value)
     assert "valid_until" in caught.value.diagnostics[0].hint
-    assert (OTHER in str(caught.value)) == (not is_moment)
+    assert (OTHER in str(caught.value)) == (not is_timestamp)
     for zone in (US_ZONE, OTHER):
         assert await request_of(stack, zone) is None
     await stack.down(delete_bucket=True)
@@ -214,7 +214,7 @@ async def test_job_starts_on_all_single_worker_nodes(
     assert await stack.follow(await stack.submit(script), all_workers=True) == 0
     logs = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
     lines = sorted(line.split()[-2:] for line in logs.splitlines())
-    assert lines == [["0", "local"], ["1", "local"]], "each is a TPU VM of its own"
+    assert lines == [["0", "local"], ["1", "local"]], "each node is a separate TPU VM"
     await stack.down(delete_bucket=True)
 
 
@@ -254,7 +254,7 @@ async def test_failed_request_is_reported_and_deleted(
     with pytest.raises(expected, match=words):
         await stack.up()
     assert await request_of(stack) is None
-    await stack.up()  # the fault struck once
+    await stack.up()  # the fault applied only once
     assert (await request_of(stack)).state.state.name == "ACTIVE"
     await stack.down(delete_bucket=True)
 
@@ -312,11 +312,11 @@ async def test_waiting_survives_unavailable_cloud(
 ) -> None:
     stack = make_queued()
     stockout = faults("stockout", zone=US_ZONE, times="unlimited")
-    async with coming_up(stack) as task:
-        await until_told(events, "WAITING_FOR_RESOURCES")
-        silence = faults("unavailable", method="GetQueuedResource", times=5)  # one call's tries
-        await until_told(events, "the cloud does not respond")
-        assert remote_control.fault(local_cloud, silence)["applied"] == 5
+    async with background_up(stack) as task:
+        await wait_for_progress(events, "WAITING_FOR_RESOURCES")
+        fault = faults("unavailable", method="GetQueuedResource", times=5)  # all retries of a call
+        await wait_for_progress(events, "the cloud does not respond")
+        assert remote_control.fault(local_cloud, fault)["applied"] == 5
         remote_control.remove_fault(local_cloud, stockout)
         await task
     assert (await request_of(stack)).state.state.name == "ACTIVE"

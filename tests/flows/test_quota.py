@@ -18,7 +18,7 @@ from tpuctl.model.quota import QuotaLine
 
 IN_ZONE = "TPUV3sPerProjectPerZoneForTPUAPI"
 IN_REGION = "TPUV3sPerProjectPerRegionForTPUAPI"
-USUAL = 40  # v3 cores in a zone, as Google's documentation has it for new projects
+DEFAULT_QUOTA = 40  # v3 cores per zone in new projects, according to Google's documentation
 
 SetQuota = Callable[[dict[str, dict[str, int]]], None]
 
@@ -51,7 +51,7 @@ async def test_quota_usage_and_remaining(project: Project, cloud: LocalCloud) ->
     other = project.stack("data_disks: [{size_gb: 30, type: pd-standard}]", "controller: {}")
     lines = by_limit(await other.stack.plan())
     zone = lines[IN_ZONE]
-    assert (zone.place, zone.used, zone.added, zone.left) == (ZONE, 8, 8, USUAL - 16)
+    assert (zone.place, zone.used, zone.added, zone.left) == (ZONE, 8, 8, DEFAULT_QUOTA - 16)
     assert IN_REGION not in lines, "no separate limit for the region"
     cpus = lines["CPUS"]
     assert (cpus.place, cpus.used, cpus.added) == (REGION, 1, 1)
@@ -62,7 +62,7 @@ async def test_quota_usage_and_remaining(project: Project, cloud: LocalCloud) ->
 
 
 async def test_preempted_node_is_not_counted_twice(project: Project, cloud: LocalCloud) -> None:
-    """`up` recreates it in its place."""
+    """`up` replaces the node."""
     bench = project.stack("capacity: spot")
     await bench.provision()
     await bench.preempt(cloud)
@@ -79,12 +79,12 @@ async def test_foreign_nodes_count_toward_quota(project: Project) -> None:
     line = by_limit(await project.stack().stack.plan())[IN_ZONE]
     assert (line.used, line.added) == (16, 8)
     prepared = await bench.reopen().plan()
-    assert prepared.plan.is_empty, "foreign nodes are not touched"
+    assert prepared.plan.is_empty, "foreign nodes are not changed"
 
 
 async def test_plan_warns_of_insufficient_quota(project: Project, set_quota: SetQuota) -> None:
     first = project.stack()
-    await first.provision()  # makes the project, and enables its APIs
+    await first.provision()  # creates the project and enables its APIs
     await first.stack.down(delete_bucket=True)
     set_quota({IN_ZONE: {ZONE: 4}, "IN_USE_ADDRESSES": {REGION: 0}})
     bench = project.stack()
@@ -96,7 +96,7 @@ async def test_plan_warns_of_insufficient_quota(project: Project, set_quota: Set
         await bench.provision()
 
     code, out, stderr = bench.type("plan")
-    assert code == 0, "the cloud decides, not the report"
+    assert code == 0, "the report does not block `up`"
     assert "Not enough quota" in stderr
     assert IN_ZONE in stderr
     (row,) = [line.split() for line in out.splitlines() if line.startswith("TPUV3s")]
@@ -140,7 +140,7 @@ async def test_unreadable_quota_is_not_an_error(
     code, out, stderr = bench.type("plan")
     assert code == 0
     assert f"The quota of {service} could not be read: permission denied." in out
-    assert stderr == "", "one line, and no warning"
+    assert stderr == "", "no warning"
 
 
 async def test_quota_is_unknown_before_apis_are_enabled(project: Project) -> None:
@@ -158,7 +158,7 @@ async def test_quota_needs_two_more_requests(project: Project, cloud: LocalCloud
     last = max(call["number"] for call in remote_control.calls(cloud))
     await bench.reopen().plan()
     methods = [call["method"] for call in remote_control.calls(cloud, last)]
-    about: dict[str, Any] = {}
+    calls_by_topic: dict[str, Any] = {}
     for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):
-        about[word] = sum(1 for method in methods if word in method)
-    assert about == {"Quota": 1, "Regions": 1, "ListNodes": 2, "ListQueuedResources": 1}
+        calls_by_topic[word] = sum(1 for method in methods if word in method)
+    assert calls_by_topic == {"Quota": 1, "Regions": 1, "ListNodes": 2, "ListQueuedResources": 1}

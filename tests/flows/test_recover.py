@@ -17,7 +17,7 @@ from tpuctl.flows.attempts import read_attempts
 from tpuctl.model.events import Event, StepFinished, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
-MORE = (pytest.mark.soak, pytest.mark.release("more seeds of what `make test` has"))
+SOAK_MARKS = (pytest.mark.soak, pytest.mark.release("more seeds than in `make test`"))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def spot(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=MORE) for seed in range(4))])
+@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=SOAK_MARKS) for seed in range(4))])
 async def test_preempted_job_resumes_with_its_output(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event], seed: int
 ) -> None:
@@ -60,7 +60,7 @@ async def test_preempted_job_resumes_with_its_output(
     assert not [event for event in events if isinstance(event, WarningIssued) and event.is_error]
 
 
-async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
+async def preempt_node(stack: Tpuctl, cloud: LocalCloud) -> None:
     """Preempt the stack's node and wait until it is reported."""
     node = await stack.node()
     await inject_fault(cloud, "preempt", node=node.name)
@@ -69,7 +69,7 @@ async def preempted(stack: Tpuctl, cloud: LocalCloud) -> None:
             await asyncio.sleep(0.05)
 
 
-FOR_EVER = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+ENDLESS = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
 
 
 async def test_exhausted_retries_end_the_job(
@@ -80,7 +80,7 @@ async def test_exhausted_retries_end_the_job(
         extra="job: {retries: {preemption: 1}}\n",
     )
     await spot.up()
-    record = await spot.submit(script(spot, FOR_EVER))
+    record = await spot.submit(script(spot, ENDLESS))
     following = asyncio.ensure_future(spot.follow(record))
     for attempt in (1, 2):
         await async_until(lambda attempt=attempt: "began" in log_of(events, attempt), "began")
@@ -93,7 +93,7 @@ async def test_exhausted_retries_end_the_job(
     assert "No retries left (job.retries.preemption: 1)" in diagnostics[0].detail
     assert [attempt.number for attempt in await read_attempts(spot.store, record)] == [2]
     assert (await spot.node()).state == "PREEMPTED", "no node is created without a job to run"
-    assert await spot.follow(await spot.job()) == 75, "repeatable"
+    assert await spot.follow(await spot.job()) == 75, "following again returns the same code"
     assert (await spot.down(delete_bucket=True)).leaks == ()
 
 
@@ -123,8 +123,8 @@ async def test_one_of_concurrent_clients_starts_each_attempt(
 async def test_stopped_job_is_not_recovered(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
-    record = await spot.submit(script(spot, FOR_EVER))
-    await preempted(spot, local_cloud)
+    record = await spot.submit(script(spot, ENDLESS))
+    await preempt_node(spot, local_cloud)
     assert (await spot.stop(await spot.job())).state == "stopped"
     assert await asyncio.wait_for(spot.follow(await spot.job()), 60) == 143
     assert await read_attempts(spot.store, record) == []
@@ -136,7 +136,7 @@ async def test_stopped_job_is_not_recovered(
 async def test_job_is_not_recovered_after_down(
     spot: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
-    record = await spot.submit(script(spot, FOR_EVER))
+    record = await spot.submit(script(spot, ENDLESS))
     following = asyncio.ensure_future(spot.follow(record))
     await async_until(lambda: "began" in log_of(events, 1), "began")
     other = Tpuctl(spot.stack_file, cloud="local")

@@ -30,9 +30,9 @@ from tpuctl.polling import Backoff
 
 MakeStack = Callable[..., Tpuctl]
 SPOT = "tpu-ubuntu2204-base, capacity: spot"
-FOR_EVER = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
-# What JAX says of a lock that a killed process has left, in the first attempts.
-LOCKED = """
+ENDLESS = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+# Fails with JAX's error about a killed process's lock file in the first attempts.
+LOCKED_TPU = """
 import os, sys
 if int(os.environ["TPUCTL_ATTEMPT"]) <= int(sys.argv[1]):
     raise RuntimeError(
@@ -50,13 +50,13 @@ async def faults(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_backoffs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recover, "RETRY_BACKOFF", Backoff(0.01, 0.01))
     monkeypatch.setattr(recover, "CAPACITY_BACKOFF", Backoff(0.05, 0.05))
     monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 0.1)
 
 
-async def taken_down(stack: Tpuctl) -> None:
+async def down_and_verify(stack: Tpuctl) -> None:
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -72,7 +72,7 @@ async def test_infrastructure_failure_is_retried_on_same_node(
     stack = make_stack()
     await stack.up()
     before = (await stack.node()).id
-    record = await stack.submit(script(stack, LOCKED), ["2"])
+    record = await stack.submit(script(stack, LOCKED_TPU), ["2"])
     assert await asyncio.wait_for(stack.follow(record), 60) == 0
     assert log_of(events, 3) == "computed\n"
     assert (await stack.node()).id == before
@@ -81,12 +81,12 @@ async def test_infrastructure_failure_is_retried_on_same_node(
         for attempt in await read_attempts(stack.store, record)
     ] == [("infrastructure", "libtpu-lock")] * 2
     assert "infrastructure 1" in notes(events)
-    spent = await stack.submit(script(stack, LOCKED), ["9"])
+    spent = await stack.submit(script(stack, LOCKED_TPU), ["9"])
     assert await asyncio.wait_for(stack.follow(spent), 60) == 69
     (diagnostic,) = errors(events)
     assert "No retries left (job.retries.infrastructure: 3)" in diagnostic.detail
     assert len(await read_attempts(stack.store, spent)) == 3
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 async def test_script_failure_is_retried_only_if_configured(
@@ -100,7 +100,7 @@ async def test_script_failure_is_retried_only_if_configured(
     assert [attempt.verdict.kind for attempt in await read_attempts(stack.store, record)] == [
         "failure"
     ]
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -124,7 +124,7 @@ async def test_unreachable_machines_are_recreated(
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.verdict.kind, attempt.verdict.name) == ("infrastructure", "worker-gone")
     assert "not reachable: recreating it" in notes(events)
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -150,7 +150,7 @@ async def test_unreachable_but_running_job_is_not_restarted(
     assert await asyncio.wait_for(following, 120) == 0
     assert log_of(events, 1).endswith("step 59\ncounted\n")
     assert await read_attempts(stack.store, record) == []
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -164,7 +164,7 @@ async def test_another_machine_resumes_killed_recovery(
     stack = make_stack(runtime=SPOT)
     await stack.up()
     record = await stack.submit(script(stack, COUNTING), ["10", "0.05"])
-    await until_logged(stack, "step 2\n")
+    await wait_for_log(stack, "step 2\n")
     await inject_fault(faults, "preempt", node=(await stack.node()).name)
     hold = await inject_fault(faults, "hold", method="CreateNode")
     laptop = subprocess.Popen(
@@ -183,16 +183,16 @@ async def test_another_machine_resumes_killed_recovery(
     await asyncio.to_thread(remote_control.release, faults, hold, drop=True)
     await asyncio.to_thread(remote_control.remove_fault, faults, hold)
     assert not (await stack.status()).nodes, "the preemption is no longer visible"
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "other"))
     other = Tpuctl(stack.stack_file, cloud="local", emit=events.append)
     assert await asyncio.wait_for(other.follow(await other.job()), 120) == 0
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     assert log_of(events, 2).endswith("counted\n")
-    await taken_down(other)
+    await down_and_verify(other)
 
 
-async def until_logged(stack: Tpuctl, text: str) -> None:
+async def wait_for_log(stack: Tpuctl, text: str) -> None:
     seen: list[Event] = []
     listener = Tpuctl(stack.stack_file, cloud="local", emit=seen.append)
     following = asyncio.ensure_future(listener.follow(await listener.job()))
@@ -207,7 +207,7 @@ async def test_manually_deleted_node_is_not_recreated(
 ) -> None:
     stack = make_stack(runtime=SPOT)
     await stack.up()
-    record = await stack.submit(script(stack, FOR_EVER))
+    record = await stack.submit(script(stack, ENDLESS))
     node = await stack.node()
     client = stack.cloud.client("tpu")
     name = f"projects/local-project/locations/{node.zone}/nodes/{node.name}"
@@ -218,7 +218,7 @@ async def test_manually_deleted_node_is_not_recreated(
     assert "The node was deleted" in errors(events)[0].detail
     assert await read_attempts(stack.store, record) == []
     assert not (await stack.status()).nodes
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -242,13 +242,13 @@ async def test_recovery_retries_without_capacity_and_in_other_zones(
     (attempt,) = await read_attempts(stack.store, record)
     assert attempt.placement.zone == "us-central1-c"
     monkeypatch.setattr(recover, "CAPACITY_SECONDS", 0.0)
-    again = await stack.submit(script(stack, FOR_EVER))
+    again = await stack.submit(script(stack, ENDLESS))
     await inject_fault(faults, "stockout", zone="us-central1-c", times="unlimited")
     await inject_fault(faults, "preempt", node=(await stack.node()).name)
     with pytest.raises(NoCapacity, match=rf"job {again.id} is waiting for a node"):
         await asyncio.wait_for(stack.follow(again), 120)
     await asyncio.to_thread(remote_control.remove_all_faults, faults)
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -277,19 +277,19 @@ async def test_preempted_queued_slice_resumes(
         begun = int(lines[0].rpartition(" ")[2])
         assert begun >= 3
         assert lines[1:-1] == [f"[worker {worker}] step {number}" for number in range(begun, 20)]
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
 async def test_claimed_but_not_started_attempt_is_followed_by_another(
     make_stack: MakeStack, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a laptop that was closed right then; anything it still starts is stopped."""
+    """As if the laptop was closed after the claim; anything that it still starts is stopped."""
     monkeypatch.setattr(recover, "START_SECONDS", 0.3)
     stack = make_stack()
     await stack.up()
-    record = await stack.submit(script(stack, LOCKED), ["1"])
-    await until_ended(stack, record)
+    record = await stack.submit(script(stack, LOCKED_TPU), ["1"])
+    await wait_for_end(stack, record)
     why = Verdict(kind="infrastructure", name="x", cause="It broke.", at=record.submitted)
     assert record.placement is not None
     left = Attempt(
@@ -305,10 +305,10 @@ async def test_claimed_but_not_started_attempt_is_followed_by_another(
     assert await stack.store.exists(record.at(2).end_name)
     assert log_of(events, 3) == "computed\n"
     assert not await claim_attempt(stack.store, record, left.model_copy(update={"write_id": "y"}))
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
-async def until_ended(stack: Tpuctl, record: JobRecord) -> None:
+async def wait_for_end(stack: Tpuctl, record: JobRecord) -> None:
     async def has_ended() -> bool:
         return (await jobs.read_status(stack.store, record)).exit_code is not None
 
@@ -335,7 +335,7 @@ async def test_interrupted_recovery_explains_how_to_resume(
     await asyncio.to_thread(remote_control.remove_fault, faults, hold)
     assert await asyncio.wait_for(stack.follow(await stack.job(), show=False), 120) == 0
     assert len(await read_attempts(stack.store, record)) == 1
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -348,7 +348,7 @@ async def test_missing_variable_fails_recovery_before_changes(
     record = await stack.submit(
         script(stack, text + "time.sleep(600 if os.environ['TPUCTL_ATTEMPT'] == '1' else 0)\n")
     )
-    await until_logged(stack, "known\n")
+    await wait_for_log(stack, "known\n")
     await inject_fault(faults, "preempt", node=(await stack.node()).name)
     written = stack.stack_file.read_text()
     stack.stack_file.write_text(written.replace("job: {env: {TOKEN: hush}}\n", ""))
@@ -359,7 +359,7 @@ async def test_missing_variable_fails_recovery_before_changes(
     stack.stack_file.write_text(written)
     rich = Tpuctl(stack.stack_file, cloud="local")
     assert await asyncio.wait_for(rich.follow(record), 120) == 0
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -376,14 +376,14 @@ async def test_limit_ends_job_without_retry(
     assert hourly is not None
     stack = make_stack(runtime=SPOT, extra=f"limits: {{max_cost: {hourly / 3600 * 20:.9f}}}\n")
     await stack.up()
-    record = await stack.submit(script(stack, FOR_EVER))
+    record = await stack.submit(script(stack, ENDLESS))
     assert await asyncio.wait_for(stack.follow(record), 180) == 124
     (diagnostic,) = errors(events)
     assert diagnostic.summary == "Job reached its time limit"
     assert "limits.max_cost" in diagnostic.detail
     assert await read_attempts(stack.store, record) == []
     assert not (await stack.status()).nodes
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -393,7 +393,7 @@ async def test_recovery_waits_for_end_of_maintenance(
     stack = make_stack()
     await stack.up()
     before = (await stack.node()).id
-    cut = LOCKED.replace("RuntimeError", "ConnectionError").replace(
+    cut = LOCKED_TPU.replace("RuntimeError", "ConnectionError").replace(
         "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with "
         '"\n        "pid 176028. Not attempting to load libtpu.so in this process.',
         "UNAVAILABLE: Socket closed",
@@ -413,7 +413,7 @@ async def test_recovery_waits_for_end_of_maintenance(
         assert (attempt.verdict.name == "maintenance") == ("waiting for it to end" in notes(events))
     finally:
         await asyncio.to_thread(remote_control.change_settings, faults, pace="instant")
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 @pytest.mark.soak
@@ -444,7 +444,7 @@ async def test_job_of_preempted_tpu_node_is_stopped_and_resumed(
     assert (attempt.verdict.kind, attempt.verdict.name) == ("preemption", "preempted")
     assert "stopping the job that waits for it" in notes(events)
     assert (await stack.transports())[0].address == controller, "the controller stays"
-    await taken_down(stack)
+    await down_and_verify(stack)
 
 
 async def test_failed_script_keeps_exit_code_if_cloud_is_unavailable(
@@ -453,9 +453,9 @@ async def test_failed_script_keeps_exit_code_if_cloud_is_unavailable(
     stack = make_stack()
     await stack.up()
     record = await stack.submit(script(stack, "raise SystemExit(42)\n"))
-    await until_ended(stack, record)
+    await wait_for_end(stack, record)
     listing = await inject_fault(faults, "deny", method="storage.objects.list", times="unlimited")
     assert await asyncio.wait_for(stack.follow(record), 60) == 42
     assert errors(events)[-1].summary == "Job failed"
     await asyncio.to_thread(remote_control.remove_fault, faults, listing)
-    await taken_down(stack)
+    await down_and_verify(stack)

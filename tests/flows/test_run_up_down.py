@@ -33,7 +33,7 @@ def script(stack: Tpuctl, text: str) -> str:
     return "job/job.py"
 
 
-def begin(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
+def start(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
     """Start a command like a CI system, without a terminal."""
     return subprocess.Popen(
         [*TPUCTL, *arguments],
@@ -55,13 +55,13 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
     return output
 
 
-def left_of(stack: Tpuctl) -> list[str]:
+def remaining_resources(stack: Tpuctl) -> list[str]:
     """Addresses of a stack's billable resources, except for its bucket."""
     items = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
     return [item.address for item in items if item.is_billable and item.kind != "bucket"]
 
 
-def take_away(stack: Tpuctl) -> None:
+def delete_stack(stack: Tpuctl) -> None:
     asyncio.run(Tpuctl(stack.stack_file, cloud="local").down(delete_bucket=True))
 
 
@@ -83,10 +83,10 @@ def test_run_up_down_with_failing_job(make_stack: MakeStack) -> None:
         for resource in answer["data"]["remaining"]
     }
     assert (states["node"], states["bucket"]) == ("deleted", "kept")
-    assert left_of(stack) == []
+    assert remaining_resources(stack) == []
     log = asyncio.run(read_log(stack))
     assert log == b"hello\n", "the bucket with the job is kept"
-    take_away(stack)
+    delete_stack(stack)
 
 
 async def read_log(stack: Tpuctl) -> bytes:
@@ -109,9 +109,9 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
             for line in terminal.output.splitlines()
             if line.split()[:2] in (["tpuctl", "wait"], ["tpuctl", "down"])
         ]
-    assert left_of(stack) != []
+    assert remaining_resources(stack) != []
     assert down == ["tpuctl", "down"]
-    with begin(stack, *wait[1:], "--timeout", "0.5s") as waiting:
+    with start(stack, *wait[1:], "--timeout", "0.5s") as waiting:
         _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 124, stderr
     assert "is still running" in stderr
@@ -123,8 +123,8 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         assert terminal.end() == 143
         assert "was stopped" in terminal.output
         assert "No billable resources are left except bucket/" in terminal.output
-    assert left_of(stack) == []
-    take_away(stack)
+    assert remaining_resources(stack) == []
+    delete_stack(stack)
 
 
 @pytest.mark.soak
@@ -132,14 +132,14 @@ def test_cancelled_ci_job_leaves_nothing(make_stack: MakeStack) -> None:
     """SIGINT without a terminal, which some CI systems send before SIGKILL."""
     stack = make_stack()
     job = script(stack, ENDLESS)
-    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+    with start(stack, "run", "--up", "--down", "--yes", job) as running:
         read_until(running, "it runs\n")
         running.send_signal(signal.SIGINT)
         _, stderr = running.communicate(timeout=90)
     assert running.returncode == 143, stderr
     assert "it has 5 seconds to exit" in stderr
-    assert left_of(stack) == []
-    take_away(stack)
+    assert remaining_resources(stack) == []
+    delete_stack(stack)
 
 
 @pytest.mark.soak
@@ -151,31 +151,31 @@ def test_failed_down_is_reported_with_exit_code(
     job = script(stack, ENDLESS)
     denied = {"method": "DeleteNode", "name": stack.stack.names.node, "times": "unlimited"}
     fault = remote_control.add_fault(local_cloud, "deny", **denied)
-    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+    with start(stack, "run", "--up", "--down", "--yes", job) as running:
         read_until(running, "it runs\n")
         running.terminate()
-        running.send_signal(signal.SIGINT)  # as some CI systems do
+        running.send_signal(signal.SIGINT)  # sent by some CI systems
         _, stderr = running.communicate(timeout=90)
     assert running.returncode == 143, stderr
     assert "error: Cannot take the stack down" in stderr
     assert "tpuctl down" in stderr
-    assert left_of(stack) != []
+    assert remaining_resources(stack) != []
     job = script(stack, "print('well done')\n")
-    with begin(stack, "run", "--up", "--down", "--yes", job) as running:
+    with start(stack, "run", "--up", "--down", "--yes", job) as running:
         out, stderr = running.communicate(timeout=90)
     assert (running.returncode, out) == (77, "well done\n"), stderr
     remote_control.remove_fault(local_cloud, fault["id"])
-    take_away(stack)
-    assert left_of(stack) == []
+    delete_stack(stack)
+    assert remaining_resources(stack) == []
 
 
-def on(project: Project) -> tuple[Bench, str]:
+def stack_and_job(project: Project) -> tuple[Bench, str]:
     bench = project.stack()
     return bench, script(bench.stack, "print('never')\n")
 
 
 async def test_failed_up_is_taken_down(project: Project, null_cloud: LocalCloud) -> None:
-    bench, job = on(project)
+    bench, job = stack_and_job(project)
     remote_control.add_fault(null_cloud, "stockout", project=project.id, times="unlimited")
     code, out, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", "--yes", job)
     assert (code, out) == (75, ""), stderr
@@ -185,12 +185,12 @@ async def test_failed_up_is_taken_down(project: Project, null_cloud: LocalCloud)
 
 
 async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalCloud) -> None:
-    bench, job = on(project)
+    bench, job = stack_and_job(project)
     node = bench.stack.stack.names.node
     fault = remote_control.add_fault(null_cloud, "hold", method="CreateNode", name=node)
 
     def interrupt() -> tuple[int, str]:
-        with begin(bench.stack, "run", "--up", "--down", "--yes", job) as running:
+        with start(bench.stack, "run", "--up", "--down", "--yes", job) as running:
 
             def is_held() -> bool:
                 assert running.poll() is None
@@ -211,7 +211,7 @@ async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalC
 
 
 async def test_rejected_run_changes_nothing(project: Project) -> None:
-    bench, job = on(project)
+    bench, job = stack_and_job(project)
     await bench.provision()
     (bench.folder / "job" / "broken.py").write_text("if\n", "utf-8")
     for code, *arguments in (
@@ -225,7 +225,7 @@ async def test_rejected_run_changes_nothing(project: Project) -> None:
         assert done == code, stderr
         assert "delete node" not in stderr
     assert (await bench.stack.node()).state == "READY"
-    bench, job = on(project)
+    bench, job = stack_and_job(project)
     done, _, stderr = await asyncio.to_thread(bench.type, "run", "--up", "--down", job)
     assert (done, "Not confirmed" in stderr) == (2, True)
     assert (await bench.reopen().status()).inventory == ()

@@ -1,4 +1,4 @@
-"""A job's secrets reach only its script; the machines' account can read only those."""
+"""A job's secrets reach only its script; the machines' account can read no other secrets."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tpuctl.model.job import WorkerRecord
 MakeStack = Callable[..., Tpuctl]
 ACCESSOR = "roles/secretmanager.secretAccessor"
 HERE, THERE = "hush-from-the-laptop", "hush-from-secret-manager"
-# Tells what it found without saying it, and how it is kept beside it; then its supervisor dies.
-LOOKING = """
+# Prints hashes of the secrets and the modes of their files, then kills its supervisor.
+REPORT_SECRETS = """
 import hashlib, os, subprocess
 for name in ("HERE", "THERE"):
     print(name, hashlib.sha256(os.environ[name].encode()).hexdigest())
@@ -46,15 +46,15 @@ class Secrets:
         path = f"/v1/projects/{self.project}/services/secretmanager.googleapis.com:enable"
         self.owner.send_ok("POST", path)
 
-    def make(self, name: str, value: bytes = THERE.encode()) -> str:
+    def create(self, name: str, value: bytes = THERE.encode()) -> str:
         """Create a secret; return its full name."""
-        full = f"projects/{self.project}/secrets/{name}"
+        full_name = f"projects/{self.project}/secrets/{name}"
         path = f"/v1/projects/{self.project}/secrets?secretId={name}"
-        if not self.owner.send("GET", f"/v1/{full}").ok:
+        if not self.owner.send("GET", f"/v1/{full_name}").ok:
             self.owner.send_ok("POST", path, json={"replication": {"automatic": {}}})
         data = base64.b64encode(value).decode()
-        self.owner.send_ok("POST", f"/v1/{full}:addVersion", json={"payload": {"data": data}})
-        return full
+        self.owner.send_ok("POST", f"/v1/{full_name}:addVersion", json={"payload": {"data": data}})
+        return full_name
 
     def readers(self, name: str) -> list[str]:
         path = f"/v1/projects/{self.project}/secrets/{name}:getIamPolicy"
@@ -71,7 +71,7 @@ async def stack(
     """A stack whose jobs have a secret of each kind."""
     secrets = Secrets(local_cloud, "local-project")
     await asyncio.to_thread(secrets.enable)
-    await asyncio.to_thread(secrets.make, "there")
+    await asyncio.to_thread(secrets.create, "there")
     monkeypatch.setenv("LAPTOP", HERE)
     secret_stack = make_stack(extra="job: {secrets: {HERE: 'env:LAPTOP', THERE: 'secret:there'}}\n")
     await secret_stack.up()
@@ -96,7 +96,7 @@ async def on_worker(stack: Tpuctl, *command: str) -> str:
 
 
 async def test_secrets_reach_only_the_script(stack: Tpuctl, events: list[Event]) -> None:
-    record = await stack.submit(script(stack, LOOKING))
+    record = await stack.submit(script(stack, REPORT_SECRETS))
     events.clear()
     assert await stack.follow(record) == 0, log_of(events)
     hashes = [hashlib.sha256(value.encode()).hexdigest() for value in (HERE, THERE)]
@@ -123,16 +123,16 @@ async def test_unreadable_secrets_fail_before_start(stack: Tpuctl, local_cloud: 
     secrets = Secrets(local_cloud, "local-project")
     job = script(stack, "print('never')\n")
 
-    async def refused(kind: type[Exception], text: str, **more: str) -> None:
+    async def check_rejected(kind: type[Exception], text: str, **more: str) -> None:
         with pytest.raises(kind, match=text):
             await stack.start(stack.submission(job, secrets=more))
 
-    await refused(NotFound, "no projects/local-project/secrets/absent", X="secret:absent")
-    await refused(NotFound, "no version 7 of projects/", X="secret:there@7")
-    await asyncio.to_thread(secrets.make, "old")
+    await check_rejected(NotFound, "no projects/local-project/secrets/absent", X="secret:absent")
+    await check_rejected(NotFound, "no version 7 of projects/", X="secret:there@7")
+    await asyncio.to_thread(secrets.create, "old")
     disable = "/v1/projects/local-project/secrets/old/versions/1:disable"
     await asyncio.to_thread(secrets.owner.send_ok, "POST", disable, json={})
-    await refused(Conflict, "version 1 of .*/old is disabled", X="secret:old")
+    await check_rejected(Conflict, "version 1 of .*/old is disabled", X="secret:old")
     assert await stack.jobs() == []
 
 
@@ -140,7 +140,7 @@ async def test_account_without_secret_access_fails_job(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
-    await asyncio.to_thread(Secrets(local_cloud, "local-project").make, "closed")
+    await asyncio.to_thread(Secrets(local_cloud, "local-project").create, "closed")
     submission = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
     record = await stack.start(submission)
     events.clear()
@@ -156,20 +156,20 @@ def bench_of(project: Project, secrets: str = "{T: 'secret:token'}") -> Bench:
     return project.stack(extra=f"job: {{secrets: {secrets}}}")
 
 
-async def prepared(project: Project, cloud: LocalCloud, *names: str) -> Secrets:
+async def create_secrets(project: Project, cloud: LocalCloud, *names: str) -> Secrets:
     """Create the project with these secrets."""
     await project.stack(name="first").provision()
     secrets = Secrets(cloud, project.id)
     await asyncio.to_thread(secrets.enable)
     for name in names:
-        await asyncio.to_thread(secrets.make, name)
+        await asyncio.to_thread(secrets.create, name)
     return secrets
 
 
 async def test_up_grants_access_to_secrets_in_stack_file(
     project: Project, null_cloud: LocalCloud
 ) -> None:
-    secrets = await prepared(project, null_cloud, "token", "other")
+    secrets = await create_secrets(project, null_cloud, "token", "other")
     ann_member = "user:ann@local-cloud.invalid"
     await asyncio.to_thread(
         secrets.owner.send_ok,
@@ -194,7 +194,7 @@ async def test_up_grants_access_to_secrets_in_stack_file(
     assert (secrets.readers("token"), secrets.readers("other")) == ([ann_member], [account])
     assert (await bench.reopen().plan()).plan.is_empty
 
-    # Without local state: only the stack's record has the grant.
+    # As if local state were lost: only the stack's record has the grant.
     names = ("--stack", again.stack.stack.name, "--project", project.id)
     code, _, stderr = await asyncio.to_thread(
         bench.type, "down", "--yes", *names, folder=bench.folder.parent
@@ -206,7 +206,7 @@ async def test_up_grants_access_to_secrets_in_stack_file(
 async def test_missing_secret_fails_up_before_changes(
     project: Project, null_cloud: LocalCloud
 ) -> None:
-    await prepared(project, null_cloud)
+    await create_secrets(project, null_cloud)
     bench = bench_of(project)
     code, out, stderr = await asyncio.to_thread(bench.type, "up", "--yes")
     assert (code, out) == (1, ""), stderr
@@ -218,7 +218,7 @@ async def test_missing_secret_fails_up_before_changes(
 async def test_missing_permission_to_grant_secrets_is_reported(
     project: Project, null_cloud: LocalCloud
 ) -> None:
-    await prepared(project, null_cloud, "token")
+    await create_secrets(project, null_cloud, "token")
     ann = await asyncio.to_thread(Member, null_cloud, "ann")
     await asyncio.to_thread(grant, null_cloud, f"projects/{project.id}", "roles/editor", ann.name)
     bench = bench_of(project)

@@ -1,6 +1,6 @@
-"""Every Google error text seen in public, replayed through the channel on which it arrives.
+"""Google's error texts from public reports, replayed through the channel in which they appear.
 
-`seen_errors.json` has the meaning and the expected exit code of each, judged from the text and its
+`seen_errors.json` has each one's meaning and expected exit code, derived from the text and its
 reported context. Responses and operations come from the local cloud, log lines from a job's record
 in the bucket, and output of other programs is pasted.
 """
@@ -26,18 +26,20 @@ from tpuctl.errors import TpuctlError
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.known_errors import table
 
-SEEN: list[dict[str, Any]] = json.loads(Path(__file__).with_name("seen_errors.json").read_text())
+SEEN_ERRORS: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("seen_errors.json").read_text()
+)
 NODE = "kind: node, runtime: 2.12.0"
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
-def arriving(*how: str) -> Any:
-    cases = [case for case in SEEN if case["arrives"] in how]
+def parametrize_cases(*channels: str) -> Any:
+    cases = [case for case in SEEN_ERRORS if case["arrives"] in channels]
     return pytest.mark.parametrize("case", cases, ids=[case["id"] for case in cases])
 
 
 @dataclass(frozen=True)
-class Played:
+class Replay:
     """A cloud with stacks to replay errors on, shared by the tests of this module."""
 
     cloud: LocalCloud
@@ -54,16 +56,16 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
     home = tmp_path_factory.mktemp("seen") / "local"
     patch = pytest.MonkeyPatch()
     with serving(home) as cloud:
         project = Project.spoken_to(cloud, tmp_path_factory.mktemp("stacks"), patch)
-        yield Played(cloud, project, {})
+        yield Replay(cloud, project, {})
     patch.undo()
 
 
-async def met_by(bench: Bench, kind: str) -> TpuctlError:
+async def error_of_command(bench: Bench, kind: str) -> TpuctlError:
     """The error raised by the API call behind the command."""
     stack = bench.reopen()
     with pytest.raises(TpuctlError) as caught:
@@ -74,18 +76,20 @@ async def met_by(bench: Bench, kind: str) -> TpuctlError:
     return caught.value
 
 
-@arriving("an answer", "an operation that fails")
+@parametrize_cases("an answer", "an operation that fails")
 async def test_cloud_error_is_classified(
-    played: Played, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    replay: Replay, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.resources.base.ADOPT_SECONDS", 1.0)  # no other client creates it
-    bench = played.bench(case["stack"])
-    fault = remote_control.add_fault(played.cloud, "error", **case["fault"], times="unlimited")
+    monkeypatch.setattr(
+        "tpuctl.resources.base.ADOPT_SECONDS", 1.0
+    )  # shorter: no other client creates resources
+    bench = replay.bench(case["stack"])
+    fault = remote_control.add_fault(replay.cloud, "error", **case["fault"], times="unlimited")
     try:
-        met = await met_by(bench, case["stack"])
-        used = remote_control.fault(played.cloud, fault["id"])["applied"]
+        met = await error_of_command(bench, case["stack"])
+        used = remote_control.fault(replay.cloud, fault["id"])["applied"]
     finally:
-        remote_control.remove_all_faults(played.cloud)
+        remote_control.remove_all_faults(replay.cloud)
     assert used
     assert isinstance(met, getattr(errors, case["error"]))
     assert met.exit_code == case["exit_code"]
@@ -93,20 +97,22 @@ async def test_cloud_error_is_classified(
     assert diagnostic.summary == known_error.summary
     assert known_error.cause in diagnostic.detail
     if "text" in case["fault"]:
-        assert case["text"].partition(" [EID")[0] in diagnostic.detail, "the cloud's own words"
+        assert case["text"].partition(" [EID")[0] in diagnostic.detail, (
+            "the detail has the cloud's message"
+        )
     names = {"project": bench.stack.project, "bucket": bench.stack.store.name}
     assert f"    {case['command'].format(**names)}" in diagnostic.hint.splitlines()
 
 
-def test_up_prints_classified_cloud_error(played: Played) -> None:
-    bench = played.project.stack()
+def test_up_prints_classified_cloud_error(replay: Replay) -> None:
+    bench = replay.project.stack()
     remote_control.add_fault(
-        played.cloud, "error", method="CreateNode", google_error="location-policy"
+        replay.cloud, "error", method="CreateNode", google_error="location-policy"
     )
     code, out, stderr = bench.type("up", "--yes", "--verbose")
     assert (code, out) == (77, "")
     assert "google.api_core.exceptions.PermissionDenied: 403" in stderr
-    assert "LOCATION_POLICY_VIOLATED" in stderr, "the details of the answer"
+    assert "LOCATION_POLICY_VIOLATED" in stderr, "the error's details are shown"
     assert "Zone not allowed" in stderr
     assert "denied on 'locations/europe-west4-a'" in stderr
     assert "gcloud org-policies describe gcp.resourceLocations" in stderr
@@ -129,7 +135,7 @@ def record_of(bench: Bench, number: int) -> JobRecord:
     )
 
 
-async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
+async def write_job_records(stack: Tpuctl, record: JobRecord, line: str) -> None:
     """Write the records of a job whose script died with this line to the bucket."""
     log = f'step 1\nTraceback (most recent call last):\n  File "job.py", line 2\n{line}\n'.encode()
     worker = WorkerRecord(
@@ -154,18 +160,18 @@ async def left_by(stack: Tpuctl, record: JobRecord, line: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def stopped(played: Played) -> Bench:
+def stack_bench(replay: Replay) -> Bench:
     """A stack with a bucket and a healthy node."""
-    bench = played.project.stack()
+    bench = replay.project.stack()
     asyncio.run(Bench(bench.reopen(), []).provision())
     return bench
 
 
-@arriving("a job's log")
-async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) -> None:
-    stack = stopped.reopen()
-    record = record_of(stopped, SEEN.index(case))
-    await left_by(stack, record, case["text"])
+@parametrize_cases("a job's log")
+async def test_error_in_log_is_classified(stack_bench: Bench, case: dict[str, Any]) -> None:
+    stack = stack_bench.reopen()
+    record = record_of(stack_bench, SEEN_ERRORS.index(case))
+    await write_job_records(stack, record, case["text"])
     failure = (await stack.explain(await stack.job(record.id))).failure
     assert failure is not None
     assert (failure.kind, failure.name) == (case["fault"], case["known"])
@@ -174,18 +180,18 @@ async def test_error_in_log_is_classified(stopped: Bench, case: dict[str, Any]) 
     assert f"    {case['command']}" in failure.hint.splitlines()
 
 
-def test_explain_prints_classified_log_error(stopped: Bench) -> None:
-    case = next(entry for entry in SEEN if entry["id"] == "tpu-in-use")
-    record = record_of(stopped, 99_999)
-    asyncio.run(left_by(stopped.reopen(), record, case["text"]))
-    code, out, _ = stopped.type("explain", record.id)
+def test_explain_prints_classified_log_error(stack_bench: Bench) -> None:
+    case = next(entry for entry in SEEN_ERRORS if entry["id"] == "tpu-in-use")
+    record = record_of(stack_bench, 99_999)
+    asyncio.run(write_job_records(stack_bench.reopen(), record, case["text"]))
+    code, out, _ = stack_bench.type("explain", record.id)
     assert code == 0
     assert "Another process uses the TPU" in out
     assert f"    {case['command']}\n" in out
 
 
-def test_explain_without_job_describes_stack(stopped: Bench, played: Played) -> None:
-    bench = played.project.stack()
+def test_explain_without_job_describes_stack(stack_bench: Bench, replay: Replay) -> None:
+    bench = replay.project.stack()
     code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
     assert "No jobs" in stderr
@@ -194,11 +200,11 @@ def test_explain_without_job_describes_stack(stopped: Bench, played: Played) -> 
     assert "tpuctl explain --error" in stderr
 
 
-@arriving("an answer", "an operation that fails", "a job's log", "another program")
+@parametrize_cases("an answer", "an operation that fails", "a job's log", "another program")
 def test_pasted_error_is_classified(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """In this process, without a cloud."""
+    """Runs in this process, without a cloud."""
     from tpuctl.cli.main import run
 
     monkeypatch.chdir(tmp_path)
@@ -214,5 +220,5 @@ def test_pasted_error_is_classified(
 
 def test_every_error_text_has_an_entry() -> None:
     names = {entry.name for entry in table().errors}
-    assert {case["known"] for case in SEEN} <= names
-    assert len({case["id"] for case in SEEN}) == len(SEEN)
+    assert {case["known"] for case in SEEN_ERRORS} <= names
+    assert len({case["id"] for case in SEEN_ERRORS}) == len(SEEN_ERRORS)

@@ -22,29 +22,29 @@ async def make_bucket(bench: Bench, name: str) -> None:
     await bench.call("storage", "create_bucket", name, location="europe-west4")
 
 
-async def granted(bench: Bench, email: str) -> set[str]:
+async def granted_roles(bench: Bench, email: str) -> set[str]:
     """The roles that an account has on the stack's bucket."""
     bucket = bench.stack.cloud.client("storage").bucket(bench.stack.stack.bucket)
     policy = await bench.stack.cloud.call(
         "policy", bucket.get_iam_policy, requested_policy_version=3
     )
-    who = f"serviceAccount:{email}"
-    return {binding["role"] for binding in policy.bindings if who in binding["members"]}
+    member = f"serviceAccount:{email}"
+    return {binding["role"] for binding in policy.bindings if member in binding["members"]}
 
 
-async def listed(bench: Bench, email: str) -> set[str]:
+async def recorded_roles(bench: Bench, email: str) -> set[str]:
     """The roles of an account on the bucket according to the stack's record."""
     contents = await Record(bench.stack.stack, bench.stack.cloud).read()
     grants = contents.grants if contents is not None else ()
-    on = f"bucket/{bench.stack.stack.bucket}"
+    resource = f"bucket/{bench.stack.stack.bucket}"
     return {
         grant.role
         for grant in grants
-        if grant.member.endswith(f":{email}") and grant.resource == on
+        if grant.member.endswith(f":{email}") and grant.resource == resource
     }
 
 
-async def agent_of(bench: Bench) -> str:
+async def service_agent_of(bench: Bench) -> str:
     node = await bench.stack.node()
     return node.service_account
 
@@ -66,28 +66,31 @@ async def test_shared_node_account_keeps_grants_until_last_stack_is_down(
 ) -> None:
     first, second = await two_nodes(project)
     prepared = await second.provision()
-    agent = await agent_of(second)
+    agent = await service_agent_of(second)
     assert agent.endswith("@cloud-tpu.iam.gserviceaccount.com")
-    assert agent == await agent_of(first)
+    assert agent == await service_agent_of(first)
     address = f"node-grants/{first.stack.stack.bucket}"
     assert prepared.plan.change(address).action is Action.UPDATE
     assert (await first.stack.plan()).plan.is_empty
-    assert (await second.stack.plan()).plan.is_empty, "it is noted"
-    assert await listed(first, agent) == await listed(second, agent) == {*ROLES}
+    assert (await second.stack.plan()).plan.is_empty, "the grant is recorded"
+    assert await recorded_roles(first, agent) == await recorded_roles(second, agent) == {*ROLES}
 
     assert (await first.stack.down()).leaks == ()
-    assert await granted(first, agent) == {*ROLES}, "the second stack goes on"
-    assert (await listed(first, agent), await listed(second, agent)) == (set(), {*ROLES})
+    assert await granted_roles(first, agent) == {*ROLES}, "the second stack keeps its grants"
+    assert (await recorded_roles(first, agent), await recorded_roles(second, agent)) == (
+        set(),
+        {*ROLES},
+    )
     own_account = first.stack.stack.service_account
-    assert await granted(first, own_account) == set(), "not shared"
+    assert await granted_roles(first, own_account) == set(), "not shared"
     assert (await second.stack.plan()).plan.is_empty
 
     assert (await second.stack.down()).leaks == ()
-    assert await granted(first, agent) == set()
-    assert await listed(second, agent) == set()
+    assert await granted_roles(first, agent) == set()
+    assert await recorded_roles(second, agent) == set()
 
 
-async def sharing(project: Project, *, has_bucket: bool = True) -> tuple[Bench, Bench, str]:
+async def two_stacks(project: Project, *, has_bucket: bool = True) -> tuple[Bench, Bench, str]:
     """Two stacks with a user's account, and a bucket if requested; the first one is up."""
     before = project.stack()
     await before.provision()
@@ -114,26 +117,26 @@ async def test_up_during_down_of_other_stack_keeps_grants(
 
     With a user's account `up` does not change the policy, so `down` cannot notice it that way.
     """
-    first, second, account = await sharing(project)
+    first, second, account = await two_stacks(project)
     fault = remote_control.add_fault(null_cloud, "hold", method=SET_POLICY, project=project.id)
     going = asyncio.create_task(first.stack.down())
     await asyncio.to_thread(remote_control.wait_held, null_cloud, fault["id"], 30)
     await asyncio.wait_for(second.provision(), 60)
-    assert await listed(second, account) == {*ROLES}
-    assert await granted(second, account) == {*ROLES}
+    assert await recorded_roles(second, account) == {*ROLES}
+    assert await granted_roles(second, account) == {*ROLES}
     remote_control.remove_fault(null_cloud, fault["id"])
     assert (await going).leaks == ()
-    assert await granted(second, account) == {*ROLES}
+    assert await granted_roles(second, account) == {*ROLES}
     assert (await second.stack.plan()).plan.is_empty
     assert (await second.stack.down()).leaks == ()
-    assert await granted(second, account) == set()
+    assert await granted_roles(second, account) == set()
 
 
 async def test_grant_revoked_by_other_stack_is_granted_again(
     project: Project, null_cloud: server_process.LocalCloud
 ) -> None:
-    """The first stack goes down after the second read the records and before it reads policies."""
-    first, second, account = await sharing(project)
+    """The first stack is deleted after the second one read records and before it reads policies."""
+    first, second, account = await two_stacks(project)
     fault = remote_control.add_fault(
         null_cloud, "hold", method="storage.objects.list", project=project.id
     )
@@ -142,19 +145,19 @@ async def test_grant_revoked_by_other_stack_is_granted_again(
     assert (await first.stack.down()).leaks == ()
     remote_control.remove_fault(null_cloud, fault["id"])
     await coming
-    assert await granted(second, account) == {*ROLES}
+    assert await granted_roles(second, account) == {*ROLES}
     assert (await second.stack.plan()).plan.is_empty
 
 
-async def may_watch(bench: Bench, account: str) -> bool:
-    """Whether the account has the role with which machines delete themselves."""
+async def has_watchdog_role(bench: Bench, account: str) -> bool:
+    """Whether the account has the role that machines need to delete themselves."""
     names = bench.stack.stack.names
     policy = await bench.call(
         "projects", "get_iam_policy", {"resource": f"projects/{names.project}"}
     )
-    who = f"serviceAccount:{account}"
+    member = f"serviceAccount:{account}"
     return any(
-        binding.role == names.watchdog_role and who in binding.members
+        binding.role == names.watchdog_role and member in binding.members
         for binding in policy.bindings
     )
 
@@ -163,13 +166,13 @@ async def may_watch(bench: Bench, account: str) -> bool:
 async def test_shared_account_keeps_watchdog_role_until_last_stack_is_down(
     project: Project, has_bucket: bool
 ) -> None:
-    first, second, account = await sharing(project, has_bucket=has_bucket)
+    first, second, account = await two_stacks(project, has_bucket=has_bucket)
     await second.provision()
     assert (await first.stack.down()).leaks == ()
-    assert await may_watch(second, account)
+    assert await has_watchdog_role(second, account)
     assert (await second.stack.plan()).plan.is_empty
     assert (await second.stack.down()).leaks == ()
-    assert not await may_watch(second, account)
+    assert not await has_watchdog_role(second, account)
 
 
 @pytest.mark.parametrize("text", ["not a record", '{"version": 2, "stack": "other"}'])
@@ -177,14 +180,14 @@ async def test_unreadable_record_of_other_stack_keeps_shared_grants(
     project: Project, text: str
 ) -> None:
     first, _ = await two_nodes(project)
-    agent = await agent_of(first)
+    agent = await service_agent_of(first)
     bucket = first.stack.cloud.client("storage").bucket(first.stack.stack.bucket)
     blob = bucket.blob("tpuctl/stacks/other.json")
     await first.stack.cloud.call("record", blob.upload_from_string, text)
     assert (await first.stack.plan()).plan.is_empty
     assert (await first.stack.down()).leaks == ()
-    assert await granted(first, agent) == {*ROLES}
-    assert await granted(first, first.stack.stack.service_account) == set()
+    assert await granted_roles(first, agent) == {*ROLES}
+    assert await granted_roles(first, first.stack.stack.service_account) == set()
 
 
 async def test_grants_are_recorded_with_time(project: Project) -> None:
@@ -203,4 +206,4 @@ async def test_grants_are_recorded_with_time(project: Project) -> None:
         )
     (time,) = times[0]
     assert before <= datetime.fromisoformat(time) <= datetime.now(UTC)
-    assert times[1] == {time}, "as old for the stack that came later"
+    assert times[1] == {time}, "the second stack records the same time"

@@ -1,4 +1,4 @@
-"""Jobs on the four workers of a slice: all start or none, and one cause when they end."""
+"""Jobs on a slice's four workers: all of them start or none, and a failure has one cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpuctl.remote.ssh import SshTransport
 
 MakeStack = Callable[..., Tpuctl]
 WORKERS = (0, 1, 2, 3)
-WAITING = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
+ENDLESS = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
 # Kills a job's processes on a machine, so that nothing records its end.
 KILL = """
 import os, sys
@@ -55,10 +55,15 @@ class Slice:
         self.events.clear()
         return await self.stack.submit(self.script(text), check=False)
 
-    async def follow(self, record: JobRecord, *, is_reached: bool = True) -> int:
-        reached = self.transports if is_reached else {}
+    async def follow(self, record: JobRecord, *, is_connected: bool = True) -> int:
+        transports = self.transports if is_connected else {}
         work = follow(
-            record, self.stack.store, reached, self.events.append, shown_workers=WORKERS, timeout=3
+            record,
+            self.stack.store,
+            transports,
+            self.events.append,
+            shown_workers=WORKERS,
+            timeout=3,
         )
         return await asyncio.wait_for(work, 120)
 
@@ -68,22 +73,23 @@ class Slice:
         ]
         return b"".join(chunk.data for chunk in chunks).decode()
 
-    async def until_begun(self) -> None:
+    async def wait_for_start(self) -> None:
         await async_until(
-            lambda: all("began" in self.log(worker) for worker in WORKERS), "all having begun"
+            lambda: all("began" in self.log(worker) for worker in WORKERS),
+            "the start of all workers",
         )
 
-    def verdict(self) -> str:
+    def error_detail(self) -> str:
         (diagnostic,) = [
             event.diagnostic for event in self.events if isinstance(event, WarningIssued)
         ]
         return diagnostic.detail
 
-    async def on(self, worker: int, *argv: str) -> bytes:
+    async def run_on(self, worker: int, *argv: str) -> bytes:
         done = await self.transports[worker].run(argv)
         return done.check(f"worker {worker}: {argv[0]}").stdout
 
-    async def text(self, worker: int, record: JobRecord, name: str) -> bytes:
+    async def read_file(self, worker: int, record: JobRecord, name: str) -> bytes:
         """A file in the attempt's folder; empty if missing."""
         return (await self.transports[worker].run(["cat", f"{record.folder}/{name}"])).stdout
 
@@ -103,66 +109,66 @@ async def slice_up(make_stack: MakeStack, events: list[Event]) -> AsyncIterator[
 @pytest.mark.soak
 async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = slice_up
-    # No client is connected when the last worker is ready: worker 0 gives the sign in the bucket.
+    # No client is connected when the last worker is ready: worker 0 signals through the bucket.
     monkeypatch.setattr(launch, "READY_SECONDS", 0.0)
     monkeypatch.setattr(launch, "are_ready", lambda record, records: False)
     record = await workers.start("print('began')\n")
-    assert await workers.follow(record, is_reached=False) == 0
+    assert await workers.follow(record, is_connected=False) == 0
     assert [workers.log(worker) for worker in WORKERS] == ["began\n"] * 4
-    assert json.loads(await workers.text(0, record, "start")) == {"by": 0}
+    assert json.loads(await workers.read_file(0, record, "start")) == {"by": 0}
     monkeypatch.undo()
-    # A client is connected: the sign comes over SSH, before anyone follows.
+    # A client is connected: it signals the start over SSH before the job is followed.
     record = await workers.start("print('began')\n")
-    assert await workers.text(0, record, "start") == b""
-    assert await workers.on(0, "ls", f"{record.folder}/go")
+    assert await workers.read_file(0, record, "start") == b""
+    assert await workers.run_on(0, "ls", f"{record.folder}/go")
     assert await workers.stack.wait_until_running(record) is None
     assert await workers.follow(record) == 0
-    # One worker cannot be prepared: the others are ready, and none starts.
-    await workers.on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
+    # One worker cannot be prepared: no worker starts.
+    await workers.run_on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
     record = await workers.start("print('began again')\n")
     assert await asyncio.wait_for(workers.stack.wait_until_running(record), 60) == 1
-    assert "worker 2: " in workers.verdict()
+    assert "worker 2: " in workers.error_detail()
     for worker in (0, 1, 3):
-        assert await workers.text(worker, record, "log") == b""
-        here = await workers.on(worker, "ls", record.folder)
+        assert await workers.read_file(worker, record, "log") == b""
+        here = await workers.run_on(worker, "ls", record.folder)
         assert b"start" not in here.split()
-        ended = json.loads(await workers.text(worker, record, "record.json"))
+        ended = json.loads(await workers.read_file(worker, record, "record.json"))
         assert (ended["cause"], ended["detail"]) == ("worker", "worker 2 ended first")
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("without_client", [False, True])
 async def test_dead_worker_ends_job_and_is_named(
-    slice_up: Slice, local_cloud: LocalCloud, alone: bool
+    slice_up: Slice, local_cloud: LocalCloud, without_client: bool
 ) -> None:
-    """The job's parent process, all its processes, or the machine dies; with a client and alone."""
+    """The job's parent, all its processes, or the machine is killed, with and without a client."""
     if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"what is killed could be of other machines: {local_cloud.isolation}")
+        pytest.skip(f"would kill processes of other machines: {local_cloud.isolation}")
     workers = slice_up
-    for worker, killed in ((1, "job_parent.py"), (2, "all"))[: 2 if alone else 1]:
-        record = await workers.start(WAITING)
+    for worker, killed in ((1, "job_parent.py"), (2, "all"))[: 2 if without_client else 1]:
+        record = await workers.start(ENDLESS)
         following = asyncio.ensure_future(workers.follow(record))
-        await workers.until_begun()
-        if alone:
+        await workers.wait_for_start()
+        if without_client:
             following.cancel()
             await asyncio.wait([following])
-        await workers.on(worker, "python3", "-c", KILL, record.id, killed)
-        if alone:
-            if killed == "all":  # unnoticed until a client queries that machine
-                await workers.on(worker, *launch.supervisor_command(record, "status"))
+        await workers.run_on(worker, "python3", "-c", KILL, record.id, killed)
+        if without_client:
+            if killed == "all":  # not detected until a client queries that machine
+                await workers.run_on(worker, *launch.supervisor_command(record, "status"))
             workers.events.clear()
-            following = asyncio.ensure_future(workers.follow(record, is_reached=False))
+            following = asyncio.ensure_future(workers.follow(record, is_connected=False))
         assert await asyncio.wait_for(following, 90) == 69
-        assert workers.verdict().startswith(f"{record.id}: worker {worker}: the job vanished")
-    if not alone:
-        record = await workers.start(WAITING)
+        assert workers.error_detail().startswith(f"{record.id}: worker {worker}: the job vanished")
+    if not without_client:
+        record = await workers.start(ENDLESS)
         following = asyncio.ensure_future(workers.follow(record))
-        await workers.until_begun()
+        await workers.wait_for_start()
         node = (await workers.stack.node()).name
         fields = {"node": node, "worker": 3, "mode": "refused"}
         fault = await asyncio.to_thread(
             remote_control.add_fault, local_cloud, "host-unreachable", **fields
         )
         assert await asyncio.wait_for(following, 90) == 69
-        assert "worker 3 is gone" in workers.verdict()
+        assert "worker 3 is gone" in workers.error_detail()
         await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault["id"])

@@ -56,7 +56,7 @@ class Bench:
         assert b"new." not in listed.stdout, "no temporary file is left"
         return relay
 
-    async def settle(self, *cuts: Cut) -> Relay:
+    async def prepare(self, *cuts: Cut) -> Relay:
         """Run the last step of `up` through connections with these cuts."""
         async with cut_transport(self.direct, self.stack.key.path, cuts) as (transport, relay):
             await prepare_workers(self.stack.stack, self.stack.cloud, None, {0: transport}, ignore)
@@ -85,7 +85,7 @@ DIRECTIONS: tuple[Direction, ...] = ("request", "answer")
 CLOSING_BYTES = 400  # at the end of a connection: cutting those has no effect
 
 
-def sampled(seed: int, whole: Relay, count: int) -> list[Cut]:
+def random_cuts(seed: int, whole: Relay, count: int) -> list[Cut]:
     """Random cuts within what an uncut connection transferred, in both directions."""
     choice = random.Random(seed)
     return [
@@ -97,14 +97,14 @@ def sampled(seed: int, whole: Relay, count: int) -> list[Cut]:
 async def test_dropped_connection_does_not_start_job_twice(bench: Bench) -> None:
     whole = await bench.start()
     assert whole.connections == 1
-    for cut in sampled(15, whole, 6):
+    for cut in random_cuts(15, whole, 6):
         assert (await bench.start(cut)).connections == 2, cut
 
 
 async def test_up_survives_dropped_connections(bench: Bench) -> None:
-    whole = await bench.settle()
-    for cut in sampled(16, whole, 6):
-        assert (await bench.settle(cut)).connections == 2, cut
+    whole = await bench.prepare()
+    for cut in random_cuts(16, whole, 6):
+        assert (await bench.prepare(cut)).connections == 2, cut
 
 
 async def test_host_keys_are_polled_before_trust_on_first_use(
@@ -130,7 +130,7 @@ async def test_host_keys_are_polled_before_trust_on_first_use(
 @pytest.mark.release("every packet; `make test` has some of them")
 async def test_connection_drops_at_every_offset(bench: Bench) -> None:
     """Twice in a row, at more offsets than there are packets."""
-    for work in (bench.start, bench.settle):
+    for work in (bench.start, bench.prepare):
         whole = await work()
         for direction in DIRECTIONS:
             for after in range(0, whole.passed[direction] - CLOSING_BYTES, 499):

@@ -1,4 +1,4 @@
-"""What exists of a stack, its age and cost so far; and what remains after `down`."""
+"""`status` shows a stack's resources, their age and cost; `down` reports what remains."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_status_of_waiting_request(project: Project, null_cloud: LocalClou
 
         async def is_waiting() -> bool:
             items = []
-            with suppress(Denied):  # while the project is being created
+            with suppress(Denied):  # the project is being created
                 items = (await bench.reopen().status()).inventory
             return "WAITING_FOR_RESOURCES" in [
                 item.state for item in items if item.kind == "queued"
@@ -149,7 +149,7 @@ async def test_status_of_waiting_request(project: Project, null_cloud: LocalClou
     request = by_kind(data)["queued"]
     assert (request["state"], request["type"]) == ("WAITING_FOR_RESOURCES", "v3-8")
     assert request["created"] is not None, "since when"
-    assert request["per_hour"] is None, "waiting is free"
+    assert request["per_hour"] is None, "no cost while waiting"
     assert data["per_hour"] == 0
     assert "is still waiting" in data["advice"][0]["text"]
     remote_control.remove_fault(null_cloud, fault["id"])
@@ -227,7 +227,7 @@ async def test_status_and_down_without_stack_file(project: Project, tmp_path: Pa
         bench.answer("status", *names, folder=empty),
     )
     by_name = by_name["data"]
-    for data in (with_file, by_name):  # taken seconds apart
+    for data in (with_file, by_name):  # the costs differ by seconds
         data.pop("cost_so_far")
         for row in (*data["resources"], *data["nodes"]):
             row.pop("age_hours", None)

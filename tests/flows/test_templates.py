@@ -21,7 +21,7 @@ JOBS = {
 }
 
 
-def typed(folder: Path, *words: str) -> str:
+def run_tpuctl(folder: Path, *words: str) -> str:
     """The output of a command that must succeed."""
     done = subprocess.run(
         [*TPUCTL, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
@@ -43,24 +43,24 @@ def test_template_lifecycle(
     local_cloud: server_process.LocalCloud, tmp_path: Path, template: str
 ) -> None:
     arguments, logged = JOBS[template]
-    then = commands_in(typed(tmp_path, "init", template, "--name", f"t-{template}"))
+    then = commands_in(run_tpuctl(tmp_path, "init", template, "--name", f"t-{template}"))
     assert list(then) == ["doctor", "up", "run", "down"]
     if template == "empty":  # has no script
         assert then["run"] == ["run", "SCRIPT"]
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / "train.py").write_text("print('hello')\n", "utf-8")
         then["run"] = ["run", "job/train.py"]
-    after_up = commands_in(typed(tmp_path, *then["up"], "--yes"))
+    after_up = commands_in(run_tpuctl(tmp_path, *then["up"], "--yes"))
     try:
         assert after_up["run"] == then["run"]
-        after_run = typed(tmp_path, *after_up["run"], "--", *arguments)
+        after_run = run_tpuctl(tmp_path, *after_up["run"], "--", *arguments)
         assert logged in after_run
         jobs, report, down = (commands_in(after_run)[name] for name in ("jobs", "report", "down"))
-        assert "succeeded" in typed(tmp_path, *jobs)
-        typed(tmp_path, *report)
+        assert "succeeded" in run_tpuctl(tmp_path, *jobs)
+        run_tpuctl(tmp_path, *report)
     finally:
-        after_down = typed(tmp_path, *then["down"], "--yes")
+        after_down = run_tpuctl(tmp_path, *then["down"], "--yes")
     assert down == then["down"]
     assert "No billable resources are left except bucket/" in after_down
-    deleted = typed(tmp_path, *commands_in(after_down)["down"], "--yes")
+    deleted = run_tpuctl(tmp_path, *commands_in(after_down)["down"], "--yes")
     assert "No billable resources are left.\n" in deleted

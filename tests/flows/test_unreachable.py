@@ -81,8 +81,8 @@ async def test_run_fails_if_ssh_port_is_closed(stack: Tpuctl) -> None:
     jobs = await asyncio.to_thread(tpuctl, stack, "jobs", "--json")
     (job,) = json.loads(jobs.stdout)["data"]
     assert (job["state"], job["exit_code"]) == ("lost", 69)
-    there = await direct[0].run(["sh", "-c", "ls .tpuctl/jobs"])
-    assert there.exit_code != 0, "nothing was started"
+    response = await direct[0].run(["sh", "-c", "ls .tpuctl/jobs"])
+    assert response.exit_code != 0, "nothing was started"
     await direct[0].close()
 
 
@@ -136,24 +136,24 @@ async def test_start_with_lost_response_is_stopped(stack: Tpuctl, tmp_path: Path
     with pytest.raises(Transient):
         await submit(planned, store, {0: Lossy()}, stack.emit)  # type: ignore[dict-item]
     record = await stack.job()
-    # Its supervisor gets the stop through the bucket, and records it.
+    # Its supervisor receives the stop through the bucket, and records it.
     assert await asyncio.wait_for(follow(record, store, {0: direct}, stack.emit), 60) == 143
     await direct.close()
 
 
-@pytest.mark.parametrize("trouble", ["refused", "forbidden"])
+@pytest.mark.parametrize("problem", ["refused", "forbidden"])
 async def test_bundle_is_uploaded_over_ssh_without_bucket(
-    stack: Tpuctl, tmp_path: Path, trouble: str
+    stack: Tpuctl, tmp_path: Path, problem: str
 ) -> None:
     (tmp_path / "job.py").write_text("print(open('greeting.txt').read(), end='')\n")
     (tmp_path / "greeting.txt").write_text("안녕\n", "utf-8")
     local = stack.endpoint
-    elsewhere = {
+    broken_endpoint = {
         "refused": Endpoint("local", f"http://127.0.0.1:{DISCARD_PORT}", local.token),
         "forbidden": Endpoint("local", local.url, "not-the-token"),
-    }[trouble]
+    }[problem]
     broken = ObjectStore(
-        Cloud(elsewhere, stack.stack.project).client("storage"),
+        Cloud(broken_endpoint, stack.stack.project).client("storage"),
         stack.stack.bucket,
         retry_seconds=0.5,
     )

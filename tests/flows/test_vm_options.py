@@ -21,7 +21,7 @@ WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 @pytest.fixture
 def make_vm(make_stack: MakeStack) -> MakeStack:
-    """Like `make_stack`, with more options in `tpu`."""
+    """Like `make_stack`, with additional options in `tpu`."""
 
     def make(tpu: str, **options: Any) -> Tpuctl:
         return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=US_ZONE, **options)
@@ -40,7 +40,7 @@ async def node_of(stack: Tpuctl) -> Any:
     return await request(stack, "tpu", "get_node", body)
 
 
-async def done(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
+async def call_and_wait(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
     operation = await request(stack, client, method, **fields)
     await compute_operation(stack.cloud, operation, subject=method, seconds=30)
 
@@ -151,7 +151,7 @@ async def test_startup_script_runs_on_worker(make_vm: MakeStack) -> None:
     script = '#!/bin/sh\necho "begun by $USER" > /tmp/begun\n'
     (stack.stack_file.parent / "begin.sh").write_text(script)
     if not stack.endpoint.runs_startup_scripts:
-        pytest.skip("machines cannot be kept from this computer's files here")
+        pytest.skip("machines cannot be isolated from this computer's files")
     await stack.up()
     transport = (await stack.transports())[0]
     try:
@@ -170,7 +170,7 @@ async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
     stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
     with pytest.raises(NotFound, match="has no disk mine"):
         await (await with_apis(stack)).up()
-    await done(stack, "disks", "insert_unary", **WHERE, disk_resource=disk_request)
+    await call_and_wait(stack, "disks", "insert_unary", **WHERE, disk_resource=disk_request)
     await stack.up()
     disk_name = stack.stack.names.disk(0)
     attached = {
@@ -197,7 +197,7 @@ async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
         "disk/mine": "kept",
     }
     assert (await request(stack, "disks", "get", **WHERE, disk="mine")).size_gb == 30
-    await done(stack, "disks", "delete_unary", **WHERE, disk="mine")
+    await call_and_wait(stack, "disks", "delete_unary", **WHERE, disk="mine")
 
 
 async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None:
@@ -207,14 +207,18 @@ async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None
         extra="network: {name: quiet, subnetwork: quiet-central, ssh: internal}\n",
     )
     await with_apis(stack)
-    await done(stack, "networks", "insert_unary", project=PROJECT, network_resource=network)
+    await call_and_wait(
+        stack, "networks", "insert_unary", project=PROJECT, network_resource=network
+    )
     region = {"project": PROJECT, "region": "us-central1"}
     subnetwork = {
         "name": "quiet-central",
         "network": f"projects/{PROJECT}/global/networks/quiet",
         "ip_cidr_range": "10.77.0.0/24",
     }
-    await done(stack, "subnetworks", "insert_unary", **region, subnetwork_resource=subnetwork)
+    await call_and_wait(
+        stack, "subnetworks", "insert_unary", **region, subnetwork_resource=subnetwork
+    )
     await stack.up()
     node = await node_of(stack)
     assert node.network_config.network.endswith("/networks/quiet")
@@ -224,8 +228,8 @@ async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None
     assert not endpoint.access_config.external_ip
     assert (await stack.plan()).plan.is_empty
     assert (await stack.down(delete_bucket=True)).leaks == ()
-    await done(stack, "subnetworks", "delete_unary", **region, subnetwork="quiet-central")
-    await done(stack, "networks", "delete_unary", project=PROJECT, network="quiet")
+    await call_and_wait(stack, "subnetworks", "delete_unary", **region, subnetwork="quiet-central")
+    await call_and_wait(stack, "networks", "delete_unary", project=PROJECT, network="quiet")
 
 
 @pytest.mark.parametrize("tpu", ["capacity: spot", "topology: 2x2", "data_disks: [{size_gb: 20}]"])

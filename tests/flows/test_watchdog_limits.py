@@ -31,7 +31,7 @@ def isolated(local_cloud: server_process.LocalCloud) -> None:
 
 
 async def until_deleted(stack: Tpuctl) -> None:
-    """Wait until the stack has no node any more."""
+    """Wait until the stack has no node."""
 
     async def probe() -> bool | None:
         return True if not await nodes(stack) else None
@@ -55,7 +55,7 @@ async def machines(stack: Tpuctl, exits: AsyncExitStack) -> dict[int, Transport]
     return dict(transports)
 
 
-async def orders(transport: Transport) -> dict[str, Any]:
+async def watchdog_settings(transport: Transport) -> dict[str, Any]:
     read = (
         "python3 -c \"import os, urllib.request as r; q = r.Request('http://' + "
         "os.environ['GCE_METADATA_HOST'] + '/computeMetadata/v1/instance/attributes/'"
@@ -63,7 +63,7 @@ async def orders(transport: Transport) -> dict[str, Any]:
         "headers={'Metadata-Flavor': 'Google'}); print(r.urlopen(q).read().decode())\""
     )
     done = await transport.run(["sh", "-c", read])
-    return dict(json.loads(done.check("reading the orders").stdout))
+    return dict(json.loads(done.check("reading the settings").stdout))
 
 
 async def test_idle_node_deletes_itself(make_stack: MakeStack) -> None:
@@ -139,8 +139,8 @@ async def test_running_job_keeps_node_alive(make_stack: MakeStack, tmp_path: Pat
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
         state = (await ensure_watchdogs({0: worker}))[0]
-        assert not state.was_started, "it started with the machine"
-    # Three times the limit, counted in heartbeats: each has seen the job.
+        assert not state.was_started, "started by the machine's startup script"
+    # Three times the limit, counted in heartbeats: each one detected the job.
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
         states = []
@@ -166,9 +166,9 @@ async def test_max_hours_deletes_node_despite_running_job(
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        watch_orders = await orders(worker)
-        assert watch_orders["max_seconds"] == pytest.approx(14.4)
-        with pytest.raises(Exception):  # noqa: B017 - the machine takes the login with it
+        settings = await watchdog_settings(worker)
+        assert settings["max_seconds"] == pytest.approx(14.4)
+        with pytest.raises(Exception):  # noqa: B017 - the connection drops with the machine
             (await worker.run(["sleep", "600"])).check("staying logged in")
     await until_deleted(stack)
 
@@ -197,7 +197,7 @@ async def test_missing_watchdog_is_started_over_ssh(make_stack: MakeStack) -> No
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        # There are two if the login came before the startup script.
+        # Two watchdogs if the login happened before the startup script ran.
         read = (
             "import glob, json; "
             "print(*(json.load(open(one))['pid'] for one in glob.glob('../*/.tpuctl/watchdog/*n')))"
@@ -227,20 +227,20 @@ async def test_running_watchdog_gets_new_limits(make_stack: MakeStack) -> None:
 async def test_machines_test_bucket_access(make_stack: MakeStack) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
-    said: list[str] = []
+    messages: list[str] = []
     async with AsyncExitStack() as exits:
         transports = await machines(stack, exits)
         states = await prepare_machines(
-            transports, stack.stack.bucket, said.append, has_watchdog=True
+            transports, stack.stack.bucket, messages.append, has_watchdog=True
         )
         assert {worker: state.was_started for worker, state in states.items()} == {0: False}
-        assert said == []
+        assert messages == []
         assert [info.name for info in await stack.store.list("tpuctl/bundles/")] == []
         with pytest.raises(Denied, match="no-such-bucket-anywhere"):
             await require_bucket_access(
-                transports[0], "no-such-bucket-anywhere", said.append, seconds=1
+                transports[0], "no-such-bucket-anywhere", messages.append, seconds=1
             )
-        assert said
+        assert messages
     await stack.down(delete_bucket=True)
 
 

@@ -18,9 +18,9 @@ def test_closed_account_disables_billing(bare_gcloud: Gcloud) -> None:
     # Cloud Billing includes false values.
     assert linked["billingEnabled"] is False
     assert linked["billingAccountName"] == f"billingAccounts/{CLOSED}"
-    refused = gcloud.run(
+    failed = gcloud.run(
         "storage", "buckets", "create", f"gs://closed-{gcloud.project}", check=False
     )
     assert "The billing account for the owning project is disabled in state closed" in (
-        refused.stderr
+        failed.stderr
     )

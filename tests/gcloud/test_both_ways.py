@@ -58,9 +58,9 @@ async def test_gcloud_shows_stack_as_in_its_file(
         ["22"]
     ]
     assert all("0.0.0.0/0" not in rule["sourceRanges"] for rule in allowing)
-    (shutting,) = [rule for rule in rules if "denied" in rule]
-    assert shutting["denied"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
-    assert int(shutting["priority"]) > int(allowing[0]["priority"])
+    (deny_rule,) = [rule for rule in rules if "denied" in rule]
+    assert deny_rule["denied"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
+    assert int(deny_rule["priority"]) > int(allowing[0]["priority"])
 
     policy = gcloud.json("projects", "get-iam-policy", project.id)
     roles = {
@@ -68,7 +68,7 @@ async def test_gcloud_shows_stack_as_in_its_file(
         for binding in policy["bindings"]
         if f"serviceAccount:{account}" in binding["members"]
     }
-    assert roles, "the machines' account may do nothing"
+    assert roles, "the machines' account has no roles"
     assert "roles/owner" not in roles
     assert "roles/editor" not in roles
 

@@ -83,7 +83,7 @@ def test_instance_commands(machine_gcloud: Gcloud) -> None:
 @pytest.mark.soak
 def test_rejected_instances(gcloud: Gcloud) -> None:
     gcloud.run(*INSTANCES, "create", "box")
-    refusals = {
+    errors = {
         ("create", "box"): "/instances/box' already exists",
         ("create", "Box"): "Must be a match of regex",
         ("create", "other", "--machine-type=n1-nothing-1"): "/n1-nothing-1' cannot be found",
@@ -93,10 +93,10 @@ def test_rejected_instances(gcloud: Gcloud) -> None:
         ("describe", "none"): "/instances/none' was not found",
         ("delete", "none"): "/instances/none' was not found",
     }
-    for arguments, text in refusals.items():
-        refused = gcloud.run(*INSTANCES, *arguments, check=False)
-        assert refused.returncode == 1
-        assert text in refused.stderr, arguments
+    for arguments, text in errors.items():
+        failed = gcloud.run(*INSTANCES, *arguments, check=False)
+        assert failed.returncode == 1
+        assert text in failed.stderr, arguments
 
 
 @pytest.mark.soak

@@ -8,13 +8,13 @@ from tests.support.gcloud import Gcloud
 from tests.support.locations import US_ZONE
 
 GROUPS = ("compute", "tpus", "execution-groups")
-WANTED = ("--name=pair", "--accelerator-type=v2-8")
+OPTIONS = ("--name=pair", "--accelerator-type=v2-8")
 VERSION = "--tf-version=2.12.0"
 
 
 @pytest.mark.soak
 def test_execution_group_node(gcloud: Gcloud) -> None:
-    result = gcloud.run(*GROUPS, "create", *WANTED, VERSION, "--tpu-only", "--preemptible")
+    result = gcloud.run(*GROUPS, "create", *OPTIONS, VERSION, "--tpu-only", "--preemptible")
     head, row = gcloud.run("compute", "tpus", "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
     cells = row.split()
@@ -34,12 +34,9 @@ def test_execution_group_node(gcloud: Gcloud) -> None:
 
 @pytest.mark.soak
 def test_newest_version_must_be_explicit(gcloud: Gcloud) -> None:
-    """gcloud leaves out the patch's number, as ctpu did, whom Google refused 2.4 in its words.
-
-    tensorflow/tpu issue 877.
-    """
-    refused = gcloud.run(*GROUPS, "create", *WANTED, "--tpu-only", check=False)
-    assert 'The field "TensorflowVersion" cannot be "2.12".' in refused.stderr
+    """gcloud omits the patch version, like ctpu, whose 2.4 Google rejected: tensorflow/tpu#877."""
+    failed = gcloud.run(*GROUPS, "create", *OPTIONS, "--tpu-only", check=False)
+    assert 'The field "TensorflowVersion" cannot be "2.12".' in failed.stderr
 
 
 @pytest.mark.soak
@@ -49,14 +46,14 @@ def test_execution_group_lifecycle(machine_gcloud: Gcloud) -> None:
     gcloud.make_key()  # otherwise ssh-keygen's randomart is part of the output
     # gcloud ends with a shell on the controller.
     result = gcloud.run(
-        *GROUPS, "create", *WANTED, VERSION, stdin="hostname\nexit 3\n", check=False, seconds=900
+        *GROUPS, "create", *OPTIONS, VERSION, stdin="hostname\nexit 3\n", check=False, seconds=900
     )
     assert (result.returncode, result.stdout) == (3, "pair\n"), result.stderr
     listing = (*GROUPS, "list")
     assert gcloud.run(*listing).stdout.split() == ["NAME", "STATUS", "pair", "Running"]
     output = gcloud.run("alpha", *GROUPS, "describe", "pair").stdout
     assert "TPU TF Version:                      2.12.0" in output
-    again = gcloud.run(*GROUPS, "create", *WANTED, VERSION)
+    again = gcloud.run(*GROUPS, "create", *OPTIONS, VERSION)
     assert "TPU Node with name:pair already exists, try a different name" in again.stderr
     gcloud.run("beta", *GROUPS, "suspend", "pair")
     assert gcloud.run(*listing).stdout.split() == ["NAME", "STATUS", "pair", "Paused"]

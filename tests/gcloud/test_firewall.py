@@ -34,9 +34,9 @@ def test_rule_commands(gcloud: Gcloud) -> None:
     out = ("--direction=EGRESS", "--action=DENY", "--rules=all", "--destination-ranges=10.1.0.0/16")
     [deny] = gcloud.json(*RULES, "create", "deny", *out)
     assert deny["denied"] == [{"IPProtocol": "all"}]
-    for wrong in ("--allow=tcp:99999", "--allow=tcp:90-80", "--allow=icmp:80"):
-        refused = gcloud.run(*RULES, "create", "wrong", wrong, check=False)
-        assert "Invalid value for field 'resource.allowed[0].ports" in refused.stderr
+    for option in ("--allow=tcp:99999", "--allow=tcp:90-80", "--allow=icmp:80"):
+        failed = gcloud.run(*RULES, "create", "invalid", option, check=False)
+        assert "Invalid value for field 'resource.allowed[0].ports" in failed.stderr
     absent = gcloud.run(*RULES, "create", "no", "--allow=tcp:80", "--network=none", check=False)
     assert f"'projects/{gcloud.project}/global/networks/none' was not found" in absent.stderr
     effective = gcloud.json("compute", "networks", "get-effective-firewalls", "default")

@@ -27,7 +27,7 @@ def test_round_trip(gcloud: Gcloud, bucket: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("an older client; `gcloud storage` runs at every commit")
+@pytest.mark.release("an older client; `gcloud storage` is tested on every commit")
 def test_gsutil_commands(gcloud: Gcloud, bucket: str) -> None:
     root = f"gs://{bucket}"
     gcloud.gsutil("mb", root)

@@ -18,7 +18,7 @@ TPUS = ("compute", "tpus", "tpu-vm")
 MACHINE_ZONE = "us-central1-a"
 SIZE = 1_500_000
 # Deterministic output without repeated lines.
-SAY = f"seq 1 400000 | head -c {SIZE}"
+PRINT_BYTES = f"seq 1 400000 | head -c {SIZE}"
 EXPECTED = "".join(f"{number}\n" for number in range(1, 400_001))[:SIZE]
 
 
@@ -38,10 +38,12 @@ def test_gcloud_ssh_through_iap_resumes_after_cut(machine_gcloud: Gcloud) -> Non
     )
     # Workers are found by the hostname in their guest attributes.
     through = ("--tunnel-through-iap", "--worker=2", zone)
-    output = gcloud.run("alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {SAY}").stdout
+    output = gcloud.run(
+        "alpha", *TPUS, "ssh", "pod", *through, f"--command=hostname; {PRINT_BYTES}"
+    ).stdout
     name, _, rest = output.partition("\n")
     assert name.endswith("-w-2")
-    assert rest == EXPECTED, "every byte once"
+    assert rest == EXPECTED, "no duplicate or missing bytes"
     assert remote_control.fault(gcloud.cloud, cut["id"])["applied"] == 1
     calls = [call["method"] for call in remote_control.calls(gcloud.cloud)]
     assert calls.count("iap.tunnels.connect") == calls.count("iap.tunnels.reconnect") == 1

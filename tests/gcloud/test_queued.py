@@ -8,27 +8,35 @@ from tests.support.gcloud import Gcloud
 from tests.support.locations import US_ZONE
 
 QUEUED = ("compute", "tpus", "queued-resources")
-WANTED = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
+OPTIONS = ("--accelerator-type=v2-8", "--runtime-version=tpu-ubuntu2204-base")
 
 
 @pytest.mark.soak
 def test_queued_resource_lifecycle(gcloud: Gcloud) -> None:
     gcloud.run(
-        *(*QUEUED, "create", "asked", *WANTED, "--node-prefix=worker", "--node-count=2", "--spot"),
+        *(
+            *QUEUED,
+            "create",
+            "request",
+            *OPTIONS,
+            "--node-prefix=worker",
+            "--node-count=2",
+            "--spot",
+        ),
         *("--labels=a=1", "--metadata=k=v", "--tags=t", "--valid-until-duration=1h"),
     )
     head, row = gcloud.run(*QUEUED, "list", "--zone=-").stdout.splitlines()
     columns = ["NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE", "TYPE", "TOPOLOGY", "STATE"]
     assert head.split() == columns
     # TYPE and TOPOLOGY are empty if the type was requested by name.
-    assert row.split() == ["asked", US_ZONE, "2", "v2-8", "ACTIVE"]
-    resource = gcloud.json("alpha", *QUEUED, "describe", "asked")
+    assert row.split() == ["request", US_ZONE, "2", "v2-8", "ACTIVE"]
+    resource = gcloud.json("alpha", *QUEUED, "describe", "request")
     specs = resource["tpu"]["nodeSpec"]
     assert [spec["nodeId"] for spec in specs] == ["worker-0", "worker-1"]
     assert specs[0]["node"]["labels"] == {"a": "1"}
     assert (resource["spot"], resource["state"]["state"]) == ({}, "ACTIVE")
     assert resource["queueingPolicy"] == {"validUntilDuration": "3600s"}
-    gcloud.run(*QUEUED, "delete", "asked", "--force")
+    gcloud.run(*QUEUED, "delete", "request", "--force")
 
 
 @pytest.mark.soak
@@ -46,8 +54,8 @@ def test_alpha_queued_resources(gcloud: Gcloud) -> None:
     assert resource["runDuration"]["terminationTime"]
     assert gcloud.json(*alpha, "reset", "flexible", zone)["done"] is True
     assert [each["state"]["state"] for each in gcloud.json(*alpha, "list", zone)] == ["ACTIVE"]
-    refused = gcloud.run(*alpha, "delete", "flexible", zone, check=False)
-    assert "delete is not supported while in state ACTIVE" in refused.stderr
+    failed = gcloud.run(*alpha, "delete", "flexible", zone, check=False)
+    assert "delete is not supported while in state ACTIVE" in failed.stderr
     gcloud.run(*alpha, "delete", "flexible", "--force", zone)
     assert gcloud.json(*alpha, "list", "--zone=-") == []
     assert gcloud.json("compute", "tpus", "tpu-vm", "list", "--zone=-") == []

@@ -33,8 +33,8 @@ def test_secret_lifecycle(gcloud: Gcloud) -> None:
     assert listed["labels"] == {"team": "nlp"}
     assert gcloud.json("secrets", "describe", "hf") == listed
     run("secrets", "versions", "disable", "2", "--secret=hf")
-    refused = run("secrets", "versions", "access", "latest", "--secret=hf", check=False)
-    assert "is in DISABLED state" in refused.stderr
+    failed = run("secrets", "versions", "access", "latest", "--secret=hf", check=False)
+    assert "is in DISABLED state" in failed.stderr
     run("secrets", "versions", "enable", "2", "--secret=hf")
     run("secrets", "versions", "destroy", "1", "--secret=hf")
     states = {

@@ -40,10 +40,10 @@ def test_service_and_billing_commands(bare_gcloud: Gcloud) -> None:
     assert gcloud.project in [project["projectId"] for project in everyones]
 
     gcloud.run("billing", "projects", "unlink", gcloud.project)
-    alone = gcloud.json("billing", "projects", "describe", gcloud.project)
-    assert (alone["billingEnabled"], alone["billingAccountName"]) == (False, "")
-    refused = gcloud.run("services", "enable", "tpu.googleapis.com", check=False)
-    assert "UREQ_PROJECT_BILLING_NOT_FOUND" in refused.stderr
+    billing_only = gcloud.json("billing", "projects", "describe", gcloud.project)
+    assert (billing_only["billingEnabled"], billing_only["billingAccountName"]) == (False, "")
+    failed = gcloud.run("services", "enable", "tpu.googleapis.com", check=False)
+    assert "UREQ_PROJECT_BILLING_NOT_FOUND" in failed.stderr
     absent = gcloud.run(
         "billing", "projects", "link", gcloud.project, "--billing-account=000000-000000-000000",
         check=False,

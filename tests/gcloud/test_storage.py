@@ -20,13 +20,13 @@ _numbers = itertools.count(1)
 MEMBER = "user:someone@example.com"
 # Thresholds of composite uploads and sliced downloads, lowered to a few megabytes. gcloud never
 # deletes parts that fit into one request (8 MiB).
-LARGE_MEANS = "10M"
+LARGE_FILE_THRESHOLD = "10M"
 PARTS = {
     "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_ENABLED": "True",
-    "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_THRESHOLD": LARGE_MEANS,
-    "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_COMPONENT_SIZE": LARGE_MEANS,
-    "CLOUDSDK_STORAGE_SLICED_OBJECT_DOWNLOAD_THRESHOLD": LARGE_MEANS,
-    "CLOUDSDK_STORAGE_SLICED_OBJECT_DOWNLOAD_COMPONENT_SIZE": LARGE_MEANS,
+    "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_THRESHOLD": LARGE_FILE_THRESHOLD,
+    "CLOUDSDK_STORAGE_PARALLEL_COMPOSITE_UPLOAD_COMPONENT_SIZE": LARGE_FILE_THRESHOLD,
+    "CLOUDSDK_STORAGE_SLICED_OBJECT_DOWNLOAD_THRESHOLD": LARGE_FILE_THRESHOLD,
+    "CLOUDSDK_STORAGE_SLICED_OBJECT_DOWNLOAD_COMPONENT_SIZE": LARGE_FILE_THRESHOLD,
 }
 
 
@@ -107,7 +107,7 @@ def test_files_of_all_sizes(gcloud: Gcloud, bucket: str) -> None:
     back = gcloud.folder / "back"
     back.mkdir()
     gcloud.run("storage", "cp", "-r", f"gs://{bucket}/files", str(back), **PARTS)
-    assert count(gcloud, "objects.get", since) >= 2 + 3 + 1, "not in slices"
+    assert count(gcloud, "objects.get", since) >= 2 + 3 + 1, "the download was not sliced"
     for path in (small, resumable, composite):
         assert (back / "files" / path.name).read_bytes() == path.read_bytes()
 
@@ -171,7 +171,7 @@ def test_bucket_commands(gcloud: Gcloud, bucket: str) -> None:
     assert MEMBER in gcloud.run(*buckets, "get-iam-policy", of).stdout
     again = gcloud.run(*buckets, "set-iam-policy", of, str(path), check=False)
     assert again.returncode == 1
-    assert "did not hold" in again.stderr, "its etag is an old one"
+    assert "did not hold" in again.stderr, "the etag is outdated"
     result = gcloud.run(*buckets, "create", of, check=False)
     assert "HTTPError 409" in result.stderr
     gcloud.run(*buckets, "delete", of)
@@ -227,7 +227,7 @@ def test_versions_and_soft_delete(gcloud: Gcloud, bucket: str) -> None:
     versions = gcloud.run("storage", "ls", "-a", of).stdout.split()
     assert [gcloud.run("storage", "cat", each).stdout for each in versions] == ["one", "three"]
     gcloud.run("storage", "buckets", "update", f"gs://{bucket}", "--retention-period=1h")
-    refused = gcloud.run("storage", "rm", "-a", of, check=False)
-    assert "is subject to bucket's retention policy" in refused.stderr
+    failed = gcloud.run("storage", "rm", "-a", of, check=False)
+    assert "is subject to bucket's retention policy" in failed.stderr
     gcloud.run("storage", "buckets", "update", f"gs://{bucket}", "--clear-retention-period")
     gcloud.run("storage", "rm", "-r", f"gs://{bucket}")

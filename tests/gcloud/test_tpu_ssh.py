@@ -86,13 +86,15 @@ def test_stopped_machines_keep_files_and_keys(machine_gcloud: Gcloud) -> None:
 def test_ssh_to_every_node_of_queued_resource(machine_gcloud: Gcloud) -> None:
     gcloud = machine_gcloud
     options = ("--accelerator-type=v2-8", f"--runtime-version={VERSION}")
-    gcloud.run(*QUEUED, "create", "asked", *options, "--node-prefix=w", "--node-count=2")
+    gcloud.run(*QUEUED, "create", "request", *options, "--node-prefix=w", "--node-count=2")
     (gcloud.folder / "one").write_text("one\n")
-    every = ("--worker=all", "--node=all")
-    gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=true")
-    gcloud.run(*QUEUED, "scp", "one", "asked:", *every)
-    assert gcloud.run(*QUEUED, "ssh", "asked", *every, "--command=cat one").stdout == "one\n" * 2
-    gcloud.run("alpha", *QUEUED, "reset", "asked")
-    output = gcloud.run(*QUEUED, "ssh", "asked", "--node=1", "--command=cat one").stdout
+    all_nodes = ("--worker=all", "--node=all")
+    gcloud.run(*QUEUED, "ssh", "request", *all_nodes, "--command=true")
+    gcloud.run(*QUEUED, "scp", "one", "request:", *all_nodes)
+    assert (
+        gcloud.run(*QUEUED, "ssh", "request", *all_nodes, "--command=cat one").stdout == "one\n" * 2
+    )
+    gcloud.run("alpha", *QUEUED, "reset", "request")
+    output = gcloud.run(*QUEUED, "ssh", "request", "--node=1", "--command=cat one").stdout
     assert output == "one\n"  # their disks were kept
-    gcloud.run(*QUEUED, "delete", "asked", "--force")
+    gcloud.run(*QUEUED, "delete", "request", "--force")

@@ -8,12 +8,12 @@ from tests.support.gcloud import Gcloud
 from tests.support.locations import US_ZONE
 
 TPUS = ("compute", "tpus")
-WANTED = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")
+OPTIONS = ("--accelerator-type=v2-8", "--version=2.12.0", "--network=default")
 
 
-@pytest.mark.soak  # the suite's is in test_execution_groups.py
+@pytest.mark.soak  # `make test` runs test_execution_groups.py
 def test_tpu_node_lifecycle(gcloud: Gcloud) -> None:
-    gcloud.run(*TPUS, "create", "node", *WANTED, "--range=10.9.0.0/29", "--preemptible")
+    gcloud.run(*TPUS, "create", "node", *OPTIONS, "--range=10.9.0.0/29", "--preemptible")
     head, row = gcloud.run(*TPUS, "list", "--zone=-").stdout.splitlines()
     assert head.split() == ["NAME", "ZONE", "ACCELERATOR_TYPE", "NETWORK", "RANGE", "STATUS"]
     assert row.split() == ["node", US_ZONE, "v2-8", "default", "10.9.0.0/29", "READY"]
@@ -28,7 +28,7 @@ def test_tpu_node_lifecycle(gcloud: Gcloud) -> None:
 
 @pytest.mark.soak
 def test_other_tpu_node_commands(gcloud: Gcloud) -> None:
-    gcloud.run(*TPUS, "create", "node", *WANTED, "--description=one")
+    gcloud.run(*TPUS, "create", "node", *OPTIONS, "--description=one")
     assert gcloud.json(*TPUS, "tpu-vm", "list") == []  # it is not a TPU VM
     other = gcloud.run(*TPUS, "tpu-vm", "describe", "node", check=False)
     assert 'use "gcloud compute tpus describe"' in other.stderr
@@ -39,8 +39,8 @@ def test_other_tpu_node_commands(gcloud: Gcloud) -> None:
     for track in ("alpha", "beta"):
         [node] = gcloud.json(track, *TPUS, "list")
         assert (node["description"], node["state"]) == ("one", "READY")
-    refused = gcloud.run(*TPUS, "create", "node", *WANTED, check=False)
-    assert "already exists" in refused.stderr
+    failed = gcloud.run(*TPUS, "create", "node", *OPTIONS, check=False)
+    assert "already exists" in failed.stderr
     gcloud.run("beta", *TPUS, "delete", "node")
 
 

@@ -93,8 +93,8 @@ def test_alpha_tpu_vms(gcloud: Gcloud) -> None:
     gcloud.run(*alpha, "detach-disk", "bert", f"--disk={source}")
     assert "dataDisks" not in gcloud.json(*alpha, "describe", "bert")
     gcloud.run(*alpha, "stop", "bert")
-    refused = gcloud.run(*alpha, "ssh", "bert", "--command=true", check=False)
-    assert 'This TPU has state "STOPPED"' in refused.stderr
+    failed = gcloud.run(*alpha, "ssh", "bert", "--command=true", check=False)
+    assert 'This TPU has state "STOPPED"' in failed.stderr
     gcloud.run(*alpha, "start", "bert")
     gcloud.run(*alpha, "delete", "bert")
     assert gcloud.json(*alpha, "list") == []
@@ -113,6 +113,6 @@ def test_alpha_tpu_vms(gcloud: Gcloud) -> None:
     ],
 )
 def test_errors_are_shown(gcloud: Gcloud, arguments: tuple[str, ...], message: str) -> None:
-    refused = gcloud.run(*arguments, check=False)
-    assert refused.returncode == 1
-    assert message in refused.stderr
+    failed = gcloud.run(*arguments, check=False)
+    assert failed.returncode == 1
+    assert message in failed.stderr

@@ -1,4 +1,4 @@
-"""Compares the records of two live runs: what they observed, and how long it took."""
+"""Compares the observations and durations in the records of two live runs."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises InvalidSettings with what is needed."""
+        """Read the settings; raises InvalidSettings if some are missing or invalid."""
 
         def get(name: str, default: str = "") -> str:
             return environment.get(f"TPUCTL_LIVE_{name}", "").strip() or default
