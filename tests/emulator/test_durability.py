@@ -166,9 +166,9 @@ def walk(server: KillableServer, kill_at: int) -> Ledger:
     return ledger
 
 
-def undisturbed(serve: Any) -> list[int]:
+def kill_points(serve: Any) -> list[int]:
     """The kill points at which all calls of each part are answered."""
-    server = serve("undisturbed")
+    server = serve("kill_points")
     ledger = Ledger(server)
     assert server.start()
     ends = []
@@ -200,7 +200,7 @@ def killed_at(serve: Any, kill_point: int) -> None:
 def test_state_survives_kills_at_sampled_points(serve: Any) -> None:
     choice = random.Random("moments")
     first = 1
-    for last in undisturbed(serve):
+    for last in kill_points(serve):
         for kill_point in choice.sample(range(first, last), SAMPLE):
             killed_at(serve, kill_point)
         first = last
@@ -209,5 +209,5 @@ def test_state_survives_kills_at_sampled_points(serve: Any) -> None:
 @pytest.mark.soak
 @pytest.mark.release("every moment; `make test` draws some of them")
 def test_state_survives_kill_at_every_point(serve: Any) -> None:
-    for kill_point in range(1, undisturbed(serve)[-1]):
+    for kill_point in range(1, kill_points(serve)[-1]):
         killed_at(serve, kill_point)

@@ -225,7 +225,7 @@ def test_json_output_and_project_option(shell: Shell, home: Path) -> None:
     assert refused.stdout == "false;\n"
 
 
-async def proxy_that_tells(requests: list[str], far: int) -> asyncio.Server:
+async def recording_proxy(requests: list[str], far: int) -> asyncio.Server:
     """A company's proxy: records requested hosts and connects all of them to one port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -261,7 +261,7 @@ async def test_other_hosts_keep_their_proxy_settings(shell: Shell, tmp_path: Pat
         serve, "127.0.0.1", 0, ssl=outside.context_for("files.company.com")
     )
     asked: list[str] = []
-    proxy = await proxy_that_tells(asked, port_of(server))
+    proxy = await recording_proxy(asked, port_of(server))
     own_authority = tmp_path / "company.pem"
     own_authority.write_bytes(outside.certificate_pem)
     result = await asyncio.to_thread(

@@ -22,7 +22,7 @@ NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base
 TPU = "google.cloud.tpu.v2.Tpu"
 
 
-def steered(cloud: Any) -> LocalCloud:
+def local_cloud(cloud: Any) -> LocalCloud:
     server = cloud.server
     return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
@@ -80,10 +80,10 @@ async def test_invalid_fault_is_rejected(cloud: Any, fields: dict[str, Any], mes
 
     with pytest.raises(Usage) as caught:
         await asyncio.to_thread(
-            server_process.request, steered(cloud), "POST", "/_local/faults", fields
+            server_process.request, local_cloud(cloud), "POST", "/_local/faults", fields
         )
     assert message in caught.value.diagnostics[0].detail
-    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b'"stockout"'])
@@ -105,13 +105,13 @@ async def test_only_owner_is_allowed(cloud: Any) -> None:
             cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "drop-response"}
         )
         assert answer.status_code == 403
-    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
 
 
 async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     await asyncio.to_thread(
         remote_control.add_fault, handle, "unavailable", method="ListNodes", times=2
     )
@@ -130,28 +130,29 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     before = await asyncio.to_thread(remote_control.faults, handle)
     await cloud.server.close()
     again = await make_cloud()
-    assert await asyncio.to_thread(remote_control.faults, steered(again)) == before
+    assert await asyncio.to_thread(remote_control.faults, local_cloud(again)) == before
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, again.tpu())
     assert await asyncio.to_thread(names, again.tpu()) == []
     with pytest.raises(exceptions.PermissionDenied, match="no, no"):
         await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
     assert [
-        fault["applied"] for fault in await asyncio.to_thread(remote_control.faults, steered(again))
+        fault["applied"]
+        for fault in await asyncio.to_thread(remote_control.faults, local_cloud(again))
     ] == [
         2,
         1,
     ]
-    settings = await asyncio.to_thread(remote_control.settings, steered(again))
+    settings = await asyncio.to_thread(remote_control.settings, local_cloud(again))
     assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
-    added = await asyncio.to_thread(remote_control.add_fault, steered(again), "drop-response")
+    added = await asyncio.to_thread(remote_control.add_fault, local_cloud(again), "drop-response")
     assert added["id"] not in [fault["id"] for fault in before]
 
 
 async def test_take_returns_matching_stockout(cloud: Any) -> None:
     """Services call `take` with their attributes."""
     faults = cloud.server.registry.faults
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     await asyncio.to_thread(
         remote_control.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2
     )
@@ -167,7 +168,7 @@ async def test_take_returns_matching_stockout(cloud: Any) -> None:
 
 
 async def test_journal_lists_every_call(cloud: Any) -> None:
-    client, storage, handle = cloud.tpu("rest"), cloud.storage(), steered(cloud)
+    client, storage, handle = cloud.tpu("rest"), cloud.storage(), local_cloud(cloud)
 
     def work() -> None:
         storage.create_bucket("a-bucket", timeout=10)
@@ -201,7 +202,7 @@ async def test_journal_lists_every_call(cloud: Any) -> None:
 
 
 async def test_journal_lists_faults_of_calls(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "drop-request", method="ListNodes"
     )
@@ -230,7 +231,7 @@ async def test_journal_drops_oldest_calls(cloud: Any) -> None:
 
 
 async def test_settings_are_patched(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
 
     def change(**changes: Any) -> dict[str, Any]:
         return remote_control.change_settings(handle, **changes)
@@ -279,7 +280,7 @@ async def test_settings_are_patched(cloud: Any) -> None:
 async def test_invalid_setting_changes_nothing(
     cloud: Any, changes: dict[str, Any], message: str
 ) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     before = await asyncio.to_thread(remote_control.settings, handle)
     with pytest.raises(Usage) as caught:
         await asyncio.to_thread(
@@ -296,20 +297,20 @@ async def test_pace_changes_without_restart(cloud: Any) -> None:
     def create(node_id: str) -> Any:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
 
-    await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="real")
+    await asyncio.to_thread(remote_control.change_settings, local_cloud(cloud), pace="real")
     node = await asyncio.to_thread(create, "slow")
     record = operations.get(node.operation.name)
     assert record.due - record.started > 60
     report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
     assert report["pace"] == "real"
-    await asyncio.to_thread(remote_control.change_settings, steered(cloud), pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, local_cloud(cloud), pace="instant")
     node = await asyncio.to_thread(create, "quick")
     record = operations.get(node.operation.name)
     assert record.due == record.started
 
 
 async def test_unknown_ids_are_not_found(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     await asyncio.to_thread(remote_control.add_fault, handle, "drop-response", name="x")
     for call in (remote_control.fault, remote_control.remove_fault, remote_control.release):
         with pytest.raises(NotFound, match="drop-response-7"):

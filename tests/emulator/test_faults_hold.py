@@ -44,7 +44,7 @@ else:
 """
 
 
-def steered(cloud: Any) -> LocalCloud:
+def local_cloud(cloud: Any) -> LocalCloud:
     server = cloud.server
     return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
@@ -63,7 +63,7 @@ def node_names(cloud: Any) -> list[str]:
 async def test_held_request_continues_after_release(
     cloud: Any, transport: str, hold_response: bool, how: str
 ) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="CreateNode", hold_response=hold_response
     )
@@ -83,7 +83,7 @@ async def test_held_request_continues_after_release(
 
 
 async def test_held_request_can_be_cut_off(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
     await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
@@ -98,7 +98,7 @@ async def test_held_request_can_be_cut_off(cloud: Any) -> None:
 async def test_disconnected_client_ends_held_request(
     cloud: Any, kind: str, hold_response: bool
 ) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="mutating", hold_response=hold_response
     )
@@ -117,7 +117,7 @@ async def test_disconnected_client_ends_held_request(
 async def test_server_stops_despite_held_request(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
     await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
@@ -129,7 +129,7 @@ async def test_server_stops_despite_held_request(make_cloud: Any) -> None:
 
 
 async def test_wait_held_times_out_without_request(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold")
     with pytest.raises(TimedOut):
         await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 0)

@@ -19,7 +19,7 @@ SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
 
 
-def steered(cloud: Any) -> LocalCloud:
+def local_cloud(cloud: Any) -> LocalCloud:
     server = cloud.server
     return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
@@ -56,12 +56,12 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
 
 
 async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
-    return await asyncio.to_thread(remote_control.add_fault, steered(cloud), kind, **fields)
+    return await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), kind, **fields)
 
 
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     async def used() -> dict[str, Any] | None:
-        state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+        state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
         return state if state["applied"] else None
 
     met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
@@ -89,9 +89,9 @@ async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
     assert cloud.host.disk_limit(SLICE[0]) is None
     every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
     assert cloud.host.limits == dict.fromkeys(SLICE, 5000)
-    await asyncio.to_thread(remote_control.remove_fault, steered(cloud), every["id"])
+    await asyncio.to_thread(remote_control.remove_fault, local_cloud(cloud), every["id"])
     assert cloud.host.limits == {**dict.fromkeys(SLICE), SLICE[1]: 0}, "the other one stays"
-    await asyncio.to_thread(remote_control.remove_all_faults, steered(cloud))
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud(cloud))
     assert cloud.host.limits == dict.fromkeys(SLICE)
     assert cloud.host.disk_limit(SLICE[1]) is None
 
@@ -142,7 +142,7 @@ async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
         await add(cloud, kind, node="slcie")
     with pytest.raises(NotFound, match="no worker 4: its workers are 0 to 3"):
         await add(cloud, kind, node="slice", worker=4)
-    assert await asyncio.to_thread(remote_control.faults, steered(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
     later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
     assert "Node another not found" in later["error"]
 
@@ -152,5 +152,5 @@ async def test_one_worker_refuses_key(cloud: Any) -> None:
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)
-    state = await asyncio.to_thread(remote_control.fault, steered(cloud), fault["id"])
+    state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
     assert state["applied"] == 1

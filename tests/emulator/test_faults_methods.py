@@ -29,7 +29,7 @@ Ask = Callable[[], Awaitable[Answer]]
 
 
 @dataclass
-class Struck:
+class FaultProbe:
     """A cloud, its methods, and ways to call them that return the raw response."""
 
     cloud: Any
@@ -75,18 +75,18 @@ class Struck:
         fault: Fault = self.registry.faults.add({"kind": kind, "method": method, **fields})
         return fault
 
-    async def prove(self, method: str, send: Ask, refused: int, lost: int) -> str:
+    async def check_faults(self, method: str, send: Ask, refused: int, lost: int) -> str:
         """Apply a status, a lost response and a delay to it; returns the text of the error."""
-        fault = self.add("error", method, http=TEAPOT, text="struck")
+        fault = self.add("error", method, http=TEAPOT, text="probe")
         status, text = await send()
         assert (status, fault.fields["applied"]) == (refused, 1), f"{method}: {text}"
         fault = self.add("drop-response", method)
         status, _ = await send()
         assert (status, fault.fields["applied"]) == (lost, 1), method
-        await self._prove_delay(method, send)
+        await self._check_delay(method, send)
         return text
 
-    async def _prove_delay(self, method: str, send: Ask) -> None:
+    async def _check_delay(self, method: str, send: Ask) -> None:
         """It is delayed by an hour, unless it started an operation, which is delayed instead."""
         fault = self.add("slow", method, seconds=3600)
         task = asyncio.ensure_future(send())
@@ -105,11 +105,11 @@ class Struck:
 
 
 @pytest.fixture
-async def struck(cloud: Any) -> AsyncIterator[Struck]:
+async def probe(cloud: Any) -> AsyncIterator[FaultProbe]:
     cloud.enable("tpu", "compute", "iam", "serviceusage")
     options = [("grpc.enable_http_proxy", 0)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{cloud.server.port}", options) as channel:
-        yield Struck(cloud, Router(cloud.server.registry), channel)
+        yield FaultProbe(cloud, Router(cloud.server.registry), channel)
 
 
 def example_of(pattern: re.Pattern[str], name: str) -> str:
@@ -129,16 +129,16 @@ def word_of(method: str) -> str:
     return "projects" if ".orgpolicy." in method else "something"
 
 
-async def test_every_method_over_rest(struck: Struck) -> None:
+async def test_every_method_over_rest(probe: FaultProbe) -> None:
     count = 0
-    for method in struck.methods():
+    for method in probe.methods():
         if not method.rules:
             continue
         rule, name = method.rules[0], method.full_name
         path = example_of(rule.pattern, word_of(name))
-        send = partial(struck.rest, rule.verb, path)
-        error = json.loads(await struck.prove(name, send, TEAPOT, NOTHING))["error"]
-        assert (error["code"], error["message"]) == (TEAPOT, "struck"), name
+        send = partial(probe.rest, rule.verb, path)
+        error = json.loads(await probe.check_faults(name, send, TEAPOT, NOTHING))["error"]
+        assert (error["code"], error["message"]) == (TEAPOT, "probe"), name
         is_older = ".compute." in name
         assert error.get("status") == (None if is_older else "INVALID_ARGUMENT"), name
         assert ("errors" in error) == is_older, name
@@ -146,19 +146,19 @@ async def test_every_method_over_rest(struck: Struck) -> None:
     assert count > 150
 
 
-async def test_every_method_over_grpc(struck: Struck) -> None:
+async def test_every_method_over_grpc(probe: FaultProbe) -> None:
     refused, lost = grpc.StatusCode.INVALID_ARGUMENT.value[0], grpc.StatusCode.UNAVAILABLE.value[0]
     names = {
         method.full_name
-        for method in struck.methods()
+        for method in probe.methods()
         if ".compute." not in method.service and "cloudresourcemanager" not in method.service
     }
     for name in sorted(names):
-        await struck.prove(name, partial(struck.rpc, name), refused, lost)
+        await probe.check_faults(name, partial(probe.rpc, name), refused, lost)
     assert len(names) > 100
 
 
-async def test_service_usage_methods_without_client(struck: Struck) -> None:
+async def test_service_usage_methods_without_client(probe: FaultProbe) -> None:
     service = "/v1beta1/projects/local-project/services/tpu.googleapis.com"
     metrics = f"{service}/consumerQuotaMetrics"
     paths = {
@@ -170,11 +170,11 @@ async def test_service_usage_methods_without_client(struck: Struck) -> None:
     assert {name.rpartition("/")[2] for name in QUOTA_METHODS} == set(paths)
     for name in QUOTA_METHODS:
         verb, path = paths[name.rpartition("/")[2]]
-        await struck.prove(name, partial(struck.rest, verb, path), TEAPOT, NOTHING)
+        await probe.check_faults(name, partial(probe.rest, verb, path), TEAPOT, NOTHING)
 
 
-async def test_every_method_of_storage(struck: Struck) -> None:
-    storage = StorageService(struck.registry)
+async def test_every_method_of_storage(probe: FaultProbe) -> None:
+    storage = StorageService(probe.registry)
     objects = "/upload/storage/v1/b/x/o"
     ways = [
         (method, verb, f"/storage/v1/{shape.replace('*', 'x')}")
@@ -193,15 +193,15 @@ async def test_every_method_of_storage(struck: Struck) -> None:
     by_xml = {f"storage.{method}" for method in XML_METHODS}
     assert {f"storage.{method}" for method, _, _ in ways} == storage.names() - by_xml
     for method, verb, path in ways:
-        text = await struck.prove(
-            f"storage.{method}", partial(struck.rest, verb, path), TEAPOT, NOTHING
+        text = await probe.check_faults(
+            f"storage.{method}", partial(probe.rest, verb, path), TEAPOT, NOTHING
         )
         error = json.loads(text)["error"]
         assert error["code"] == TEAPOT
-        assert error["errors"][0]["message"] == "struck", (method, verb)
+        assert error["errors"][0]["message"] == "probe", (method, verb)
 
 
-async def test_storage_xml_api(struck: Struck) -> None:
+async def test_storage_xml_api(probe: FaultProbe) -> None:
     ways = [
         ("GET", "/x/y", "objects.get"),
         ("PUT", "/x/y", "objects.insert"),
@@ -219,9 +219,9 @@ async def test_storage_xml_api(struck: Struck) -> None:
     ]
     assert {method for _, _, method in ways} >= XML_METHODS
     for verb, path, method in ways:
-        send = partial(struck.rest, verb, path, b"data", Host="storage.googleapis.com")
-        text = await struck.prove(f"storage.{method}", send, TEAPOT, NOTHING)
-        assert "<Message>struck</Message>" in text
+        send = partial(probe.rest, verb, path, b"data", Host="storage.googleapis.com")
+        text = await probe.check_faults(f"storage.{method}", send, TEAPOT, NOTHING)
+        assert "<Message>probe</Message>" in text
 
 
 BATCHES = {
@@ -234,20 +234,20 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("path", list(BATCHES))
-async def test_call_in_batch(struck: Struck, path: str) -> None:
+async def test_call_in_batch(probe: FaultProbe, path: str) -> None:
     """The batch is answered; a lost response or a delay of one part applies to the whole."""
     method, line = BATCHES[path]
     body = (
         f"--it\r\nContent-Type: application/http\r\n\r\n{line} HTTP/1.1\r\n\r\n\r\n--it--\r\n"
     ).encode()
     kind = {"Content-Type": "multipart/mixed; boundary=it"}
-    text = await struck.prove(
-        method, partial(struck.rest, "POST", path, body, **kind), 200, NOTHING
+    text = await probe.check_faults(
+        method, partial(probe.rest, "POST", path, body, **kind), 200, NOTHING
     )
     assert f"HTTP/1.1 {TEAPOT} " in text
-    assert '"struck"' in text
+    assert '"probe"' in text
 
 
-async def test_names_match_method_tables(struck: Struck) -> None:
-    names = {name for name in struck.router.names() if struck.router.emulates(name)}
-    assert names == {method.full_name for method in struck.methods()}
+async def test_names_match_method_tables(probe: FaultProbe) -> None:
+    names = {name for name in probe.router.names() if probe.router.emulates(name)}
+    assert names == {method.full_name for method in probe.methods()}

@@ -25,7 +25,7 @@ SPOT = tpu_v2.Node(
 State = tpu_v2.Node.State
 
 
-def steered(cloud: Any) -> LocalCloud:
+def local_cloud(cloud: Any) -> LocalCloud:
     server = cloud.server
     return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
@@ -53,7 +53,7 @@ async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
 
 
 async def test_stockout_in_one_zone(cloud: Any) -> None:
-    client, handle = cloud.tpu(), steered(cloud)
+    client, handle = cloud.tpu(), local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
     )
@@ -73,7 +73,7 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
 
 
 async def test_queued_resource_fails(cloud: Any) -> None:
-    client, handle = cloud.tpu(), steered(cloud)
+    client, handle = cloud.tpu(), local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "queue-failure", text="not today"
     )
@@ -100,7 +100,7 @@ async def test_queued_resource_fails(cloud: Any) -> None:
 
 @pytest.mark.parametrize("node", ["one", NAME])
 async def test_node_is_preempted(cloud: Any, node: str) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
     await preempted(client)
     await happened(handle, fault)
@@ -109,7 +109,7 @@ async def test_node_is_preempted(cloud: Any, node: str) -> None:
 
 
 async def test_node_is_maintained(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     await asyncio.to_thread(make_node, cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
     await happened(handle, fault)
@@ -119,7 +119,7 @@ async def test_node_is_maintained(cloud: Any) -> None:
 async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
@@ -131,11 +131,11 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     again = await make_cloud()
     client = again.tpu()
     await preempted(client)
-    await happened(steered(again), fault)
+    await happened(local_cloud(again), fault)
 
 
 async def test_removed_fault_does_not_happen(cloud: Any) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), steered(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
     removed = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
     )
@@ -148,7 +148,7 @@ async def test_removed_fault_does_not_happen(cloud: Any) -> None:
 
 
 async def test_missing_node_is_reported(cloud: Any) -> None:
-    handle = steered(cloud)
+    handle = local_cloud(cloud)
     with pytest.raises(NotFound, match="one"):
         await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")
     assert await asyncio.to_thread(remote_control.faults, handle) == []

@@ -18,22 +18,26 @@ MIB = 1 << 20
 DATA = os.urandom(4 * MIB)
 
 
-def steered(cloud: Any) -> LocalCloud:
+def local_cloud(cloud: Any) -> LocalCloud:
     server = cloud.server
     return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
 
 async def add(cloud: Any, **fields: Any) -> str:
-    fault = await asyncio.to_thread(remote_control.add_fault, steered(cloud), "truncate", **fields)
+    fault = await asyncio.to_thread(
+        remote_control.add_fault, local_cloud(cloud), "truncate", **fields
+    )
     return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
-    return int((await asyncio.to_thread(remote_control.fault, steered(cloud), fault_id))["applied"])
+    return int(
+        (await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault_id))["applied"]
+    )
 
 
 async def statuses(cloud: Any) -> list[tuple[str, str]]:
-    calls = await asyncio.to_thread(remote_control.calls, steered(cloud))
+    calls = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
     return [(call["method"].rpartition(".")[2], call["status"]) for call in calls]
 
 
@@ -168,7 +172,7 @@ async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
     assert await used(cloud, fault) == 1
     assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
     assert ("v2", "DISCONNECTED") not in await statuses(cloud)
-    (call,) = await asyncio.to_thread(remote_control.calls, steered(cloud))
+    (call,) = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
     assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault])
 
 

@@ -26,7 +26,7 @@ from tests.support.malformed_messages import random_message
 from tests.support.transcripts import validate_lines
 from tests.support.wire_validation import services
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 AT_ONCE = 100  # requests of one seed, to one server
 L = "projects/local-project/locations/europe-west4-a"
 COMPUTE_ZONE = f"/compute/v1/{PROJECT_NAME}/zones/{ZONE}"
@@ -64,7 +64,7 @@ class Sender:
 
     async def send(self, request: HttpRequest) -> Answer:
         """The response; raises TimeoutError after the timeout."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             if self._stream is None:
                 self._stream = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
             reader, writer = self._stream
@@ -115,7 +115,7 @@ MakeCloud = Callable[..., Any]
 
 
 @pytest.fixture
-def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def transcript_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A separate transcript: invalid requests are not validated with the others, but here."""
     path = tmp_path / "calls.jsonl"
     monkeypatch.setenv("TPUCTL_LOCAL_TRANSCRIPT", str(path))
@@ -123,7 +123,7 @@ def own_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-async def cloud(own_transcript: Path, make_cloud: MakeCloud) -> Any:
+async def cloud(transcript_file: Path, make_cloud: MakeCloud) -> Any:
     """With one of each requested resource, and a bucket that no request names."""
     new_cloud = await make_cloud()
     new_cloud.enable("tpu", "compute", "iam")
@@ -194,9 +194,9 @@ async def still_answers(cloud: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_malformed_requests_are_rejected(
-    cloud: Any, sender: Sender, own_transcript: Path, seed: int
+    cloud: Any, sender: Sender, transcript_file: Path, seed: int
 ) -> None:
-    await fuzz(cloud, sender, own_transcript, seed)
+    await fuzz(cloud, sender, transcript_file, seed)
     await still_answers(cloud)
 
 
@@ -204,9 +204,9 @@ async def test_malformed_requests_are_rejected(
 @pytest.mark.release("more seeds of what `make test` sends")
 @pytest.mark.parametrize("seed", range(5, 100))
 async def test_ten_thousand_malformed_requests(
-    cloud: Any, sender: Sender, own_transcript: Path, seed: int
+    cloud: Any, sender: Sender, transcript_file: Path, seed: int
 ) -> None:
-    await fuzz(cloud, sender, own_transcript, seed)
+    await fuzz(cloud, sender, transcript_file, seed)
     await still_answers(cloud)
 
 
@@ -250,7 +250,7 @@ async def fuzz_rpc(cloud: Any, seed: int) -> None:
             bearer = f"Bearer {cloud.token}" if chance.random() < 0.95 else "Bearer x"
             call = channel.unary_unary(path)
             try:
-                await call(data, metadata=(("authorization", bearer),), timeout=PATIENCE)
+                await call(data, metadata=(("authorization", bearer),), timeout=TIMEOUT)
             except grpc.aio.AioRpcError as error:
                 details = (path, base64.b64encode(data), error.details())
                 assert error.code() not in _WRONG, details
@@ -274,7 +274,7 @@ async def test_invalid_http2_closes_only_connection(cloud: Any) -> None:
     """Noise after an HTTP/2 preface closes the connection, not the server."""
     chance = random.Random(1)
     for size in (0, 1, 9, 100, 100_000):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
             writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + chance.randbytes(size))
             writer.write_eof()

@@ -22,7 +22,7 @@ from tests.support.locations import PARENT, PROJECT
 
 CLIENTS = 64
 ROUNDS = 3
-LONGEST = 300.0  # timeout of one call: the test is about correctness, on any machine
+CALL_TIMEOUT = 300.0  # timeout of one call: the test is about correctness, on any machine
 BUCKET = "shared-by-many"
 
 
@@ -99,14 +99,16 @@ def nodes(crowd: Crowd, number: int, client: Any) -> None:
     requested = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     for _ in range(2):
         operation = client.create_node(
-            parent=PARENT, node_id=f"node-{number}", node=requested, timeout=LONGEST
+            parent=PARENT, node_id=f"node-{number}", node=requested, timeout=CALL_TIMEOUT
         )
-        assert operation.result(timeout=LONGEST).name == name
-        assert client.get_node(name=name, timeout=LONGEST).state is tpu_v2.Node.State.READY
-        assert name in {node.name for node in client.list_nodes(parent=PARENT, timeout=LONGEST)}
-        client.delete_node(name=name, timeout=LONGEST).result(timeout=LONGEST)
+        assert operation.result(timeout=CALL_TIMEOUT).name == name
+        assert client.get_node(name=name, timeout=CALL_TIMEOUT).state is tpu_v2.Node.State.READY
+        assert name in {
+            node.name for node in client.list_nodes(parent=PARENT, timeout=CALL_TIMEOUT)
+        }
+        client.delete_node(name=name, timeout=CALL_TIMEOUT).result(timeout=CALL_TIMEOUT)
         with pytest.raises(exceptions.NotFound):
-            client.get_node(name=name, timeout=LONGEST)
+            client.get_node(name=name, timeout=CALL_TIMEOUT)
 
 
 def nodes_by_grpc(crowd: Crowd, number: int) -> None:
@@ -126,13 +128,13 @@ def members(crowd: Crowd, number: int, client: Any) -> None:
     """Grants to members of this client, in the policy that all clients change."""
     for turn in range(ROUNDS):
         while True:
-            policy = client.get_iam_policy(resource=f"projects/{PROJECT}", timeout=LONGEST)
+            policy = client.get_iam_policy(resource=f"projects/{PROJECT}", timeout=CALL_TIMEOUT)
             policy.bindings.add(
                 role="roles/viewer", members=[f"user:of-{number}-{turn}@example.com"]
             )
             request = {"resource": f"projects/{PROJECT}", "policy": policy}
             try:
-                client.set_iam_policy(request=request, timeout=LONGEST)
+                client.set_iam_policy(request=request, timeout=CALL_TIMEOUT)
                 break
             except (exceptions.Aborted, exceptions.Conflict):
                 crowd.conflicts["policy"] += 1
@@ -156,7 +158,7 @@ def firewalls(crowd: Crowd, number: int) -> None:
     from google.cloud import compute_v1
 
     client = crowd.keep(compute_v1.FirewallsClient(**crowd.rest()))
-    scope = {"project": PROJECT, "timeout": LONGEST}
+    scope = {"project": PROJECT, "timeout": CALL_TIMEOUT}
     for turn in range(ROUNDS):
         name = f"rule-{number}-{turn}"
         rule = compute_v1.Firewall(
@@ -177,8 +179,8 @@ def accounts(crowd: Crowd, number: int) -> None:
     client = iam_admin_v1.IAMClient(transport=crowd.transport(IAMGrpcTransport))
     for turn in range(ROUNDS):
         request = {"name": f"projects/{PROJECT}", "account_id": f"account-{number}-{turn}"}
-        created = client.create_service_account(request=request, timeout=LONGEST)
-        stored = client.get_service_account(name=created.name, timeout=LONGEST)
+        created = client.create_service_account(request=request, timeout=CALL_TIMEOUT)
+        stored = client.get_service_account(name=created.name, timeout=CALL_TIMEOUT)
         assert stored == created
 
 
@@ -210,7 +212,7 @@ def test_concurrent_clients_lose_no_updates(crowd: Crowd) -> None:
 
     def run_client(number: int) -> str:
         work = WORK[number % len(WORK)]
-        all_there.wait(LONGEST)
+        all_there.wait(CALL_TIMEOUT)
         work(crowd, number)
         return work.__name__
 

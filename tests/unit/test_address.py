@@ -16,7 +16,7 @@ from tpuctl.errors import Unreachable
 
 @contextmanager
 def serving(*answers: str) -> Iterator[tuple[str, ...]]:
-    """A service for each of the answers; one that is empty fails."""
+    """A service for each of the answers; an empty one fails."""
     servers = []
     for answer in answers:
 

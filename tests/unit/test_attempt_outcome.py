@@ -1,4 +1,4 @@
-"""Whether deleted machines had reached a limit, with clocks that differ slightly."""
+"""Whether deleted machines had reached a limit, with slightly different clocks."""
 
 from __future__ import annotations
 

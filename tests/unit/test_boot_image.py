@@ -7,7 +7,7 @@ import pytest
 from tpuctl.resources.boot_image import DEFAULT_NODE_IMAGE, image_candidates
 
 
-# As gcloud's execution_groups chooses them, and as ml-images names its families.
+# As chosen by gcloud's execution_groups, with families named as in ml-images.
 @pytest.mark.parametrize(
     ("tensorflow", "family", "deep_learning"),
     [

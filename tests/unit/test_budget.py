@@ -1,4 +1,4 @@
-"""Budgets, and which nodes they pay for."""
+"""Budgets, and the nodes they allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views for CI: summaries, annotations and code quality, and errors that their steps rely on."""
+"""Views for CI: summaries, annotations, code quality reports, and errors that CI steps rely on."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_annotation_is_one_escaped_line() -> None:
 
 
 def test_code_quality_matches_gitlab_format(tmp_path: Path) -> None:
-    """docs.gitlab.com, Code Quality: what an entry has to have."""
+    """docs.gitlab.com, Code Quality: the required fields of an entry."""
     file = tmp_path / "train.py"
     file.write_text("import os\nx = 1\nx = 1\n")
     findings = [

@@ -14,7 +14,7 @@ from tpuctl.resources.cidr import POOL, free_range
 AUTO = IPv4Network("10.128.0.0/9")  # the range of auto mode subnetworks
 
 
-SMALL = IPv4Network("10.240.8.0/24")  # small enough to try every block of it
+SMALL = IPv4Network("10.240.8.0/24")  # small enough to try each of its blocks
 
 
 @st.composite

@@ -1,6 +1,6 @@
 """Google's error texts, quoted as seen in public, and the scope of each.
 
-What is expected was decided by reading them: where would the same request have succeeded?
+The expected scope was decided by reading them: where would the same request have succeeded?
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ SEEN = [
 def test_publicly_seen_texts_are_classified(
     status: str, text: str, error: type[TpuctlError], scope: Scope
 ) -> None:
-    for has_ended in (False, True):  # as an answer, and as an operation's end
+    for has_ended in (False, True):  # in a response, and in a failed operation
         converted = classify(status, text, subject="node/bert-tpu", has_ended=has_ended)
         assert (type(converted), converted.scope) == (error, scope)
 
@@ -229,7 +229,7 @@ def test_publicly_seen_texts_are_classified(
         ("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, Scope.ZONE),
         ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, Scope.ZONE),
         ("insufficientCapacity", NoCapacity, Scope.ZONE),
-        ("UNSUPPORTED_OPERATION", NoCapacity, Scope.ZONE),  # preempted while creating
+        ("UNSUPPORTED_OPERATION", NoCapacity, Scope.ZONE),  # preempted during creation
         ("LOCATION_POLICY_VIOLATED", Denied, Scope.ZONE),
         ("UREQ_PROJECT_BILLING_NOT_FOUND", Denied, Scope.PROJECT),
         ("QUOTA_EXCEEDED", QuotaExceeded, Scope.PROJECT),  # without a location

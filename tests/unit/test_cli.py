@@ -31,7 +31,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"], ["local", "--help"]])
-def test_help_imports_no_library_of_google(arguments: list[str]) -> None:
+def test_help_imports_no_google_library(arguments: list[str]) -> None:
     program = (
         "import sys\n"
         "from tpuctl.cli.main import run\n"
@@ -75,7 +75,7 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, o
     return answer
 
 
-def test_json_of_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_envelope_of_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
     answer = envelope(capsys, "check")
     assert (answer["command"], answer["status"], answer["exit_code"]) == ("check", "ok", 0)
@@ -92,7 +92,7 @@ def test_json_of_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
         (["init", "nonesuch", "--project", "my-project"], 2),
     ],
 )
-def test_json_of_failure(
+def test_json_envelope_of_failure(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
 ) -> None:
     answer = envelope(capsys, *arguments)
@@ -123,7 +123,7 @@ def test_missing_or_broken_script_is_rejected(
     assert "absent.py" in capsys.readouterr().err
     assert run(["check", "broken.py"]) == 1
     assert "broken.py:2:1 TPU000 error" in capsys.readouterr().out
-    assert run(["check", "notes"]) == 1, "whatever it is called, it is to be Python"
+    assert run(["check", "notes"]) == 1, "not Python, whatever its name"
 
 
 def test_home_folder_is_not_uploaded(
@@ -132,7 +132,7 @@ def test_home_folder_is_not_uploaded(
     (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
     script = tmp_path / "train.py"
     script.write_text("", "utf-8")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # the script's folder holds it
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # the script's folder contains it
     assert run(["check", "train.py"]) == 65
     assert str(tmp_path) in capsys.readouterr().err
     monkeypatch.setenv("HOME", str(tmp_path.parent))
@@ -173,7 +173,7 @@ def test_init_rejects_invalid_names(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_pipe_is_no_error() -> None:
+def test_closed_pipe_is_not_an_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m tpuctl types | head -1",
         shell=True,
@@ -292,12 +292,12 @@ def test_ctrl_c_declines_confirmation() -> None:
                 break
         asking.kill()
         assert asking.returncode == 130
-        with contextlib.suppress(OSError):  # the terminal's end, once all was read
+        with contextlib.suppress(OSError):  # the terminal closes after all output was read
             while more := os.read(parent_end, 1000):
                 output += more
     os.close(parent_end)
     assert b"nothing was changed" in output
-    # What follows has its own line. The blank after the colon is printed as the answer is read.
+    # What follows has its own line. The space after the colon is printed while the answer is read.
     assert re.search(rb"\[Y/n\]: ?(\^C)*\r\n", output), output
     assert b"went ahead" not in output
 
@@ -354,7 +354,7 @@ def test_exit_does_not_tear_down_running_threads() -> None:
         "import atexit, sys\n"
         "class Part:\n"
         "    def __del__(self):\n"
-        "        print('taken apart', file=sys.stderr, flush=True)\n"
+        "        print('torn down', file=sys.stderr, flush=True)\n"
         "part = Part()\n"
         "atexit.register(lambda: print('at the end', file=sys.stderr))\n"
         "sys.argv = ['tpuctl', 'types', '--nonsense']\n"

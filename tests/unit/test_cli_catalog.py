@@ -1,4 +1,4 @@
-"""The output of the catalog's commands, against its data file."""
+"""The output of the catalog commands, compared with the data file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES = {row[0]: row[5] for rows in TABLES["types"].values() for row in rows}
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -40,7 +40,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, st
 
 
 def per_chip(name: str, column: int) -> dict[str, float]:
-    """Zones with a price of the data file: the first column is on demand, the second spot."""
+    """Zones with a price in the data file: the first column is on demand, the second spot."""
     return {
         zone: row[column] for zone, row in TABLES["prices"][CLASSES[name]].items() if row[column]
     }
@@ -159,7 +159,7 @@ def test_prices_of_generation_show_cheapest_zone_per_type(
 
 
 def test_budget_lists_all_affordable_offers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exactly the matching entries, looked up by hand in the tables."""
+    """The exact matches, looked up manually in the tables."""
     data = answer(capsys, "prices", "--budget", "30/day", "--every-zone")
     assert data["budget"] == {"amount": 30, "hours": 24}
     expected = {
@@ -179,7 +179,9 @@ def test_budget_lists_all_affordable_offers(capsys: pytest.CaptureFixture[str]) 
         assert row["hours"] == pytest.approx(30 / row["per_hour"])
         assert row["hours"] >= 24
     flex = {(row["type"], row["zone"]) for row in data["offers"] if row not in priced}
-    assert flex == {("v5litepod-1", "us-west4-a")}, "0.6 a chip; of us-central1-a none is known"
+    assert flex == {("v5litepod-1", "us-west4-a")}, (
+        "$0.60 per chip; the price in us-central1-a is unknown"
+    )
 
 
 def test_budget_shows_cheapest_zone_per_type(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,8 +193,8 @@ def test_budget_shows_cheapest_zone_per_type(capsys: pytest.CaptureFixture[str])
     assert run(["prices", "v3-8", "--budget", "100/8h"]) == 0
     output = capsys.readouterr().out
     zones = [line.split()[2] for line in output.splitlines() if line.startswith("v3-8")]
-    assert set(zones) == set(per_chip("v3-8", 0)), "of one type every zone"
-    assert "$0.005/h" in output, "an address is charged besides"
+    assert set(zones) == set(per_chip("v3-8", 0)), "all zones of the type"
+    assert "$0.005/h" in output, "an address is charged in addition"
     assert all(len(line) <= 80 for line in output.splitlines())
 
 

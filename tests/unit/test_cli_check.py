@@ -70,7 +70,7 @@ def test_pipe_is_rejected_without_blocking(
         assert "in 1 file" in capsys.readouterr().out
 
 
-# What is found ------------------------------------------------------------------------------
+# Findings -----------------------------------------------------------------------------------
 
 
 def test_clean_script_prints_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_invalid_stack_file_is_reported(here: Path, capsys: pytest.CaptureFixtur
     assert "tpuctl.yaml" in capsys.readouterr().err
 
 
-# What is looked at --------------------------------------------------------------------------
+# Checked files ------------------------------------------------------------------------------
 
 
 def test_imports_are_followed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +177,7 @@ def test_folder_checks_all_files_in_it(here: Path, capsys: pytest.CaptureFixture
     assert "src/package/broken.py:2" in out
 
 
-def test_a_module(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_module_argument(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = here / "package"
     package.mkdir()
     write(package, __init__="", train="from package import parts\n", parts=BROKEN)

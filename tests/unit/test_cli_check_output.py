@@ -32,7 +32,7 @@ RISKY = """import tensorflow as tf
 def step(x):
     return x * 2
 """
-MENDED = RISKY.replace("jit_compile=True, ", "")
+FIXED = RISKY.replace("jit_compile=True, ", "")
 LINE_END = "\n"
 FAILS = """import tensorflow as tf
 
@@ -69,7 +69,7 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 # Output -----------------------------------------------------------------------------------
 
 
-def test_in_an_envelope(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_envelope_has_findings(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, train=FAILS)
     (here / "tpuctl.yaml").write_text(STACK, "utf-8")
     answer = envelope(capsys, "check", "train.py")
@@ -157,7 +157,7 @@ def test_caret_marks_column_on_terminal(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "NO_COLOR", "TERM"])
-def test_colors(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_terminal_output_has_colors(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     write(here, train=BROKEN)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -196,8 +196,8 @@ def test_fix_rewrites_files(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     captured = capsys.readouterr()
     assert "Changed train.py: TPU401" in captured.err
     assert "Nothing found" in captured.out
-    assert (here / "train.py").read_text("utf-8") == MENDED
-    assert run(["check", "train.py", "--fix"]) == 0, "there is nothing to ask for"
+    assert (here / "train.py").read_text("utf-8") == FIXED
+    assert run(["check", "train.py", "--fix"]) == 0, "nothing requires confirmation"
 
 
 def test_fix_applies_selected_rules_only(here: Path) -> None:
@@ -215,7 +215,7 @@ def test_fix_shows_diff_and_asks(here: Path, answer: str) -> None:
         assert (here / "train.py").read_text("utf-8") == RISKY
         terminal.type(f"{answer}\n")
         assert terminal.end() == (0 if answer == "y" else 130)
-    assert (here / "train.py").read_text("utf-8") == (MENDED if answer == "y" else RISKY)
+    assert (here / "train.py").read_text("utf-8") == (FIXED if answer == "y" else RISKY)
 
 
 # Before a job -------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_run_rejects_script_with_errors(here: Path, capsys: pytest.CaptureFixtur
     assert run(["run", "train.py"]) == 65
     err = capsys.readouterr().err
     assert "train.py:6:" in err
-    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in err, "all are reported at once"
+    assert f"train.py:{6 + FAILS.count(LINE_END)}:" in err, "all errors are reported together"
     assert "--no-check" in err
     assert "# tpuctl: ignore[TPU001]" in err
 
@@ -256,7 +256,7 @@ def test_no_check_skips_check(here: Path) -> None:
     assert seen == []
 
 
-# Speed: what makes it slow is not there -----------------------------------------------------
+# Speed: slow imports ------------------------------------------------------------------------
 
 
 def test_check_imports_no_heavy_modules(here: Path) -> None:
@@ -272,7 +272,7 @@ def test_check_imports_no_heavy_modules(here: Path) -> None:
     loaded = set(done.stderr.splitlines()[-1].split())
     heavy = {"tensorflow", "keras", "numpy", "google", "grpc", "asyncssh", "aiohttp"}
     heavy |= {"yaml", "requests", "cryptography", "rich.console", "asyncio"}
-    heavy |= {"tpuctl.model.schema", "tpuctl.api"}  # there is no stack file
+    heavy |= {"tpuctl.model.schema", "tpuctl.api"}  # no stack file exists
     assert not heavy & loaded
     assert not {name for name in loaded if name.startswith(("tpuctl.flows", "tpuctl.emulator"))}
 

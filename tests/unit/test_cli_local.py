@@ -1,4 +1,4 @@
-"""`local set` and `local fault` as far as they go without a local cloud."""
+"""`local set` and `local fault` without a running local cloud."""
 
 from __future__ import annotations
 

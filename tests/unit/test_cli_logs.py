@@ -39,7 +39,7 @@ def test_conflicting_log_options_are_rejected(
     arguments: tuple[str, ...],
     expected: tuple[str, ...],
 ) -> None:
-    """Before anything is asked of a cloud: there is not even a stack file here."""
+    """Before any query to a cloud: there is not even a stack file here."""
     monkeypatch.chdir(tmp_path)
     assert run(["logs", *arguments]) == 2
     captured = capsys.readouterr()

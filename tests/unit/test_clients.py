@@ -24,8 +24,8 @@ CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-class Hasty:
-    """A clock on which waiting takes no time."""
+class InstantClock:
+    """A clock with instant sleeps."""
 
     def now(self) -> float:
         return 0.0
@@ -49,7 +49,9 @@ async def test_all_clients_use_endpoint(
     """Nothing listens there: the library's error names the endpoint."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:10")
     monkeypatch.setenv("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "elsewhere.example")
-    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())
+    cloud = Cloud(
+        Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", InstantClock()
+    )
     with pytest.raises(Transient) as caught:
         await cloud.call("it", getattr(cloud.client(client), method), *arguments, **fields)
     text = str(caught.value)

@@ -151,7 +151,7 @@ def test_missing_credentials_have_hint(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 async def test_refused_connection_is_retried_only_by_us() -> None:
-    """The clients' own retries would go on for two to ten minutes in each of ours."""
+    """The clients' own retries would add two to ten minutes to each of tpuctl's."""
     clock = FakeClock()
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
     bucket = cloud.client("storage").bucket("b")
@@ -167,7 +167,7 @@ async def test_concurrent_deletion_counts_as_deleted(verb: str) -> None:
     ended = types.Operation(
         status=types.Operation.Status.DONE, operation_type=verb, error={"errors": [problem]}
     )
-    cloud = Cloud(GOOGLE, "my-project")  # not asked: the operation has ended
+    cloud = Cloud(GOOGLE, "my-project")  # not queried: the operation has ended
     if verb == "delete":
         await compute_operation(cloud, ended, subject="firewall/x", seconds=1)
     else:
@@ -209,7 +209,7 @@ COMPUTE = "https://compute.googleapis.com/compute/v1/projects/my-project/zones/u
     ],
 )
 def test_request_url_is_removed_from_message(message: str, expected: str | None) -> None:
-    """As google.api_core puts it before what Google says."""
+    """The prefix that google.api_core adds to Google's message."""
     (diagnostic,) = convert(api.BadRequest(message), "controller/bert").diagnostics
     assert (
         diagnostic.detail.splitlines()[0]

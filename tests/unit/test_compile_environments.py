@@ -27,7 +27,7 @@ def empty(folder: Path, text: str = "# nothing\n") -> Kind:
     return Kind("test", "nothing", 0, 0, lock)
 
 
-def unheard(_: str) -> None:
+def ignore_progress(_: str) -> None:
     pass
 
 
@@ -64,20 +64,20 @@ async def test_concurrent_processes_install_once(tmp_path: Path) -> None:
 async def test_failed_install_is_removed_and_reported(tmp_path: Path) -> None:
     kind, store = empty(tmp_path, NOWHERE), Environments(tmp_path / "cache")
     with pytest.raises(OperationFailed, match="nowhere"):
-        await store.ensure(kind, unheard)
+        await store.ensure(kind, ignore_progress)
     assert not store.is_installed(kind)
     assert not store.home(kind).exists()
 
 
 async def test_interrupted_install_is_removed(tmp_path: Path) -> None:
     kind, store = empty(tmp_path), Environments(tmp_path / "cache")
-    making = asyncio.ensure_future(store.ensure(kind, unheard))
+    making = asyncio.ensure_future(store.ensure(kind, ignore_progress))
 
     def has_begun() -> bool:
         assert not making.done()
         return store.home(kind).exists()
 
-    await async_until(has_begun, "the environment being begun")
+    await async_until(has_begun, "the start of the installation")
     making.cancel()
     with suppress(asyncio.CancelledError):
         await making
@@ -88,7 +88,7 @@ async def test_full_disk_is_reported_before_download(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     kind = Kind("test", "nothing", 0, free, empty(tmp_path).lock)
     with pytest.raises(Refused, match="Not enough disk space"):
-        await Environments(tmp_path / "cache").ensure(kind, unheard)
+        await Environments(tmp_path / "cache").ensure(kind, ignore_progress)
 
 
 def test_lock_change_creates_new_environment(tmp_path: Path) -> None:

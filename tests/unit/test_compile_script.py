@@ -1,4 +1,4 @@
-"""A script up to its first step: its messages, its end, and that no process of it remains."""
+"""A script until its first step: its messages, its exit, and the end of all its processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpuctl.preflight.compile.protocol import Compiler, Disconnected
 from tpuctl.preflight.rehearsal.script_process import Command
 
 WANTED = CompileRequest("train.py", "v3-8", "v3", 8, "2.18.0")
-# Says what the shim says of a script without a step.
+# Sends what the shim sends for a script without a step.
 NOTHING = """
 import json, os, socket
 folder = json.load(open(os.environ["TPUCTL_REHEARSAL"]))["compile"]["folder"]
@@ -37,12 +37,12 @@ host.sendall(json.dumps(message).encode() + b"\\n")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a path that is short enough for a socket's."""
+    """A folder whose path is short enough for a socket."""
     with TemporaryDirectory(prefix="tpuctl-test-") as name:
         yield Path(name)
 
 
-def unheard(_: Event) -> None:
+def ignore_event(_: Event) -> None:
     pass
 
 
@@ -54,7 +54,7 @@ async def compiled(folder: Path, text: str) -> CompileReport:
     environment = {"PATH": os.environ["PATH"], "TPUCTL_REHEARSAL": str(settings)}
     command = Command((sys.executable, str(script)), folder, environment)
     no_compiler = (sys.executable, "-c", "raise SystemExit('not called')")
-    return await compile_step(WANTED, command, no_compiler, folder, unheard)
+    return await compile_step(WANTED, command, no_compiler, folder, ignore_event)
 
 
 async def test_script_failure_before_step_shows_log_tail(
@@ -91,7 +91,7 @@ time.sleep(600)
         assert not under_way.done()
         return (folder / "pids").exists()
 
-    await async_until(has_begun, "the compilation being under way")
+    await async_until(has_begun, "the start of the compilation")
     under_way.cancel()
     with suppress(asyncio.CancelledError):
         await under_way
@@ -138,5 +138,5 @@ async def test_invalid_request_fails_before_install(
     script = tmp_path / "train.py"
     script.write_text("print()", "utf-8")
     with pytest.raises(Usage, match=summary):
-        await compile_script(script, (), None, unheard, type_name=type_name, batch=batch)
+        await compile_script(script, (), None, ignore_event, type_name=type_name, batch=batch)
     assert not (tmp_path / "cache").exists()

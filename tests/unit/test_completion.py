@@ -25,8 +25,8 @@ AT_TERMINAL = (
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
     "os.execvp(sys.argv[1], sys.argv[1:])",
 )
-PROMPT = "\x1b[?2004h"  # the shell takes what is typed from here on
-# Answers the shell as tpuctl does, else says how it was called.
+PROMPT = "\x1b[?2004h"  # the shell accepts input from here on
+# Completes like tpuctl; otherwise prints its arguments.
 PROGRAM = """#!/bin/sh
 if [ -n "$_TPUCTL_COMPLETE" ]; then exec {0} -m tpuctl; fi
 printf '<%s>' "$@"
@@ -47,7 +47,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learn(command: str, data: object, text: str = STACK, cloud: str = "google") -> None:
-    """Have a command of this stack end with this answer."""
+    """Record this answer of a command of this stack."""
     path = Path("seen.yaml")
     path.write_text(text, "utf-8")
     made = Tpuctl(path, cloud=cloud)
@@ -99,7 +99,7 @@ def test_remembered_jobs_are_offered_newest_first() -> None:
     learn("jobs", [{"id": JOBS[1]}, {"id": JOBS[0]}])
     assert words("logs ") == [JOBS[1], JOBS[0]]
     assert words("stop 20261121") == [JOBS[0]]
-    assert words("logs am") == ["amber"], "the last word is enough"
+    assert words("logs am") == ["amber"], "the last word of an ID suffices"
     assert words("--cloud local logs ") == [], "another cloud has others"
 
 
@@ -201,7 +201,7 @@ def test_tab_completes_in_shell(shell: str, tmp_path: Path) -> None:
         "SHELL": shutil.which(shell) or shell,
         "COLUMNS": "200",
     }
-    for _ in range(2):  # again changes nothing
+    for _ in range(2):  # idempotent
         done = subprocess.run(
             [shell, "-c", f"{sys.executable} -m tpuctl --install-completion; true"],
             env=environment,
@@ -209,7 +209,9 @@ def test_tab_completes_in_shell(shell: str, tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert f"Installed {shell} completion" in done.stdout, "it is found among the parents"
+        assert f"Installed {shell} completion" in done.stdout, (
+            "the shell is found among the parent processes"
+        )
     zone = zones()[0]
     start = shortest_prefix(zone, list(zones()))
     lines = {

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 
 def values_of(folder: Path, source: str, **others: str) -> list[ConstantValue]:
-    """What is known of the argument of `ask(…)`, all of it."""
+    """The complete constant value of the argument of `ask(…)`."""
     script = folder / "train.py"
     script.write_text(IMPORTS + source, "utf-8")
     for name, text in others.items():

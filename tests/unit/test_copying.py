@@ -1,4 +1,4 @@
-"""Files copied over real SFTP on loopback: trees, odd names, drops, no partial files."""
+"""Files copied over real SFTP on loopback: trees, unusual names, drops, no partial files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD = (b"a b.txt", "é안녕".encode(), b"new\nline", b"bad\xff", b"-r", b"*", b
 
 
 class NoClock:
-    """Time that passes by itself: a second with each look."""
+    """A clock that advances by a second with each reading."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -79,7 +79,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def grow(folder: Path) -> Path:
-    """A tree with everything that a tree may have."""
+    """Create a tree with all supported kinds of entries."""
     (folder / "deep" / "empty").mkdir(parents=True)
     (folder / "script.sh").write_text("#!/bin/sh\n")
     (folder / "script.sh").chmod(0o751)
@@ -100,7 +100,7 @@ def grow(folder: Path) -> Path:
 
 
 def picture(folder: Path) -> dict[bytes, tuple[object, ...]]:
-    """What there is below a folder: kind, mode, time of files, content."""
+    """The entries of a folder: kind, mode, modification time of files, content."""
     found: dict[bytes, tuple[object, ...]] = {}
     for path in folder.rglob("*"):
         mode = path.lstat().st_mode & 0o777
@@ -123,7 +123,7 @@ async def test_tree_round_trip(bench: Bench) -> None:
     await bench.copy("0:tree", "back", recursive=True)
     assert picture(bench.here / "back") == picture(tree)
     (bench.here / "tree" / "script.sh").write_text("changed")
-    (bench.home / "tree" / "closed").chmod(0o755)  # a file in it is overwritten
+    (bench.home / "tree" / "closed").chmod(0o755)  # so that its file can be overwritten
     await bench.copy("tree", "0:", recursive=True)  # over existing files and links
     assert picture(bench.home / "tree") == picture(tree)
     finished = bench.of_kind(StepFinished)
@@ -213,7 +213,7 @@ async def test_copy_resumes_after_dropped_connection(bench: Bench) -> None:
     assert not drops
     assert bench.server.logins == 3
     assert (bench.home / "big").read_bytes() == data
-    assert done.bytes == len(data), "what was sent twice counts once"
+    assert done.bytes == len(data), "bytes sent twice count once"
 
     reads = [2_000_000]
 
@@ -240,7 +240,7 @@ async def test_copy_fails_when_every_connection_drops(bench: Bench) -> None:
     bench.server.on_write = drop
     with pytest.raises(Unreachable):
         await bench.copy("a", "0:")
-    assert (bench.home / "a").read_text() == "old", "a file is replaced whole or not at all"
+    assert (bench.home / "a").read_text() == "old", "files are replaced atomically"
     assert bench.clock.slept > 1
 
 

@@ -1,4 +1,4 @@
-"""The cost of a stack: lines, sums, what is unknown, and how it is shown."""
+"""The cost of a stack: lines, sums, unknown prices, and their display."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpuctl.view.cost import cost_data, cost_sentence, print_cost
 # of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.
 NODE = node_cost("v3-8", "europe-west4-a")
 CONTROLLER, BOOT_DISK = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50)
-NOBODY_KNOWS = CostLine("moon", None, "no price is published", "")
+UNKNOWN_PRICE = CostLine("moon", None, "no price is published", "")
 
 
 def test_node_cost() -> None:
@@ -134,15 +134,15 @@ def test_cost_sum() -> None:
 
 
 def test_sum_with_unknown_price_is_a_minimum() -> None:
-    cost = Cost((NODE, NOBODY_KNOWS))
+    cost = Cost((NODE, UNKNOWN_PRICE))
     assert cost.per_hour == pytest.approx(8.8)
     assert not cost.is_complete
-    assert cost.unknown == (NOBODY_KNOWS,)
+    assert cost.unknown == (UNKNOWN_PRICE,)
     assert cost.amount == "at least $8.80/h"
 
 
 def test_sum_of_unknown_prices_is_unknown() -> None:
-    cost = Cost((NOBODY_KNOWS,))
+    cost = Cost((UNKNOWN_PRICE,))
     assert (cost.per_hour, cost.per_month, cost.amount) == (None, None, "unknown")
     assert str(cost).splitlines()[-1] == "total: unknown"
 
@@ -159,13 +159,13 @@ def test_dates_of_all_prices_are_reported() -> None:
 
 def test_cost_over_time() -> None:
     assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
-    assert spent([NODE, NOBODY_KNOWS], 2) == pytest.approx(17.6)
-    assert spent([NOBODY_KNOWS], 2) is None
+    assert spent([NODE, UNKNOWN_PRICE], 2) == pytest.approx(17.6)
+    assert spent([UNKNOWN_PRICE], 2) is None
     assert spent([], 2) == 0
 
 
 def test_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
-    print_cost(Cost((NODE, BOOT_DISK, NOBODY_KNOWS)))
+    print_cost(Cost((NODE, BOOT_DISK, UNKNOWN_PRICE)))
     output = capsys.readouterr().out
     rows = [" ".join(line.split()) for line in output.splitlines()]
     assert "node v3-8 in europe-west4-a $8.80 on demand" in rows
@@ -182,7 +182,7 @@ def test_table_of_free_cloud_names_google(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_sentence_names_who_charges() -> None:
-    cost, unknown = Cost((NODE,)), Cost((NOBODY_KNOWS,))
+    cost, unknown = Cost((NODE,)), Cost((UNKNOWN_PRICE,))
     assert cost_sentence(cost, is_free=False) == "This stack costs $8.80/h, prices of mid-2026."
     assert cost_sentence(cost, is_free=True) == (
         "The local cloud is free. On Google this stack costs $8.80/h, prices of mid-2026."
@@ -194,7 +194,7 @@ def test_sentence_names_who_charges() -> None:
 
 
 def test_cost_data() -> None:
-    data = cost_data(Cost((NODE, NOBODY_KNOWS)))
+    data = cost_data(Cost((NODE, UNKNOWN_PRICE)))
     assert data == {
         "currency": "USD",
         "per_hour": 8.8,

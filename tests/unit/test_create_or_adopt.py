@@ -1,4 +1,4 @@
-"""A resource that another program is creating is waited for and adopted, or created after all."""
+"""A resource that another program is creating is adopted, or created if that fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpuctl.resources.base import StackResource
 
 
 class Rule(StackResource):
-    """A resource of which `refusals` are what its creation meets, one each time."""
+    """A resource whose creation attempts meet these `refusals`, one each."""
 
     kind = "firewall"
     name = "x-ssh"

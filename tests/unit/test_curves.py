@@ -27,7 +27,7 @@ def test_metrics_are_found_among_other_lines() -> None:
         b"Epoch 1/3\n",
         line(step=1, loss=4.5, note="begin", flag=True, tokens_per_second=100),
         b"{not json}\n\xff\xfe\n[1, 2]\n",
-        line(loss=9.0),  # at no step
+        line(loss=9.0),  # without a step
         line(step=2, loss=4.25, tokens_per_second=110.5),
     ).nonempty()
     assert [curve.name for curve in curves] == ["loss", "tokens_per_second"]
@@ -91,7 +91,7 @@ def test_long_lines_use_bounded_memory() -> None:
 
 @pytest.mark.parametrize("width", [20, 80, 200])
 @pytest.mark.parametrize("plain", [False, True])
-def test_falling_curve_falls(width: int, plain: bool) -> None:
+def test_decreasing_values_are_drawn_falling(width: int, plain: bool) -> None:
     drawn = draw([(step, 100 - step) for step in range(101)], width=width, height=5, plain=plain)
     assert max(map(len, drawn)) <= width
     assert drawn[0].startswith("100 ") and drawn[4].lstrip().startswith("0 ")

@@ -17,7 +17,7 @@ def test_emulator_has_few_packages() -> None:
 
 def test_each_api_registers_required_parts() -> None:
     assert len(APIS) >= 9
-    assert len(PACES) == sum(len(api.paces) for api in APIS), "a step has two paces"
+    assert len(PACES) == sum(len(api.paces) for api in APIS), "a step is listed with two paces"
     for api in APIS:
         folder = FOLDER.parents[1] / api.access.package.replace(".", "/")
         assert (folder / "permissions.toml").is_file(), folder

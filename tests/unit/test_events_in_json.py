@@ -15,7 +15,7 @@ from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
 from tpuctl.view.json_lines import JsonLines
 
-# What programs rely on: a name or key may be added, none may go.
+# Programs rely on these: names and keys may be added, but not removed.
 PINNED = {
     "CommandOutput": {"worker", "data", "is_error"},
     "JobEnded": {"job", "state", "exit_code", "is_job_exit_code", "worker", "detail"},
@@ -58,7 +58,7 @@ def test_each_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     view.on(StepFinished("node/x", Outcome.DONE, 1.5, "why"))
     view.on(WarningIssued(Diagnostic("summary", "detail", "hint", "where"), is_error=True))
     out = capsys.readouterr().out
-    assert len(out.splitlines()) == 3, "whatever a reader takes for the end of a line"
+    assert len(out.splitlines()) == 3, "with any definition of line ends"
     note, step, warned = (json.loads(line) for line in out.splitlines())
     assert note == {"event": "Note", "text": "a\nb\u2028c\u0085d"}
     assert (step["event"], step["outcome"]) == ("StepFinished", "done")
@@ -111,7 +111,7 @@ def test_split_characters_of_different_streams_are_not_joined(
     view.on(CommandOutput(0, half))
     view.on(CommandOutput(0, other, is_error=True))
     view.on(LogChunk(1, half, 0))
-    view.on(LogChunk(1, other, 7))  # not where the half ended
+    view.on(LogChunk(1, other, 7))  # not at the offset where the half character ended
     view.close()
     printed = printed_events(capsys)
     assert [event.get("encoding") for event in printed] == ["base64"] * 4
@@ -122,7 +122,7 @@ def test_without_events_program_output_goes_to_stderr(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     view = JsonLines()
-    view.on(Note("unsaid"))
+    view.on(Note("not shown"))
     view.on(LogChunk(0, b"\xff\n", 0))
     view.close()
     assert capfdbinary.readouterr() == (b"", b"\xff\n")

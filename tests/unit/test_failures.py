@@ -191,8 +191,8 @@ SEEN: list[tuple[str, str]] = [
         "ERROR: No matching distribution found for tensorflow-tpu==99",
     ),
 ]
-# Script failures that sound like infrastructure failures.
-THEIR_OWN = [
+# Script failures that resemble infrastructure failures.
+SCRIPT_FAILURES = [
     "ValueError: Unavailable",
     "KeyError: 'socket'",
     "AssertionError: heartbeat",
@@ -232,7 +232,7 @@ def worker(number: int = 0, state: str = "failed", **more: Any) -> WorkerRecord:
     return WorkerRecord.model_validate(fields)
 
 
-def weighed(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
+def classified(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
     failure = classify({0: worker(**more)}, {0: log}, machines)
     assert failure is not None
     return failure
@@ -240,10 +240,10 @@ def weighed(log: bytes, machines: Machines = READY, **more: Any) -> Failure:
 
 @pytest.mark.parametrize(("name", "text"), SEEN)
 def test_error_texts_are_classified(name: str, text: str) -> None:
-    failure = weighed(FRAMES + text.encode() + b"\n")
+    failure = classified(FRAMES + text.encode() + b"\n")
     assert (failure.name, failure.worker) == (name, 0)
     assert failure.detail == text.strip()
-    assert weighed(b"hello\n" + text.encode()).name == name, "without a traceback"
+    assert classified(b"hello\n" + text.encode()).name == name, "without a traceback"
     assert failure.cause.endswith(".")
     assert failure.hint
 
@@ -259,43 +259,43 @@ def test_every_known_error_has_a_seen_text() -> None:
     assert all(row["source"] for row in [*texts, *answers])
 
 
-@pytest.mark.parametrize("text", THEIR_OWN)
+@pytest.mark.parametrize("text", SCRIPT_FAILURES)
 def test_script_failure_is_not_attributed_to_machines(text: str) -> None:
     for log in (FRAMES + text.encode() + b"\n", text.encode()):
         for state in ("READY", "PREEMPTED", ""):
-            failure = weighed(log, Machines(state=state, is_spot=True))
+            failure = classified(log, Machines(state=state, is_spot=True))
             assert (failure.kind, failure.name) == ("failure", "script"), (text, state)
 
 
 @pytest.mark.parametrize("name", ["hbm", "import", "missing-data", "bucket-permission", "nan"])
 def test_later_preemption_does_not_hide_script_failure(name: str) -> None:
     text = next(text for name_of_text, text in SEEN if name_of_text == name)
-    failure = weighed(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
+    failure = classified(FRAMES + text.encode(), Machines(state="PREEMPTED", is_spot=True))
     assert (failure.kind, failure.name) == ("failure", name)
 
 
 def test_survived_errors_are_not_the_cause() -> None:
     survived = FRAMES + b"UnavailableError: Socket closed\ntrying again\n"
-    went_on = b"".join(b"step %d\n" % number for number in range(100))
-    assert weighed(survived + went_on + b"no more data\n").name == "script"
-    assert weighed(survived + went_on + FRAMES + b"KeyError: 'x'\n").name == "script"
+    later_steps = b"".join(b"step %d\n" % number for number in range(100))
+    assert classified(survived + later_steps + b"no more data\n").name == "script"
+    assert classified(survived + later_steps + FRAMES + b"KeyError: 'x'\n").name == "script"
 
 
 def test_generic_exception_is_classified_by_its_cause() -> None:
     cause = FRAMES + b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
     direct = b"\nThe above exception was the direct cause of the following exception:\n\n"
-    beside = b"\nDuring handling of the above exception, another exception occurred:\n\n"
-    for chain in (direct, beside):
+    context_text = b"\nDuring handling of the above exception, another exception occurred:\n\n"
+    for chain in (direct, context_text):
         log = cause + chain + FRAMES + b"RuntimeError: training failed\n"
-        assert weighed(log).name == "peer-gone"
+        assert classified(log).name == "peer-gone"
         log = cause + chain + FRAMES + b"ModuleNotFoundError: No module named 'x'\n"
-        assert weighed(log).name == "import"
+        assert classified(log).name == "import"
 
 
 def test_long_message_is_classified_by_its_first_line() -> None:
     program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
     hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
-    assert weighed(FRAMES + hbm + program).name == "hbm"
+    assert classified(FRAMES + hbm + program).name == "hbm"
 
 
 def test_script_failure_on_one_worker_takes_precedence() -> None:
@@ -377,14 +377,16 @@ def test_pip_network_failure_is_not_missing_package() -> None:
         b"ERROR: Could not find a version that satisfies the requirement jax\n"
         b"ERROR: No matching distribution found for jax\n"
     )
-    failure = weighed(log, cause="requirements")
+    failure = classified(log, cause="requirements")
     assert (failure.kind, failure.name) == ("infrastructure", "network")
 
 
 def test_tpu_node_preemption_explains_any_script_error() -> None:
     taken = Machines(state="PREEMPTED", is_spot=True, is_remote=True)
-    assert weighed(FRAMES + b"ValueError: x\n", taken).kind == "preemption"
-    assert weighed(FRAMES + b"ModuleNotFoundError: No module named 'x'\n", taken).name == "import"
+    assert classified(FRAMES + b"ValueError: x\n", taken).kind == "preemption"
+    assert (
+        classified(FRAMES + b"ModuleNotFoundError: No module named 'x'\n", taken).name == "import"
+    )
 
 
 def test_success_is_not_a_failure() -> None:
@@ -394,4 +396,4 @@ def test_success_is_not_a_failure() -> None:
 @given(st.binary(max_size=2000))
 def test_any_log_can_be_classified(log: bytes) -> None:
     assert all(line.strip() for line in error_lines(log))
-    assert weighed(log).kind in ("failure", "infrastructure")
+    assert classified(log).kind in ("failure", "infrastructure")

@@ -13,7 +13,7 @@ from tpuctl.emulator.faults.fault import KINDS, SCHEDULED
 from tpuctl.emulator.faults.google_messages import REJECTING_KINDS
 
 SOURCES = Path(tpuctl.emulator.__file__).parent
-STRIKES = {
+APPLIED_IN = {
     kind
     for file in SOURCES.rglob("*.py")
     if file.name != "fault.py"
@@ -24,7 +24,7 @@ STRIKES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind_is_applied(kind: str) -> None:
     places = "[kinds] of tpuctl/emulator/faults/google_messages.toml, or tpuctl/emulator/faults/"
-    assert kind in {*REJECTING_KINDS, *SCHEDULED, *STRIKES}, f"{kind} strikes nowhere: {places}"
+    assert kind in {*REJECTING_KINDS, *SCHEDULED, *APPLIED_IN}, f"{kind} is not applied: {places}"
 
 
 @pytest.mark.parametrize("kind", REJECTING_KINDS)

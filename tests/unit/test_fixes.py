@@ -28,7 +28,7 @@ def finding(path: Path, *edits: tuple[int, int, int, int, str], code: str = "TPU
 
 
 def fixed(path: Path, *findings: Finding) -> str:
-    """The text after the rewrite, written."""
+    """Apply the fixes; returns the rewritten text."""
     for rewrite in propose(findings).rewrites:
         assert write(rewrite) == ""
     return path.read_bytes().decode("utf-8")
@@ -178,7 +178,7 @@ def test_diff_shows_changes(script: Path) -> None:
     assert [line for line in lines if line[0] in "+-"][2:] == ["-x = f(1)", "+x = f(2)"]
 
 
-# A busy machine is no fault of the strategy's.
+# A busy machine is not a failure of the strategy.
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(

@@ -1,4 +1,4 @@
-"""Ports forwarded over real SSH on loopback: both ways, after drops, taken ports, silence."""
+"""Ports forwarded over real SSH on loopback: both ways, after drops, ports in use, silent ports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def shouting() -> AsyncIterator[int]:
-    """A program that greets, and replies in capitals after the end of its input; its port."""
+    """A program that greets, and replies in capitals when its input ends; returns its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HELLO)
@@ -78,13 +78,13 @@ async def test_data_and_eof_are_forwarded_both_ways(bench: Bench) -> None:
         (event,) = bench.events
         assert isinstance(event, PortForwarded)
         assert (event.worker, event.port) == (3, port)
-        assert event.local_port != port, "that one is taken: the next free one is"
+        assert event.local_port != port, "in use: the next free port is chosen"
         assert event.url == f"http://127.0.0.1:{event.local_port}"
         assert await exchange(event.local_port, b"hello") == b"HELLO"
         much = os.urandom(1_000_000).hex().encode()
         answers = await asyncio.gather(*(exchange(event.local_port, much) for _ in range(4)))
         assert set(answers) == {much.upper()}
-        assert bench.server.logins == 1, "all over one connection"
+        assert bench.server.logins == 1, "one connection for all"
     with pytest.raises(ConnectionRefusedError):
         await exchange(event.local_port, b"")
 
@@ -98,7 +98,7 @@ async def test_next_connection_reconnects_after_drop(bench: Bench) -> None:
         writer.write(b"cut short")
         assert await asyncio.wait_for(reader.readexactly(len(HELLO)), 60) == HELLO
         bench.server.drop()
-        assert await asyncio.wait_for(reader.read(), 60) == b"", "it ends, rather than to hang"
+        assert await asyncio.wait_for(reader.read(), 60) == b"", "it ends instead of hanging"
         writer.close()
         assert await exchange(bench.port(), b"again") == b"AGAIN"
         assert bench.server.logins == 2
@@ -121,7 +121,7 @@ async def test_requested_local_port_is_used_or_rejected(bench: Bench) -> None:
             async with forward_ports(requested, bench.transport, bench.events.append):
                 pass
     assert f"port {port} of this machine is in use" in refused.value.diagnostics[0].detail
-    with pytest.raises(ConnectionRefusedError):  # nor does the one before it stay open
+    with pytest.raises(ConnectionRefusedError):  # the previous one was closed
         await exchange(bench.port(), b"")
     async with (
         shouting() as there,
@@ -141,7 +141,7 @@ async def test_closed_port_is_reported_once(bench: Bench) -> None:
     async with forward_ports(
         [PortMapping(port)], bench.transport, bench.events.append, shares_loopback=True
     ):
-        assert bench.port() != port, "it would lead to itself"
+        assert bench.port() != port, "the port would forward to itself"
         assert [await exchange(bench.port(), b"") for _ in range(3)] == [b""] * 3
         (warning,) = bench.warnings()
         assert f"worker 3, port {port}" in warning

@@ -14,8 +14,8 @@ from tpuctl.preflight.rehearsal.estimate import PEAK_FLOPS
 CATALOG = "tpuctl/catalog/tpu.toml"
 
 
-def unsaid(generation: str) -> Iterator[str]:
-    """The files in which data about the generation is missing."""
+def missing_data(generation: str) -> Iterator[str]:
+    """The files that lack data about the generation."""
     rows = data()["types"].get(generation, ())
     if not rows:
         yield f"{CATALOG}: types"
@@ -41,7 +41,7 @@ def unsaid(generation: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("generation", data()["generations"])
 def test_every_generation_has_all_data(generation: str) -> None:
-    assert [*unsaid(generation)] == []
+    assert [*missing_data(generation)] == []
 
 
 def test_types_match_generations() -> None:

@@ -1,6 +1,6 @@
 """Google's libraries are loaded partially and lazily, with unchanged behavior.
 
-Each program has an interpreter of its own: what is imported stays.
+Each program runs in a separate interpreter, since imports persist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ else:
     raise AssertionError("any name would do")
 """
 
-# Every message as protocol buffers have it, and what its fields are to a program.
+# Every message's protocol buffer descriptor, and its fields as seen by a program.
 DESCRIBED = """
 import hashlib, json, random
 from google.cloud.compute_v1.types import compute

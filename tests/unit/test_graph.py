@@ -14,8 +14,8 @@ from tpuctl.engine.graph import order, reverse, walk
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Result
 
-# Threads of earlier tests, such as gRPC's, may draw random numbers, which hypothesis takes for
-# draws of the strategy.
+# Threads of earlier tests, such as gRPC's, may use the random generator, which hypothesis
+# mistakes for the strategy's.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*random.*:hypothesis.errors.HypothesisDeprecationWarning"
 )

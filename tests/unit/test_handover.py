@@ -1,4 +1,4 @@
-"""The stack file for a controller describes the same stack with every choice fixed."""
+"""The stack file for a controller describes the same stack with all choices resolved."""
 
 from __future__ import annotations
 

@@ -37,14 +37,16 @@ def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def everything() -> Iterator[tuple[str, Any]]:
-    """Each command and group by what is typed after tpuctl."""
+    """Each command and group by its words after tpuctl."""
     root = command_line()
     context = root.make_context("tpuctl", [], resilient_parsing=True)
 
     def inside(group: Any, path: str) -> Iterator[tuple[str, Any]]:
         for name in group.list_commands(context):
             subcommand = group.get_command(context, name)
-            assert subcommand is not None, f"{path}{name} is in the table, and nowhere else"
+            assert subcommand is not None, (
+                f"{path}{name} is in the command table but does not exist"
+            )
             yield f"{path}{name}", subcommand
             if hasattr(subcommand, "list_commands"):
                 yield from inside(subcommand, f"{path}{name} ")
@@ -93,7 +95,7 @@ def test_help_examples_are_valid_commands(path: str) -> None:
     assert examples, f"no Example: in the help of {path}"
     for example in examples:
         words = first_command(example)
-        while "=" in words[0]:  # a variable of the environment
+        while "=" in words[0]:  # an environment variable
             words.pop(0)
         assert words.pop(0) == "tpuctl", example
         parse(words)
@@ -101,14 +103,14 @@ def test_help_examples_are_valid_commands(path: str) -> None:
 
 
 def first_command(line: str) -> list[str]:
-    """The words before the shell's first |, > or ;."""
+    """The words before the first |, > or ; of the shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     return list(itertools.takewhile(lambda word: word.strip("|<>;&()"), lexer))
 
 
 def parse(words: list[str]) -> None:
-    """Raises what the command line raises for words that it does not know."""
+    """Parse the words; raises the command line's error for unknown ones."""
     command: Any = command_line()
     words = hoist(words)
     end = next(at for at, word in enumerate(words) if word in COMMANDS)

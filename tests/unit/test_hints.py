@@ -21,11 +21,14 @@ from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.state import State
 from tpuctl.model.known_errors import KnownError, table
 
-# Those without a hint, by module and summary, and why each has none.
+# Diagnostics without a hint, by module and summary, with the reason.
 WITHOUT = {
-    ("preflight/submit_gate.py", "Script will not run on a TPU"): "the one beside it has it",
+    (
+        "preflight/submit_gate.py",
+        "Script will not run on a TPU",
+    ): "the diagnostic next to it has one",
 }
-# Examples of hints that are composed; 1 stands for the inserted value.
+# Examples of hints that are composed, with 1 for each inserted value.
 PUT_IN = {
     "tpuctl 1": "tpuctl up",
     "tpuctl 1 -m package.train1": "tpuctl run -m package.train",
@@ -41,7 +44,7 @@ KNOWN = [*table().errors, *table().statuses]
 
 @cache
 def commands() -> tuple[tuple[str, str], ...]:
-    """The commands in texts of the code and of the table of errors, and where they stand."""
+    """The commands in texts of the code and of the table of errors, with their locations."""
     code = {(command, where) for where, command in commands_in_texts()}
     table_ = {
         (command, f"{error.name or error.summary} of the table")
@@ -53,11 +56,11 @@ def commands() -> tuple[tuple[str, str], ...]:
 
 def test_every_diagnostic_has_hint_or_exemption() -> None:
     all_sites = diagnostic_sites()
-    assert len(all_sites) > 250, "they are not found any more"
+    assert len(all_sites) > 250, "the search no longer finds them"
     without = [site for site in all_sites if not site.has_hint]
     listed = [site for site in without if (site.path, site.summary) in WITHOUT]
     assert not [str(site) for site in without if site not in listed]
-    assert {(site.path, site.summary) for site in listed} == {*WITHOUT}, "a reason is left over"
+    assert {(site.path, site.summary) for site in listed} == {*WITHOUT}, "an exemption is unused"
 
 
 def test_commands_in_hints_are_on_separate_lines() -> None:
@@ -76,7 +79,7 @@ def root() -> Any:
 
 
 def parse(arguments: list[str]) -> None:
-    """As the program parses them, without running anything."""
+    """Parse the words like the program, without running the command."""
     command, path = root(), "tpuctl"
     context = command.make_context(path, hoist(arguments), obj=State())
     while hasattr(command, "get_command") and (rest := [*context._protected_args, *context.args]):
@@ -101,10 +104,10 @@ def test_tpuctl_commands_in_texts_parse() -> None:
 
 @cache
 def gclouds() -> Any:
-    """The tree of gcloud's commands and flags, as its own completion knows it."""
+    """The tree of gcloud's commands and flags, from its completion table."""
     program = shutil.which("gcloud")
     if program is None:
-        pytest.skip("gcloud is not here")
+        pytest.skip("gcloud is not installed")
     folders = [*Path(program).resolve().parents, Path("/usr/lib/google-cloud-sdk")]
     files = [folder / "data/cli/gcloud_completions.py" for folder in folders]
     file = next((path for path in files if path.exists()), None)
@@ -131,7 +134,7 @@ def test_gcloud_commands_in_texts_exist() -> None:
             flags |= {*node["flags"]}
         used = {word.partition("=")[0] for word in words if word.startswith("--")}
         if node["commands"] or not used <= flags:
-            wrong.append(f"{where}: {command}: {used - flags or 'a group, no command'}")
+            wrong.append(f"{where}: {command}: {used - flags or 'a group instead of a command'}")
     assert not wrong
 
 

@@ -111,7 +111,7 @@ async def test_ssh_program_rejects_impostor(
 
 
 def options_of(command: list[str]) -> dict[str, str]:
-    """The options as the program parses them."""
+    """The options as parsed by the program."""
     command = [command[0], "-G", *command[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
@@ -131,7 +131,7 @@ def test_ssh_program_ignores_other_known_hosts(tmp_path: Path, key: KeyPair) -> 
 
 
 def test_user_and_command_are_not_parsed_as_ssh_options(tmp_path: Path, key: KeyPair) -> None:
-    """Whatever got past the checks of the stack file, or was typed after `ssh --`."""
+    """Even if an option passed the checks of the stack file, or was typed after `ssh --`."""
     mark = tmp_path / "run-here"
     hostile = f"-oProxyCommand=touch {mark};"
     for user, line in ((hostile, ""), ("someone", hostile)):

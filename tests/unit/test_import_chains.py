@@ -17,6 +17,6 @@ from tests.support.import_chains import longest_chain
         ("tpuctl.flows.", True, 7),
     ],
 )
-def test_chains_of_imports_are_short(within: str, lazy: bool, most: int) -> None:
+def test_import_chains_are_short(within: str, lazy: bool, most: int) -> None:
     chain = longest_chain("tpuctl", within, lazy=lazy)
     assert most // 2 < len(chain) <= most, " imports ".join(chain)

@@ -78,7 +78,7 @@ def value_of(folder: Path, expression: str) -> Value:
         ("tf.zeros([4])", Kind.KNOWN),
         ("tf.shape(x)[0] + tf.argmax(y)", Kind.TENSOR),
         ("table", Kind.TENSOR),
-        ("limit", Kind.TENSOR),  # a constant of the file's is an argument of the program
+        ("limit", Kind.TENSOR),  # a constant of the file is an argument of the program
         ("double(size)", Kind.STATIC),
         ("double(x)", Kind.TENSOR),
         ("block(x)", Kind.TENSOR),

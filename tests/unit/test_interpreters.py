@@ -30,7 +30,7 @@ FOLDERS = {
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Empty folders named after the variables that contain their paths."""
-    other_interpreter()  # looked for where it really is
+    other_interpreter()  # before the usual locations are hidden
     hide_interpreters(tmp_path, monkeypatch)
     return tmp_path
 
@@ -97,7 +97,7 @@ async def test_install_requires_uv(empty: Path) -> None:
     assert await interpreters.install("3.11", lambda _: None) == "uv is not installed"
 
 
-# uv itself, with its list of downloads and the download on loopback -----------------------------
+# uv itself, with its list of downloads and a mirror on loopback ---------------------------------
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def offer(other: Interpreter, folder: Path, url: str) -> Path:
-    """An archive of an interpreter in a mirror's folder, and uv's list of downloads with it."""
+    """Put an archive of an interpreter into a mirror's folder; returns uv's list of downloads."""
     prefix = Path(other.path).resolve().parent.parent
     archive = folder / "python.tar.gz"
     left_out = ("site-packages", "test", "idlelib", "__pycache__")
@@ -164,7 +164,7 @@ async def test_uv_downloads_interpreter(
     program = uv_program()
     other = other_interpreter()
     if Path(other.path).resolve().is_relative_to("/usr/bin"):
-        skip_or_fail("the other Python cannot be copied: it is the system's")
+        skip_or_fail("the other Python cannot be copied, since it is the system's")
     downloads = offer(other, tmp_path / "mirror", mirror)
     hide_interpreters(tmp_path, monkeypatch)
     (tmp_path / "PATH" / "uv").symlink_to(program)

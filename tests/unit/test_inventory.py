@@ -47,17 +47,17 @@ ACCOUNT = item("account")
         ([], {}),
         ([NODE, BUCKET, ACCOUNT, item("disk", "in use")], {}),
         ([TPU, CONTROLLER, BUCKET], {}),
-        ([BUCKET], {}),  # kept on purpose
-        ([item("node", "STOPPED"), ACCOUNT], {}),  # to be started again
+        ([BUCKET], {}),  # kept intentionally
+        ([item("node", "STOPPED"), ACCOUNT], {}),  # can be restarted
         ([item("node", "CREATING"), ACCOUNT, DISK], {}),
         # halves of pairs
         ([TPU], {"bert-tpu": "controller no longer exists"}),
         ([CONTROLLER], {"bert-controller": "no TPU"}),
-        ([TPU, item("controller", "TERMINATED")], {}),  # stopped, it can be started again
-        ([item("tpu", "CREATING")], {}),  # its controller comes next to it
+        ([TPU, item("controller", "TERMINATED")], {}),  # stopped: it can be restarted
+        ([item("tpu", "CREATING")], {}),  # its controller is created next
         ([item("controller", "STAGING")], {}),
         ([item("controller", "RUNNING", B), NODE], {"bert-controller": "no TPU"}),
-        # what does nothing any more
+        # unused resources
         ([item("node", "PREEMPTED"), DISK], {"bert-node": "PREEMPTED", "bert-disk": "no machine"}),
         ([item("tpu", "TERMINATED")], {"bert-tpu": "TERMINATED"}),
         ([item("queued", "FAILED")], {"bert-queued": "uses quota"}),
@@ -65,12 +65,12 @@ ACCOUNT = item("account")
         ([item("queued", "WAITING_FOR_RESOURCES"), DISK], {}),
         ([item("queued", "ACTIVE"), item("node", "READY", request="bert-queued")], {}),
         ([item("queued", "ACTIVE")], {"bert-queued": "nodes no longer exist"}),
-        ([item("node", "DELETING")], {}),  # it goes by itself
-        # second zones
+        ([item("node", "DELETING")], {}),  # its deletion is pending
+        # nodes in a second zone
         ([NODE, item("node", "READY", B, 1.0, name="other")], {"other": f"runs in {A}"}),
         ([item("node", "CREATING", B, 9.0, name="other"), NODE], {"other": f"runs in {A}"}),
         ([NODE, item("disk", "READY", B)], {"bert-disk": "no machine"}),
-        # rests
+        # leftovers
         (
             [ACCOUNT, item("firewall")],
             {"bert-account": "not running", "bert-firewall": "not running"},
@@ -234,12 +234,12 @@ def test_nodes_have_price_of_their_request() -> None:
     request = item("queued", "ACTIVE", capacity="spot")
     node = item("node", "READY", request=request.name)
     alone = item("node", "READY", name="alone")
-    elsewhere = item("node", "READY", B, request=request.name, name="elsewhere")
+    other_zone = item("node", "READY", B, request=request.name, name="other_zone")
     by_name = {
-        node_item.name: node_item for node_item in with_requests([node, request, alone, elsewhere])
+        node_item.name: node_item for node_item in with_requests([node, request, alone, other_zone])
     }
     assert by_name["bert-node"].capacity == "spot"
-    assert by_name["alone"].capacity == by_name["elsewhere"].capacity == "on-demand"
+    assert by_name["alone"].capacity == by_name["other_zone"].capacity == "on-demand"
     assert len(by_name) == 4
 
     plain = item("queued", "ACTIVE")

@@ -1,4 +1,4 @@
-"""Job ids, names in the bucket, and how workers sum up to a job; prefixes of log lines."""
+"""Job ids, names in the bucket, how worker states determine the job's, and log prefixes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord
 
 
 def test_job_ids_sort_by_time_and_end_in_word() -> None:
-    elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
-    stamp, time, word = new_job_id(elsewhere, random.Random(1)).split("-")
+    same_time_in_korea = NOON.astimezone(timezone(timedelta(hours=9)))
+    stamp, time, word = new_job_id(same_time_in_korea, random.Random(1)).split("-")
     assert (stamp, time) == ("20260304", "120000")
     assert word.isalpha() and word.islower()
 
@@ -149,7 +149,7 @@ def test_script_with_leading_dash_is_not_an_option() -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a;id", "$(id)", "", "a b", "a\n"])
 def test_record_with_invalid_id_is_rejected(name: str) -> None:
-    """Who may write to the bucket must not choose what commands and paths are made of."""
+    """Anyone who may write to the bucket must not influence commands and paths."""
     text = job(0).model_copy(update={"id": name}).model_dump_json()
     with pytest.raises(ValueError, match="id"):
         JobRecord.model_validate_json(text)

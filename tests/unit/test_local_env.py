@@ -27,7 +27,7 @@ HARD = {
 def test_shells_read_values_unchanged(shell: Shell) -> None:
     program = shutil.which(shell)
     if program is None:
-        pytest.skip(f"{shell} is not here")
+        pytest.skip(f"{shell} is not installed")
     lines = lines_for(shell, {**HARD, "GONE": None, "NEVER": None})
     script = "".join(lines) + "env -0"
     bare = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
@@ -71,7 +71,7 @@ def test_unsupported_shell_is_rejected(
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert run(["local", "env"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "false;\n"  # which ends a script that evaluates it under `set -e`
+    assert captured.out == "false;\n"  # stops a script that evaluates it under `set -e`
     assert "tcsh" in captured.err
     assert "--shell bash|zsh|fish" in captured.err
 

@@ -33,7 +33,7 @@ def stranger() -> str:
 
 
 async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
-    """Prepare until the image would be built; returns the questions."""
+    """Prepare until the image would be built; returns the prompts."""
     questions: list[str] = []
 
     def may_install(question: str) -> bool:

@@ -1,4 +1,4 @@
-"""Work that needs the local cloud ends when it is gone, unless it is restarted in time."""
+"""Work that needs the local cloud ends when the cloud stops, unless it restarts in time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_liveness, "POLL_SECONDS", 0.02)
 
 
-async def test_work_is_canceled_when_local_cloud_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_canceled_when_local_cloud_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_liveness, "GONE_SECONDS", 0.2)
     server, endpoint, looks = await serve()
     was_cancelled = False

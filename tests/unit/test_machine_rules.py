@@ -1,4 +1,4 @@
-"""The controller's machine type: the meaning of `auto`, and types rejected before any call."""
+"""The controller's machine type: the default of `auto`, and types rejected before any call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def machine(stack: Stack) -> str:
 
 
 def test_default_machine_type_is_offered_in_region(tmp_path: Path) -> None:
-    """N1 is not offered everywhere; a failover into such a region takes another type there."""
+    """N1 is not offered everywhere; a failover into such a region uses another type there."""
     stack = load(
         tmp_path,
         "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
@@ -90,7 +90,7 @@ def test_cross_region_traffic_is_rejected_with_price(tmp_path: Path) -> None:
 
 
 def test_flex_start_node_has_flex_start_price(tmp_path: Path) -> None:
-    """1.35 dollars a chip in europe-west4, says the catalog's source."""
+    """1.35 dollars per chip in europe-west4, according to the catalog's source."""
     stack = load(
         tmp_path,
         "tpu: {type: v6e-8, capacity: flex-start, queue: {run_for: 4h}, zones: [europe-west4-a]}",

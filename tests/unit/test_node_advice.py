@@ -1,4 +1,4 @@
-"""The notice that TPU nodes are closed: before one is requested, and when it is denied."""
+"""The notice that TPU nodes are closed: before a request, and after a denied one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
         ("v3-8", "2.12.0", "tpu-vm-tf-2.12.0"),
         ("v3-8", "2.12.1", "tpu-vm-tf-2.12.1"),
         ("v3-32", "2.12.0", "tpu-vm-tf-2.12.0-pod"),
-        ("v2-8", "2.11.1", "tpu-vm-tf-2.12.0"),  # the oldest that TPU VMs have
+        ("v2-8", "2.11.1", "tpu-vm-tf-2.12.0"),  # the oldest of TPU VMs
         ("v2-8", "2.17.0", "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"),
-        ("v2-8", "2.19.0", "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"),  # none is newer
+        ("v2-8", "2.19.0", "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"),  # there is no newer one
         ("v3-8", None, "tpu-ubuntu2204-base"),  # PyTorch
     ],
 )
@@ -31,7 +31,7 @@ def test_suggested_runtime(type_name: str, tensorflow: str | None, expected: str
     assert runtime.version == expected
 
 
-def test_announced_change_works_in_stack_file(tmp_path: Path) -> None:
+def test_suggested_change_works_in_stack_file(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
     text = (
         "stack: bert\nproject: {id: my-project}\n"

@@ -30,7 +30,7 @@ def test_each_role_has_its_listed_permissions(kind: type[CloudKind]) -> None:
 def test_permissions_fit_in_one_test_call() -> None:
     assert (
         len({permission.name for permission in required_permissions(KINDS)}) <= 100
-    )  # as its reference says
+    )  # according to its reference
 
 
 def test_plan_determines_required_permissions() -> None:

@@ -1,4 +1,4 @@
-"""The one polling loop, on a clock that never sleeps."""
+"""The shared polling loop, on a clock that never sleeps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_immediate_result_does_not_sleep() -> None:
     clock = FakeClock(100.0)
 
     async def probe() -> int:
-        return 0  # false, but an answer
+        return 0  # falsy, but not None
 
     assert await wait_until(probe, description="it", seconds=1, clock=clock) == 0
     assert clock.slept == []

@@ -1,4 +1,4 @@
-"""The meaning of Google's SKUs, by rows quoted from public tests and programs."""
+"""The interpretation of Google's SKUs, with rows quoted from public tests and programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sku(text: str, usage: str, price: float, *regions: str, **more: Any) -> Sku:
     return Sku(service, text, usage, regions or ("us-east5",), more.pop("unit", "h"), price)
 
 
-# Of us-east5 on 2026-08-07, with others of the same chip, four of them OnDemand too.
+# us-east5 on 2026-08-07, with other SKUs of the same chip, four of them OnDemand too.
 COLUMBUS = [
     sku("TpuV6e running in Columbus", "OnDemand", 2.70),
     sku("DWS Defined Duration V6e running in Columbus", "OnDemand", 1.35),
@@ -58,7 +58,7 @@ def test_older_types_are_charged_per_eight_cores() -> None:
     assert price(OLD, "v3-32", "us-east1-d") == 4 * 8.0
     assert price(OLD, "v3-32", "us-east1-d", "spot") == 4 * 2.4
     assert price(OLD, "v3-8", "us-east1-d", "spot") == 2.04
-    assert price(OLD, "v3-8", "us-east1-d") is None, "a pod's price is no device's"
+    assert price(OLD, "v3-8", "us-east1-d") is None, "a pod's price does not apply to a device"
     assert price(OLD, "v2-32", "us-central1-a") is None
 
 

@@ -42,8 +42,8 @@ MACHINES = [
 ]
 
 # skypilot-org/skypilot-catalog, catalogs/v9/gcp/vms.csv at 2c3d7ea7 (mid-2026), the column
-# Price; its spot prices are of another day and float.
-MACHINES_ELSEWHERE = [
+# Price; its spot prices are from another day and vary.
+MACHINES_OF_SECOND_LIST = [
     ("n2-highmem-4", "asia-east1", 0.3034),
     ("n2-highmem-4", "asia-south1", 0.3147),
     ("n2-highmem-4", "southamerica-west1", 0.3747),
@@ -121,7 +121,7 @@ def test_machine_prices_match_list(
     assert (demand.is_spot, floating.is_spot, demand.read) == (False, True, "mid-2026")
 
 
-@pytest.mark.parametrize(("name", "region", "hour"), MACHINES_ELSEWHERE)
+@pytest.mark.parametrize(("name", "region", "hour"), MACHINES_OF_SECOND_LIST)
 def test_on_demand_prices_match_second_list(name: str, region: str, hour: float) -> None:
     machine = machine_type(name)
     assert machine is not None

@@ -37,4 +37,4 @@ def test_folders_are_private_with_open_umask(tmp_path: Path) -> None:
     )
     places = ("home", "home/.config", "home/.config/tpuctl", "home/.cache", "home/.cache/tpuctl")
     modes = [oct((tmp_path / place).stat().st_mode & 0o777) for place in places]
-    assert modes == ["0o755", *["0o700"] * 4], "what was there stays as it was"
+    assert modes == ["0o755", *["0o700"] * 4], "existing folders are unchanged"

@@ -42,7 +42,7 @@ def test_progress_uses_last_value_of_each_key(log: bytes, expected: Progress) ->
     assert progress_of(log) == expected
 
 
-def test_non_finite_progress_is_text() -> None:
+def test_non_finite_values_are_shown_as_text() -> None:
     progress = progress_of(b'{"step": 5, "loss": NaN}\n')
     assert progress.loss is not None and math.isnan(progress.loss)
     assert json.loads(json.dumps(progress.as_dict(), allow_nan=False)) == {

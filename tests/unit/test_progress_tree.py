@@ -69,11 +69,11 @@ def stack(story: ProgressState) -> None:
 def test_planned_row_shows_what_it_waits_for(story: ProgressState) -> None:
     stack(story)
     words = {row.address: story.description(row) for row in story.rows}
-    assert words["bucket/b"] == "to create"  # the project is there
+    assert words["bucket/b"] == "to create"  # the project exists
     assert words["node/n"] == "waits for bucket/b and 1 more"
     story.on(StepStarted("network/main", "create"))
     words = {row.address: story.description(row) for row in story.rows}
-    assert words["node/n"] == "waits for network/main and 1 more"  # what is under way, first
+    assert words["node/n"] == "waits for network/main and 1 more"  # running ones first
     story.on(StepFinished("network/main", Outcome.DONE, 1.0))
     story.on(StepFinished("bucket/b", Outcome.DONE, 1.0))
     words = {row.address: story.description(row) for row in story.rows}
@@ -101,7 +101,7 @@ def test_failed_and_skipped_rows_stay(story: ProgressState) -> None:
     assert "failed" in failed
     assert any("skipped: bucket/b failed" in line for line in record)
     left = {row.address for row in story.rows}
-    assert left == {"network/main", "ssh/workers"}  # neither began
+    assert left == {"network/main", "ssh/workers"}  # neither was started
 
 
 @pytest.mark.parametrize("running", [0, 5, 64])
@@ -134,7 +134,7 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
     lines = texts(ProgressTree(story).live(WIDE))
     visible = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
     (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
-    assert any("✗ node/n-39 " in line for line in lines)  # a failure is never folded away
+    assert any("✗ node/n-39 " in line for line in lines)  # failures are never collapsed
     assert visible + more == 37
     assert any("24 planned" in line for line in lines)
     assert any("3 done" in line for line in lines)
@@ -175,7 +175,7 @@ def test_rows_are_printed_once(story: ProgressState) -> None:
     [(0.04, "0.0 s"), (9.9, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1:00"),
      (185, "3:05"), (3600, "1:00:00"), (36_061, "10:01:01")],
 )  # fmt: skip
-def test_times(seconds: float, expected: str) -> None:
+def test_elapsed_time_formats(seconds: float, expected: str) -> None:
     assert clock_time(seconds) == expected
 
 
@@ -247,13 +247,13 @@ def test_live_region_cleans_up_and_never_hides_cursor() -> None:
 
 
 def test_live_region_in_narrowed_terminal() -> None:
-    """Its lines take more rows now: those are what is drawn over."""
+    """Its lines take more rows now, all of which are redrawn."""
     screen, written = Screen(20, 20), io.StringIO()
     console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
     region = LiveRegion(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
     while not (first := written.getvalue()).endswith("\r"):
         time.sleep(0.001)
-    screen.feed(first + "^C")  # as pressed keys are shown
+    screen.feed(first + "^C")  # as the terminal echoes it
     assert screen.lines == ["x" * 19, "^C" + "x" * 17]
     screen.resize(10)
     console.width = 10
@@ -264,7 +264,7 @@ def test_live_region_in_narrowed_terminal() -> None:
 
 
 def test_row_states_have_distinct_marks() -> None:
-    """What colors say is said without them."""
+    """Colors add no information."""
     from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
 
     for marks in (MARKS, PLAIN_MARKS):

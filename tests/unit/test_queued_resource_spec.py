@@ -18,7 +18,7 @@ from tpuctl.resources.tpu_queued import QueuedNodes
 
 NODE = {"accelerator_type": "v3-8", "scheduling_config": {"spot": True}, "labels": {"a": "b"}}
 PLACE = "projects/my-project/locations/europe-west4-a"
-ASKED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+REQUESTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def stack(folder: Path, tpu: str) -> Stack:
@@ -32,9 +32,9 @@ def stack(folder: Path, tpu: str) -> Stack:
 
 
 def request_of(folder: Path, tpu: str) -> dict[str, Any]:
-    """What differs from the plainest request."""
+    """The fields that differ from a minimal request."""
     body = request_body(stack(folder, tpu), dict(NODE))
-    assert QueuedResource(body), "the official client takes it"
+    assert QueuedResource(body), "the official client accepts it"
     return {key: value for key, value in body.items() if key != "tpu"}
 
 
@@ -55,7 +55,7 @@ def test_flex_start_plan_has_run_duration(tmp_path: Path) -> None:
         "utf-8",
     )
     stack = load_stack(path)
-    assert stack.zone in ("us-central1-a", "us-west4-a"), "where flex-start is given"
+    assert stack.zone in ("us-central1-a", "us-west4-a"), "a zone with flex-start"
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
     change = QueuedNodes(Network(stack, cloud), str).diff(None)
     assert change.because == f"requesting v5litepod-4 in {stack.zone} for 4h, waiting up to 2d"
@@ -93,7 +93,7 @@ def test_capacity_and_deadline(tmp_path: Path, tpu: str, expected: dict[str, Any
 
 
 def queued(state: str, **policy: Any) -> QueuedResource:
-    return QueuedResource(state={"state": state}, create_time=ASKED, queueing_policy=policy)
+    return QueuedResource(state={"state": state}, create_time=REQUESTED, queueing_policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -110,21 +110,21 @@ def queued(state: str, **policy: Any) -> QueuedResource:
     ],
 )
 def test_waiting_time_is_rounded_in_growing_steps(seconds: int, expected: str) -> None:
-    assert waiting_text(queued("ACCEPTED"), ASKED + timedelta(seconds=seconds)) == expected
+    assert waiting_text(queued("ACCEPTED"), REQUESTED + timedelta(seconds=seconds)) == expected
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
         ({"valid_until_duration": timedelta(hours=2)}, "2026-01-02 05:04"),
-        ({"valid_until_time": ASKED + timedelta(days=1)}, "2026-01-03 03:04"),
+        ({"valid_until_time": REQUESTED + timedelta(days=1)}, "2026-01-03 03:04"),
     ],
 )
 def test_waiting_text_has_deadline(policy: dict[str, Any], expected: str) -> None:
-    text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), ASKED)
+    text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), REQUESTED)
     assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
 
 
 def test_provisioning_request_is_not_waiting() -> None:
     request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
-    assert waiting_text(request, ASKED + timedelta(hours=1)) == "PROVISIONING"
+    assert waiting_text(request, REQUESTED + timedelta(hours=1)) == "PROVISIONING"

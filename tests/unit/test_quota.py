@@ -1,4 +1,4 @@
-"""The quota of a plan: used, added and left of each limit, without a query."""
+"""The quota of a plan: usage, additions and remainder of each limit, without a query."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_existing_node_adds_nothing(tmp_path: Path) -> None:
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=8)
     assert (zone.used, zone.added, zone.left, zone.is_short) == (8, 0, 0, False)
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=4)
-    assert not zone.is_short, "what is there already is not what this plan asks for"
+    assert not zone.is_short, "existing usage is not part of this plan"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_usage_counts_against_limit(tmp_path: Path, kinds: dict[str, object], us
 
 
 def test_deleted_node_frees_quota(tmp_path: Path) -> None:
-    """A preempted node is recreated in its zone; an abandoned zone is cleared."""
+    """A preempted node is recreated in its zone; in an abandoned zone it is deleted."""
     stack = load(tmp_path)
     preempted = node("bert", state="PREEMPTED")
     (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [preempted], zone=8)
@@ -119,7 +119,7 @@ def test_deleted_node_frees_quota(tmp_path: Path) -> None:
     assert (region.used, region.left, region.is_short) == (8, -8, True)
     same_name = node("gpt", state="PREEMPTED", name="bert-tpu")
     (zone,) = lines(stack, plan(node_bert_tpu=CREATE), [same_name], zone=8)
-    assert zone.used == 8, "another stack's is not taken away"
+    assert zone.used == 8, "another stack's node is not deleted"
 
 
 def test_recreated_request_frees_quota(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_shortfall_names_limit_and_hint() -> None:
 
 
 def test_quota_limits_match_metrics() -> None:
-    """Names of metrics as public programs read them."""
+    """Metric names as used in public programs."""
     same = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": "tpu-v5s-litepod-preemptible",
         "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": (

@@ -23,7 +23,7 @@ def known_type(name: str) -> AcceleratorType:
 @pytest.mark.parametrize(
     ("name", "spot", "limit", "amount"),
     [
-        # skypilot 0.14.1, cloud_vm_ray_backend.py, for the region and for the zone
+        # skypilot 0.14.1, cloud_vm_ray_backend.py, for region and zone
         ("v2-32", True, "TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI", 32),
         ("v2-32", True, "TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI", 32),
         # marin-community/marin#87; a report of 2026-01 has the same for a single v4-8
@@ -61,7 +61,7 @@ def test_every_type_has_zonal_and_regional_limit() -> None:
 
 
 def test_flex_start_zones_match_public_reports() -> None:
-    # Zone tables of 2026-08; us-west4-a alone took a v5litepod-1 among those tried.
+    # Zone tables of 2026-08; of the zones tried, only us-west4-a accepted a v5litepod-1.
     assert "us-west4-a" in flex_start_zones(known_type("v5litepod-1"))
     assert "europe-west4-b" not in flex_start_zones(known_type("v5litepod-1"))
     assert {"us-east5-a", "us-east5-b", "europe-west4-a"} <= set(

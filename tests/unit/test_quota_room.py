@@ -1,4 +1,4 @@
-"""How many nodes fit, computed by hand: limits, usage, and external addresses."""
+"""How many nodes fit, with expected values for limits, usage, and external addresses."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ def test_nodes_that_fit_in_zone() -> None:
     demand, spot = room_by_zone[HERE, "on-demand"], room_by_zone[HERE, "spot"]
     assert (demand.allowed, demand.used, demand.takes, demand.nodes) == (40, 8, 8, 4)
     assert (demand.bound, demand.unit) == ("zone", "cores")
-    assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "not negative"
-    assert demand.preferred == 48, "one more than fits"
-    assert spot.preferred == 16, "usage and one more"
+    assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never negative"
+    assert demand.preferred == 48, "one node more than fits"
+    assert spot.preferred == 16, "usage plus one node"
 
 
 def test_region_or_addresses_may_be_the_limit() -> None:
     allowed = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Region"), REGION): 24.0}
     room = rooms(allowed, node("europe-west4-b"))[HERE, "on-demand"]
-    assert (room.used, room.nodes, room.bound) == (0, 2, "region"), "of 24 a neighbor has 8"
+    assert (room.used, room.nodes, room.bound) == (0, 2, "region"), (
+        "8 of 24 are used in another zone"
+    )
     room = rooms(allowed, addresses=(8.0, 7.0))[HERE, "on-demand"]
     assert (room.nodes, room.bound) == (1, "addresses")
     pods = {("TPUV3sPodPerProjectPerZoneForTPUAPI", HERE): 320.0}

@@ -1,4 +1,4 @@
-"""A finding is an error only in code that is reachable from a step that runs."""
+"""A finding is an error only in code that a running step reaches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def codes(folder: Path, source: str, **files: str) -> list[str]:
-    """Codes and severities of what the compiler refuses, in all files."""
+    """Codes and severities of findings about compiled code, in all files."""
     write(folder, {"train": source, **files})
     report = check_project(folder / "train.py", VM)
     compiled = [finding for finding in report.findings if finding.code.startswith("TPU0")]
@@ -68,13 +68,13 @@ ON_HOST = {
     + DATA
     + "def made():\n    return tf.keras.Sequential([Own()])\n\n"
     "def load(data, augment):\n    return data.map(augment)\n\ndata = load(data, made())\n",
-    "layer of a pipeline's object": LAYER
+    "layer of a pipeline object": LAYER
     + DATA
     + "class Pipeline:\n    def __init__(self):\n        self.own = Own()\n\n"
     "    def parse(self, x):\n        return self.own(x)\n\n"
     "    def load(self, data):\n        return data.map(self.parse)\n\n"
     "data = Pipeline().load(data)\n",
-    "layer that may be none": LAYER
+    "layer that may be None": LAYER
     + DATA
     + "def load(data, own=None):\n    if own is not None:\n        data = data.map(own)\n"
     "    if own:\n        print(f'with {own}')\n    return data\n\ndata = load(data, own=Own())\n",
@@ -91,11 +91,11 @@ def test_pipeline_only_code_has_no_findings(source: str, tmp_path: Path) -> None
 
 UNUSED = {
     "layer": LAYER,
-    "layer that is made": LAYER + "own = Own()\n",
+    "layer that is created": LAYER + "own = Own()\n",
     "model": LAYER.replace("layers.Layer", "Model"),
     "function": STEP,
     "layer of an unused function": LAYER + "def made():\n    return Own()(tf.ones([8]))\n",
-    "function given by an unused one": STEP.replace("@tf.function\n", "")
+    "function passed by an unused function": STEP.replace("@tf.function\n", "")
     + "def old():\n    strategy.run(own, args=(tf.ones([8]),))\n",
 }
 
@@ -139,12 +139,12 @@ REACHED = {
     + DATA
     + "data = data.map(own)\n\n@tf.function\ndef step(x):\n    return own(x)\n\n"
     "for x in data:\n    step(x)\n",
-    "function given to a function": STEP
+    "function passed to a function": STEP
     + "def train(step):\n    step(tf.ones([8]))\n\ntrain(own)\n",
     "function of a factory": "def make():\n"
     + STEP.replace("\n", "\n    ")
     + "\n    return own\n\nstep = make()\nstep(tf.ones([8]))\n",
-    "function by a table": STEP
+    "function from a table": STEP
     + "import sys\nSTEPS = {'own': own}\nSTEPS[sys.argv[1]](tf.ones([8]))\n",
     "function of a library of steps": STEP,
     "command": STEP + "import click\n\n@click.command()\ndef main():\n    own(tf.ones([8]))\n",
@@ -216,7 +216,7 @@ PACKAGE = {
 
 @pytest.mark.parametrize("has_init", [True, False])
 def test_module_is_checked_with_relative_imports(has_init: bool, tmp_path: Path) -> None:
-    """As `python -m` finds them, above and below; also without `__init__.py`."""
+    """Relative imports of parent packages and subpackages; also without `__init__.py`."""
     files = PACKAGE | ({"pkg/__init__": "", "pkg/sub/__init__": ""} if has_init else {})
     write(tmp_path, files)
     program = runnable("pkg.mod", "module", tmp_path)

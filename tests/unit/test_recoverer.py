@@ -20,7 +20,7 @@ from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
 WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watchdog.py"
-# Stands in for tpuctl: counts its starts, writes its arguments, waits for orders, obeys them.
+# Stands in for tpuctl: counts its starts, records its arguments, and executes orders.
 PLAYER = """
 import json, os, pathlib, sys, time
 here = pathlib.Path.cwd()
@@ -72,7 +72,7 @@ class Controller:
             return self.read(name)
 
     def begun(self, number: int) -> Any:
-        """The arguments of tpuctl's start with this number."""
+        """The arguments of the tpuctl process with this number."""
         until((self.folder / f"begun.{number}").exists, f"start {number}")
         return until(lambda: self.read_if_whole(f"begun.{number}"), "its arguments")
 
@@ -133,7 +133,7 @@ def test_only_one_tpuctl_runs_at_a_time(controller: Controller) -> None:
     (_, _, child) = controller.begun(1)
     assert controller.run("start")["pid"] == state["pid"]
     os.kill(state["pid"], signal.SIGKILL)
-    until(lambda: not is_alive(state["pid"]), "the recoverer being dead")
+    until(lambda: not is_alive(state["pid"]), "the death of the recoverer")
     assert is_alive(child), "its child keeps running"
     controller.run("start")
     assert not (controller.folder / "begun.2").exists()
@@ -146,7 +146,7 @@ def test_only_one_tpuctl_runs_at_a_time(controller: Controller) -> None:
 
 
 def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
-    """Its function, as a controller's watchdog calls it at each check."""
+    """Calls its function like a controller's watchdog does at each check."""
     look = (
         # Isolated, as machines run it: it finds only what is named.
         f"import sys; sys.path.insert(0, {str(WATCH.parent)!r}); import watchdog; "

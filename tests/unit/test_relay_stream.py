@@ -27,7 +27,7 @@ Script = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
 
 @dataclass
 class Scripted:
-    """A relay whose connections run these scripts, one after the other."""
+    """A relay whose connections run these scripts in order."""
 
     scripts: list[Script] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ async def test_unacknowledged_data_is_sent_again(relay: Scripted) -> None:
         await drop(request)
 
     async def second(line: web.WebSocketResponse, request: web.Request) -> None:
-        await line.send_bytes(struct.pack(">HQ", 2, 6))  # more has arrived than was confirmed
+        await line.send_bytes(struct.pack(">HQ", 2, 6))  # more arrived than was acknowledged
         got.append(await received(line, 4))
         await line.send_bytes(data(b" world"))
         await received(line, 1)
@@ -154,18 +154,18 @@ async def test_reading_pauses_when_relay_lags(relay: Scripted) -> None:
         await async_until(lambda: read >= WINDOW, "reading one window")
         await asyncio.sleep(0.05)
         assert read < WINDOW + frames.MAX_DATA_BYTES
-        assert len(tunnel._unconfirmed) == read, "and nothing beyond that is kept"
+        assert len(tunnel._unconfirmed) == read, "and no further data is buffered"
         confirmed = read
         await lines[0].send_bytes(struct.pack(">HQ", 7, confirmed))
         await async_until(lambda: read >= confirmed + WINDOW, "reading another")
         await asyncio.sleep(0.05)
-        assert read < confirmed + WINDOW + frames.MAX_DATA_BYTES, "room for as much, and no more"
+        assert read < confirmed + WINDOW + frames.MAX_DATA_BYTES, "limited by the window"
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        struct.pack(">HQ", 7, 1),  # confirms what was never sent
+        struct.pack(">HQ", 7, 1),  # acknowledges data that was never sent
         GREETING,
         struct.pack(">HQ", 2, 0),
         b"\0",
@@ -210,14 +210,14 @@ async def test_unknown_frames_are_ignored(relay: Scripted) -> None:
 async def test_closed_session_ends_tunnel(relay: Scripted, code: int, says: str | None) -> None:
     async def end(line: web.WebSocketResponse, request: web.Request) -> None:
         await line.send_bytes(GREETING)
-        await line.close(code=code, message=b"so it is")
+        await line.close(code=code, message=b"closed")
 
     relay.scripts.append(end)
     async with tunnel_to(relay) as (tunnel, reader, _):
         assert await asyncio.wait_for(reader.read(), 10) == b""
         assert (says is None) == (tunnel.failure is None)
         assert says is None or says in str(tunnel.failure)
-    assert len(relay.queries) == 1, "nothing was tried again"
+    assert len(relay.queries) == 1, "nothing was retried"
 
 
 async def test_reconnect_gives_up_with_reason(relay: Scripted) -> None:

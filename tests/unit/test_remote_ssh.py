@@ -31,7 +31,7 @@ class Server:
         self.host_key = asyncssh.generate_private_key("ssh-ed25519")
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.children: list[asyncio.subprocess.Process] = []
-        self.refused = 0  # connections that drop before anybody has logged in
+        self.refused = 0  # connections to drop before login
 
     async def start(self) -> None:
         self.acceptor = await asyncssh.listen(
@@ -74,7 +74,7 @@ class Server:
             process.exit(code)
 
     def drop(self) -> None:
-        """End every connection as a dead network does."""
+        """Drop every connection, like a network failure."""
         for connection in self.connections:
             connection.abort()
         self.connections.clear()
@@ -95,7 +95,7 @@ class Server:
 
 
 async def pump(source: Any, target: Any) -> None:
-    """Copy until the end, and pass the end on to a child's input."""
+    """Copy until EOF, and pass EOF on to a child's input."""
     with contextlib.suppress(OSError, asyncssh.Error):
         while data := await source.read(1 << 16):
             target.write(data)
@@ -137,12 +137,12 @@ async def transport(server: Server, key: KeyPair) -> AsyncIterator[SshTransport]
     await transport.close()
 
 
-async def test_run_gives_output_and_exit_code(transport: SshTransport) -> None:
+async def test_run_returns_output_and_exit_code(transport: SshTransport) -> None:
     done = await transport.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
     assert (done.exit_code, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
 
 
-async def test_arguments_arrive_as_given(transport: SshTransport) -> None:
+async def test_arguments_are_passed_verbatim(transport: SshTransport) -> None:
     done = await transport.run(["printf", "%s|", "a b", "$HOME", "", "'", "*"])
     assert done.stdout == b"a b|$HOME||'|*|"
 
@@ -157,7 +157,7 @@ async def test_input_is_bytes(transport: SshTransport) -> None:
     assert (await transport.run(["cat"], input=data)).stdout == data
 
 
-async def test_one_connection_serves_all(server: Server, transport: SshTransport) -> None:
+async def test_commands_share_one_connection(server: Server, transport: SshTransport) -> None:
     await asyncio.gather(*(transport.run(["true"]) for _ in range(8)))
     assert len(server.connections) == 1
 
@@ -168,7 +168,7 @@ async def test_check_reports_failed_command(transport: SshTransport) -> None:
         done.check("copying")
 
 
-async def test_stream_gives_chunks_then_the_result(transport: SshTransport) -> None:
+async def test_stream_yields_chunks_then_result(transport: SshTransport) -> None:
     async with transport.stream(["sh", "-c", "seq 200000; echo done >&2; exit 4"]) as stream:
         data = b"".join([chunk async for chunk in stream.chunks()])
         result = await stream.result()
@@ -176,7 +176,7 @@ async def test_stream_gives_chunks_then_the_result(transport: SshTransport) -> N
     assert (result.exit_code, result.stderr) == (4, b"done\n")
 
 
-async def test_put_writes_bytes_and_files_with_their_mode(
+async def test_put_preserves_file_mode(
     server: Server, transport: SshTransport, tmp_path: Path
 ) -> None:
     await transport.put(b"secret", "deep/er/a file", mode=0o600)
@@ -221,7 +221,7 @@ async def test_interrupted_put_leaves_no_partial_file(
 async def test_run_retries_after_dropped_connection(
     server: Server, transport: SshTransport
 ) -> None:
-    """Its answer was lost: it has run, and may run still."""
+    """The response was lost: the command has run, and may still be running."""
     until_dropped = "cat >> runs; until [ -e dropped ]; do sleep 0.02; done"
     task = asyncio.ensure_future(transport.run(["sh", "-c", until_dropped], input=b"1"))
     runs = server.home / "runs"
@@ -297,13 +297,13 @@ async def test_connection_error_names_worker_and_address(server: Server, key: Ke
 
 @pytest.fixture
 async def silent_port() -> AsyncIterator[int]:
-    """Of a server that takes connections and says nothing."""
+    """The port of a server that accepts connections and sends nothing."""
 
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def send_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
-    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    silent = await asyncio.start_server(send_nothing, "127.0.0.1", 0)
     yield silent.sockets[0].getsockname()[1]
     silent.close()
     await silent.wait_closed()

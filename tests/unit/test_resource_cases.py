@@ -1,9 +1,9 @@
-"""What a resource decides about what was observed: one file of `tests/cases` for each case.
+"""The decisions of a resource about observed state: one file of `tests/cases` for each case.
 
-A case says what is there (`observed`, left out when nothing is), what the stack file adds to the
-plainest one (`stack`), which of several of its kind it is about (`name`), and what `up` and `down`
-decide: an action with its fields and a part of its reason, or the error that refuses it and a name
-in its text.
+A case has the observed state (`observed`, omitted if nothing exists), additions to the minimal
+stack file (`stack`), the name of the resource if there are several of its kind (`name`), and the
+decisions of `up` and `down`: an action with its fields and a part of its reason, or the error
+that rejects it and a name in its text.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tpuctl.resources.ssh_deny_rule import SshDenyState
 from tpuctl.resources.tpu_queued import Request
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
-# Beside them stand those of the local cloud's storage, which are another test's.
+# Next to them are the cases of rules and of the local cloud's storage, which other tests use.
 FOLDERS = [folder for folder in sorted(CASES.iterdir()) if folder.name not in ("check", "storage")]
-PLAINEST = """
+MINIMAL_STACK = """
 stack: bert
 project: {PROJECT}
 access: {{user: someone}}
@@ -48,7 +48,7 @@ KINDS = {
     "vm": "runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
     "node": "kind: node, runtime: 2.12.0",
 }
-# Stacks that have a resource of every kind between them.
+# Together these stacks have a resource of every kind.
 STACKS: list[dict[str, str]] = [
     {"limits": "{idle: 1h}", "secrets": "{A: 'secret:a'}"},
     {"kind": "node", "tpu": "data_disks: [{size_gb: 100}]"},
@@ -86,7 +86,7 @@ def firewall(facts: dict[str, Any]) -> Any:
     return SshDenyState(networks, rule)
 
 
-# What the official clients answer with, made of a case's facts.
+# Responses of the official clients, created from a case's values.
 OBSERVED = {
     "account": ServiceAccount,
     "account-grants": grants,
@@ -110,17 +110,17 @@ OBSERVED = {
 
 
 def stack_file(case: dict[str, Any]) -> str:
-    """The plainest stack file of a `kind`, without limits and retries.
+    """The minimal stack file of a `kind`, without limits and retries.
 
-    A case may have another `project`, `limits`, `retries`, `secrets`, more in `tpu`, and further
-    sections.
+    A case may have other `project`, `limits`, `retries` and `secrets`, more keys in `tpu`, and
+    further sections.
     """
     tpu = f", {case['tpu']}" if "tpu" in case else ""
     project = case.get("project", "{id: my-project}")
     kind = KINDS[case.get("kind", "vm")]
     limits = case.get("limits", "{idle: null}")
     retries = case.get("retries", "{preemption: 0, infrastructure: 0, failure: 0}")
-    text = PLAINEST.format(
+    text = MINIMAL_STACK.format(
         PROJECT=project,
         KIND=kind,
         TPU=tpu,

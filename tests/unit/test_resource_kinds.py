@@ -1,4 +1,4 @@
-"""Every kind of resource declares what it must.
+"""Every kind of resource declares all required attributes.
 
 Kinds are discovered: each class in `tpuctl.resources` that defines `kind`.
 """
@@ -25,7 +25,7 @@ ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
 CASES = ROOT / "tests" / "cases"
 
 
-def kinds_there() -> list[type[CloudKind]]:
+def all_kinds() -> list[type[CloudKind]]:
     kinds = []
     for module in pkgutil.iter_modules(tpuctl.resources.__path__):
         for value in vars(importlib.import_module(f"tpuctl.resources.{module.name}")).values():
@@ -34,8 +34,8 @@ def kinds_there() -> list[type[CloudKind]]:
     return [*dict.fromkeys(kinds)]
 
 
-def unsaid(kind: type[CloudKind]) -> Iterator[str]:
-    """The places in which something of the kind is missing."""
+def missing_parts(kind: type[CloudKind]) -> Iterator[str]:
+    """The incomplete or missing declarations of the kind."""
     if kind not in KINDS:
         yield "tpuctl.resources.composition.KINDS"
     if getattr(kind, "group", None) not in GROUPS:
@@ -75,17 +75,17 @@ def _needs(kind: type[CloudKind]) -> list[object]:
     return list(required_permissions([kind])) if kind in KINDS else []
 
 
-@pytest.mark.parametrize("kind", kinds_there(), ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.kind)
 def test_every_kind_is_complete(kind: type[CloudKind]) -> None:
-    assert [*unsaid(kind)] == []
+    assert [*missing_parts(kind)] == []
 
 
 def test_kind_names_are_unique() -> None:
-    assert len({kind.kind for kind in KINDS}) == len(KINDS) == len(kinds_there())
+    assert len({kind.kind for kind in KINDS}) == len(KINDS) == len(all_kinds())
 
 
 def test_permissions_match_actions() -> None:
-    """A misspelt action would be needed by no plan."""
+    """No plan would need the permission of a misspelled action."""
     done = {VIEW, "connect", *(action.value for action in Action)}
     for kind in KINDS:
         assert {need.action for need in required_permissions([kind])} <= done, kind.kind
@@ -97,7 +97,7 @@ def test_permissions_match_actions() -> None:
 
 
 class Toy(StackResource):
-    """A new kind, before it is complete."""
+    """A new, incomplete kind."""
 
     kind = "toy"
     is_billable = True
@@ -105,7 +105,7 @@ class Toy(StackResource):
 
 
 def test_missing_parts_of_kind_are_named() -> None:
-    assert [*unsaid(Toy)] == [
+    assert [*missing_parts(Toy)] == [
         "tpuctl.resources.composition.KINDS",
         "group",
         "label",
@@ -126,4 +126,4 @@ def test_listed_kind_must_not_have_unlisted_reason() -> None:
         def list_all(cls, query: Query) -> Iterator[InventoryItem]:
             return iter(())
 
-    assert "list_all or unlisted_reason" in unsaid(Listed)
+    assert "list_all or unlisted_reason" in missing_parts(Listed)

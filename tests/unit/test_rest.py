@@ -1,4 +1,4 @@
-"""Calls in JSON reach the endpoint alone, carry the token, and fail as the clients' do."""
+"""JSON calls reach only the endpoint, carry the token, and fail like the clients' calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tpuctl.cloud.rest import Rest
 from tpuctl.errors import Conflict, Denied, QuotaExceeded, TpuctlError, Transient
 
 
-class Hasty:
-    """A clock on which waiting takes no time."""
+class InstantClock:
+    """A clock with instant sleeps."""
 
     def now(self) -> float:
         return 0.0
@@ -60,7 +60,7 @@ class Api:
 
     def cloud(self) -> Cloud:
         url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        return Cloud(Endpoint("local", url, "the-token"), "my-project", Hasty())
+        return Cloud(Endpoint("local", url, "the-token"), "my-project", InstantClock())
 
     def refuse(self, code: int, status: str, message: str, *details: Any) -> None:
         error = {"code": code, "status": status, "message": message, "details": details}
@@ -131,7 +131,7 @@ async def test_error_status_is_read_from_body(
     api.refuse(code, status, message, *details)
     with pytest.raises(expected, match=message[:20]):
         await call_api(api.cloud())
-    assert len(api.requests) == 1, "a refusal is not asked for again"
+    assert len(api.requests) == 1, "rejected requests are not retried"
 
 
 @pytest.mark.parametrize("content", [b"<html>Bad gateway</html>", b"[1]", b'{"error": "no"}'])
@@ -142,7 +142,9 @@ async def test_non_api_response_is_retried(api: Api, content: bytes) -> None:
 
 
 async def test_connection_error_is_transient() -> None:
-    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", Hasty())
+    cloud = Cloud(
+        Endpoint("local", "http://127.0.0.1:9", "the-token"), "my-project", InstantClock()
+    )
     with pytest.raises(Transient) as caught:
         await call_api(cloud)
     assert "port=9" in str(caught.value)

@@ -12,7 +12,7 @@ from tpuctl.preflight.findings import Rule, Severity
 from tpuctl.preflight.rules import RULES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-# None of these may vanish, even from both the rules and the page; new ones need not be here.
+# None of these may be removed, even from both the rules and the page; new ones need not be listed.
 PUBLISHED = (
     *("TPU000", "TPU001", "TPU002", "TPU003", "TPU004", "TPU005", "TPU006"),
     *("TPU101", "TPU102", "TPU103", "TPU104", "TPU105", "TPU106"),
@@ -21,7 +21,7 @@ PUBLISHED = (
     *("TPU401", "TPU402", "TPU403", "TPU404", "TPU405", "TPU406"),
     *("TPU501", "TPU502", "TPU503", "TPU504"),
 )
-# A file that cannot be read has no comments.
+# Comments in a file that cannot be parsed are not read.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
 
 
@@ -33,7 +33,7 @@ def codes_of(folder: Path, rule: Rule, text: str) -> list[str]:
 
 
 def test_published_codes_exist() -> None:
-    """Those of the page are out there, in comments and in pipelines: they stay."""
+    """Codes of the page are used in comments and pipelines, so they must not disappear."""
     page = (DOCS / "reference" / "rules.md").read_text("utf-8")
     assert re.findall(r"^## (TPU\d+) ", page, re.MULTILINE) == list(RULES)
     assert set(PUBLISHED) <= set(RULES)
@@ -52,7 +52,7 @@ def test_texts_are_complete(rule: Rule) -> None:
     assert rule.severity in Severity
     assert rule.bad != rule.good
     for text in (rule.bad, rule.good):
-        assert max(map(len, text.splitlines())) <= 100, "read on a page"
+        assert max(map(len, text.splitlines())) <= 100, "fits the page"
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)

@@ -1,4 +1,4 @@
-"""A rule is registered by its file, and every file declares all that a rule needs."""
+"""A rule is registered by its file, and every file declares all required parts."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ def test_rule_has_cases(file: str) -> None:
 
 def test_case_files_belong_to_rules() -> None:
     others = {path.stem for path in (ROOT / "tests" / "cases" / "check").iterdir()} - set(FILES)
-    assert not others, f"tests/cases/check has files of no rule: {sorted(others)}"
+    assert not others, f"tests/cases/check has files without a rule: {sorted(others)}"

@@ -54,7 +54,7 @@ def check(folder: Path, source: str) -> None:
         "parts = [tokenizer(one, padding='max_length') for one in texts]",
     ],
 )
-def test_a_line(line: str, tmp_path: Path) -> None:
+def test_batch_shapes_of_single_lines(line: str, tmp_path: Path) -> None:
     check(tmp_path, line + "\n")
 
 
@@ -134,7 +134,7 @@ def train(x, data):
 """
 
 
-def test_changing_numbers(tmp_path: Path) -> None:
+def test_changing_python_numbers_are_reported(tmp_path: Path) -> None:
     check(tmp_path, NUMBERS)
 
 

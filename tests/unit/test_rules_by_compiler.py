@@ -1,4 +1,4 @@
-"""The rules about traced code against XLA's verdicts on some hundred function bodies."""
+"""The rules about traced code, compared with XLA's verdicts on some hundred function bodies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tpuctl.preflight.findings import Severity, Target
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "corpus" / "expressions" / "bodies.toml"
 BODIES: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["body"]
-# XLA's clients compute these before they compile: all that they are given is constant.
+# XLA's clients compute these before compilation, since all arguments are constant.
 FOLDED = ("tf.random.stateless_binomial", "tf.math.sobol_sample", "tf.strings.length('abc')")
-# A data set made within a function is taken for one of the loops that run on the host.
+# A dataset created within a function is mistaken for one of the loops that run on the host.
 HOST = "tf.data.Dataset.range(3)"
 PROGRAM = """import tensorflow as tf
 
@@ -30,7 +30,7 @@ def f(x: tf.Tensor, l: tf.Tensor, n: tf.Tensor, b: tf.Tensor, u: tf.Tensor):
 
 
 def verdict_of(folder: Path, body: dict[str, Any]) -> str:
-    """The check's worst word of a body; checks that are lost do not change what compiles."""
+    """The check's worst severity for a body; lost checks do not affect compilation."""
     text = textwrap.indent(body["source"], "    ")
     source = PROGRAM.format(autograph=body.get("autograph", True), body=text)
     checked = RuleChecker(folder, "TPU0", "TPU1")

@@ -58,7 +58,7 @@ def test_keras_2_layer_is_converted(tmp_path: Path) -> None:
         "assert x.shape[0] == 4, x.shape",
     ],
 )
-def test_autograph_conversion(lines: str, tmp_path: Path) -> None:
+def test_autograph_converts_conditionals_and_loops(lines: str, tmp_path: Path) -> None:
     check(tmp_path, f"@tf.function\ndef step(x: tf.Tensor):\n    {lines}\n    return x\n")
 
 

@@ -1,4 +1,4 @@
-"""Data that a TPU node cannot read, and that all of it is fine on a TPU VM."""
+"""Data that a TPU node cannot read, all of which is fine on a TPU VM."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_node_cannot_write_to_script_machine(tmp_path: Path, source: str, reason
     assert finding.message.endswith(reason)
 
 
-# Put together here: scanners of repositories take what is whole for a secret.
+# Concatenated here, since repository scanners mistake the complete values for secrets.
 GOOGLE = "AI" + "zaSyD-9tSrke72PouQMnMX-a7eZSW0jkFMBWY"
 AMAZON = "AK" + "IAJ4QK2ZP6WTR3YB7N"
 HUGGING_FACE = "hf" + "_kTqWzRmYpXcVbNsLdJgHfPaQeUiOtB"

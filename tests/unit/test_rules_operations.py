@@ -65,7 +65,7 @@ def check(folder: Path, body: str, head: str = HEAD, decorator: str = "@tf.funct
         "tf.summary.scalar('x', x)",
     ],
 )
-def test_in_a_step(body: str, tmp_path: Path) -> None:
+def test_operations_in_a_step(body: str, tmp_path: Path) -> None:
     check(tmp_path, body)
 
 
@@ -78,7 +78,7 @@ def test_in_a_step(body: str, tmp_path: Path) -> None:
         "x = x * float(x.shape[0])",
     ],
 )
-def test_without_autograph(body: str, tmp_path: Path) -> None:
+def test_values_read_without_autograph(body: str, tmp_path: Path) -> None:
     check(tmp_path, body, decorator="@tf.function(autograph=False)")
 
 

@@ -40,7 +40,7 @@ class Own(tf.keras.Model):
 
 """
 )
-MADE = "with strategy.scope():\n    model = create()\n    model.compile('adam', 'mse')\n"
+CREATED = "with strategy.scope():\n    model = create()\n    model.compile('adam', 'mse')\n"
 
 
 def check(folder: Path, source: str, target: Target) -> None:
@@ -112,7 +112,7 @@ OUTSIDE = [
     "total = tf.Variable(0.0)  # TPU402 error\nstrategy.run(lambda: total.assign_add(1.0))",
 ]
 INSIDE = [
-    MADE + "model.fit(np.ones([8, 4]))",
+    CREATED + "model.fit(np.ones([8, 4]))",
     "with strategy.scope():\n    model = tf.keras.Sequential([])\n"
     "    model.compile(tf.keras.optimizers.Adam(), metrics=[tf.keras.metrics.Mean()])\n"
     "model.fit(np.ones([8, 4]))",
@@ -134,8 +134,8 @@ INSIDE = [
     "    model.compile('adam', loss)\nmodel.fit(1)",
     "schedule = tf.keras.optimizers.schedules.CosineDecay(1e-3, 8)\nwith strategy.scope():\n"
     "    model = create()\n    model.compile(tf.keras.optimizers.Adam(schedule))\nmodel.fit(1)",
-    "teacher = create()\nteacher.predict(np.ones([8, 4]))\n" + MADE + "model.fit(1)",
-    "steps = tf.Variable(0)\ntf.train.Checkpoint(steps=steps)\n" + MADE + "model.fit(1)",
+    "teacher = create()\nteacher.predict(np.ones([8, 4]))\n" + CREATED + "model.fit(1)",
+    "steps = tf.Variable(0)\ntf.train.Checkpoint(steps=steps)\n" + CREATED + "model.fit(1)",
     "with strategy.scope():\n    total = tf.Variable(0.0)\nstrategy.run(lambda: total + 1)",
     "with strategy.scope():\n    model = create()\n    optimizer = tf.keras.optimizers.Adam()\n"
     "model.compile(optimizer)\nmodel.fit(1)",
@@ -257,17 +257,17 @@ def test_tpu_must_be_initialized_first(tmp_path: Path, source: str, target: Targ
     ],
 )
 def test_batches_are_shared_equally(tmp_path: Path, source: str) -> None:
-    check(tmp_path, TPU + MADE + source, VM)
+    check(tmp_path, TPU + CREATED + source, VM)
     plain = source.replace("  # TPU404 error", "").replace("  # TPU404 cost", "")
     if "risk" not in source:
-        check(tmp_path, TPU + MADE + plain, Target("vm", "2.18.0"))
-        check(tmp_path, TPU + MADE + plain, Target("vm", "2.18.0", 1))
+        check(tmp_path, TPU + CREATED + plain, Target("vm", "2.18.0"))
+        check(tmp_path, TPU + CREATED + plain, Target("vm", "2.18.0", 1))
 
 
 def test_uneven_batch_in_keras_2_fit_is_a_cost(tmp_path: Path) -> None:
-    check(tmp_path, TPU + MADE + "model.fit(1, batch_size=100)  # TPU404 cost", OLD)
+    check(tmp_path, TPU + CREATED + "model.fit(1, batch_size=100)  # TPU404 cost", OLD)
     first = Target("node", "2.1.0", 8)
     findings = RuleChecker(tmp_path, *CODES).findings(
-        TPU + MADE + "model.fit(1, batch_size=100)", first, {}
+        TPU + CREATED + "model.fit(1, batch_size=100)", first, {}
     )
     assert [(finding.code, finding.severity) for finding in findings] == [("TPU404", "error")]

@@ -53,7 +53,7 @@ def program(body: str) -> str:
         "x = tf.RaggedTensor.from_row_lengths(x, ids).values",
     ],
 )
-def test_in_a_step(body: str, tmp_path: Path) -> None:
+def test_dynamic_shapes_in_a_step(body: str, tmp_path: Path) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(program(body), NEW)
 
 
@@ -91,7 +91,7 @@ def test_hint_uses_names_from_source(line: str, rewrite: str, tmp_path: Path) ->
     source = f"{HEAD}@tf.function\ndef step(errors, mask):\n    {line}\n    return total\n"
     (finding,) = RuleChecker(tmp_path, *CODES).findings(source, NEW, {})
     assert finding.hint.endswith(rewrite)
-    assert finding.edits == ()  # where the mask is empty the mean is another one
+    assert finding.edits == ()  # with an empty mask the mean would differ
 
 
 def test_helper_is_inferred_from_arguments(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def look(path: Path, target: Target) -> None:
 
 
 def as_traced(text: str) -> str:
-    """The same file with all of its functions handed to XLA."""
+    """The same file with all of its functions compiled by XLA."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -76,19 +76,19 @@ def as_traced(text: str) -> str:
     return "import tensorflow\n" + ast.unparse(tree)
 
 
-def test_odd_constructions(tmp_path: Path) -> None:
+def test_unusual_constructs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(ODD, "utf-8")
     assert not load(script).unreadable
     look(script, Target("vm", "2.18.0"))
 
 
-def look_through(files: list[Path], folder: Path) -> None:
+def check_files(files: list[Path], folder: Path) -> None:
     for number, path in enumerate(files):
         try:
             text = as_traced(path.read_text("utf-8"))
         except (SyntaxError, ValueError, RecursionError):
-            continue  # no Python, as some files of the library's tests
+            continue  # invalid Python, as in some test files of the library
         script = folder / f"file_{number}.py"
         script.write_text(text, "utf-8")
         look(script, Target("vm", "2.18.0"))
@@ -96,11 +96,11 @@ def look_through(files: list[Path], folder: Path) -> None:
 
 def test_sample_of_standard_library(tmp_path: Path) -> None:
     files = sorted(LIBRARY.glob("*.py"))
-    look_through(random.sample(files, 8), tmp_path)
+    check_files(random.sample(files, 8), tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.release("more files of the kind that `make test` draws")
 @pytest.mark.timeout(1800)
 def test_large_sample_of_library_and_installed_packages(tmp_path: Path) -> None:
-    look_through(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)
+    check_files(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)

@@ -128,7 +128,7 @@ tensorflow==2.12; python_version < "3.8"
 def test_requirements(tmp_path: Path) -> None:
     checked = RuleChecker(tmp_path, *CODES)
     checked.assert_marked(HEAD, of("2.18.0"), **{"requirements.txt": REQUIREMENTS})
-    # A runtime without TensorFlow has nothing that could be replaced.
+    # A runtime without TensorFlow has no version that could be replaced.
     assert checked.findings(HEAD, of(None), {}) == []
 
 
@@ -150,7 +150,7 @@ def test_dependencies_of_a_project(tmp_path: Path) -> None:
         3,
         "TPU503",
     )
-    # With requirements, those alone are installed.
+    # If there are requirements, only those are installed.
     assert checked.findings(HEAD, of("2.18.0"), {"requirements.txt": "numpy\n"}) == []
     for text in ("not TOML", "project = 1", "[project]\ndependencies = 1"):
         (tmp_path / "requirements.txt").unlink(missing_ok=True)

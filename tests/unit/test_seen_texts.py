@@ -25,15 +25,15 @@ def texts(name: str) -> list[dict[str, Any]]:
 
 
 SEEN, FOREIGN = texts("seen_texts.toml"), texts("foreign_texts.toml")
-WIDTHS = (80, 100, 120)  # of terminals, which break lines in the middle of a word
+WIDTHS = (80, 100, 120)  # of terminals, which wrap lines in the middle of words
 
 
 def explained(text: str) -> str | None:
-    """The name of what it means; None where that is not known."""
+    """The name of the explained error; None if unknown."""
     try:
         return explain_text(text, {}).name
     except NotFound as error:
-        assert error.diagnostics[0].hint, "where to look"
+        assert error.diagnostics[0].hint, "every explanation has a hint"
         return None
 
 
@@ -42,7 +42,7 @@ def name_of(row: dict[str, Any]) -> str:
 
 
 def cut(text: str) -> Iterator[str]:
-    """What is left where a terminal, a log's end or a mail cuts it."""
+    """The rest of a text cut off by a terminal, the end of a log or an e-mail."""
     lines = text.strip("\n").split("\n")
     for place in range(1, len(lines)):
         yield "\n".join(lines[place:])
@@ -69,11 +69,11 @@ def test_seen_text_is_recognized(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", SEEN, ids=name_of)
 def test_truncated_text_is_never_explained_wrongly(row: dict[str, Any]) -> None:
-    rightly = {None, row["known"], *row.get("cut", ())}
+    correct = {None, row["known"], *row.get("cut", ())}
     wrong = {(part, explained(part)) for part in cut(row["text"])}
-    assert not [(name, part) for part, name in wrong if name not in rightly]
+    assert not [(name, part) for part, name in wrong if name not in correct]
     for width in WIDTHS:
-        assert explained(wrapped(row["text"], width)) in rightly, width
+        assert explained(wrapped(row["text"], width)) in correct, width
 
 
 def test_wrapped_text_is_mostly_recognized() -> None:
@@ -95,10 +95,12 @@ def test_survived_errors_do_not_count() -> None:
     full = survived.format("OSError: [Errno 28] No space left on device")
     assert explained(full + "retrying elsewhere\n" + end.format("ValueError: x")) is None
     passed_on = "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated"
-    assert explained(full + end.format(passed_on)) is None, "by lines of last words alone"
+    assert explained(full + end.format(passed_on)) is None, "only the last lines count"
     busy = survived.format("RuntimeError: open(/dev/vfio/1): Device or resource busy")
     assert explained(busy + end.format("ValueError: x")) is None
-    assert explained(busy + end.format(passed_on)) == "chips-busy", "the end passes it on"
+    assert explained(busy + end.format(passed_on)) == "chips-busy", (
+        "the last exception was raised from it"
+    )
 
 
 def test_weak_match_counts_only_without_other_errors() -> None:

@@ -12,7 +12,7 @@ from tpuctl.flows.controller import shell_variables, with_source_lines
 from tpuctl.model.stack import load_stack
 from tpuctl.model.status import NodeStatus
 
-# As Ubuntu's starts: it returns immediately in non-interactive shells.
+# Like Ubuntu's: it returns immediately in non-interactive shells.
 BASHRC = "case $- in\n    *i*) ;;\n      *) return;;\nesac\nexport SEEN_BY_TYPISTS=1\n"
 
 
@@ -48,7 +48,7 @@ def test_ssh_commands_see_variables(home: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not Path("/etc/debian_version").exists(), reason="bash is built so by Debian and Ubuntu"
+    not Path("/etc/debian_version").exists(), reason="only bash of Debian and Ubuntu does this"
 )
 def test_bash_reads_bashrc_for_ssh_commands(home: Path) -> None:
     environment = {"SSH_CLIENT": "192.0.2.1 50000 22"}

@@ -37,10 +37,10 @@ def test_manual_tests_have_reason() -> None:
         for marks in marked_together(ast.parse(text)):
             for mark in filter(is_release, marks):
                 count += 1
-                assert isinstance(mark, ast.Call), f"{path}:{mark.lineno}: without a reason"
+                assert isinstance(mark, ast.Call), f"{path}:{mark.lineno}: no reason"
                 [reason] = mark.args
                 assert len(ast.literal_eval(reason).split()) > 3, f"{path}:{mark.lineno}: {reason}"
-                assert SOAK in map(ast.unparse, marks), f"{path}:{mark.lineno}: not of the soak"
+                assert SOAK in map(ast.unparse, marks), f"{path}:{mark.lineno}: not marked as soak"
     assert count == written > 20
 
 

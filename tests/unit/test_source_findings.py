@@ -1,4 +1,4 @@
-"""Locations of parts of a source, and edits of them."""
+"""Source locations of syntax nodes, and edits of them."""
 
 from __future__ import annotations
 

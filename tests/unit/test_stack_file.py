@@ -47,7 +47,7 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
 
 def test_default_zone_is_cheapest(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, MINIMAL))
-    # 2.0 dollars a chip in these, 2.2 in europe-west4-a, says the catalog's source.
+    # 2.0 dollars per chip in these, 2.2 in europe-west4-a, according to the catalog's source.
     assert stack.zone in {"us-central1-a", "us-central1-b", "us-central1-f", "us-east1-d"}
     assert stack.price is not None
     assert stack.price.per_hour == pytest.approx(8.0)
@@ -93,12 +93,18 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         ("project: [\n", ("Invalid YAML in stack file", "2")),
         ("", ("Stack file is not a mapping", "tpuctl.yaml")),
         ("- a\n- b\n", ("Stack file is not a mapping", "tpuctl.yaml")),
-        (MINIMAL + "tpu: {type: v2-8}\n", ("Duplicate key", "3")),  # YAML would take the last
+        (
+            MINIMAL + "tpu: {type: v2-8}\n",
+            ("Duplicate key", "3"),
+        ),  # YAML parsers would use the last
         (MINIMAL + "bucket: {keep: true, keep: false}\n", ("Duplicate key", "3")),
-        (MINIMAL + "job: {workers: many}\n", ("Invalid value", "3")),  # neither type, reported once
+        (
+            MINIMAL + "job: {workers: many}\n",
+            ("Invalid value", "3"),
+        ),  # matches neither type, reported once
         (MINIMAL + "job:\n  env:\n    A B: x\n", ("Invalid value", "5")),
         (MINIMAL + "limits: {max_hours: .inf}\n", ("Invalid value", "3")),
-        (MINIMAL + "bucket: &b {x: *b}\n", ("YAML alias in stack file", "3")),  # would never end
+        (MINIMAL + "bucket: &b {x: *b}\n", ("YAML alias in stack file", "3")),  # infinite recursion
         (MINIMAL + "x: " + "[" * 3000, ("Invalid YAML in stack file", "3")),
         ("stack: " + "9" * 5000 + "\n" + MINIMAL, ("Invalid YAML in stack file", "tpuctl.yaml")),
         ("stack: 2024-13-01\n" + MINIMAL, ("Invalid YAML in stack file", "tpuctl.yaml")),
@@ -164,9 +170,9 @@ def test_similar_key_is_suggested(tmp_path: Path) -> None:
     ("type_name", "runtime", "workers", "expected"),
     [
         ("v3-8", "auto", "auto", (0,)),
-        ("v3-32", "auto", "auto", (0,)),  # multi-host TensorFlow is driven from worker 0
+        ("v3-32", "auto", "auto", (0,)),  # multi-host TensorFlow runs on worker 0
         ("v3-32", "auto", "all", (0, 1, 2, 3)),
-        ("v3-32", "tpu-ubuntu2204-base", "auto", (0, 1, 2, 3)),  # JAX starts everywhere
+        ("v3-32", "tpu-ubuntu2204-base", "auto", (0, 1, 2, 3)),  # JAX runs on every worker
         ("v3-32", "auto", "[1, 3]", (1, 3)),
     ],
 )

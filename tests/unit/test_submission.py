@@ -32,9 +32,9 @@ def record_of(submission: Submission) -> JobRecord:
 @pytest.mark.parametrize(
     ("tpu", "workers", "node", "load"),
     [
-        # One worker looks its chips up by itself, under this name.
+        # A single worker detects its chips itself, under this name.
         ("type: v3-8, zones: [europe-west4-a]", (0,), "local", None),
-        # TensorFlow drives a slice from worker 0, through its node's name.
+        # TensorFlow controls a slice from worker 0, by its node's name.
         ("type: v3-32, zones: [europe-west4-a]", (0,), "bert-tpu", "0"),
         # Other runtimes start on every worker.
         (

@@ -13,7 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 # Programs under test, never imported.
 DATA = [TESTS / "corpus" / name for name in ("labeled", "programs", "scripts")]
 EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = | \+?= )")
-# Files that may edit sys.path, and how often: other and isolated Pythons need it.
+# Files that may edit sys.path, and how often: tests of other or isolated Pythons need it.
 EDITS = {
     "corpus/observer.py": 2,
     "job/conftest.py": 2,

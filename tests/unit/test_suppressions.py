@@ -43,7 +43,7 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
         ("# tpuctl: ignore[TPU000]\nx = 1\n", 2, False),
         ("x = '# tpuctl: ignore[TPU000]'\n", 1, False),
         ('x = """\n# tpuctl: ignore[TPU000]\n"""\n', 2, False),
-        # A statement over several lines: its first, its last, and the line that is meant.
+        # A statement over several lines: its first line, its last line, and the reported line.
         (CALL.format("", "  # tpuctl: ignore[TPU000]"), 1, True),
         (CALL.format("", "  # tpuctl: ignore[TPU000]"), 3, True),
         (CALL.format("  # tpuctl: ignore[TPU000]", ""), 2, True),
@@ -62,7 +62,7 @@ CALL = "x = print(\n    1,{}\n    2,\n){}\n"
         ("#!/usr/bin/python3\n'''What it is.'''\n# tpuctl: ignore-file\nx = 1\n", 4, True),
         ("# tpuctl: ignore-file[TPU999]\nx = 1\n", 2, False),
         ("x = 1\n# tpuctl: ignore-file[TPU000]\ny = 2\n", 3, False),
-        # A form feed ends no line.
+        # A form feed does not end a line.
         ("x = 1\n\x0c\ny = 2  # tpuctl: ignore[TPU000]\n", 3, True),
     ],
 )

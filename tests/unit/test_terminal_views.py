@@ -1,4 +1,4 @@
-"""The same events in each kind of terminal, file and pipe, in a separate process."""
+"""The same events in each kind of terminal, file and pipe, in separate processes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_terminal_keeps_finished_tree(
     screen = Screen(columns, rows)
     screen.feed(terminal.output)
     lines = screen.lines
-    assert screen.modes == []  # the cursor was never hidden, nor another screen shown
+    assert screen.modes == []  # neither a hidden cursor nor an alternate screen
     assert bool(screen.colors & {"31", "32", "35"}) == (not flags)
     assert sum("bucket/b" in line and "created" in line for line in lines) <= 1
     assert sum("✗ node/" in line and "tpu-63 " in line for line in lines) == 1
@@ -99,7 +99,7 @@ def test_terminal_keeps_finished_tree(
     while_it_went = terminal.output
     assert "CREATING" in while_it_went
     assert "30.0 of 40.0 MB" in while_it_went
-    if columns == 80:  # in fewer there is room for slow ones alone
+    if columns == 80:  # narrow terminals show only slow ones
         assert "MB/s" in while_it_went
 
 

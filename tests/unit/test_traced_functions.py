@@ -13,7 +13,7 @@ from tpuctl.preflight.findings import Target
 NEW = Target("vm", "2.18.0", 8)
 OLD = Target("vm", "2.15.1", 8)
 HEAD = "import tensorflow as tf\nfrom tensorflow import keras\n"
-# What both Keras do with it was seen by training with a conditional on a tensor in it.
+# Observed in both Keras versions by training with a conditional on a tensor.
 LAYER = "class Own(keras.layers.Layer):\n    def call(self, x):\n        return x\n"
 MODEL = "class Own(keras.Model):\n    def train_step(self, data):\n        return data\n"
 LOSS = "class Own(keras.losses.Loss):\n    def call(self, y_true, y_pred):\n        return y_pred\n"

@@ -1,4 +1,4 @@
-"""Connecting to workers that boot, or never answer."""
+"""Connecting to workers that are booting, or never answer."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ async def test_unreachable_workers_raise_one_error(tmp_path: Path) -> None:
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", clock)
     with pytest.raises(Unreachable, match=r"worker 1 at 127\.0\.0\.1:9"):
         await connect_workers(cloud, [SshTransport(n, unreachable, key.path) for n in (1, 3)])
-    assert clock.time > 60, "a machine that boots is given time"
+    assert clock.time > 60, "booting machines get enough time"

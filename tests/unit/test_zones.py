@@ -66,21 +66,21 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
     [
         ([], A),
         ([node(B)], B),
-        ([node(B, "PREEMPTED")], B),  # recreated where it was
+        ([node(B, "PREEMPTED")], B),  # recreated in its zone
         ([node(C, "PREEMPTED"), node(B, "REPAIRING")], B),
         ([node(A, "PREEMPTED"), node(B, "STOPPED")], B),
         ([node(A, "CREATING"), node(B, "REPAIRING")], B),
-        ([node(A, "PREEMPTED"), node(B, "CREATING")], B),  # another `up` is creating it there
+        ([node(A, "PREEMPTED"), node(B, "CREATING")], B),  # being created by another `up`
         ([node(A, "CREATING"), node(B)], B),
         ([node(C), node(B)], B),
         ([request(B, "WAITING_FOR_RESOURCES")], B),
         ([request(A, "FAILED"), request(C, "ACTIVE")], C),
         ([request(A, "FAILED"), request(B, "PROVISIONING")], B),
         ([disk(B)], B),
-        ([disk(A), node(C)], C),  # a disk left by a try that was killed
+        ([disk(A), node(C)], C),  # a leftover disk of a killed attempt
         ([disk(B), node(A, "PREEMPTED")], B),
-        ([disk(B, "bert-controller")], A),  # a controller's own disk holds no data
-        ([node("us-east5-b", "CREATING")], A),  # a try of an older stack file
+        ([disk(B, "bert-controller")], A),  # a controller's boot disk has no data
+        ([node("us-east5-b", "CREATING")], A),  # an attempt with an older stack file
         ([node("us-east5-b", "PREEMPTED")], A),
         ([request("us-east5-b", "WAITING_FOR_RESOURCES")], A),
     ],
@@ -121,7 +121,7 @@ def test_zones_are_tried_in_order() -> None:
     second = refusal(B, NoCapacity, Scope.ZONE)
     assert next_zone((A, B, C), [first, second]) == C
     assert next_zone((A, B), [first, second]) is None
-    assert next_zone((B, A, C), [second, first]) == C, "in whatever order they were refused"
+    assert next_zone((B, A, C), [second, first]) == C, "regardless of the order of failures"
 
 
 def test_regional_failure_skips_zones_of_region() -> None:
@@ -149,7 +149,7 @@ def test_widest_failure_is_reported() -> None:
 def test_final_error_lists_all_zones(stack: Stack) -> None:
     refusals = [refusal(A, QuotaExceeded, Scope.REGION), refusal(C, NoCapacity, Scope.ZONE)]
     error = no_zone_error(refusals, stack, stack.zones)
-    assert error.exit_code == 75, "trying later may work: the best hope there is"
+    assert error.exit_code == 75, "a later retry may succeed"
     detail, hint = error.diagnostics[0].detail, error.diagnostics[0].hint
     lines = detail.splitlines()[1:]
     assert [line.partition(":")[0] for line in lines] == [A, C, B]
@@ -174,7 +174,7 @@ def test_final_hint_is_deduplicated(stack: Stack) -> None:
     hint = no_zone_error(refusals, stack, stack.zones).diagnostics[0].hint
     assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{expired}\nTry again later")
     only_full = no_zone_error([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
-    assert "For " not in only_full.diagnostics[0].hint, "the sum itself says it"
+    assert "For " not in only_full.diagnostics[0].hint, "the summary already names it"
 
 
 def test_single_zone_error_is_unchanged(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def planned(*disks: Action) -> Plan:
 
 
 def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
-    """In another zone, new ones would be created, and these deleted with their data."""
+    """In another zone, new disks would be created, and these deleted with their data."""
     stack = load(tmp_path, "data_disks: [{size_gb: 20}, {size_gb: 20}]")
     assert zones_to_try(stack, planned(Action.CREATE, Action.CREATE)) == (A, B, C)
     bound = stack.in_zone(B)
@@ -200,7 +200,7 @@ def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
     assert zones_to_try(bound, planned(Action.CREATE, Action.NOTHING)) == (B,)
     existing = load(tmp_path, "data_disks: [{name: mine}]")
     there = Plan((Change("disk/mine", Action.NOTHING, ""),))
-    assert zones_to_try(existing, there) == (A, B, C), "one's own disk may be in each of them"
+    assert zones_to_try(existing, there) == (A, B, C), "the user's disk may be in any of them"
 
     error = no_zone_error([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
     assert isinstance(error, NoCapacity)
@@ -210,6 +210,6 @@ def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
 
 
 def test_any_error_can_be_reported(stack: Stack) -> None:
-    """Kinds of errors differ in how they are made."""
+    """Kinds of errors have different constructors."""
     odd = refusal(B, NotFound, Scope.ZONE)
     assert isinstance(no_zone_error([odd], stack, (B,)), NotFound)

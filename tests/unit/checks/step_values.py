@@ -1,8 +1,8 @@
-"""Checks that a step made of values does what the step that changes variables does.
+"""Checks that the rewritten, side-effect-free step equals the step that changes variables.
 
     step_values.py FOLDER_OF_THE_SHIM
 
-Runs in a runtime's Python; each step is run twice, the second time from other values.
+Runs in a runtime's Python; each step runs twice, the second time with other values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.append(str(Path(sys.argv[1]).parent))  # last: its neighbors' names are common ones
+sys.path.append(str(Path(sys.argv[1]).parent))  # last: its modules have common names
 
 import numpy as np
 import tensorflow as tf
@@ -146,7 +146,7 @@ def compare(step: Callable) -> None:
         first = [variable.numpy() for variable in variables]
         computed = [result.numpy() for result in of_values(*map(tf.constant, first), rows_index)]
         for variable, value in zip(variables, first, strict=True):
-            np.testing.assert_array_equal(variable.numpy(), value)  # nothing was changed by it
+            np.testing.assert_array_equal(variable.numpy(), value)  # unchanged by it
         results = [
             result.numpy() for result in tf.nest.flatten(concrete(rows_index)) if result is not None
         ]
