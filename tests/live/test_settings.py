@@ -15,7 +15,7 @@ from tpuctl.catalog import accelerator_type, accelerator_types, node_price
 from tpuctl.model.stack import load_stack
 
 RUN = Path(__file__).with_name("run.py")
-PROJECT = {"TPUCTL_LIVE_PROJECT": "my-project"}
+ENVIRONMENT = {"TPUCTL_LIVE_PROJECT": "my-project"}
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def test_missing_project_prints_usage() -> None:
 
 
 def test_run_without_terminal_requires_yes(tmp_path: Path) -> None:
-    done = run(**PROJECT, TPUCTL_LIVE_FOLDER=str(tmp_path))
+    done = run(**ENVIRONMENT, TPUCTL_LIVE_FOLDER=str(tmp_path))
     assert done.returncode == 2
     assert "TPUCTL_LIVE_YES=1" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -49,7 +49,7 @@ def test_run_without_terminal_requires_yes(tmp_path: Path) -> None:
 
 def test_missing_credentials_name_gcloud_command(tmp_path: Path) -> None:
     done = run(
-        **PROJECT,
+        **ENVIRONMENT,
         TPUCTL_LIVE_FOLDER=str(tmp_path),
         TPUCTL_LIVE_YES="1",
         CLOUDSDK_CONFIG=str(tmp_path / "gcloud"),
@@ -62,7 +62,7 @@ def test_missing_credentials_name_gcloud_command(tmp_path: Path) -> None:
 
 
 def test_announcement_has_cost_and_price_date() -> None:
-    expected = PROJECT | {
+    expected = ENVIRONMENT | {
         "TPUCTL_LIVE_TYPE": "v2-8",
         "TPUCTL_LIVE_ZONES": "europe-west4-a",
         "TPUCTL_LIVE_MINUTES": "60",
@@ -82,7 +82,10 @@ def test_announcement_has_cost_and_price_date() -> None:
 
 def test_cost_uses_most_expensive_zone() -> None:
     zones = ("us-central1-a", "europe-west4-b")
-    expected = PROJECT | {"TPUCTL_LIVE_TYPE": "v5litepod-1", "TPUCTL_LIVE_ZONES": ", ".join(zones)}
+    expected = ENVIRONMENT | {
+        "TPUCTL_LIVE_TYPE": "v5litepod-1",
+        "TPUCTL_LIVE_ZONES": ", ".join(zones),
+    }
     accelerator = accelerator_type("v5litepod-1")
     assert accelerator is not None
     prices = [node_price(accelerator, zone, spot=True) for zone in zones]
@@ -91,7 +94,7 @@ def test_cost_uses_most_expensive_zone() -> None:
 
 
 def test_default_type_is_the_cheapest() -> None:
-    settings = Settings.from_environment(PROJECT)
+    settings = Settings.from_environment(ENVIRONMENT)
     assert settings.type_name == default_type()
     price = node_price(settings.accelerator, settings.zones[0], spot=True)
     assert price is not None
@@ -103,7 +106,7 @@ def test_default_type_is_the_cheapest() -> None:
 
 
 def test_stack_names_are_unique() -> None:
-    names = {Settings.from_environment(PROJECT).stack for _ in range(20)}
+    names = {Settings.from_environment(ENVIRONMENT).stack for _ in range(20)}
     assert len(names) == 20
 
 
@@ -121,13 +124,13 @@ def test_stack_names_are_unique() -> None:
 )
 def test_invalid_settings_are_rejected(changed: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
-        Settings.from_environment(PROJECT | changed)
+        Settings.from_environment(ENVIRONMENT | changed)
 
 
 @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
 def test_stack_file_limits_lifetime(tmp_path: Path, capacity: str) -> None:
     variables = {"TPUCTL_LIVE_MINUTES": "30", "TPUCTL_LIVE_CAPACITY": capacity}
-    settings = Settings.from_environment(PROJECT | variables)
+    settings = Settings.from_environment(ENVIRONMENT | variables)
     path = tmp_path / "tpuctl.yaml"
     path.write_text(settings.stack_file(), "utf-8")
     assert yaml.safe_load(settings.stack_file())["limits"]["max_hours"] == 0.5
@@ -139,6 +142,6 @@ def test_stack_file_limits_lifetime(tmp_path: Path, capacity: str) -> None:
 
 
 def test_saved_settings_load_unchanged(tmp_path: Path) -> None:
-    settings = Settings.from_environment(PROJECT)
+    settings = Settings.from_environment(ENVIRONMENT)
     settings.save(tmp_path / "run.json")
     assert Settings.load(tmp_path / "run.json") == settings
