@@ -47,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(text.encode())
         (folder / name).chmod(mode)
-    (tmp_path / "beside.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "beside.sh").chmod(0o755)
+    (tmp_path / "sibling.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "sibling.sh").chmod(0o755)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return folder
@@ -115,7 +115,7 @@ def test_shell_script_runs_in_its_folder(folder: Path) -> None:
         ("-m", 2, "requires an argument"),
         ("-- ./absent.sh", 2, "./absent.sh does not exist"),
         ("-- ./bert", 2, "./bert is a folder"),
-        ("-- ../beside.sh", 2, "is not below"),
+        ("-- ../sibling.sh", 2, "is not below"),
         ("-- locked.sh", 2, "tpuctl run -- ./locked.sh"),
         ("-- ./locked.sh", 65, "chmod +x ./locked.sh"),
         ("-- ./bare.sh", 65, "#!/bin/bash"),

@@ -19,7 +19,7 @@ from tpuctl.errors import Unreachable
 from tpuctl.polling import Backoff
 from tpuctl.remote import relay_frames as frames
 from tpuctl.remote.iap import Destination, IapRoute, Relay, _Connector
-from tpuctl.remote.relay_stream import WINDOW, Tunnel
+from tpuctl.remote.relay_stream import MAX_UNACKNOWLEDGED_BYTES, Tunnel
 
 GREETING = struct.pack(">HI", 1, 3) + b"sid"
 Script = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
@@ -150,16 +150,18 @@ async def test_reading_pauses_when_relay_lags(relay: Scripted) -> None:
 
     relay.scripts.append(lag)
     async with tunnel_to(relay) as (tunnel, _, writer), asyncio.timeout(30):
-        writer.write(bytes(3 * WINDOW))
-        await async_until(lambda: read >= WINDOW, "reading one window")
+        writer.write(bytes(3 * MAX_UNACKNOWLEDGED_BYTES))
+        await async_until(lambda: read >= MAX_UNACKNOWLEDGED_BYTES, "reading one window")
         await asyncio.sleep(0.05)
-        assert read < WINDOW + frames.MAX_DATA_BYTES
+        assert read < MAX_UNACKNOWLEDGED_BYTES + frames.MAX_DATA_BYTES
         assert len(tunnel._unconfirmed) == read, "and no further data is buffered"
         confirmed = read
         await lines[0].send_bytes(struct.pack(">HQ", 7, confirmed))
-        await async_until(lambda: read >= confirmed + WINDOW, "reading another")
+        await async_until(lambda: read >= confirmed + MAX_UNACKNOWLEDGED_BYTES, "reading another")
         await asyncio.sleep(0.05)
-        assert read < confirmed + WINDOW + frames.MAX_DATA_BYTES, "limited by the window"
+        assert read < confirmed + MAX_UNACKNOWLEDGED_BYTES + frames.MAX_DATA_BYTES, (
+            "limited by the window"
+        )
 
 
 @pytest.mark.parametrize(

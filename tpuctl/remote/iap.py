@@ -28,7 +28,7 @@ __all__ = ["RELAY_RANGE", "Destination", "IapRoute", "OpenRoute", "Relay", "open
 ORIGIN = "bot:iap-tunneler"
 CONNECT_SECONDS, CLOSE_SECONDS = 30.0, 2.0
 RELAY_RANGE = "35.235.240.0/20"  # the relay's addresses
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -68,7 +68,7 @@ class IapRoute:
         """Open a socket that leads to the machine's port. Raises TpuctlError."""
         near, far = socket.socketpair()
         try:
-            reader, writer = await asyncio.open_connection(sock=far, limit=CHUNK)
+            reader, writer = await asyncio.open_connection(sock=far, limit=CHUNK_BYTES)
             try:
                 tunnel = await open_tunnel(self, reader, writer)
             except BaseException:

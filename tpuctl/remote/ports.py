@@ -12,7 +12,7 @@ from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["forward"]
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 async def forward(
@@ -51,7 +51,7 @@ class _Writer(Protocol):
 
 async def _pump(source: _Reader, target: _Writer) -> None:
     """Copy until end of file, and pass that on."""
-    while data := await source.read(CHUNK):
+    while data := await source.read(CHUNK_BYTES):
         target.write(data)
         await target.drain()
     target.write_eof()

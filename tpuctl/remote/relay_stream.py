@@ -23,7 +23,7 @@ from tpuctl.remote.relay_frames import ProtocolError
 
 __all__ = ["Connection", "Connector", "Tunnel"]
 
-WINDOW = 4 * 1024 * 1024  # unacknowledged bytes; beyond that we stop reading
+MAX_UNACKNOWLEDGED_BYTES = 4 * 1024 * 1024  # unacknowledged bytes; beyond that we stop reading
 ACKNOWLEDGE_AFTER = 2 * frames.MAX_DATA_BYTES  # received bytes, or after:
 ACKNOWLEDGE_SECONDS = 2.0
 RECONNECT_SECONDS = 60.0
@@ -169,7 +169,7 @@ class Tunnel:
                 await self._connection.send_bytes(frames.encode_data(chunk))
             elif self._is_eof:
                 return
-            elif len(self._unconfirmed) >= WINDOW:
+            elif len(self._unconfirmed) >= MAX_UNACKNOWLEDGED_BYTES:
                 self._window.clear()
                 await self._window.wait()
             else:

@@ -22,7 +22,7 @@ __all__ = ["Address", "SshTransport", "fetch_host_key", "openssh_command"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
 # How connecting fails while in progress, for example if the server has too many connections.
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
 # The only shell script used: it replaces the file only once it is complete.
@@ -288,7 +288,7 @@ class _SshStream:
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
             with self._transport._convert_errors():
-                chunk = await self._process.stdout.read(CHUNK)
+                chunk = await self._process.stdout.read(CHUNK_BYTES)
             if not chunk:
                 return
             yield chunk
@@ -326,7 +326,7 @@ def _require_open(connection: asyncssh.SSHClientConnection) -> None:
 
 
 async def _read_chunks(reader: asyncssh.SSHReader[bytes], sink: Callable[[bytes], None]) -> None:
-    while chunk := await reader.read(CHUNK):
+    while chunk := await reader.read(CHUNK_BYTES):
         sink(chunk)
 
 
@@ -343,11 +343,11 @@ def _size(source: bytes | Path) -> int:
 
 def _read_source(source: bytes | Path) -> Iterator[bytes]:
     if isinstance(source, bytes):
-        for start in range(0, len(source), CHUNK):
-            yield source[start : start + CHUNK]
+        for start in range(0, len(source), CHUNK_BYTES):
+            yield source[start : start + CHUNK_BYTES]
         return
     with source.open("rb") as file:
-        while chunk := file.read(CHUNK):
+        while chunk := file.read(CHUNK_BYTES):
             yield chunk
 
 

@@ -32,7 +32,7 @@ __all__ = ["Entry", "LocalTree", "RemoteTree", "Tree"]
 
 Kind = Literal["file", "folder", "link", "other"]
 ReportBytes = Callable[[int], None]  # called with the bytes done
-BLOCK, REQUESTS = 1 << 16, 16  # up to a megabyte of a file in flight
+BLOCK_BYTES, MAX_REQUESTS = 1 << 16, 16  # up to a megabyte of a file in flight
 KINDS: dict[int, Kind] = {
     FILEXFER_TYPE_REGULAR: "file",
     FILEXFER_TYPE_DIRECTORY: "folder",
@@ -284,8 +284,8 @@ class RemoteTree:
                 part,
                 follow_symlinks=True,
                 sparse=False,
-                block_size=BLOCK,
-                max_requests=REQUESTS,
+                block_size=BLOCK_BYTES,
+                max_requests=MAX_REQUESTS,
                 progress_handler=count,
             )
         return count.total
@@ -300,8 +300,8 @@ class RemoteTree:
                 part,
                 follow_symlinks=True,
                 sparse=False,
-                block_size=BLOCK,
-                max_requests=REQUESTS,
+                block_size=BLOCK_BYTES,
+                max_requests=MAX_REQUESTS,
                 progress_handler=count,
             )
         return count.total

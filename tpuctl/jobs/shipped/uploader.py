@@ -42,7 +42,7 @@ __all__ = ["main"]
 
 CHUNK_BYTES = 8 * 1024 * 1024  # maximum of log held in memory
 MAX_LOG_DISK_BYTES = 1 << 30  # maximum disk usage of a log, as far as it is uploaded
-TIMESTAMP_TURNS = 12  # turns between uploads of the timestamps, some kilobytes
+SYNCS_PER_TIMESTAMPS = 12  # the timestamps, some kilobytes, are uploaded less often
 TICK = 0.25
 START_POLL_SECONDS = 1.0  # between checks for the start signal
 
@@ -50,7 +50,7 @@ START_POLL_SECONDS = 1.0  # between checks for the start signal
 class Mirror:
     """Keeps the bucket's copy of one attempt on one worker.
 
-    Each turn uploads what the log gained and appends it on the server, so that the cost does not
+    Each sync uploads what the log gained and appends it on the server, so that the cost does not
     grow with the log; an object may have any number of components
     (cloud.google.com/storage/docs/composite-objects). The copy is always a prefix of the log: after
     any failure its size says where to continue. A record is uploaded after the log it describes.
@@ -68,7 +68,7 @@ class Mirror:
         self.uploaded_record: dict[str, Any] | None = None
         self.copy: tuple[int, int] | None = None  # length and generation, None if unknown
         self.timestamps = b""  # as uploaded last
-        self.timestamps_due = time.monotonic() + self.interval * TIMESTAMP_TURNS
+        self.timestamps_due = time.monotonic() + self.interval * SYNCS_PER_TIMESTAMPS
         self.is_complete = False
 
     def run(self) -> None:
@@ -143,7 +143,7 @@ class Mirror:
     def upload_timestamps(self, *, is_last: bool) -> None:
         if not is_last and time.monotonic() < self.timestamps_due:
             return
-        self.timestamps_due = time.monotonic() + self.interval * TIMESTAMP_TURNS
+        self.timestamps_due = time.monotonic() + self.interval * SYNCS_PER_TIMESTAMPS
         try:
             with open(os.path.join(self.folder, "timestamps"), "rb") as source:
                 timestamps = source.read()
@@ -183,7 +183,7 @@ def main(arguments: list[str]) -> int:
     (folder,) = arguments
     spec = load(folder, "spec.json")
     assert spec is not None
-    # The uploader of a killed supervisor may be in the middle of a turn.
+    # The uploader of a killed supervisor may be in the middle of a sync.
     lock = os.open(os.path.join(folder, "uploader.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     mirror = Mirror(folder, spec)
