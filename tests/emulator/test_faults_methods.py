@@ -41,7 +41,7 @@ class FaultProbe:
         return self.cloud.server.registry
 
     def methods(self) -> list[Method]:
-        return [method for method, is_imitated in self.router.tables() if is_imitated]
+        return [method for method, is_emulated in self.router.tables() if is_emulated]
 
     async def rest(self, verb: str, path: str, body: bytes = b"{}", **headers: str) -> Answer:
         """Without a library, since libraries retry requests that were cut off."""

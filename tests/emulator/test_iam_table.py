@@ -23,7 +23,7 @@ _QUOTA = "google.api.serviceusage.v1beta1.ServiceUsage"
 def served(cloud: Any) -> set[str]:
     """The full names of all served methods."""
     registry = cloud.server.registry
-    methods = {method.full_name for method, is_imitated in Router(registry).tables() if is_imitated}
+    methods = {method.full_name for method, is_emulated in Router(registry).tables() if is_emulated}
     return methods | registry.service("storage").names()
 
 

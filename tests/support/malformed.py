@@ -77,12 +77,12 @@ def requests_of(seed: int, count: int, token: str) -> Iterator[HttpRequest]:
         # Most requests are for emulated methods: the others all return "not implemented".
         method = methods[number // 4 % len(methods)]
         if number % 4:
-            method = chance.choice(_imitated())
+            method = chance.choice(_emulated())
         yield Maker(chance, method).make(token)
 
 
 @cache
-def _imitated() -> Sequence[Described]:
+def _emulated() -> Sequence[Described]:
     emulated = re.compile(
         r"tpu\.|cloudresourcemanager\.(?:projects|operations)|serviceusage\.|iam\.projects\.(?:serv|ro)"
         r"|cloudbilling\.(?:projects|billingAccounts)|storage\.(?:buckets|objects)"
