@@ -110,7 +110,7 @@ def test_keras_3_fit_compiles(tmp_path: Path) -> None:
     assert 3 * 4 * (weights - 128) <= report["variable_bytes"] <= 3 * 4 * weights + 4096
     assert report["variable_bytes"] < report["requested"]["peak"] < report["available_bytes"]
     assert 15 << 30 < report["available_bytes"] < 16 << 30
-    assert report["dynamic"] == 0
+    assert report["dynamic_dimensions"] == 0
 
 
 def test_out_of_memory_reports_compiler_numbers(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_transformers_fit_compiles(tmp_path: Path) -> None:
     answer = rehearse(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
     assert answer["exit_code"] == 0, answer
     # Gradients of embeddings use `unique`, whose output size is not known in advance.
-    assert answer["data"]["dynamic"] > 0
+    assert answer["data"]["dynamic_dimensions"] > 0
 
 
 def test_script_without_training_step_is_rejected(tmp_path: Path) -> None:
