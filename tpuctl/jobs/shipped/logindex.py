@@ -84,17 +84,19 @@ def line_start(data: bytes, begin: int, offset: int) -> int:
 class LogTimestamps:
     """The sizes of a log over time, as a text of bounded size: `<seconds> <bytes>` per line.
 
-    Seconds since the epoch, by the machine's clock. Old points are thinned out, which can make a
-    result too early, but never too late.
+    Seconds since the epoch, the latest that the machine's clock has shown: they never decrease.
+    Old points are thinned out, which can make a result too early, but never too late.
     """
 
     def __init__(self, text: bytes = b"") -> None:
         self._points: list[tuple[float, int]] = []
+        self._latest = self._recorded = 0.0  # readings of the clock
         for line in text.splitlines(keepends=True):
             seconds, _, length = line.partition(b" ")
             try:
                 if line.endswith(b"\n"):  # otherwise it is still being written
-                    self._points.append((float(seconds), int(length)))
+                    self._latest = self._recorded = max(float(seconds), self._latest)
+                    self._points.append((self._latest, int(length)))
             except ValueError:
                 continue
 
@@ -108,13 +110,14 @@ class LogTimestamps:
 
         Returns the line to append to the text, or None; see also `is_long`.
         """
+        self._latest = max(now, self._latest)
         if self._points:
-            seconds, last_length = self._points[-1]
-            if last_length == length or 0 <= now - seconds < MIN_INTERVAL:
+            is_recent = 0 <= now - self._recorded < MIN_INTERVAL  # negative if set back
+            if self.length == length or is_recent:
                 return None
-        now = math.ceil(now * 1000) / 1000  # as written; rounding up is safe
-        self._points.append((now, length))
-        return _line(now, length)
+        self._recorded = now
+        self._points.append((math.ceil(self._latest * 1000) / 1000, length))  # up is safe
+        return _line(*self._points[-1])
 
     @property
     def is_long(self) -> bool:
@@ -137,10 +140,7 @@ class LogTimestamps:
 
         If the machine's clock was set back, the earliest one possible.
         """
-        latest: list[float] = []
-        for seconds, _ in self._points:
-            latest.append(max(seconds, latest[-1]) if latest else seconds)
-        index = bisect.bisect_left(latest, timestamp)
+        index = bisect.bisect_left(self._points, (timestamp,))
         return self._points[index - 1][1] if index else 0
 
 
