@@ -152,11 +152,12 @@ class QueuedNodes(StackResource):
         return frozenset(needed | prerequisites(self.stack))
 
     async def observe(self) -> Request | None:
-        queued, *observed = await gather_all(
-            [self._get(), *(node.observe() for node in self.nodes)]
-        )
+        queued = await self._get()  # before the nodes, which are created and deleted with it
+        observed = await gather_all([node.observe() for node in self.nodes])
         names = [node.name for node in self.nodes]
         nodes = {name: node for name, node in zip(names, observed, strict=True) if node is not None}
+        if nodes and queued is None:  # another program may have created it in the meantime
+            queued = await self._get()
         return Request(queued, nodes) if queued is not None or nodes else None
 
     async def _get(self) -> Any | None:
