@@ -66,6 +66,25 @@ async def background_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_request_created_between_queries_is_found(
+    make_queued: MakeStack,
+    faults: Callable[..., str],
+    local_cloud: server_process.LocalCloud,
+    events: list[Event],
+) -> None:
+    """Another `up` creates the request after the query for it, and before that for its nodes."""
+    stack = make_queued()
+    fault_id = faults("hold", method="GetQueuedResource", hold_response=True)
+    planning = asyncio.create_task(
+        Tpuctl(stack.stack_file, cloud="local", emit=events.append).plan()
+    )
+    await asyncio.to_thread(remote_control.wait_held, local_cloud, fault_id, 30)
+    await stack.up()
+    remote_control.release(local_cloud, fault_id)
+    change = (await planning).plan.change(f"queued/{stack.stack.names.queued}")
+    assert change.action is Action.NOTHING
+
+
 async def test_up_creates_queued_resource_and_down_deletes_it(make_queued: MakeStack) -> None:
     stack = make_queued()
     prepared = await stack.up()
