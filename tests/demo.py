@@ -83,7 +83,7 @@ class Demo:
         self.rows.append((title, text, 0.0))
 
     def table(self) -> None:
-        table = Table("step", "result", title="What happened", title_justify="left")
+        table = Table("step", "result", title="Summary", title_justify="left")
         table.add_column("seconds", justify="right")
         for title, result, seconds in self.rows:
             table.add_row(title, result, f"{seconds:.1f}" if seconds else "")
@@ -160,7 +160,7 @@ def main() -> int:
             check=False,
             capture_output=True,
         )
-        demo.add_row("All of it", f"{time.monotonic() - started:.0f} s")
+        demo.add_row("Total", f"{time.monotonic() - started:.0f} s")
         demo.table()
     return 0
 
