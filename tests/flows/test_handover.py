@@ -275,7 +275,7 @@ async def test_broken_controller_is_reported_and_job_runs(
     record = await watched.submit(script)
     warned = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
     assert [diagnostic.summary for diagnostic in warned] == ["Controller does not recover the job"]
-    assert "Jobs run" in warned[0].detail
+    assert "Jobs still run" in warned[0].detail
     assert warned[0].hint
     await wait_for_job(watched, record)
     await watched.stop(record, grace=1.0)

@@ -39,7 +39,7 @@ def test_programs_of_the_automation_guide(local_cloud: LocalCloud, tmp_path: Pat
     life, later, steps, wrong = printed
     assert "US dollars an hour" in life
     assert '"step": 2' in life, "the log is shown"
-    assert "the job ended with 0" in life
+    assert "the job exited with 0" in life
     assert "still charged" not in life
     assert re.search(r"^\d{8}-\d{6}-\w+ succeeded 0$", later, re.M)
     assert "loss (2, " in later

@@ -120,7 +120,7 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     # A client is connected: it signals the start over SSH before the job is followed.
     record = await workers.start("print('began')\n")
     assert await workers.read_file(0, record, "start") == b""
-    assert await workers.run_on(0, "ls", f"{record.folder}/go")
+    assert await workers.run_on(0, "ls", f"{record.folder}/start")
     assert await workers.stack.wait_until_running(record) is None
     assert await workers.follow(record) == 0
     # One worker cannot be prepared: no worker starts.
@@ -159,7 +159,8 @@ async def test_dead_worker_ends_job_and_is_named(
             workers.events.clear()
             following = asyncio.ensure_future(workers.follow(record, is_connected=False))
         assert await asyncio.wait_for(following, 90) == 69
-        assert workers.error_detail().startswith(f"{record.id}: worker {worker}: the job vanished")
+        expected = f"{record.id}: worker {worker}: the job's processes are gone"
+        assert workers.error_detail().startswith(expected)
     if not without_client:
         record = await workers.start(ENDLESS)
         following = asyncio.ensure_future(workers.follow(record))
