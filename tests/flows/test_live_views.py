@@ -103,7 +103,7 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
 
     out, stderr = run_piped(folder, "down", "--yes")
     assert "\x1b" not in out + stderr
-    assert re.search(r"^\d+ to delete, \d+ as they are$", stderr, re.M)
+    assert re.search(r"^\d+ to delete, \d+ unchanged$", stderr, re.M)
     assert re.search(r"^deleted node/views-tpu \(", stderr, re.M)
     assert run_piped(folder, "--quiet", "up", "--yes")[1] == ""
 
@@ -152,7 +152,7 @@ def test_ctrl_c_during_up_restores_terminal(
 def test_status_watch_fits_terminal_and_ends_with_ctrl_c(folder: Path) -> None:
     small = SizedTerminal(folder, 60, 8)
     with small.run("status", "--watch", "--interval", "60") as terminal:
-        terminal.wait_for("Press Ctrl-C to stop")
+        terminal.wait_for("press Ctrl-C to stop")
         terminal.press_ctrl_c()
         assert terminal.end() == 0
         screen = small.screen(terminal)

@@ -226,7 +226,7 @@ def test_status_watch_follows_stack_and_job(
         with Terminal(shell.folder, "status", "--watch", "--interval", "1") as terminal:
             terminal.wait_for("tokens/s")
             terminal.wait_for("workers 0-2 running")
-            terminal.wait_for("Press Ctrl-C to stop")
+            terminal.wait_for("press Ctrl-C to stop")
             terminal.press_ctrl_c()
             assert terminal.end() == 0
             plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.output)

@@ -126,7 +126,7 @@ async def test_job_fails_when_disk_is_full(
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 1
     assert done.stdout == "", "no space for a traceback either"
-    assert "ended with exit code 1; the machine's disk is full" in done.stderr
+    assert "failed with exit code 1; the machine's disk is full" in done.stderr
     fault_state = await asyncio.to_thread(remote_control.fault, local_cloud, fault)
     assert fault_state["free_bytes"] is not None
     await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault)
