@@ -271,14 +271,14 @@ OMITTED_PARTS = [
         "A rule of the check",
         0,
         "test_case_files_belong_to_rules",
-        "files of no rule: ['tpu901_cubed']",
+        "files without a rule: ['tpu901_cubed']",
     ),
     ("A rule of the check", 1, "test_rule_has_cases", "write tests/cases/check/tpu901_cubed.toml"),
     ("A rule of the check", None, "test_rule_has_texts_and_page", "lacks TPU901: make docs"),
     ("A known error", 0, "test_seen_text_is_recognized", "'toy-balloon'"),
     ("A known error", 1, "test_every_known_error_has_a_seen_text", "tests/unit/seen_texts.toml"),
     ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),
-    ("A fault of the local cloud", 1, "test_fault_kinds", "strikes nowhere"),
+    ("A fault of the local cloud", 1, "test_fault_kinds", "is not applied"),
     ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local_faults.py"),
 ]
 SLOW_OMITTED_PARTS = [
