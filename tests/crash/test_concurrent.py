@@ -16,6 +16,7 @@ from tpuctl.emulator.client import remote_control
 MakeStage = Callable[[str], Stage]
 # Changes that may be missing: concurrent commands repeat writes of the record.
 MAX_REPEATED_CHANGES = 3
+COMMANDS = (killable_programs.bring_up, killable_programs.take_down)
 EXIT_DELETED = 1  # documented exit code of `up` if the stack is deleted while it runs
 
 
@@ -41,31 +42,31 @@ def run_during_up(
     return str(waiting[0]["method"]), first.exitcode, second
 
 
-def up_and_up(make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> bool:
-    """Whether the change was reached."""
+def converges(
+    make_stage: MakeStage,
+    kind: str,
+    command: Callable[..., None],
+    expected: dict[str, Any],
+    position: int,
+) -> bool:
+    """Run `up` or `down` during a change of `up`; return whether that change was reached.
+
+    Two `up` end with the whole stack. With `down`, either the whole stack exists or nothing,
+    depending on which command was first.
+    """
     stage = make_stage(kind)
-    outcome = run_during_up(stage, position, killable_programs.bring_up)
+    outcome = run_during_up(stage, position, command)
     if outcome is None:
         return False
     at, first, second = outcome
-    assert (first, second) == (0, 0), at
-    compare(stage, expected["up"], at)
-    return True
-
-
-def up_and_down(make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int) -> bool:
-    """Either the whole stack exists or nothing, depending on which command was first."""
-    stage = make_stage(kind)
-    outcome = run_during_up(stage, position, killable_programs.take_down)
-    if outcome is None:
-        return False
-    at, first, _ = outcome
+    if command is killable_programs.bring_up:
+        assert (first, second) == (0, 0), at
     if first == 0:  # `down` ran before anything existed
         compare(stage, expected["up"], at)
-        return True
-    assert first == EXIT_DELETED, at
-    stage.run(killable_programs.take_down)
-    compare(stage, expected["down"], at)
+    else:
+        assert first == EXIT_DELETED, at
+        stage.run(killable_programs.take_down)
+        compare(stage, expected["down"], at)
     return True
 
 
@@ -83,24 +84,24 @@ def test_two_simultaneous_ups_converge(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scenario", [up_and_up, up_and_down])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_command_during_some_changes_of_up_converges(
-    make_stage: MakeStage, kind: str, scenario: Callable[..., bool], undisturbed: dict[str, Any]
+    make_stage: MakeStage, kind: str, command: Callable[..., None], undisturbed: dict[str, Any]
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
-    choice = random.Random(f"{scenario.__name__} {kind}")
+    choice = random.Random(f"{command.__name__} {kind}")
     for position in choice.sample(range(1, expected["up changes"] - MAX_REPEATED_CHANGES), SAMPLE):
-        assert scenario(make_stage, kind, expected, position)
+        assert converges(make_stage, kind, command, expected, position)
 
 
 @pytest.mark.soak
 @pytest.mark.release("every change; `make test` draws some of them")
 @pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
-@pytest.mark.parametrize("scenario", [up_and_up, up_and_down])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_command_during_every_change_of_up_converges(
-    make_stage: MakeStage, kind: str, scenario: Callable[..., bool], undisturbed: dict[str, Any]
+    make_stage: MakeStage, kind: str, command: Callable[..., None], undisturbed: dict[str, Any]
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
     positions = range(1, expected["up changes"] + 1)
-    outcomes = [scenario(make_stage, kind, expected, position) for position in positions]
+    outcomes = [converges(make_stage, kind, command, expected, position) for position in positions]
     assert outcomes.count(False) <= MAX_REPEATED_CHANGES
