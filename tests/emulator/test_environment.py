@@ -17,7 +17,7 @@ import requests
 from tests.support.gcloud import require_gcloud
 from tests.support.locations import PROJECT
 from tpuctl.emulator.client import server_process
-from tpuctl.emulator.client.shell_record import RECORD
+from tpuctl.shell_record import RECORD
 from tpuctl.emulator.machines.certificate_authority import Authority
 
 ROOT = str(Path(__file__).resolve().parents[2])

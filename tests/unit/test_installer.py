@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 import tpuctl
 from tpuctl import assets
-from tpuctl.jobs.wheel import Wheel, own_wheel, wheel_of
+from tpuctl.jobs.wheel import Wheel, controller_wheel, wheel_of
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "installer.py"
 MAIN = """
@@ -141,18 +142,45 @@ def test_missing_recent_python_is_reported(tmp_path: Path) -> None:
     assert "no Python from python3.11 or later is installed" in done.stderr
 
 
-def test_built_wheel_is_complete(tmp_path: Path) -> None:
-    package_wheel = own_wheel()
+def test_built_wheel_has_files_of_this_tpuctl(tmp_path: Path) -> None:
+    package_wheel = controller_wheel()
     package = Path(tpuctl.__file__).parent
     for name in ("__main__.py", "cli/app.py", "jobs/shipped/supervisor.py", "catalog/tpu.toml"):
         assert package_wheel.files[f"tpuctl/{name}"] == (package / name).read_bytes()
     assert package_wheel.files["tpuctl/runtime.lock"] == assets.runtime_lock().read_bytes()
-    assert [name for name in package_wheel.files if name.startswith("tpuctl/templates/stacks/")]
     assert not [name for name in package_wheel.files if "__pycache__" in name]
     (tmp_path / package_wheel.name).write_bytes(package_wheel.build())
     with zipfile.ZipFile(tmp_path / package_wheel.name) as archive:
         assert archive.testzip() is None
         assert {*package_wheel.files} < {*archive.namelist()}
+
+
+def test_wheel_of_controller_lacks_only_what_recovery_never_imports(tmp_path: Path) -> None:
+    """Its files alone are enough for `tpuctl wait`, of which the flow tests run the rest."""
+    with zipfile.ZipFile(io.BytesIO(controller_wheel().build())) as archive:
+        archive.extractall(tmp_path)
+    folders = {path.name for path in (tmp_path / "tpuctl").iterdir()}
+    assert not folders & {"emulator", "preflight", "templates"}
+    program = (
+        "import importlib, os, pkgutil, tpuctl.flows, tpuctl.resources, tpuctl.jobs\n"
+        "assert tpuctl.__file__.startswith(os.getcwd()), tpuctl.__file__\n"
+        "for package in (tpuctl.resources, tpuctl.jobs):\n"
+        "    for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "from tpuctl.flows import attempts, follow, recover\n"
+        "from tpuctl.cli.main import run\n"
+        "raise SystemExit(run(['wait', '20261001-000000-none']))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUCTL_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "tpuctl.yaml" in done.stderr) == (2, True), done.stderr
 
 
 def test_wheel_digest_depends_on_every_byte() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.cli.main import run
-from tpuctl.emulator.client.shell_record import RECORD, original_environment, restore_variables
+from tpuctl.shell_record import RECORD, original_environment, restore_variables
 
 HARD = {
     "PLAIN": "http://127.0.0.1:80/t/x",

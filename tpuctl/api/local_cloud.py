@@ -39,7 +39,7 @@ def _require_google() -> None:
     """Raises Usage in a shell whose environment points at the local cloud."""
     import os
 
-    from tpuctl.emulator.client.shell_record import RECORD
+    from tpuctl.shell_record import RECORD
 
     if RECORD in os.environ:
         raise Usage(

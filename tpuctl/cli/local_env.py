@@ -70,7 +70,7 @@ def print_environment(
 
 def warn_shell() -> None:
     """Warn if this shell still points at a stopped local cloud."""
-    from tpuctl.emulator.client.shell_record import RECORD
+    from tpuctl.shell_record import RECORD
 
     if RECORD in os.environ:
         way = 'eval "$(tpuctl local env --unset)"'
@@ -130,7 +130,7 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
 
 
 def _unset_values() -> dict[str, str | None]:
-    from tpuctl.emulator.client.shell_record import restore_variables
+    from tpuctl.shell_record import restore_variables
 
     return restore_variables(os.environ)
 

@@ -19,7 +19,7 @@ from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import build_archive
-from tpuctl.jobs.wheel import own_wheel
+from tpuctl.jobs.wheel import controller_wheel
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.model.secret_sources import source_of
@@ -180,7 +180,7 @@ async def _install(
     stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, progress: Step
 ) -> _ControllerSetup:
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
-    wheel = own_wheel()
+    wheel = controller_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
     done = await transport.run(argv, input=build_archive(["installer.py", "recoverer.py"], {}))
     done.check("checking tpuctl on the controller")

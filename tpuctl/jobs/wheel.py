@@ -1,4 +1,8 @@
-"""Builds a wheel from the files of the running tpuctl, to install it on other machines."""
+"""Builds a wheel from the files of the running tpuctl, to install it on controllers.
+
+A controller runs `tpuctl wait`, so the wheel lacks the local cloud, the check and the templates,
+more than half of the files. Nothing that recovers a job imports them.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.assets import PACKAGE, runtime_lock, templates
+from tpuctl.assets import PACKAGE, runtime_lock
 from tpuctl.version import __version__
 
-__all__ = ["Wheel", "own_wheel", "wheel_of"]
+__all__ = ["Wheel", "controller_wheel", "wheel_of"]
 
+NOT_ON_CONTROLLERS = ("emulator", "preflight", "templates")  # packages and folders of tpuctl
 ZIP_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds
 
 
@@ -65,13 +70,17 @@ class Wheel:
         return target.getvalue()
 
 
-def own_wheel() -> Wheel:
-    """A wheel of the running tpuctl, wherever it was installed from."""
+def controller_wheel() -> Wheel:
+    """A wheel with what a controller runs of this tpuctl, wherever it was installed from."""
     package_wheel = wheel_of(PACKAGE, __version__)
-    extra_files = {f"tpuctl/templates/{name}": file for name, file in _files(templates())}
-    extra_files["tpuctl/runtime.lock"] = runtime_lock()
-    contents = {name: file.read_bytes() for name, file in extra_files.items()}
-    return Wheel(package_wheel.package, package_wheel.version, {**package_wheel.files, **contents})
+    absent = tuple(f"tpuctl/{name}/" for name in NOT_ON_CONTROLLERS)
+    files = {
+        name: content
+        for name, content in package_wheel.files.items()
+        if not name.startswith(absent)
+    }
+    files["tpuctl/runtime.lock"] = runtime_lock().read_bytes()
+    return Wheel(package_wheel.package, package_wheel.version, files)
 
 
 def wheel_of(package: Path, version: str) -> Wheel:

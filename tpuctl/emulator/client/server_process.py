@@ -25,7 +25,7 @@ from typing import Any
 
 import platformdirs
 
-from tpuctl.emulator.client.shell_record import original_environment
+from tpuctl.shell_record import original_environment
 from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage

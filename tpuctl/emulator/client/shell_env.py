@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.emulator.client.shell_record import RECORD, original_environment, read_record
+from tpuctl.shell_record import RECORD, original_environment, read_record
 from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user, write_private
 from tpuctl.emulator.machines.trust import (
     CERTIFICATE_VARIABLES,
