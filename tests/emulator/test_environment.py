@@ -17,8 +17,8 @@ import requests
 from tests.support.gcloud import require_gcloud
 from tests.support.locations import PROJECT
 from tpuctl.emulator.client import server_process
-from tpuctl.shell_record import RECORD
 from tpuctl.emulator.machines.certificate_authority import Authority
+from tpuctl.shell_record import RECORD
 
 ROOT = str(Path(__file__).resolve().parents[2])
 # Variables that configure endpoints; not inherited from the environment of the test run.

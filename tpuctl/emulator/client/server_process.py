@@ -25,11 +25,11 @@ from typing import Any
 
 import platformdirs
 
-from tpuctl.shell_record import original_environment
 from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
+from tpuctl.shell_record import original_environment
 
 __all__ = [
     "LocalCloud",

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.shell_record import RECORD, original_environment, read_record
 from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user, write_private
 from tpuctl.emulator.machines.trust import (
     CERTIFICATE_VARIABLES,
@@ -28,6 +27,7 @@ from tpuctl.emulator.machines.trust import (
 )
 from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER
 from tpuctl.files import private_folder
+from tpuctl.shell_record import RECORD, original_environment, read_record
 
 __all__ = ["environment_for"]
 
