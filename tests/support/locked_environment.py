@@ -9,27 +9,33 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.support.prerequisites import skip_or_fail
-from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.interpreters import Interpreter, find, or_list
+import pytest
 
-__all__ = ["is_made", "locked_node_modules", "locked_python"]
+from tests.support.prerequisites import skip_or_fail
+from tpuctl.assets import runtime_lock
+from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.interpreters import Interpreter, current, find, or_list
+
+__all__ = ["OTHER_PYTHONS", "is_made", "locked_node_modules", "locked_python", "own_environment"]
 
 PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
+# Those that tpuctl supports, other than the one that runs the tests.
+OTHER_PYTHONS = [each for each in ("3.11", "3.12", "3.13", "3.14") if each != current().minor]
 
 
-def locked_python(lock: Path) -> Path:
+def locked_python(lock: Path, pythons: Sequence[str] = PYTHONS) -> Path:
     """Return the interpreter of the environment that `lock` lists; created if missing.
 
-    Only the listed packages are installed, without further dependencies.
-    Raises RuntimeError with pip's last lines on failure.
+    `pythons` are the versions that it may have, in order of preference. Only the listed packages
+    are installed, without further dependencies. Raises RuntimeError with pip's last lines on
+    failure.
     """
-    interpreter = find(PYTHONS)
+    interpreter = find(pythons)
     if interpreter is None:
-        skip_or_fail(f"an environment for {lock.stem} needs Python {or_list(PYTHONS)}")
+        skip_or_fail(f"an environment for {lock.stem} needs Python {or_list(pythons)}")
 
     def install(home: Path) -> None:
         _run(interpreter.path, "-m", "venv", str(home))
@@ -41,6 +47,14 @@ def locked_python(lock: Path) -> Path:
         )
 
     return _environment(lock.stem, _home(lock, interpreter), install) / "bin" / "python"
+
+
+def own_environment(minor: str) -> Path:
+    """The interpreter of an environment of this Python with what tpuctl depends on; skips the test
+    where that Python is not installed."""
+    if find([minor]) is None:
+        pytest.skip(f"Python {minor} is not installed")
+    return locked_python(runtime_lock(), [minor])
 
 
 def is_made(lock: Path) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.locked_environment import OTHER_PYTHONS, own_environment
 from tpuctl.cli.arguments import hoist
 from tpuctl.cli.main import run
 from tpuctl.flows.init import guess_script
@@ -349,24 +350,47 @@ def test_interrupted_import_prints_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_exit_does_not_tear_down_running_threads() -> None:
-    program = (
-        "import atexit, sys\n"
-        "class Part:\n"
-        "    def __del__(self):\n"
-        "        print('torn down', file=sys.stderr, flush=True)\n"
-        "part = Part()\n"
-        "atexit.register(lambda: print('at the end', file=sys.stderr))\n"
-        "sys.argv = ['tpuctl', 'types', '--nonsense']\n"
-        "from tpuctl.__main__ import main\n"
-        "main()\n"
-    )
+EXITS = """
+import atexit, sys
+class Part:
+    def __del__(self):
+        print('torn down', file=sys.stderr, flush=True)
+class Finder:
+    part = Part()
+    def find_spec(self, name, path, target=None):
+        if name == 'typer':  # as a library does when it is imported
+            atexit.register(lambda: print('at the end', file=sys.stderr))
+sys.meta_path.insert(0, Finder())
+sys.argv = ['tpuctl', 'types', '--nonsense']
+from tpuctl.__main__ import main
+main()
+"""
+
+
+def check_exit(python: str | Path) -> None:
+    """Exit handlers run; nothing is torn down."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        [python, "-c", EXITS],
+        env=None if python == sys.executable else environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "--nonsense" in done.stderr
     assert done.stderr.endswith("at the end\n")
+
+
+def test_exit_runs_exit_handlers_but_tears_nothing_down() -> None:
+    check_exit(sys.executable)
+
+
+@pytest.mark.soak
+@pytest.mark.release("makes an environment for each Python")
+@pytest.mark.parametrize("minor", OTHER_PYTHONS)
+def test_other_pythons_exit_the_same(minor: str) -> None:
+    check_exit(own_environment(minor))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,17 @@ Each program runs in a separate interpreter, since imports persist.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.locked_environment import OTHER_PYTHONS, own_environment
+
+ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys
@@ -108,20 +114,32 @@ assert operations_v1.OperationsRestTransport and operations_v1.OperationsAsyncCl
 """
 
 
-def run_program(program: str) -> Any:
+def run_program(program: str, python: str | Path = sys.executable) -> Any:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)} if python != sys.executable else None
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, timeout=120, stdout=subprocess.PIPE
+        [python, "-c", program],
+        check=True,
+        timeout=120,
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=ROOT.parent,
     )
     return json.loads(done.stdout or "null")
 
 
-def test_messages_match_real_package() -> None:
+def check_messages(python: str | Path) -> None:
+    """Every message's descriptor is as without lazy loading."""
     lazy = run_program(
-        f"from tpuctl.google_imports import compute_types\ncompute_types(){COPIED}{DESCRIBED}"
+        f"from tpuctl.google_imports import compute_types\ncompute_types(){COPIED}{DESCRIBED}",
+        python,
     )
-    real = run_program(COPIED + DESCRIBED)
+    real = run_program(COPIED + DESCRIBED, python)
     assert len(real) > 2000
     assert {name for name in real if lazy[name] != real[name]} == set()
+
+
+def test_messages_match_real_package() -> None:
+    check_messages(sys.executable)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +152,13 @@ def test_messages_are_created_on_access(program: str) -> None:
 @pytest.mark.soak
 def test_whole_package_loads_on_access() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)
+
+
+@pytest.mark.soak
+@pytest.mark.release("makes an environment for each Python")
+@pytest.mark.parametrize("minor", OTHER_PYTHONS)
+def test_other_pythons_load_the_same(minor: str) -> None:
+    python = own_environment(minor)
+    check_messages(python)
+    for program in (PROGRAM, SINGLE, AT_ONCE, ASYNC_REST):
+        run_program(program, python)
