@@ -97,11 +97,11 @@ def _regions(text: str) -> Iterator[str]:
 
 
 def _by_match(text: str) -> tuple[KnownError, str] | None:
-    joined = _joined(text)
+    texts = dict.fromkeys((text, _joined(text)))  # often the same
     for known_error in table().errors:
         if known_error.weak or known_error.match is None:
             continue
-        for whole in (text, joined):
+        for whole in texts:
             match = known_error.match.search(whole)
             if match is not None:
                 return known_error, _line_at(whole, match)
