@@ -117,6 +117,21 @@ def test_invalid_org_policies_are_rejected(client: Client) -> None:
 
 
 @with_client
+def test_unsupported_parts_of_org_policies_are_refused(client: Client) -> None:
+    enforced = {"rules": [{"enforce": True}]}
+    conditional = {"rules": [{"enforce": True, "condition": {"expression": "true"}}]}
+    name = f"{PROJECT_NAME}/policies/compute.requireOsLogin"
+    for policy in ({"spec": conditional}, {"spec": enforced, "dryRunSpec": enforced}):
+        body = {"name": name, **policy}
+        refused(client.of(PROJECT_NAME).create(parent=PROJECT_NAME, body=body).execute, 501)
+    client.set("compute.requireOsLogin", **enforced)
+    change = {"name": name, "spec": enforced}
+    patch = client.of(PROJECT_NAME).patch(name=name, body=change, updateMask="policy.dryRunSpec")
+    refused(patch.execute, 501)
+    client.of(PROJECT_NAME).patch(name=name, body=change, updateMask="policy.spec").execute()
+
+
+@with_client
 def test_project_inherits_replaces_and_resets_policy(client: Client) -> None:
     """Google's description of `inheritFromParent`, `reset` and merging."""
     constraint = "gcp.resourceLocations"

@@ -11,6 +11,13 @@ import google_auth_httplib2
 import google_crc32c
 import httplib2
 import pytest
+from google.cloud.secretmanager_v1.services.secret_manager_service import (
+    SecretManagerServiceClient,
+)
+from google.cloud.secretmanager_v1.services.secret_manager_service.transports.grpc import (
+    SecretManagerServiceGrpcTransport,
+)
+from google.cloud.secretmanager_v1.types import SecretVersion
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
@@ -233,22 +240,20 @@ async def test_disabled_secret_manager_api(cloud: Any) -> None:
 
 
 @in_thread
-def test_grpc_messages_use_googles_field_numbers(manager: Any) -> None:
-    """On the wire: `name = 1` in the request; `payload = 2` with `data = 1` in the response."""
-    owner = Client(manager)
-    owner.create()
-    owner.add(b"value")
-    owner.api.close()
-    name = f"{PROJECT_NAME}/secrets/token/versions/1".encode()
-    call = manager.channel().unary_unary(
-        "/google.cloud.secretmanager.v1.SecretManagerService/AccessSecretVersion",
-        request_serializer=bytes,
-        response_deserializer=bytes,
+def test_official_client_over_grpc(manager: Any) -> None:
+    transport = SecretManagerServiceGrpcTransport(channel=manager.channel())
+    client = SecretManagerServiceClient(transport=transport)
+    secret = client.create_secret(
+        request={"parent": PROJECT_NAME, "secret_id": "token", "secret": AUTOMATIC}, timeout=10
     )
-    answer = call(bytes((1 << 3 | 2, len(name))) + name, timeout=10)
-    told_length = answer[1]
-    assert answer[0] == 1 << 3 | 2
-    assert answer[2 : 2 + told_length].endswith(b"/secrets/token/versions/1")
-    payload = answer[2 + told_length :]
-    assert payload[0] == 2 << 3 | 2
-    assert payload[2:].startswith(bytes((1 << 3 | 2, 5)) + b"value" + bytes((2 << 3,)))
+    payload = {"data": VALUE, "data_crc32c": google_crc32c.value(VALUE)}
+    version = client.add_secret_version(
+        request={"parent": secret.name, "payload": payload}, timeout=10
+    )
+    assert version.client_specified_payload_checksum
+    assert version.state == SecretVersion.State.ENABLED
+    answer = client.access_secret_version(request={"name": version.name}, timeout=10)
+    assert (answer.payload.data, answer.name) == (VALUE, version.name)
+    assert [each.name for each in client.list_secrets(parent=PROJECT_NAME, timeout=10)] == [
+        secret.name
+    ]

@@ -36,6 +36,17 @@ OUT = 'resource.name.startsWith("projects/_/buckets/data/objects/out/")'
         'request.time >= timestamp("2026-05-01T00:00:00Z")',
         'request.time > timestamp("2026-05-01T00:00:00+01:00")',
         r'"a\"b" == "a\"b"',
+        'resource.name.matches("/in/[a-z]+[.]txt$")',
+        'resource.type in ["storage.googleapis.com/Bucket", "storage.googleapis.com/Object"]',
+        'resource.name.extract("/buckets/{bucket}/objects/") == "data"',
+        'resource.name.extract("/objects/{object}") == "in/a.txt"',
+        'resource.name.extract("/disks/{disk}") == ""',
+        'resource.name.extract("/objects/{object}/versions/") == ""',
+        'request.time.getHours("Europe/Berlin") == 2',  # summer time
+        "request.time.getDayOfWeek() == 5",  # a Friday; Sunday is 0
+        'request.time + duration("60s") > timestamp("2026-05-01T00:00:59Z")',
+        # By CEL's specification, an operand that decides the result hides errors of the other.
+        "destination.ip == '10.0.0.1' || true",
     ],
 )
 def test_true_conditions(expression: str) -> None:
@@ -52,6 +63,8 @@ def test_true_conditions(expression: str) -> None:
         f"{OUT} && ({IN} || {IN})",
         'resource.type == "storage.googleapis.com/Bucket"',
         'request.time < timestamp("2026-05-01T00:00:00Z")',
+        'resource.name.matches("^in/")',
+        'request.time.getHours("Europe/Berlin") == 0',
     ],
 )
 def test_false_conditions(expression: str) -> None:
@@ -69,14 +82,15 @@ def test_false_conditions(expression: str) -> None:
         "resource.name",
         '"text"',
         "!resource.name",
-        'resource.name.matches("in")',
-        'resource.matchTag("a", "b") || true',
-        "request.time.getHours() < 3 || true",
+        'resource.name.matches("(")',
+        "resource.name.extract(1) == ''",
+        'resource.matchTag("a", "b")',
+        'request.time.getHours("Mars/Olympus") < 3',
         'request.time < timestamp("tomorrow")',
         'request.time < timestamp("2026-05-01T00:00:00")',
         "request.time < 'now'",
-        "destination.ip == '10.0.0.1' || true",
-        "true && 1 < 2",
+        "destination.ip == '10.0.0.1'",
+        "true && 1",
         "(" * 1000 + "true" + ")" * 1000,
         "!" * 10_000 + "true",
     ],

@@ -16,6 +16,7 @@ import pytest
 
 import tpuctl
 from tests.support.polling import until
+from tpuctl.flows.handover import RECOVERER
 from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
@@ -50,7 +51,8 @@ class Controller:
             "argv": [sys.executable, str(player), "wait", "j"],
             "env": {"TOKEN": "secret-value"},
         }
-        (self.folder / "recoverer.py").write_bytes(PROGRAM.read_bytes())
+        for name in RECOVERER:
+            (self.folder / name).write_bytes(PROGRAM.with_name(name).read_bytes())
         (self.folder / "tpuctl.yaml").write_text("env: secret-value\n", "utf-8")
         (self.folder / "command.json").write_text(json.dumps(order), "utf-8")
 

@@ -36,6 +36,7 @@ __all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]
 
 TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
 CONFIG = ".tpuctl/config"
+RECOVERER = ("folder.py", "recoverer.py")  # the first is imported by the second
 PROGRAMS = ".tpuctl/programs"
 JOBS = ".tpuctl/recover"
 STARTUP = "startup-script"
@@ -111,7 +112,7 @@ async def hand_over(
                 file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
                 files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
                 # command.json last: a folder without it is ignored.
-                archive = build_archive(["recoverer.py"], {**files, "command.json": _json(order)})
+                archive = build_archive(RECOVERER, {**files, "command.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
                 done = await transport.run(argv, input=archive)
                 done.check(f"controller {name}: starting job recovery")
@@ -182,7 +183,7 @@ async def _install(
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = controller_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
-    done = await transport.run(argv, input=build_archive(["installer.py", "recoverer.py"], {}))
+    done = await transport.run(argv, input=build_archive(["installer.py", *RECOVERER], {}))
     done.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in done.stdout.splitlines())
     if program["program"] is None:

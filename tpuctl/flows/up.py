@@ -55,7 +55,7 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
 FOLDER = ".tpuctl/watchdog"
-PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py")
+PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py", "folder.py")
 IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
 NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
 # Renamed into place: another `up` may be running the same files.

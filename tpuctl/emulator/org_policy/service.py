@@ -10,7 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tpuctl.emulator.org_policy.messages import V2
+from google.cloud.orgpolicy_v2.types import orgpolicy
+
 from tpuctl.emulator.state.constraints import CONSTRAINTS, KIND, OrgPolicies, Rule
 from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplemented
 from tpuctl.emulator.state.operations import Effect
@@ -41,13 +42,14 @@ class OrgPolicyService:
         names, token = page(
             sorted(CONSTRAINTS), request.page_size, request.page_token, str, max_size=1000
         )
-        answer = V2.message("ListConstraintsResponse")(next_page_token=token)
+        answer = orgpolicy.ListConstraintsResponse.pb()(next_page_token=token)
         for name in names:
             kind = "list_constraint" if CONSTRAINTS[name] else "boolean_constraint"
             answer.constraints.add(
-                name=f"{self._public_name(parent)}/constraints/{name}", constraint_default="ALLOW"
+                name=f"{self._public_name(parent)}/constraints/{name}",
+                constraint_default="ALLOW",
+                **{kind: {}},
             )
-            getattr(answer.constraints[-1], kind).SetInParent()
         return answer
 
     async def list_policies(self, request: Any, caller: Caller) -> Any:
@@ -59,7 +61,7 @@ class OrgPolicyService:
             _name,
             max_size=1000,
         )
-        return V2.message("ListPoliciesResponse")(
+        return orgpolicy.ListPoliciesResponse.pb()(
             policies=map(self._message, rows), next_page_token=token
         )
 
@@ -68,7 +70,7 @@ class OrgPolicyService:
 
     async def get_effective_policy(self, request: Any, caller: Caller) -> Any:
         resource, _, constraint = self._policy_name(request.name).partition("/policies/")
-        answer = V2.message("Policy")(name=f"{self._public_name(resource)}/policies/{constraint}")
+        answer = orgpolicy.Policy.pb()(name=f"{self._public_name(resource)}/policies/{constraint}")
         for rule in self._policies.effective(resource, constraint):
             _add_rule(answer.spec, rule)
         return answer
@@ -87,8 +89,9 @@ class OrgPolicyService:
 
     async def update_policy(self, request: Any, caller: Caller) -> Any:
         name = self._policy_name(request.policy.name)
-        if request.update_mask not in ("", "*", "spec", "policy.spec"):
-            raise unimplemented(f"Changing {request.update_mask}")
+        unsupported = set(request.update_mask.paths) - {"*", "spec", "policy.spec"}
+        if unsupported:
+            raise unimplemented(f"Changing {', '.join(sorted(unsupported))}")
         with self._store.transaction():
             self._check_etag(name, request.policy.etag or request.policy.spec.etag)
             return self._message(self._put(name, request.policy))
@@ -134,6 +137,7 @@ class OrgPolicyService:
             raise ApiError("ABORTED", "The etag does not match that of the policy.")
 
     def _put(self, name: str, policy: Any) -> dict[str, Any]:
+        _require_supported(policy, "alternate", "dry_run_spec")
         spec = policy.spec
         is_list = CONSTRAINTS[name.partition("/policies/")[2]]
         if spec.reset and (spec.rules or spec.inherit_from_parent):
@@ -154,7 +158,7 @@ class OrgPolicyService:
 
     def _message(self, row: Mapping[str, Any]) -> Any:
         resource, _, constraint = row["name"].partition("/policies/")
-        answer = V2.message("Policy")(
+        answer = orgpolicy.Policy.pb()(
             name=f"{self._public_name(resource)}/policies/{constraint}", etag=row["etag"]
         )
         spec = answer.spec
@@ -170,17 +174,22 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: Any, *, is_list: bool) -> Rule:
-    given_fields = [
-        field for field in ("allow_all", "deny_all", "enforce", "values") if rule.HasField(field)
-    ]
-    if len(given_fields) != 1 or (given_fields == ["enforce"]) == is_list:
+    _require_supported(rule, "condition", "parameters")
+    kind = rule.WhichOneof("kind")
+    if kind is None or (kind == "enforce") == is_list:
         raise invalid(_ONE_OF)
-    if given_fields == ["values"]:
+    if kind == "values":
         return {
             "allowed": list(rule.values.allowed_values),
             "denied": list(rule.values.denied_values),
         }
-    return {given_fields[0]: getattr(rule, given_fields[0])}
+    return {kind: getattr(rule, kind)}
+
+
+def _require_supported(message: Any, *unsupported: str) -> None:
+    for field in unsupported:
+        if message.HasField(field):
+            raise unimplemented(f"A policy's {field}")
 
 
 def _add_rule(spec: Any, rule: Rule) -> None:

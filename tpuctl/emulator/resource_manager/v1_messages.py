@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.wire.definitions import Definition, MethodDefinition
+from tpuctl.emulator.resource_manager.definitions import Definition, MethodDefinition
 from tpuctl.emulator.wire.messages import Method
 
 __all__ = ["V1", "V2", "methods"]

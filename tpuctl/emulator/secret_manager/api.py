@@ -38,12 +38,11 @@ API = GoogleApi(
     surfaces=(
         Surface(
             "google.cloud.secretmanager.v1.SecretManagerService",
-            "",
+            "google.cloud.secretmanager_v1.services.secret_manager_service",
             "SecretManagerService",
             "secrets",
             r"/v1/projects/[^/]+/secrets",
             api=_ACCESS.host,
-            definition="tpuctl.emulator.secret_manager.messages",
         ),
     ),
 )

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import google_crc32c
+from google.cloud.secretmanager_v1.types import resources, service
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf import json_format
 
 from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
-from tpuctl.emulator.secret_manager.messages import V1
 from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplemented
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
@@ -33,9 +33,9 @@ _SECRET_ID = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 _NAME = re.compile(r"projects/([^/]+)/secrets/([^/]+)(?:/versions/([^/]+))?")
 _MAX_PAYLOAD_BYTES = 64 * 1024  # from the field's description
 _MAX_PAGE_SIZE = 25_000  # from the method's description
-_UNSUPPORTED_FIELDS = ("topics", "expire_time", "ttl", "rotation", "version_destroy_ttl", "tags")
-_ENABLED, _DISABLED, _DESTROYED = 1, 2, 3
-_STATES = {_ENABLED: "ENABLED", _DISABLED: "DISABLED", _DESTROYED: "DESTROYED"}
+# Of a secret to create; name, create_time and etag are set by the service.
+_SUPPORTED_FIELDS = ("name", "replication", "create_time", "labels", "etag", "annotations")
+_State = resources.SecretVersion.State
 
 # Rows of the store. Secret: name (with project ID), number, said (the message as JSON), versions.
 Secret = dict[str, Any]
@@ -66,13 +66,10 @@ class SecretsService:
                 f"The provided Secret ID [{request.secret_id}] does not match the expected format "
                 "[[a-zA-Z_0-9]+]"
             )
-        for field in _UNSUPPORTED_FIELDS:
-            value = getattr(requested, field)
-            if requested.HasField(field) if hasattr(value, "DESCRIPTOR") else len(value):
-                raise unimplemented(f"A secret's {field}")
-        if not any(
-            requested.replication.HasField(policy) for policy in ("automatic", "user_managed")
-        ):
+        for field, _ in requested.ListFields():
+            if field.name not in _SUPPORTED_FIELDS:
+                raise unimplemented(f"A secret's {field.name}")
+        if requested.replication.WhichOneof("replication") is None:
             raise invalid("Secret.replication must be provided.")  # a guess
         name = f"projects/{project['id']}/secrets/{request.secret_id}"
         with self._store.transaction():
@@ -80,7 +77,7 @@ class SecretsService:
                 raise ApiError(
                     "ALREADY_EXISTS", f"Secret [{self._public_name(name)}] already exists."
                 )
-            message = V1.message("Secret")(
+            message = resources.Secret.pb()(
                 replication=requested.replication,
                 labels=requested.labels,
                 annotations=requested.annotations,
@@ -101,7 +98,7 @@ class SecretsService:
         project = self._project(request.parent)
         all_secrets = self._store.list_json(_SECRETS, f"projects/{project['id']}/secrets/")
         rows, token = _page(all_secrets, request, "secrets")
-        return V1.message("ListSecretsResponse")(
+        return service.ListSecretsResponse.pb()(
             secrets=map(self._secret, rows), next_page_token=token, total_size=len(all_secrets)
         )
 
@@ -122,11 +119,12 @@ class SecretsService:
 
     async def add_secret_version(self, request: Any, caller: Caller) -> Any:
         data, checksum = request.payload.data, request.payload.data_crc32c
+        has_checksum = request.payload.HasField("data_crc32c")
         if not data:
             raise invalid("Secret Payload cannot be empty.")
         if len(data) > _MAX_PAYLOAD_BYTES:  # the wording is a guess
             raise invalid(f"The payload is larger than {_MAX_PAYLOAD_BYTES} bytes.")
-        if checksum and checksum != google_crc32c.value(data):  # the wording is a guess
+        if has_checksum and checksum != google_crc32c.value(data):  # the wording is a guess
             raise invalid("The payload does not match its CRC32C checksum.")
         with self._store.transaction():
             secret = self._get(request.parent)
@@ -135,11 +133,11 @@ class SecretsService:
             version: Version = {
                 "name": f"{secret['name']}/versions/{number}",
                 "number": number,
-                "state": _ENABLED,
+                "state": _State.ENABLED,
                 "created": time.time(),
                 "destroyed": None,
                 "data": base64.b64encode(data).decode(),
-                "client_checksum": bool(checksum),
+                "client_checksum": has_checksum,
                 "etag": _etag(),
             }
             self._store.put_json(_SECRETS, secret["name"], secret)
@@ -150,7 +148,7 @@ class SecretsService:
         """Newest first."""
         versions = self._versions(self._get(request.parent))
         rows, token = _page(versions, request, "secrets.versions")
-        return V1.message("ListSecretVersionsResponse")(
+        return service.ListSecretVersionsResponse.pb()(
             versions=map(self._version, rows), next_page_token=token, total_size=len(versions)
         )
 
@@ -159,32 +157,32 @@ class SecretsService:
 
     async def access_secret_version(self, request: Any, caller: Caller) -> Any:
         version = self._get_version(request.name)
-        if version["state"] != _ENABLED:
+        if version["state"] != _State.ENABLED:
             raise self._wrong_state(version)
         data = base64.b64decode(version["data"])
-        answer = V1.message("AccessSecretVersionResponse")(name=self._public_name(version["name"]))
+        answer = service.AccessSecretVersionResponse.pb()(name=self._public_name(version["name"]))
         answer.payload.data = data
         answer.payload.data_crc32c = google_crc32c.value(data)
         return answer
 
     async def disable_secret_version(self, request: Any, caller: Caller) -> Any:
-        return self._change(request, _DISABLED)
+        return self._change(request, _State.DISABLED)
 
     async def enable_secret_version(self, request: Any, caller: Caller) -> Any:
-        return self._change(request, _ENABLED)
+        return self._change(request, _State.ENABLED)
 
     async def destroy_secret_version(self, request: Any, caller: Caller) -> Any:
         """Destroys the data permanently."""
-        return self._change(request, _DESTROYED)
+        return self._change(request, _State.DESTROYED)
 
     def _change(self, request: Any, state: int) -> Any:
         with self._store.transaction():
             version = self._get_version(request.name)
             _check_etag(request.etag, version["etag"])
-            if version["state"] == _DESTROYED:
+            if version["state"] == _State.DESTROYED:
                 raise self._wrong_state(version)
             version |= {"state": state, "etag": _etag()}
-            if state == _DESTROYED:
+            if state == _State.DESTROYED:
                 version |= {"data": "", "destroyed": time.time()}
             self._store.put_json(_VERSIONS, version["name"], version)
         return self._version(version)
@@ -247,7 +245,7 @@ class SecretsService:
         return version
 
     def _wrong_state(self, version: Version) -> ApiError:
-        name, state = self._public_name(version["name"]), _STATES[version["state"]]
+        name, state = self._public_name(version["name"]), _State(version["state"]).name
         return ApiError("FAILED_PRECONDITION", f"Secret Version [{name}] is in {state} state.")
 
     def _public_name(self, name: str) -> str:
@@ -256,12 +254,12 @@ class SecretsService:
         return f"projects/{self._registry.projects.require(project)['number']}/{rest}"
 
     def _secret(self, secret: Secret) -> Any:
-        answer = json_format.ParseDict(secret["resource"], V1.message("Secret")())
+        answer = json_format.ParseDict(secret["resource"], resources.Secret.pb()())
         answer.name = self._public_name(secret["name"])
         return answer
 
     def _version(self, version: Version) -> Any:
-        answer = V1.message("SecretVersion")(
+        answer = resources.SecretVersion.pb()(
             name=self._public_name(version["name"]),
             state=version["state"],
             etag=version["etag"],

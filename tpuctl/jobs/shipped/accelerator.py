@@ -11,7 +11,6 @@ It fails, naming them, if other processes hold a chip beyond a timeout. In FOLDE
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import glob
 import os
@@ -27,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.folder import Folder, wait_for_lock
     from tpuctl.jobs.shipped.processes import FOLDER, environment, processes, stop
 else:
-    from folder import Folder
+    from folder import Folder, wait_for_lock
     from processes import FOLDER, environment, processes, stop
 
 __all__ = ["has_chips", "main"]
@@ -184,8 +183,7 @@ def main(arguments: list[str]) -> int:
     spec = folder.read("spec.json")
     assert spec is not None
     # Two jobs that start at the same time would mistake each other for foreign processes.
-    lock = os.open(os.path.expanduser("~/.tpuctl/accelerator.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    wait_for_lock(os.path.expanduser("~/.tpuctl/accelerator.lock"))
     error = free_chips(folder, spec)
     if error:
         print(error)

@@ -1,6 +1,6 @@
 """Ensures, over SSH, that the machine's watchdog runs, and prints its state as JSON.
 
-This file is sent to machines with `watchdog.py`, as it is, and runs there as
+This file is sent to machines with `watchdog.py` and `folder.py`, as it is, and runs there as
 `python3 -S -I ensure_watchdog.py`: standard library only, Python 3.8 and later. A watchdog starts
 with its machine; if startup scripts are forbidden, or it was killed, this starts one.
 """
@@ -8,14 +8,19 @@ with its machine; if startup scripts are forbidden, or it was killed, this start
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import glob
 import json
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# The other shipped files are in this folder: search it after the standard library.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import is_locked
+else:
+    from folder import is_locked
 
 __all__ = ["main"]
 
@@ -38,25 +43,11 @@ def running_state() -> dict[str, Any] | None:
     """The state of the running watchdog; None if none is running."""
     for folder in folders():
         with contextlib.suppress(OSError):  # other users' folders may be unreadable
-            lock = os.open(os.path.join(folder, "lock"), os.O_RDONLY)
-            try:
-                if is_held(lock):
-                    with contextlib.suppress(ValueError):
-                        with open(os.path.join(folder, "watchdog.json"), encoding="utf-8") as file:
-                            return dict(json.load(file))
-            finally:
-                os.close(lock)
+            if is_locked(os.path.join(folder, "lock")):
+                with contextlib.suppress(ValueError):
+                    with open(os.path.join(folder, "watchdog.json"), encoding="utf-8") as file:
+                        return dict(json.load(file))
     return None
-
-
-def is_held(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        return True
-    return False
 
 
 def start() -> None:

@@ -1,7 +1,7 @@
-"""The folder of a job's attempt on a worker: files written whole or not at all, and locks.
+"""A folder of a program on a machine: files written whole or not at all, and locks.
 
-Like `supervisor.py` and `job_parent.py`, which import it, this file is sent to workers as it is:
-standard library only, Python 3.8 and later.
+The supervisor of an attempt and a job's recoverer each have one. Like the programs that import it,
+this file is sent to machines as it is: standard library only, Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import time
 from typing import Any
 
-__all__ = ["ENDED", "Folder", "private"]
+__all__ = ["ENDED", "Folder", "is_locked", "private", "take_lock", "wait_for_lock"]
 
 ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -22,7 +22,7 @@ SPARE_FILES, SPARE_BYTES = 8, 1 << 13  # reserved for writes on a full disk; byt
 
 
 class Folder:
-    """One attempt's folder. Its processes communicate only through these files."""
+    """The files of one folder. Its processes communicate only through them."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -91,32 +91,12 @@ class Folder:
         return disk.f_bavail * disk.f_frsize < SPARE_FILES * SPARE_BYTES
 
     def lock(self, name: str, timeout: float = 0.0) -> int | None:
-        """Take the lock and return its descriptor, or None if another process holds it.
-
-        A timeout allows for `is_locked` in another process, which holds it for an instant.
-        """
-        handle = os.open(self.file(name), os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return handle
-            except OSError:
-                if time.monotonic() >= deadline:
-                    os.close(handle)
-                    return None
-                time.sleep(0.02)
+        """As `take_lock`."""
+        return take_lock(self.file(name), timeout)
 
     def is_locked(self, name: str) -> bool:
-        """Whether a process holds the lock; concurrent calls do not affect each other."""
-        handle = os.open(self.file(name), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        """Whether a process holds the lock."""
+        return is_locked(self.file(name))
 
     def log(self, text: str) -> None:
         """Append a message from tpuctl to the job's log."""
@@ -131,6 +111,53 @@ def write_synced(target: Any, text: bytes) -> None:
     target.write(text)
     target.flush()
     os.fsync(target.fileno())
+
+
+# Locks. A lock is held until its descriptor is closed, also by the children that inherited it. The
+# files remain.
+
+
+def take_lock(path: str, timeout: float = 0.0) -> int | None:
+    """Take the file's lock and return its descriptor, or None if another process holds it.
+
+    A timeout allows for `is_locked` in another process, which holds it for an instant.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError:
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                return None
+            time.sleep(0.02)
+
+
+def wait_for_lock(path: str) -> int:
+    """Take the file's lock, when no other process holds it, and return its descriptor."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process holds the file's lock; concurrent calls do not affect each other.
+
+    Raises OSError, for example if the file may not be read. One that does not exist is not locked.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def private(path: str, flags: int) -> int:

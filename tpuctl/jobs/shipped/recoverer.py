@@ -1,7 +1,8 @@
 """Recovers a job on a stack's controller, unattended: runs `tpuctl wait` until the job has ended.
 
-This file is sent to controllers as it is and runs there as `python3 -S -I recoverer.py COMMAND
-FOLDER`: standard library only, Python 3.8 and later. FOLDER, `~/.tpuctl/recover/JOB`, holds
+This file is sent to controllers with `folder.py`, as it is, and runs there as
+`python3 -S -I recoverer.py COMMAND FOLDER`: standard library only, Python 3.8 and later. FOLDER,
+`~/.tpuctl/recover/JOB`, holds
 
     command.json   what to run: `argv` and `env`, whose values may be secret
     lock           held by this program, or by the tpuctl that it started
@@ -20,7 +21,6 @@ watchdog restarts it; the tpuctl that it started keeps running and holds the loc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -29,7 +29,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# The other shipped files are in this folder: search it after the standard library.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.folder import Folder, private
+else:
+    from folder import Folder, private
 
 __all__ = ["main"]
 
@@ -38,48 +45,6 @@ PAUSE, MAX_PAUSE = 1.0, 300.0  # seconds before tpuctl is restarted: doubled eac
 STABLE_SECONDS = 30.0  # a tpuctl that fails later resets the backoff
 MAX_LOG_BYTES = 1 << 20  # bytes, of which the last half is kept
 ACTIVE = "~/.tpuctl/watchdog/active"  # its modification time counts as activity
-
-
-class Folder:
-    def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
-
-    def file(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
-    def read(self, name: str) -> dict[str, Any] | None:
-        try:
-            with open(self.file(name), encoding="utf-8") as source:
-                return dict(json.load(source))
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, value: dict[str, Any]) -> None:
-        """Write a JSON file atomically."""
-        part = self.file(f".{name}.{os.getpid()}")
-        with open(part, "w", encoding="utf-8", opener=private) as target:
-            json.dump(value, target)
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(part, self.file(name))
-
-    def lock(self, timeout: float = 0.0) -> int | None:
-        """Take the lock; None if another process holds it longer than the timeout."""
-        handle = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return handle
-            except OSError:
-                if time.monotonic() >= deadline:
-                    os.close(handle)
-                    return None
-                time.sleep(0.02)
-
-
-def private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 class Recoverer:
@@ -216,7 +181,7 @@ def daemonize(folder: Folder, command: dict[str, Any]) -> None:
             out = os.open(folder.file("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, out)):
                 os.dup2(source, target)
-            lock = folder.lock(timeout=0.5)
+            lock = folder.lock("lock", timeout=0.5)
             if lock is not None:
                 recoverer = Recoverer(folder, command, lock)
                 os.close(notify)

@@ -6,7 +6,6 @@ only, Python 3.8 and later.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import Folder, private
+    from tpuctl.jobs.shipped.folder import Folder, private, take_lock, wait_for_lock
 else:
-    from folder import Folder, private
+    from folder import Folder, private, take_lock, wait_for_lock
 
 __all__ = ["Failure", "RunOnce"]
 
@@ -52,13 +51,12 @@ class RunOnce:
     def do(self, work: Callable[[], None], doing: str, done: str) -> None:
         """Do it unless it is already done; `doing` and `done` are messages for the job's log."""
         os.makedirs(os.path.dirname(self.home), exist_ok=True)
-        self.lock = os.open(self.home + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        path = self.home + ".lock"
+        lock = take_lock(path)
+        if lock is None:
             self.folder.log(f"{doing}: waiting for another job on this machine to finish it")
-            fcntl.flock(self.lock, fcntl.LOCK_EX)
-        os.set_inheritable(self.lock, True)
+            lock = wait_for_lock(path)
+        self.lock = lock
         try:
             if not self.is_done:
                 self.run_work(work, doing, done)

@@ -15,7 +15,6 @@ It frees the older, uploaded parts of a log that takes too much disk space.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import sys
@@ -28,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import ENDED, Folder
+    from tpuctl.jobs.shipped.folder import ENDED, Folder, wait_for_lock
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.start_barrier import StartBarrier
     from tpuctl.jobs.shipped.storage import Bucket, load, private
 else:
-    from folder import ENDED, Folder
+    from folder import ENDED, Folder, wait_for_lock
     from logfile import Freed, Log
     from start_barrier import StartBarrier
     from storage import Bucket, load, private
@@ -184,8 +183,7 @@ def main(arguments: list[str]) -> int:
     spec = load(folder, "spec.json")
     assert spec is not None
     # The uploader of a killed supervisor may be in the middle of a sync.
-    lock = os.open(os.path.join(folder, "uploader.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    wait_for_lock(os.path.join(folder, "uploader.lock"))
     mirror = Mirror(folder, spec)
     mirror.run()
     return 0 if mirror.is_complete else 1

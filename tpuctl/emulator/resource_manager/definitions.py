@@ -1,7 +1,6 @@
-"""Messages and methods of APIs whose official Python clients are not a dependency of tpuctl.
+"""Messages and methods of Resource Manager v1 and v2, which no official Python client defines.
 
-They are served as JSON. Field numbers are those of Google's public protos, where they exist.
-Resource Manager v1 and v2 have no protos, and no gRPC clients.
+They are served as JSON: they have no public protos, and no gRPC clients.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ _SCALARS: Mapping[str, Any] = {
     "int64": _Field.TYPE_INT64,
     "int32": _Field.TYPE_INT32,
     "bool": _Field.TYPE_BOOL,
-    "bytes": _Field.TYPE_BYTES,
 }
 _IMPORTS = (
     "google/iam/v1/policy.proto",
-    "google/protobuf/duration.proto",
     "google/protobuf/timestamp.proto",
     "google/longrunning/operations.proto",
 )
@@ -49,10 +46,9 @@ class Definition:
     """A concise definition of an API.
 
     `messages` lists fields separated by spaces: `name`, `done:bool`, `parent:ResourceId`,
-    `projects:[Project]`, `labels:map` (strings to strings), `done:bool?` (with presence),
-    `create_time:google.protobuf.Timestamp`. Fields are numbered in sequence, unless a number is
-    given: `annotations:map=13`. `services` has methods by service and attribute, as
-    `create_project`.
+    `projects:[Project]`, `labels:map` (strings to strings),
+    `create_time:google.protobuf.Timestamp`. Fields are numbered in sequence. `services` has methods
+    by service and attribute, as `create_project`.
     """
 
     package: str
@@ -85,9 +81,9 @@ class Definition:
         # The file's imports must be in the pool before it.
         from google.iam.v1 import iam_policy_pb2
         from google.longrunning import operations_pb2
-        from google.protobuf import duration_pb2, timestamp_pb2
+        from google.protobuf import timestamp_pb2
 
-        needed = (duration_pb2, iam_policy_pb2, operations_pb2, timestamp_pb2)
+        needed = (iam_policy_pb2, operations_pb2, timestamp_pb2)
         assert all(needed)
         file = descriptor_pb2.FileDescriptorProto(
             name=f"tpuctl/{self.package.replace('.', '/')}.proto",
@@ -101,21 +97,13 @@ class Definition:
                 kind.value.add(name=value, number=number)
         for name, fields in self.messages.items():
             message = file.message_type.add(name=name)
-            number = 0
-            for field in fields.split():
-                text, _, explicit_number = field.partition("=")
-                number = int(explicit_number) if explicit_number else number + 1
-                self._add(message, number, text)
+            for number, field in enumerate(fields.split(), 1):
+                self._add(message, number, field)
         return file
 
     def _add(self, message: Any, number: int, text: str) -> None:
         name, _, kind = text.partition(":")
         field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
-        if kind.endswith("?"):
-            kind = kind.removesuffix("?")
-            field.proto3_optional = True
-            field.oneof_index = len(message.oneof_decl)
-            message.oneof_decl.add(name=f"_{name}")
         if kind == "map":
             entry = message.nested_type.add(name=_entry_name(name))
             entry.options.map_entry = True
