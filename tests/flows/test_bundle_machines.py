@@ -128,18 +128,19 @@ async def test_next_run_repairs_damaged_or_missing_archives(bench: Bench) -> Non
     record = await bench.submit()
     assert await bench.log(record) == "100000\n"
     (archive,) = await bench.archives()
-    uri = f"gs://{store.name}/{BUNDLES}{archive}"
+    for name in (BUNDLES + archive, record.bundle_name):
+        uri = f"gs://{store.name}/{name}"
+        content = await store.get_bytes(name)
+        middle = len(content) // 2
+        await store.put_bytes(name, content[:middle] + bytes(50) + content[middle + 50 :])
+        message = f"{uri} was corrupt and has been deleted: run the job again to upload it again\n"
+        assert await bench.fetch(record) == (1, message)
+        message = f"{uri} no longer exists: run the job again to upload it again\n"
+        assert await bench.fetch(record) == (1, message), "the worker removed it"
 
-    content = await store.get_bytes(BUNDLES + archive)
-    await store.put_bytes(BUNDLES + archive, content[:50_000] + bytes(50_000) + content[100_000:])
-    message = f"{uri} was corrupt and has been deleted: run the job again to upload it again\n"
-    assert await bench.fetch(record) == (1, message)
-    message = f"{uri} no longer exists: run the job again to upload it again\n"
-    assert await bench.fetch(record) == (1, message), "the worker removed it"
-
-    assert await bench.log(await bench.submit()) == "100000\n"
-    assert await store.get_bytes(BUNDLES + archive) == content
-    assert await bench.fetch(record) == (0, "")
+        assert await bench.log(await bench.submit()) == "100000\n"
+        assert await store.get_bytes(name) == content
+        assert await bench.fetch(record) == (0, "")
 
     # An archive that is damaged only on the machine is fetched again.
     await bench.on_worker(

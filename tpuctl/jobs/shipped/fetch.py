@@ -35,7 +35,6 @@ __all__ = ["main"]
 CACHE_BYTES = 2_000_000_000  # maximum of files that the current bundle does not use
 MAX_PARALLEL_REQUESTS = 4
 RETRY_DELAYS = (1, 2, 4, 8)  # seconds between retries
-PARTIAL = ".part"  # suffix of incomplete downloads
 
 
 class Cache:
@@ -83,42 +82,39 @@ class Bundle:
         self.digest = digest
         self.folder = os.path.dirname(name)  # in the bucket; `name` is its record there
         self.record_name = digest + ".json.gz"
+        self.used = {self.record_name}  # the bundle's files in the cache
         self.corrupt: dict[str, int] = {}  # generation of files that were corrupt once
 
     def fetch(self, target: str) -> None:
-        used = {self.record_name}
         for delay in (*RETRY_DELAYS, None):
             try:
-                record = self.download_missing()
-                used.update(record.archives)
-                unpack(self.cache.folder, record, target)
-                self.cache.evict(used)
+                unpack(self.cache.folder, self.download_missing(), target)
+                self.cache.evict(self.used)
                 return
             except CorruptFile as error:
                 message = self.discard_corrupt(str(error))
             except (OSError, http.client.HTTPException) as error:
                 message = f"cannot fetch the bundle: {error}"
                 if getattr(error, "errno", None) == errno.ENOSPC:
-                    self.cache.evict(used, 0)
+                    self.cache.evict(self.used, 0)
             if delay is not None:
                 time.sleep(delay)
         raise Failure(message)
 
     def download_missing(self) -> Record:
         """The bundle's record, once all of its archives are in the cache."""
-        record = None
-        if not self.cache.missing([self.record_name]):
-            record = self.read_record()
-        if record is None or self.cache.missing(record.archives):
+        missing = self.cache.missing
+        if missing([self.record_name]) or missing(self.read_record().archives):
             # The record in the bucket may list other archives, if these were lost there.
             self.download(self.record_name)
-            record = self.read_record()
             with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
-                list(pool.map(self.download, self.cache.missing(record.archives)))
-        return record
+                list(pool.map(self.download, missing(self.read_record().archives)))
+        return self.read_record()
 
     def read_record(self) -> Record:
-        return read_record(self.cache.path(self.record_name), self.digest)
+        record = read_record(self.cache.path(self.record_name), self.digest)
+        self.used.update(record.archives)
+        return record
 
     def download(self, name: str) -> None:
         if self.bucket is None:
@@ -126,7 +122,7 @@ class Bundle:
         query: dict[str, Any] = {"alt": "media"}
         if name in self.corrupt:
             query["generation"] = self.corrupt[name]
-        partial = self.cache.path(name + PARTIAL)
+        partial = self.cache.path(name + ".part")
         path = self.bucket.object(f"{self.folder}/{name}")
         try:
             with self.bucket.open("GET", path, **query) as source:
