@@ -1,13 +1,23 @@
-"""Bounded file reads that never block, and folders that only the user can access."""
+"""Bounded file reads that never block, and folders of the user's own."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["private_folder", "read_file"]
+__all__ = ["cache_home", "private_folder", "read_file"]
+
+
+def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """tpuctl's cache folder; it is below `TPUCTL_CONFIG_HOME` if that is set."""
+    if config_home := environment.get("TPUCTL_CONFIG_HOME"):
+        return Path(config_home).expanduser() / "cache"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tpuctl", appauthor=False))
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

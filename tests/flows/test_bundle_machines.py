@@ -18,12 +18,12 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.jobs.pack_format import is_pack_name
 from tpuctl.model.events import Event, LogChunk, StepFinished
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport
 
-PACKS = "tpuctl/bundles/packs/"
+BUNDLES = "tpuctl/bundles/"
+ARCHIVE = ".tar.gz"
 DISCARD_PORT = 9  # nothing listens there
 
 
@@ -53,25 +53,25 @@ class Bench:
     async def on_worker(self, *argv: str) -> str:
         return (await self.worker.run(argv)).check("test").stdout.decode()
 
-    async def packs(self) -> dict[str, str]:
-        """The packs on the worker, with their inode numbers."""
-        listed = await self.on_worker("sh", "-c", "cd .tpuctl/packs && ls -i")
+    async def archives(self) -> dict[str, str]:
+        """The archives on the worker, with their inode numbers."""
+        listed = await self.on_worker("sh", "-c", "cd .tpuctl/bundles && ls -i")
         numbered = dict(reversed(line.split()) for line in listed.splitlines())
-        return {name: number for name, number in numbered.items() if is_pack_name(name)}
+        return {name: number for name, number in numbered.items() if name.endswith(ARCHIVE)}
 
     def fetched(self) -> list[str]:
-        """The packs that were requested from the stack's bucket so far, in order."""
+        """The archives that were requested from the stack's bucket so far, in order."""
         names = []
         for line in self.transcript.read_text("utf-8").splitlines():
             call = json.loads(line)
             path = call.get("path", "").replace("%2F", "/")
-            if f"/b/{self.stack.stack.bucket}/o/{PACKS}" in path and "alt=media" in call["query"]:
+            if f"/b/{self.stack.stack.bucket}/o/{BUNDLES}" in path and "alt=media" in call["query"]:
                 names.append(path.rpartition("/")[2])
-        return names
+        return [name for name in names if name.endswith(ARCHIVE)]
 
     async def fetch(self, record: JobRecord) -> tuple[int, str]:
         """Have the worker fetch the job's bundle again, without cached state."""
-        await self.on_worker("rm", "-rf", ".tpuctl/packs", f"{record.folder}/code")
+        await self.on_worker("rm", "-rf", ".tpuctl/bundles", f"{record.folder}/code")
         program = f"{record.folder}/fetch.py"
         done = await self.worker.run(["python3", "-S", "-I", program, record.folder])
         assert done.stderr == b""
@@ -93,7 +93,7 @@ async def bench(
 
 
 @pytest.mark.soak
-async def test_worker_fetches_missing_packs(bench: Bench) -> None:
+async def test_worker_fetches_missing_archives(bench: Bench) -> None:
     (bench.folder / "job.py").write_text(
         "import os, subprocess\n"
         "print(len(open('data/noise', 'rb').read()), os.readlink('data/link'))\n"
@@ -107,42 +107,45 @@ async def test_worker_fetches_missing_packs(bench: Bench) -> None:
     (bench.folder / "data/link").symlink_to("../hello.txt")
     first = await bench.submit()
     assert await bench.log(first) == "20000000 ../hello.txt\n안녕\n"
-    before = await bench.packs()
-    assert len(before) == 2
+    before = await bench.archives()
+    assert len(before) == 2, "the small files, and the large one"
     assert sorted(bench.fetched()) == sorted(before)
 
     (bench.folder / "hello.txt").write_text("다시")
     second = await bench.submit()
     assert await bench.log(second) == "20000000 ../hello.txt\n다시\n"
-    after = await bench.packs()
+    after = await bench.archives()
     (new,) = after.keys() - before.keys()
     assert bench.fetched()[2:] == [new]
     assert {name: after[name] for name in before} == before, "the others are the same files"
 
 
 @pytest.mark.soak
-async def test_next_run_repairs_damaged_or_missing_packs(bench: Bench) -> None:
+async def test_next_run_repairs_damaged_or_missing_archives(bench: Bench) -> None:
     store = bench.stack.store
     (bench.folder / "job.py").write_text("print(len(open('noise', 'rb').read()))\n")
     (bench.folder / "noise").write_bytes(random.Random(1).randbytes(100_000))
     record = await bench.submit()
     assert await bench.log(record) == "100000\n"
-    (pack,) = await bench.packs()
-    uri = f"gs://{store.name}/{PACKS}{pack}"
+    (archive,) = await bench.archives()
+    for name in (BUNDLES + archive, record.bundle_name):
+        uri = f"gs://{store.name}/{name}"
+        content = await store.get_bytes(name)
+        middle = len(content) // 2
+        await store.put_bytes(name, content[:middle] + bytes(50) + content[middle + 50 :])
+        message = f"{uri} was corrupt and has been deleted: run the job again to upload it again\n"
+        assert await bench.fetch(record) == (1, message)
+        message = f"{uri} no longer exists: run the job again to upload it again\n"
+        assert await bench.fetch(record) == (1, message), "the worker removed it"
 
-    content = await store.get_bytes(PACKS + pack)
-    await store.put_bytes(PACKS + pack, content[:50_000] + bytes(50_000) + content[100_000:])
-    message = f"{uri} was corrupt and has been deleted: run the job again to upload it again\n"
-    assert await bench.fetch(record) == (1, message)
-    message = f"{uri} no longer exists: run the job again to upload it again\n"
-    assert await bench.fetch(record) == (1, message), "the worker removed it"
+        assert await bench.log(await bench.submit()) == "100000\n"
+        assert await store.get_bytes(name) == content
+        assert await bench.fetch(record) == (0, "")
 
-    assert await bench.log(await bench.submit()) == "100000\n"
-    assert await store.get_bytes(PACKS + pack) == content
-    assert await bench.fetch(record) == (0, "")
-
-    # A pack that is damaged only on the machine is fetched again.
-    await bench.on_worker("sh", "-c", f"rm -r {record.folder}/code; echo > .tpuctl/packs/{pack}")
+    # An archive that is damaged only on the machine is fetched again.
+    await bench.on_worker(
+        "sh", "-c", f"rm -r {record.folder}/code; echo > .tpuctl/bundles/{archive}"
+    )
     program = f"{record.folder}/fetch.py"
     await bench.on_worker("python3", "-S", "-I", program, record.folder)
     assert await bench.on_worker("wc", "-c", f"{record.folder}/code/noise") == (
@@ -151,7 +154,7 @@ async def test_next_run_repairs_damaged_or_missing_packs(bench: Bench) -> None:
 
 
 @pytest.mark.soak
-async def test_missing_packs_are_sent_over_ssh_without_bucket(bench: Bench) -> None:
+async def test_missing_archives_are_sent_over_ssh_without_bucket(bench: Bench) -> None:
     nowhere = Endpoint("local", f"http://127.0.0.1:{DISCARD_PORT}", bench.stack.endpoint.token)
     cloud = Cloud(nowhere, bench.stack.stack.project)
     broken = ObjectStore(cloud.client("storage"), bench.stack.stack.bucket, retry_seconds=0.5)
@@ -170,15 +173,15 @@ async def test_missing_packs_are_sent_over_ssh_without_bucket(bench: Bench) -> N
         return message
 
     assert await run("one", True) == f"3.0 MB to gs://{broken.name}"
-    before = await bench.packs()
+    before = await bench.archives()
     output = await run("two", False)
     assert output.endswith(" kB to the workers over SSH"), (
-        "the packs that the machine fetched were not sent again"
+        "the archive that the machine fetched was not sent again"
     )
     assert await run("two", False) == "already on the workers"
-    after = await bench.packs()
+    after = await bench.archives()
     assert {name: after[name] for name in before} == before
     assert bench.fetched() == list(before)
 
-    await bench.on_worker("rm", "-r", ".tpuctl/packs")
+    await bench.on_worker("rm", "-r", ".tpuctl/bundles")
     assert await run("two", False) == "3.0 MB to the workers over SSH"

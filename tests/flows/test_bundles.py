@@ -1,10 +1,9 @@
-"""Bundle uploads to a bucket: only missing packs are uploaded."""
+"""Bundle uploads to a bucket: only missing files are uploaded."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,20 +15,18 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.jobs import pack_store
+from tpuctl.jobs import bundle_upload
+from tpuctl.jobs.archives import MAX_SHARED_ARCHIVES, MAX_SMALL_FILE_BYTES, Archive, read_record
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
-from tpuctl.jobs.chunking import MAX_CHUNK_BYTES
-from tpuctl.jobs.shipped.unpack import Failure, unpack
+from tpuctl.jobs.shipped import unpack
 
 BUNDLES = "tpuctl/bundles/"
-PACKS = BUNDLES + "packs/"
-KILOBYTES = 200_000  # maximum upload for a small change: a chunk, a part of the manifest, the root
 _numbers = itertools.count(1)
 
 
 class Shipper:
-    """A user with a folder to upload, and a cache of what was uploaded."""
+    """A user with a folder to upload."""
 
     def __init__(self, store: ObjectStore, home: Path) -> None:
         self.store = store
@@ -37,31 +34,46 @@ class Shipper:
         self.folder.mkdir(parents=True)
         self.home = home
         self.digest = ""
+        self.progress: list[tuple[int, int]] = []
 
     def place(self, name: str) -> Path:
         path = self.home / f"{name}-{next(_numbers)}"
         path.mkdir()
         return path
 
+    def write(self, name: str, data: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+
     async def ship(self) -> BundleUpload:
-        scratch = self.place("scratch")
-        bundle = build_bundle(None, scratch, root=self.folder)
+        bundle = build_bundle(None, root=self.folder)
         self.digest = bundle.digest
-        return await upload_bundle(bundle, self.store, {}, scratch, self.home / "indexes")
+        self.progress.clear()
 
-    async def unpacked(self) -> dict[str, bytes]:
-        """The last bundle as a worker unpacks it, only from the bucket."""
+        def report(done: int, size: int) -> None:
+            self.progress.append((done, size))
+
+        return await upload_bundle(bundle, self.store, {}, self.place("scratch"), progress=report)
+
+    @property
+    def record_name(self) -> str:
+        return f"{BUNDLES}{self.digest}.json.gz"
+
+    async def archives(self) -> list[Archive]:
+        return read_record(await self.store.get_bytes(self.record_name))
+
+    async def check_unpacked(self) -> None:
+        """What a worker unpacks, only from the bucket, must equal the folder."""
         folder = self.place("worker")
-        root = await self.root()
-        for pack in root["packs"]:
-            (folder / pack).write_bytes(await self.store.get_bytes(PACKS + pack))
-        unpack(str(folder), root, self.digest, str(folder / "code"))
-        return read_tree(folder / "code")
-
-    async def root(self) -> dict[str, list[str]]:
-        text = await self.store.get_bytes(f"{BUNDLES}{self.digest}.json")
-        root: dict[str, list[str]] = json.loads(text)
-        return root
+        path = folder / "record"
+        path.write_bytes(await self.store.get_bytes(self.record_name))
+        for archive in await self.archives():
+            content = await self.store.get_bytes(BUNDLES + archive.name)
+            (folder / archive.name).write_bytes(content)
+        record = unpack.read_record(str(path), self.digest)
+        unpack.unpack(str(folder), record, str(folder / "code"))
+        assert read_tree(folder / "code") == read_tree(self.folder)
 
     async def written(self) -> dict[str, tuple[int, int]]:
         """Size and generation of all objects in the bucket."""
@@ -98,143 +110,117 @@ def shipper(make_shipper: Callable[[], Shipper]) -> Shipper:
     return make_shipper()
 
 
-async def test_second_run_uploads_only_changes(shipper: Shipper) -> None:
+async def test_second_run_uploads_only_changed_files(shipper: Shipper) -> None:
+    """From any computer: nothing about the first run is remembered locally."""
     for number in range(200):
-        (shipper.folder / f"module-{number}.py").write_bytes(random_lines(number, 300))
-    big = random_lines(-1, 100_000)
-    (shipper.folder / "big.txt").write_bytes(big)
+        shipper.write(f"module-{number}.py", random_lines(number, 300))
+    shipper.write("large.txt", random_lines(-1, 100_000))
+    assert (shipper.folder / "large.txt").stat().st_size > MAX_SMALL_FILE_BYTES
     first = await shipper.ship()
     before = await shipper.written()
-    assert first.is_new
-    assert first.sent_bytes == sum(size for size, _ in before.values())
-    assert first.sent_bytes > 3_000_000
-    assert len(before) == 2, "the files fit into one pack, plus the root"
+    assert first.sent_bytes == sum(size for size, _ in before.values()) > 3_000_000
+    assert len(before) == 3, "the small files, the large one, and the record"
+    total = sum(map(len, read_tree(shipper.folder).values()))
+    assert max(shipper.progress) == (total, total)
 
-    middle = big.index(b"\n", len(big) // 2) + 1
-    (shipper.folder / "big.txt").write_bytes(big[:middle] + b"one more line\n" + big[middle:])
-    (shipper.folder / "module-7.py").write_bytes(random_lines(7, 300) + b"changed\n")
+    shipper.write("module-7.py", random_lines(7, 300) + b"changed\n")
     second = await shipper.ship()
     after = await shipper.written()
     new = sum(size for name, (size, _) in after.items() if name not in before)
-    assert second.sent_bytes == new < KILOBYTES
+    assert second.sent_bytes == new < 30_000, "a file of 12 kB, and a record of 200 files"
     assert {name: after[name] for name in before} == before, "nothing was written again"
-    assert await shipper.unpacked() == read_tree(shipper.folder)
+    await shipper.check_unpacked()
 
-    third = await shipper.ship()
-    assert not third.is_new
-    assert third.sent_bytes < 1000, "only the root"
+    assert (await shipper.ship()).sent_bytes == 0
+    (shipper.folder / "module-7.py").rename(shipper.folder / "renamed.py")
+    (shipper.folder / "module-8.py").unlink()
+    assert (await shipper.ship()).sent_bytes < 15_000, "only the record"
+    await shipper.check_unpacked()
 
-
-async def test_another_computer_uploads_only_missing_packs(
-    make_shipper: Callable[[], Shipper],
-) -> None:
-    alice, yours = make_shipper(), make_shipper()
-    for shipper in (alice, yours):
-        (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
-    (yours.folder / "more.txt").write_bytes(random_lines(2, 100))
-    assert (await alice.ship()).sent_bytes > 1_000_000
-    assert (await yours.ship()).sent_bytes < KILOBYTES
-    assert await yours.unpacked() == read_tree(yours.folder)
-    assert await alice.unpacked() == read_tree(alice.folder)
+    shipper.write("large.txt", random_lines(-2, 100_000))
+    before = await shipper.written()
+    await shipper.ship()
+    assert len(await shipper.written()) == len(before) + 2, "that file, and the record"
+    await shipper.check_unpacked()
 
 
 async def test_concurrent_uploads(make_shipper: Callable[[], Shipper]) -> None:
     people = [make_shipper() for _ in range(4)]
     for number, shipper in enumerate(people):
-        (shipper.folder / "same.txt").write_bytes(random_lines(1, 20_000))
-        (shipper.folder / "own.txt").write_bytes(random_lines(number // 2, 1000))  # two pairs
+        shipper.write("same.txt", random_lines(1, 20_000))
+        shipper.write("own.txt", random_lines(number // 2, 1000))  # two pairs
     await asyncio.gather(*(shipper.ship() for shipper in people))
     assert people[0].digest == people[1].digest != people[2].digest == people[3].digest
     for shipper in people:
-        assert await shipper.unpacked() == read_tree(shipper.folder)
+        await shipper.check_unpacked()
 
 
-async def test_packs_missing_in_bucket_are_uploaded_again(shipper: Shipper) -> None:
-    (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
+async def test_lost_objects_are_uploaded_again(shipper: Shipper) -> None:
+    shipper.write("data.txt", random_lines(1, 50_000))
+    shipper.write("large.txt", random_lines(-1, 100_000))
     first = await shipper.ship()
-    (pack,) = (await shipper.root())["packs"]
-    await shipper.store.delete(PACKS + pack)
-    again = await shipper.ship()
-    assert again.sent_bytes == first.sent_bytes
-    assert await shipper.unpacked() == read_tree(shipper.folder)
+    before = await shipper.written()
+    for name, (size, _) in before.items():
+        await shipper.store.delete(name)
+        assert (await shipper.ship()).sent_bytes == size
+        await shipper.check_unpacked()
+    for name in before:
+        await shipper.store.delete(name)
+    assert (await shipper.ship()).sent_bytes == first.sent_bytes
+    await shipper.check_unpacked()
 
 
-@pytest.mark.parametrize("remembers", [True, False])
-async def test_corrupt_pack_is_rewritten(
-    make_shipper: Callable[[], Shipper], remembers: bool
-) -> None:
-    """The uploader has its index cached, and detects the damage when a worker removes it."""
-    alice, yours = make_shipper(), make_shipper()
-    for shipper in (alice, yours):
-        (shipper.folder / "data.txt").write_bytes(random_lines(1, 1000))
-    first = await alice.ship()
-    (pack,) = (await alice.root())["packs"]
-    await alice.store.put_bytes(PACKS + pack, b"\0" * 10_000)
-    if remembers:
-        with pytest.raises(Exception, match=pack):
-            await alice.unpacked()
-        await alice.store.delete(PACKS + pack)
-    someone = alice if remembers else yours
-    assert (await someone.ship()).sent_bytes == first.sent_bytes
-    assert await someone.unpacked() == read_tree(someone.folder)
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b"\x1f\x8b\x08"])
+async def test_corrupt_record_is_replaced(shipper: Shipper, damage: bytes) -> None:
+    shipper.write("data.txt", random_lines(1, 1000))
+    await shipper.ship()
+    await shipper.store.put_bytes(shipper.record_name, damage)
+    await shipper.ship()
+    await shipper.check_unpacked()
 
 
-async def test_expiring_packs_are_renewed_without_upload(
+async def test_expiring_objects_are_renewed_without_upload(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shipper.folder / "data.txt").write_bytes(random_lines(1, 50_000))
+    shipper.write("data.txt", random_lines(1, 50_000))
+    shipper.write("large.txt", random_lines(-1, 100_000))
     await shipper.ship()
     before = await shipper.written()
-    (pack,) = (await shipper.root())["packs"]
-    monkeypatch.setattr(pack_store, "RENEWAL_AGE", timedelta())
-    again = await shipper.ship()
-    assert not again.is_new and again.sent_bytes < 1000
-    after = await shipper.written()
-    assert after[PACKS + pack][0] == before[PACKS + pack][0]
-    assert after[PACKS + pack][1] > before[PACKS + pack][1], "the pack's age was not reset"
-    assert await shipper.unpacked() == read_tree(shipper.folder)
+    monkeypatch.setattr(bundle_upload, "RENEWAL_AGE", timedelta())
+    assert (await shipper.ship()).sent_bytes == 0
+    await check_renewed(shipper, before)
 
 
 async def test_bundle_is_kept_for_retries(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(18_000_000))
-    await shipper.ship()
+    shipper.write("data.bin", random.Random(1).randbytes(5_000_000))
+    shipper.write("data.txt", random_lines(1, 10))
+    shipped = await shipper.ship()
     before = await shipper.written()
-    name = f"{BUNDLES}{shipper.digest}.json"
-    monkeypatch.setattr(pack_store, "RENEWAL_AGE", timedelta())
-    await extend_bundle_lifetime(shipper.store, name)
+    monkeypatch.setattr(bundle_upload, "RENEWAL_AGE", timedelta())
+    assert shipped.name == shipper.record_name
+    await extend_bundle_lifetime(shipper.store, shipper.record_name)
+    await check_renewed(shipper, before)
+
+
+async def check_renewed(shipper: Shipper, before: dict[str, tuple[int, int]]) -> None:
     after = await shipper.written()
     assert len(before) == 3
-    for key, (size, generation) in before.items():
-        assert after[key][0] == size
-        assert after[key][1] > generation, "the bucket counts its age from this run on"
-    assert await shipper.unpacked() == read_tree(shipper.folder)
+    for name, (size, generation) in before.items():
+        assert after[name][0] == size
+        assert after[name][1] > generation, "the bucket counts its age from now on"
+    await shipper.check_unpacked()
 
 
-async def test_packs_are_merged_over_many_runs(shipper: Shipper) -> None:
-    (shipper.folder / "data.txt").write_bytes(random_lines(1, 20_000))
+async def test_archives_are_merged_over_many_runs(shipper: Shipper) -> None:
+    shipper.write("data.txt", random_lines(1, 20_000))
     await shipper.ship()
     for number in range(24):
-        (shipper.folder / f"new-{number}.txt").write_bytes(random_lines(number, 3))
-        assert (await shipper.ship()).sent_bytes < KILOBYTES
-    assert len((await shipper.root())["packs"]) <= 17
-    assert await shipper.unpacked() == read_tree(shipper.folder)
-
-
-async def test_bundle_with_missing_pack_is_not_unpacked(shipper: Shipper) -> None:
-    (shipper.folder / "data.bin").write_bytes(random.Random(1).randbytes(20_000_000))
-    await shipper.ship()
-    root = await shipper.root()
-    assert len(root["packs"]) == 2
-    folder = shipper.place("worker")
-    for pack in root["packs"]:
-        (folder / pack).write_bytes(await shipper.store.get_bytes(PACKS + pack))
-    for pack in root["packs"]:
-        less = {**root, "packs": [other for other in root["packs"] if other != pack]}
-        with pytest.raises(Failure):
-            unpack(str(folder), less, shipper.digest, str(folder / "code"))
-        assert not (folder / "code").exists()
+        shipper.write(f"new-{number}.txt", random_lines(number, 3))
+        assert (await shipper.ship()).sent_bytes < 10_000
+    assert len(await shipper.archives()) <= MAX_SHARED_ARCHIVES
+    await shipper.check_unpacked()
 
 
 @pytest.mark.soak
@@ -242,20 +228,13 @@ async def test_bundle_with_missing_pack_is_not_unpacked(shipper: Shipper) -> Non
 async def test_half_gigabyte_line(shipper: Shipper) -> None:
     """Thousands of files, some large; a line changes, and kilobytes are uploaded."""
     for number in range(4000):
-        path = shipper.folder / f"package-{number % 40}/module-{number}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(random_lines(number, 400))
-    data = random_lines(-1, 5_000_000)
-    (shipper.folder / "table.csv").write_bytes(data)
-    (shipper.folder / "weights.bin").write_bytes(random.Random(2).randbytes(250_000_000))
+        shipper.write(f"package-{number % 40}/module-{number}.py", random_lines(number, 400))
+    shipper.write("table.csv", random_lines(-1, 5_000_000))
+    shipper.write("weights.bin", random.Random(2).randbytes(250_000_000))
     assert sum(map(len, read_tree(shipper.folder).values())) > 500_000_000
     first = await shipper.ship()
     assert first.sent_bytes < 450_000_000
     module = shipper.folder / "package-7/module-7.py"
     module.write_bytes(b"import os\n" + module.read_bytes())
-    assert (await shipper.ship()).sent_bytes < KILOBYTES
-    middle = data.index(b"\n", len(data) // 2) + 1
-    (shipper.folder / "table.csv").write_bytes(data[:middle] + b"a line\n" + data[middle:])
-    last = await shipper.ship()
-    assert last.sent_bytes < KILOBYTES + MAX_CHUNK_BYTES
-    assert await shipper.unpacked() == read_tree(shipper.folder)
+    assert (await shipper.ship()).sent_bytes < 600_000, "the file, and a record of 4000 files"
+    await shipper.check_unpacked()

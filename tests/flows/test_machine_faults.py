@@ -188,7 +188,7 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
         local_cloud,
         "truncate",
         method="storage.objects.get",
-        name="/packs/",
+        name=".tar.gz",
         after_bytes=10_000,
     )
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")

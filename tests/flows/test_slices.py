@@ -124,7 +124,7 @@ async def test_all_workers_start_or_none(slice_up: Slice, monkeypatch: pytest.Mo
     assert await workers.stack.wait_until_running(record) is None
     assert await workers.follow(record) == 0
     # One worker cannot be prepared: no worker starts.
-    await workers.run_on(2, "sh", "-c", "mv .tpuctl/packs .tpuctl/kept; touch .tpuctl/packs")
+    await workers.run_on(2, "sh", "-c", "mv .tpuctl/bundles .tpuctl/kept; touch .tpuctl/bundles")
     record = await workers.start("print('began again')\n")
     assert await asyncio.wait_for(workers.stack.wait_until_running(record), 60) == 1
     assert "worker 2: " in workers.error_detail()

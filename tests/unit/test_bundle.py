@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
-from tpuctl.jobs.chunk_cache import MIN_AGE_NS, MIN_FILE_BYTES
+from tpuctl.jobs.file_hashes import MIN_AGE_NS, MIN_FILE_BYTES
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -29,40 +29,30 @@ def tree(root: Path, **files: str) -> Path:
     return root / "job.py"
 
 
-def entries(bundle: Bundle) -> dict[str, dict[str, Any]]:
-    """The manifest's entries by name, with the content of files."""
-    result: dict[str, dict[str, Any]] = {}
-    name = ""
-    for line in b"".join(content(bundle, sha) for sha in bundle.manifest).splitlines():
-        value = json.loads(line)
-        if isinstance(value, list):
-            chunk = content(bundle, bytes.fromhex(value[0]))
-            assert len(chunk) == value[1]
-            result[name]["content"] += chunk
-        else:
-            name = next(value[kind] for kind in ("folder", "link", "file") if kind in value)
-            result[name] = {**value, "content": b""}
+def files(bundle: Bundle) -> dict[str, dict[str, Any]]:
+    """The manifest's files by name."""
+    result: dict[str, dict[str, Any]] = json.loads(bundle.manifest)["files"]
     return result
 
 
-def content(bundle: Bundle, sha: bytes) -> bytes:
-    source = bundle.chunks[sha]
-    with source.path.open("rb") as file:
-        file.seek(source.offset)
-        data = file.read(source.size)
-    assert hashlib.sha256(data).digest() == sha
+def content(bundle: Bundle, name: str) -> bytes:
+    """The content of a file, from its source."""
+    file = files(bundle)[name]
+    source = bundle.sources[file["sha256"]]
+    data = source.path.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == file["sha256"]
+    assert len(data) == file["size"] == source.size
     return data
 
 
+def links(bundle: Bundle) -> dict[str, str]:
+    result: dict[str, str] = json.loads(bundle.manifest)["links"]
+    return result
+
+
 def names(bundle: Bundle) -> list[str]:
-    return list(entries(bundle))
-
-
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    return folder
+    manifest = json.loads(bundle.manifest)
+    return sorted([*manifest["files"], *manifest["folders"], *manifest["links"]])
 
 
 @pytest.fixture
@@ -72,48 +62,47 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_bundle_has_folder_and_its_digest(source: Path, scratch: Path) -> None:
+def test_bundle_has_folder_and_its_digest(source: Path) -> None:
     script = tree(source, lib___model__py="x = 1", data__txt="hello")
-    bundle = build_bundle(script, scratch)
+    bundle = build_bundle(script)
     assert names(bundle) == ["data.txt", "job.py", "lib", "lib/model.py"]
     assert bundle.script == "job.py"
     assert bundle.files == 3
     assert bundle.size == len("print()x = 1hello")
-    assert entries(bundle)["lib/model.py"]["content"] == b"x = 1"
-    manifest = b"".join(content(bundle, sha) for sha in bundle.manifest)
-    assert bundle.digest == hashlib.sha256(manifest).hexdigest()
+    assert content(bundle, "lib/model.py") == b"x = 1"
+    assert bundle.digest == hashlib.sha256(bundle.manifest).hexdigest()
 
 
-def test_digest_ignores_location_and_times(tmp_path: Path, scratch: Path) -> None:
+def test_digest_ignores_location_and_times(tmp_path: Path) -> None:
     first = tree(tmp_path / "one", a___b__txt="b", c__txt="c")
     second = tree(tmp_path / "two/deeper", c__txt="c", a___b__txt="b")
     for path in second.parent.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700 if path.is_dir() else 0o600)
-    first_bundle = build_bundle(first, scratch)
-    second_bundle = build_bundle(second, scratch)
+    first_bundle = build_bundle(first)
+    second_bundle = build_bundle(second)
     assert second_bundle.digest == first_bundle.digest
-    assert list(second_bundle.chunks) == list(first_bundle.chunks)
+    assert list(second_bundle.sources) == list(first_bundle.sources)
 
 
-def test_digest_depends_on_content_mode_and_name(source: Path, scratch: Path) -> None:
+def test_digest_depends_on_content_mode_and_name(source: Path) -> None:
     script = tree(source, run__sh="echo")
-    digests = {build_bundle(script, scratch).digest}
+    digests = {build_bundle(script).digest}
     (source / "run.sh").chmod(0o755)
-    digests.add(build_bundle(script, scratch).digest)
+    digests.add(build_bundle(script).digest)
     (source / "run.sh").write_text("echo 2")
-    digests.add(build_bundle(script, scratch).digest)
+    digests.add(build_bundle(script).digest)
     (source / "run.sh").rename(source / "run2.sh")
-    digests.add(build_bundle(script, scratch).digest)
+    digests.add(build_bundle(script).digest)
     assert len(digests) == 4
 
 
-def test_executable_bit_is_kept(source: Path, scratch: Path) -> None:
+def test_executable_bit_is_kept(source: Path) -> None:
     script = tree(source, run__sh="echo")
     (source / "run.sh").chmod(0o755)
-    bundle_entries = entries(build_bundle(script, scratch))
-    assert bundle_entries["run.sh"]["executable"] is True
-    assert bundle_entries["job.py"]["executable"] is False
+    bundle_files = files(build_bundle(script))
+    assert bundle_files["run.sh"]["executable"] is True
+    assert bundle_files["job.py"]["executable"] is False
 
 
 @pytest.mark.parametrize(
@@ -129,14 +118,14 @@ def test_executable_bit_is_kept(source: Path, scratch: Path) -> None:
 )
 @pytest.mark.parametrize("file", [".gitignore", ".tpuctlignore"])
 def test_ignore_files_are_respected(
-    source: Path, scratch: Path, file: str, rules: str, shipped: list[str]
+    source: Path, file: str, rules: str, shipped: list[str]
 ) -> None:
     script = tree(source, a__txt="", b__txt="", lib___a__txt="", lib___a__md="")
     (source / file).write_text(rules)
-    assert names(build_bundle(script, scratch)) == [file, *shipped]
+    assert names(build_bundle(script)) == [file, *shipped]
 
 
-def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, scratch: Path) -> None:
+def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path) -> None:
     script = tree(
         source,
         __gitignore="*.txt",
@@ -146,34 +135,30 @@ def test_nested_and_tpuctl_ignore_files_take_precedence(source: Path, scratch: P
         __tpuctlignore="!/vocab.txt",
     )
     (source / "lib/.gitignore").write_text("!a.txt")
-    shipped = names(build_bundle(script, scratch))
+    shipped = names(build_bundle(script))
     assert "lib/a.txt" in shipped
     assert "lib/b.txt" not in shipped
     assert "vocab.txt" in shipped
 
 
-def test_ignore_files_of_parent_folders_apply_within_repository(
-    source: Path, scratch: Path
-) -> None:
+def test_ignore_files_of_parent_folders_apply_within_repository(source: Path) -> None:
     (source / ".gitignore").write_text("*.log")  # outside the repository
     repository = source / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".gitignore").write_text("*.csv\n/jobs/bert/cache")
     script = tree(repository / "jobs/bert", a__csv="", a__log="", cache___x="", keep="")
-    assert names(build_bundle(script, scratch)) == ["a.log", "job.py", "keep"]
+    assert names(build_bundle(script)) == ["a.log", "job.py", "keep"]
 
 
 @pytest.mark.parametrize("rule", ["/build/", "bert", "build/*"])
-def test_folder_ignored_by_its_repository_is_uploaded(
-    source: Path, scratch: Path, rule: str
-) -> None:
+def test_folder_ignored_by_its_repository_is_uploaded(source: Path, rule: str) -> None:
     (source / ".git").mkdir(parents=True)
     (source / ".gitignore").write_text(f"{rule}\n*.csv\n")
     script = tree(source / "build/bert", a__csv="", __gitignore="*.log", b__log="")
-    assert names(build_bundle(script, scratch)) == [".gitignore", "a.csv", "job.py"]
+    assert names(build_bundle(script)) == [".gitignore", "a.csv", "job.py"]
 
 
-def test_include_and_exclude_of_stack_file(source: Path, scratch: Path) -> None:
+def test_include_and_exclude_of_stack_file(source: Path) -> None:
     script = tree(
         source,
         __gitignore="data/\n*.bin",
@@ -182,27 +167,26 @@ def test_include_and_exclude_of_stack_file(source: Path, scratch: Path) -> None:
         model__bin="",
         notes__md="",
     )
-    bundle = build_bundle(script, scratch, include=["data/small.csv", "*.bin"], exclude=["*.md"])
+    bundle = build_bundle(script, include=["data/small.csv", "*.bin"], exclude=["*.md"])
     assert names(bundle) == [".gitignore", "data", "data/small.csv", "job.py", "model.bin"]
 
 
-def test_default_exclusions(source: Path, scratch: Path) -> None:
+def test_default_exclusions(source: Path) -> None:
     script = tree(source)
     for name in (".git/config", "__pycache__/x.pyc", "env/pyvenv.cfg", "env/bin/python"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("x")
-    assert names(build_bundle(script, scratch, include=["*"])) == ["job.py"]
+    assert names(build_bundle(script, include=["*"])) == ["job.py"]
 
 
-def test_internal_links_are_kept(source: Path, scratch: Path) -> None:
+def test_internal_links_are_kept(source: Path) -> None:
     script = tree(source, lib___a__txt="inside")
     (source / "relative").symlink_to("lib/a.txt")
     (source / "lib/absolute").symlink_to(source / "job.py")
     (source / "folder").symlink_to("lib")
     (source / "itself").symlink_to("itself")
-    built = build_bundle(script, scratch)
-    links = {name: entry["target"] for name, entry in entries(built).items() if "target" in entry}
-    assert links == {
+    built = build_bundle(script)
+    assert links(built) == {
         "relative": "lib/a.txt",
         "lib/absolute": "../job.py",
         "folder": "lib",
@@ -222,59 +206,52 @@ def outside_links(source: Path, tmp_path: Path) -> Path:
     return script
 
 
-def test_external_links_are_rejected_and_listed(outside_links: Path, scratch: Path) -> None:
+def test_external_links_are_rejected_and_listed(outside_links: Path) -> None:
     with pytest.raises(
         Usage, match=r"folder points to \.\./outside; lib/file points to /"
     ) as caught:
-        build_bundle(outside_links, scratch)
+        build_bundle(outside_links)
     hint = caught.value.diagnostics[0].hint
     assert "job: {include: [/folder, /lib/file]}" in hint
-    built = build_bundle(outside_links, scratch, exclude=["/folder", "/lib/file"])
+    built = build_bundle(outside_links, exclude=["/folder", "/lib/file"])
     assert not {"folder", "lib/file"} & {*names(built)}
     with pytest.raises(Usage, match=r"^[^;]* lib/file points to [^;]*$"):
-        build_bundle(outside_links, scratch, include=["/folder"])
+        build_bundle(outside_links, include=["/folder"])
 
 
-def test_included_external_links_are_followed_with_warning(
-    outside_links: Path, scratch: Path
-) -> None:
-    built = build_bundle(outside_links, scratch, include=["/folder", "/lib/file"])
-    bundle_entries = entries(built)
-    assert bundle_entries["lib/file"]["content"] == b"a"
-    assert bundle_entries["folder/deep/b.txt"]["content"] == b"b"
-    assert bundle_entries["folder/near"]["target"] == "a.txt"
+def test_included_external_links_are_followed_with_warning(outside_links: Path) -> None:
+    built = build_bundle(outside_links, include=["/folder", "/lib/file"])
+    assert content(built, "lib/file") == b"a"
+    assert content(built, "folder/deep/b.txt") == b"b"
+    assert links(built)["folder/near"] == "a.txt"
     (warning,) = built.warnings
     assert "folder -> ../outside\n    lib/file -> /" in warning.detail
 
 
-def test_script_may_be_external_link(source: Path, scratch: Path, tmp_path: Path) -> None:
+def test_script_may_be_external_link(source: Path, tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("print()")
     (source / "train.py").symlink_to("../shared.py")
-    built = build_bundle(source / "train.py", scratch)
-    assert entries(built)["train.py"]["content"] == b"print()"
+    built = build_bundle(source / "train.py")
+    assert content(built, "train.py") == b"print()"
     assert "train.py -> ../shared.py" in built.warnings[0].detail
 
 
-def test_external_folder_with_link_cycle_is_rejected(
-    source: Path, scratch: Path, tmp_path: Path
-) -> None:
+def test_external_folder_with_link_cycle_is_rejected(source: Path, tmp_path: Path) -> None:
     script = tree(source)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/again").symlink_to(tmp_path / "outside")
     (source / "folder").symlink_to("../outside")
     with pytest.raises(Usage, match="folder/again points to"):
-        build_bundle(script, scratch, include=["/folder"])
+        build_bundle(script, include=["/folder"])
 
 
 @pytest.mark.parametrize("include", [[], ["link"]])
 @pytest.mark.parametrize("target", ["no-such/../../file", "/no-such"])
-def test_broken_external_links_are_rejected(
-    source: Path, scratch: Path, target: str, include: list[str]
-) -> None:
+def test_broken_external_links_are_rejected(source: Path, target: str, include: list[str]) -> None:
     script = tree(source)
     (source / "link").symlink_to(target)
     with pytest.raises(Usage, match="link points to"):
-        build_bundle(script, scratch, include=include)
+        build_bundle(script, include=include)
 
 
 def private_key(kind: serialization.PrivateFormat) -> str:
@@ -284,7 +261,7 @@ def private_key(kind: serialization.PrivateFormat) -> str:
     ).decode()
 
 
-def test_private_keys_are_rejected_by_name(source: Path, scratch: Path) -> None:
+def test_private_keys_are_rejected_by_name(source: Path) -> None:
     script = tree(
         source,
         lib___id_ed25519=private_key(serialization.PrivateFormat.OpenSSH),
@@ -293,12 +270,12 @@ def test_private_keys_are_rejected_by_name(source: Path, scratch: Path) -> None:
         user__json='{"type": "authorized_user", "refresh_token": "..."}',
     )
     with pytest.raises(Refused) as refused:
-        build_bundle(script, scratch)
+        build_bundle(script)
     detail = refused.value.diagnostics[0].detail
     assert detail == "account.json, lib/id_ed25519, server.pem, user.json"
 
 
-def test_files_that_mention_keys_are_uploaded(source: Path, scratch: Path) -> None:
+def test_files_that_mention_keys_are_uploaded(source: Path) -> None:
     script = tree(
         source,
         check__py='PEM = "-----BEGIN PRIVATE KEY-----"\n',
@@ -306,22 +283,22 @@ def test_files_that_mention_keys_are_uploaded(source: Path, scratch: Path) -> No
         settings__json='{"type": "service", "private_key": ""}',
         public__pem="-----BEGIN PUBLIC KEY-----\n" + "A" * 60 + "\n-----END PUBLIC KEY-----\n",
     )
-    assert build_bundle(script, scratch).files == 5
+    assert build_bundle(script).files == 5
 
 
-def test_ignored_private_keys_are_accepted(source: Path, scratch: Path) -> None:
+def test_ignored_private_keys_are_accepted(source: Path) -> None:
     key = private_key(serialization.PrivateFormat.OpenSSH)
     script = tree(source, __tpuctlignore="/id_*", id_ed25519=key)
-    assert "id_ed25519" not in names(build_bundle(script, scratch))
+    assert "id_ed25519" not in names(build_bundle(script))
 
 
-def test_large_bundle_warns_with_bounded_memory(source: Path, scratch: Path) -> None:
+def test_large_bundle_warns_with_bounded_memory(source: Path) -> None:
     script = tree(source)
     with (source / "weights.bin").open("wb") as target:
         target.truncate(LARGE_BYTES + 2_000_000)
     tracemalloc.start()
     try:
-        bundle = build_bundle(script, scratch)
+        bundle = build_bundle(script)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -330,33 +307,33 @@ def test_large_bundle_warns_with_bounded_memory(source: Path, scratch: Path) -> 
     assert peak < 10_000_000
 
 
-def test_unchanged_large_files_are_not_read_again(source: Path, scratch: Path) -> None:
+def test_unchanged_large_files_are_not_read_again(source: Path, tmp_path: Path) -> None:
     script = tree(source, small__txt="small")
     large = source / "large.bin"
     large.write_bytes(random.Random(1).randbytes(MIN_FILE_BYTES * 2))
-    cache_folder = scratch / "cache"
-    fresh = build_bundle(script, scratch)
-    assert build_bundle(script, scratch, cache_folder=cache_folder) == fresh
-    assert not cache_folder.exists(), "a new file may change without a new timestamp"
+    hashes = tmp_path / "cache/hashes.json"
+    fresh = build_bundle(script)
+    assert build_bundle(script, hashes=hashes) == fresh
+    assert not hashes.exists(), "a new file may change without a new timestamp"
     wait_until_cacheable(large)
-    assert build_bundle(script, scratch, cache_folder=cache_folder) == fresh
-    (cache_file,) = cache_folder.iterdir()
-    large_chunks = json.loads(cache_file.read_text())
-    assert list(large_chunks) == ["large.bin"]
+    assert build_bundle(script, hashes=hashes) == fresh
+    assert hashes.parent.stat().st_mode & 0o777 == 0o700
+    cached = json.loads(hashes.read_text())
+    assert list(cached) == [str(large)]
 
     # The cache is used: changing it changes the bundle.
-    stamp, chunks = large_chunks["large.bin"]
-    cache_file.write_text(json.dumps({"large.bin": [stamp, chunks[1:]]}))
-    assert build_bundle(script, scratch, cache_folder=cache_folder).digest != fresh.digest
+    *stamp, _ = cached[str(large)]
+    hashes.write_text(json.dumps({str(large): [*stamp, "0" * 64]}))
+    assert files(build_bundle(script, hashes=hashes))["large.bin"]["sha256"] == "0" * 64
+    modified = large.stat().st_mtime_ns
     with large.open("r+b") as file:  # the same size, and the same times as far as they can be set
         file.write(b"x")
-    os.utime(large, ns=(stamp[3], stamp[3]))
-    assert large.stat().st_mtime_ns == stamp[3]
-    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
-    cache_file.write_text('{"large.bin": [1]}')
-    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
-    cache_file.write_text("[")
-    assert build_bundle(script, scratch, cache_folder=cache_folder) == build_bundle(script, scratch)
+    os.utime(large, ns=(modified, modified))
+    changed = build_bundle(script)
+    assert changed.digest != fresh.digest
+    for text in (hashes.read_text(), json.dumps({str(large): 1}), "[", "1"):
+        hashes.write_text(text)
+        assert build_bundle(script, hashes=hashes) == changed
 
 
 def wait_until_cacheable(path: Path) -> None:
@@ -367,48 +344,48 @@ def wait_until_cacheable(path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_warning_about_large_files_is_given_once(source: Path, scratch: Path) -> None:
+def test_warning_about_large_files_is_given_once(source: Path) -> None:
     script = tree(source)
     for name, size in (("old.bin", LARGE_BYTES), ("small.bin", 1_000)):
         with (source / name).open("wb") as target:
             target.truncate(size)
     wait_until_cacheable(source / "small.bin")
-    cache_folder = scratch / "cache"
-    (first,) = build_bundle(script, scratch, cache_folder=cache_folder).warnings
+    hashes = source.parent / "hashes.json"
+    (first,) = build_bundle(script, hashes=hashes).warnings
     assert "old.bin" in first.detail
     assert "small.bin" not in first.detail
-    assert build_bundle(script, scratch, cache_folder=cache_folder).warnings == ()
+    assert build_bundle(script, hashes=hashes).warnings == ()
     with (source / "new.bin").open("wb") as target:
         target.truncate(LARGE_BYTES)
-    (second,) = build_bundle(script, scratch, cache_folder=cache_folder).warnings
+    (second,) = build_bundle(script, hashes=hashes).warnings
     assert "new.bin" in second.detail
     assert "old.bin" not in second.detail
 
 
-def test_small_bundles_do_not_warn(source: Path, scratch: Path) -> None:
-    assert build_bundle(tree(source), scratch).warnings == ()
+def test_small_bundles_do_not_warn(source: Path) -> None:
+    assert build_bundle(tree(source)).warnings == ()
 
 
-def test_missing_script_is_named(source: Path, scratch: Path) -> None:
+def test_missing_script_is_named(source: Path) -> None:
     with pytest.raises(Usage, match=r"nothing\.py"):
-        build_bundle(source / "nothing.py", scratch)
+        build_bundle(source / "nothing.py")
 
 
-def test_script_outside_folder_is_rejected(source: Path, scratch: Path) -> None:
+def test_script_outside_folder_is_rejected(source: Path) -> None:
     script = tree(source)
     other = source / "other"
     other.mkdir()
     with pytest.raises(Usage, match="outside the uploaded folder"):
-        build_bundle(script, scratch, root=other)
+        build_bundle(script, root=other)
 
 
-def test_ignored_script_is_rejected(source: Path, scratch: Path) -> None:
+def test_ignored_script_is_rejected(source: Path) -> None:
     script = tree(source, __gitignore="*.py")
     with pytest.raises(Usage, match="Script is excluded from the upload"):
-        build_bundle(script, scratch)
+        build_bundle(script)
 
 
-def test_script_keeps_its_path_in_wider_folder(source: Path, scratch: Path) -> None:
+def test_script_keeps_its_path_in_wider_folder(source: Path) -> None:
     tree(source, jobs___train__py="")
-    bundle = build_bundle(source / "jobs/train.py", scratch, root=source)
+    bundle = build_bundle(source / "jobs/train.py", root=source)
     assert bundle.script == "jobs/train.py"

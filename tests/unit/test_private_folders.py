@@ -9,14 +9,13 @@ from pathlib import Path
 
 KEEPING = """
 from tpuctl.cli.main import run
-from tpuctl.jobs.pack_index_cache import PackIndexCache, cache_home
+from tpuctl.files import cache_home
 from tpuctl.preflight.rehearsal.history import RehearsalHistory
 from tpuctl.remote.keys import config_home, default_key
 from tpuctl.remote.ssh import Address, openssh_command
 
 key = default_key()
 openssh_command(Address("worker", 22, "me", ()), key.path, config_home() / "known_hosts" / "one")
-PackIndexCache(cache_home() / "packs" / "bucket").put("pack", b"")
 RehearsalHistory(cache_home() / "rehearsals").new_folder("one")
 assert run(["status"]) == 2  # which completion remembers
 """

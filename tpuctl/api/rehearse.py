@@ -84,7 +84,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
     history = rehearsal_history()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
-        bundle = await make_bundle(submission, Path(scratch))
+        bundle = await make_bundle(submission)
         run = RehearsalRun(
             stack,
             submission,

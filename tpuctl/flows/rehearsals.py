@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuctl.jobs.pack_index_cache import cache_home
+from tpuctl.files import cache_home
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory

@@ -16,11 +16,11 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
+from tpuctl.files import cache_home
 from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
-from tpuctl.jobs.pack_index_cache import cache_home
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
@@ -47,7 +47,7 @@ async def submit(
     choice = choice or random.SystemRandom()
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
         bundle = await _step(
-            emit, "job/bundle", "create", make_bundle(submission, Path(scratch)), _describe_bundle
+            emit, "job/bundle", "create", make_bundle(submission), _describe_bundle
         )
         for warning in bundle.warnings:
             emit(WarningIssued(warning))
@@ -59,7 +59,6 @@ async def submit(
                 store,
                 transports,
                 Path(scratch),
-                cache_home() / "packs",
                 progress=_on_event_loop(partial(_report_sent, progress)),
             )
             progress.result = _describe_upload(shipped, store)
@@ -150,16 +149,15 @@ async def record_not_started(store: ObjectStore, record: JobRecord, detail: str)
             )
 
 
-async def make_bundle(submission: Submission, scratch: Path) -> Bundle:
-    """Bundle the submission's folder into a file in `scratch`."""
+async def make_bundle(submission: Submission) -> Bundle:
+    """Bundle the submission's folder."""
     return await in_thread(
         build_bundle,
         submission.script,
-        scratch,
         root=submission.root,
         include=submission.include,
         exclude=submission.exclude,
-        cache_folder=cache_home() / "files",
+        hashes=cache_home() / "file_hashes.json",
     )
 
 
@@ -210,7 +208,7 @@ def _describe_bundle(bundle: Bundle) -> str:
 
 def _describe_upload(shipped: BundleUpload, store: ObjectStore) -> str:
     where = "the workers" if shipped.name is None else f"gs://{store.name}"
-    if not shipped.is_new:
+    if not shipped.sent_bytes:
         return f"already in {where}" if shipped.name is not None else f"already on {where}"
     suffix = " over SSH" if shipped.name is None else ""
     return f"{_size(shipped.sent_bytes)} to {where}{suffix}"

@@ -1,9 +1,10 @@
-"""Bundles: a manifest of the files to upload, and the content-addressed chunks of the files.
+"""Bundles: a manifest of the files to upload, and where each of them is on this computer.
 
 The manifest records names, content, executable bits and link targets and nothing else, so that
-equal files have the same manifest at any time and place. Its SHA-256 is the bundle's name. It has
-one line of JSON for each folder, link and file, and after a file one `[sha256, size]` for each of
-its chunks. It is split into chunks itself, so that changing one of many files changes little of it.
+equal files have the same manifest at any time and place. Its SHA-256 is the bundle's name:
+
+    {"files": {NAME: {"executable": BOOLEAN, "sha256": HEX, "size": BYTES}},
+     "folders": [NAME], "links": {NAME: TARGET}}
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
-from tpuctl.jobs.chunk_cache import ChunkCache, Chunks
-from tpuctl.jobs.chunking import split_chunks
+from tpuctl.jobs.file_hashes import FileHashes
 from tpuctl.jobs.file_selection import Entry, select_files
 
 __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle"]
@@ -33,20 +33,19 @@ PRIVATE_KEY = re.compile(
 
 
 class Source(NamedTuple):
-    """The part of a file that contains a chunk."""
+    """A file with the content that a bundle needs."""
 
     path: Path
-    offset: int
-    size: int
+    size: int  # bytes
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A built bundle: its digest, the sources of its chunks, and statistics for the user."""
+    """A built bundle: its digest, the sources of its content, and statistics for the user."""
 
     digest: str  # SHA-256 of the manifest
-    manifest: tuple[bytes, ...]  # the SHA-256 of each of its chunks, in order
-    chunks: Mapping[bytes, Source]  # by SHA-256: first the manifest's, then the files'
+    manifest: bytes
+    sources: Mapping[str, Source]  # by SHA-256, in the order of the manifest
     files: int
     size: int  # total bytes of the files
     script: str  # the script's path in the bundle; empty if there is none
@@ -55,19 +54,17 @@ class Bundle:
 
 def build_bundle(
     script: Path | None,
-    scratch: Path,
     *,
     root: Path | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    cache_folder: Path | None = None,
+    hashes: Path | None = None,
 ) -> Bundle:
-    """Bundle the script's folder, or `root`; write the manifest into the folder `scratch`.
+    """Bundle the script's folder, or `root`, which is required without a script.
 
-    `root` is required without a script. `cache_folder` persists between runs, so that unchanged
-    large files are not read again. Memory use grows with the number of chunks, not with their
-    size. Raises Usage if the script does not exist or is excluded, Refused if a file looks like a
-    private key.
+    The file `hashes` persists between runs, so that unchanged large files are not read again.
+    Memory use grows with the number of files, not with their size. Raises Usage if the script does
+    not exist or is excluded, Refused if a file looks like a private key.
     """
     if script is not None and not script.is_file():
         raise Usage("Script not found", str(script), hint="Pass the path of an existing file.")
@@ -82,28 +79,27 @@ def build_bundle(
             f"{script_name} is excluded by an ignore file or by job.exclude",
             hint=f"Add to the stack file\n    job: {{include: [{script_name}]}}",
         )
-    path = scratch / "manifest"
-    file_sources: dict[bytes, Source] = {}
-    cache = ChunkCache(cache_folder, root)
-    sizes = _write_manifest(entries, path, file_sources, cache)
+    cache = FileHashes(hashes)
+    files = _hash_files([entry for entry in entries if entry.kind == "file"], cache)
     cache.save()
-    manifest_sources: dict[bytes, Source] = {}
-    with path.open("rb") as source:
-        manifest_chunks = list(_read_chunks(source))
-        _add_chunks(manifest_chunks, path, manifest_sources)
-        source.seek(0)
-        digest = hashlib.file_digest(source, "sha256")
+    manifest = {
+        "files": {
+            name: {"executable": file.is_executable, "sha256": file.sha256, "size": file.size}
+            for name, file in files.items()
+        },
+        "folders": [entry.name for entry in entries if entry.kind == "folder"],
+        "links": {entry.name: entry.target for entry in entries if entry.kind == "link"},
+    }
+    text = json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode("ascii")
+    new_sizes = {name: file.size for name, file in files.items() if not file.is_cached}
     return Bundle(
-        digest=digest.hexdigest(),
-        manifest=tuple(sha for sha, _ in manifest_chunks),
-        chunks={**manifest_sources, **file_sources},
-        files=sum(entry.kind != "folder" for entry in entries),
-        size=sum(sizes.values()),
+        digest=hashlib.sha256(text).hexdigest(),
+        manifest=text,
+        sources={file.sha256: Source(file.path, file.size) for file in files.values()},
+        files=len(entries) - len(manifest["folders"]),
+        size=sum(file.size for file in files.values()),
         script=script_name,
-        warnings=(
-            *_link_warnings(entries),
-            *_size_warnings({name: sizes[name] for name in sizes if not cache.is_unchanged(name)}),
-        ),
+        warnings=(*_link_warnings(entries), *_size_warnings(new_sizes)),
     )
 
 
@@ -119,36 +115,30 @@ def _relative_script(root: Path, script: Path) -> str:
     return path.relative_to(root).as_posix()
 
 
-def _write_manifest(
-    entries: Sequence[Entry], path: Path, chunks: dict[bytes, Source], cache: ChunkCache
-) -> dict[str, int]:
-    """Write the manifest, add the files' chunks to `chunks`, and return the size of each file."""
-    sizes: dict[str, int] = {}
+class _HashedFile(NamedTuple):
+    path: Path
+    size: int
+    sha256: str
+    is_executable: bool
+    is_cached: bool  # unchanged since it was bundled before
+
+
+def _hash_files(entries: Sequence[Entry], cache: FileHashes) -> dict[str, _HashedFile]:
+    """The files by name. Raises Refused if some of them look like private keys."""
+    files: dict[str, _HashedFile] = {}
     keys: list[str] = []
-    with path.open("w", encoding="ascii") as target:
-
-        def line(value: Any) -> None:
-            target.write(json.dumps(value, separators=(",", ":"), sort_keys=True) + "\n")
-
-        for entry in entries:
-            if entry.kind == "folder":
-                line({"folder": entry.name})
-            elif entry.kind == "link":
-                line({"link": entry.name, "target": entry.target})
-            else:
-                with entry.path.open("rb") as source:
-                    status = os.fstat(source.fileno())
-                    chunk_list = cache.get(entry.name, status)
-                    if chunk_list is None:
-                        if _is_key(source):
-                            keys.append(entry.name)
-                            continue
-                        chunk_list = list(_read_chunks(source))
-                        cache.put(entry.name, status, os.fstat(source.fileno()), chunk_list)
-                line({"executable": bool(status.st_mode & 0o100), "file": entry.name})
-                for sha, size in chunk_list:
-                    line([sha.hex(), size])
-                sizes[entry.name] = _add_chunks(chunk_list, entry.path, chunks)
+    for entry in entries:
+        with entry.path.open("rb") as source:
+            status = os.fstat(source.fileno())
+            cached = cache.get(entry.path, status)
+            if cached is None and _is_key(source):
+                keys.append(entry.name)
+                continue
+            sha = cached or hashlib.file_digest(source, "sha256").hexdigest()
+            size = status.st_size if cached else source.tell()
+            cache.put(entry.path, status, os.fstat(source.fileno()), sha)
+        is_executable = bool(status.st_mode & 0o100)
+        files[entry.name] = _HashedFile(entry.path, size, sha, is_executable, cached is not None)
     if keys:
         lines = "\n".join(f"    {name}" for name in keys)
         raise Refused(
@@ -156,22 +146,7 @@ def _write_manifest(
             ", ".join(keys),
             hint=f"Move it elsewhere, or exclude it in .tpuctlignore:\n{lines}",
         )
-    return sizes
-
-
-def _read_chunks(source: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """SHA-256 and size of each chunk of a file, in order."""
-    for chunk in split_chunks(source):
-        yield hashlib.sha256(chunk).digest(), len(chunk)
-
-
-def _add_chunks(file_chunks: Chunks, path: Path, chunks: dict[bytes, Source]) -> int:
-    """Add the chunks of a file to `chunks`, and return their total size."""
-    offset = 0
-    for sha, size in file_chunks:
-        chunks.setdefault(sha, Source(path, offset, size))
-        offset += size
-    return offset
+    return files
 
 
 def _is_key(source: IO[bytes]) -> bool:

@@ -2,9 +2,9 @@
 
 Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I fetch.py FOLDER`: standard library only, Python 3.8 and later. It unpacks the bundle
-that FOLDER/spec.json names to FOLDER/code. Packs are cached in ~/.tpuctl/packs, and only missing
-ones are downloaded. Those that the bundle does not use may take CACHE_BYTES: the least recently
-used are removed first.
+that FOLDER/spec.json names to FOLDER/code. Archives and records are cached in ~/.tpuctl/bundles,
+and only missing ones are downloaded. Those that the bundle does not use may take CACHE_BYTES: the
+least recently used are removed first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import errno
 import fcntl
 import http.client
-import json
 import os
 import sys
 import time
@@ -26,21 +25,20 @@ from typing import TYPE_CHECKING, Any
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.storage import Bucket, load, private
-    from tpuctl.jobs.shipped.unpack import CorruptPack, Failure, is_pack_name, unpack
+    from tpuctl.jobs.shipped.unpack import CorruptFile, Failure, Record, read_record, unpack
 else:
     from storage import Bucket, load, private
-    from unpack import CorruptPack, Failure, is_pack_name, unpack
+    from unpack import CorruptFile, Failure, Record, read_record, unpack
 
 __all__ = ["main"]
 
-CACHE_BYTES = 2_000_000_000  # maximum of packs that the current bundle does not use
+CACHE_BYTES = 2_000_000_000  # maximum of files that the current bundle does not use
 MAX_PARALLEL_REQUESTS = 4
 RETRY_DELAYS = (1, 2, 4, 8)  # seconds between retries
-NOT_FOUND = "{} no longer exists: run the job again to upload it again"
 
 
 class Cache:
-    """The packs on this machine, and the roots of bundles, which list packs.
+    """The archives and records on this machine.
 
     Locked by one process at a time, but new files may arrive over SSH.
     """
@@ -54,8 +52,8 @@ class Cache:
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def is_missing(self, name: str) -> bool:
-        return not os.path.exists(self.path(name))
+    def missing(self, names: list[str]) -> list[str]:
+        return [name for name in names if not os.path.exists(self.path(name))]
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -76,24 +74,24 @@ class Cache:
 
 
 class Bundle:
-    """One bundle: named by its digest, held by packs that are here or in the bucket."""
+    """One bundle: named by its digest, in archives that are here or in the bucket."""
 
     def __init__(self, cache: Cache, bucket: Bucket | None, digest: str, name: str) -> None:
         self.cache = cache
         self.bucket = bucket
         self.digest = digest
-        self.name = name  # of its root in the bucket
-        self.root_name = digest + ".json"
-        self.used: set[str] = set()  # the bundle's files in the cache
-        self.corrupt: dict[str, int] = {}  # generation of packs that were corrupt once
+        self.folder = os.path.dirname(name)  # in the bucket; `name` is its record there
+        self.record_name = digest + ".json.gz"
+        self.used = {self.record_name}  # the bundle's files in the cache
+        self.corrupt: dict[str, int] = {}  # generation of files that were corrupt once
 
     def fetch(self, target: str) -> None:
         for delay in (*RETRY_DELAYS, None):
             try:
-                unpack(self.cache.folder, self.root(), self.digest, target)
+                unpack(self.cache.folder, self.download_missing(), target)
                 self.cache.evict(self.used)
                 return
-            except CorruptPack as error:
+            except CorruptFile as error:
                 message = self.discard_corrupt(str(error))
             except (OSError, http.client.HTTPException) as error:
                 message = f"cannot fetch the bundle: {error}"
@@ -103,77 +101,61 @@ class Bundle:
                 time.sleep(delay)
         raise Failure(message)
 
-    def root(self) -> dict[str, Any]:
-        """The bundle's root, once all of its packs are in the cache."""
-        root = self.validate_root(load(self.cache.folder, self.root_name))
-        if root is not None and not any(map(self.cache.is_missing, root["packs"])):
-            return root
+    def download_missing(self) -> Record:
+        """The bundle's record, once all of its archives are in the cache."""
+        missing = self.cache.missing
+        if missing([self.record_name]) or missing(self.read_record().archives):
+            # The record in the bucket may list other archives, if these were lost there.
+            self.download(self.record_name)
+            with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
+                list(pool.map(self.download, missing(self.read_record().archives)))
+        return self.read_record()
+
+    def read_record(self) -> Record:
+        record = read_record(self.cache.path(self.record_name), self.digest)
+        self.used.update(record.archives)
+        return record
+
+    def download(self, name: str) -> None:
         if self.bucket is None:
             raise Failure("the bundle was not uploaded to this machine")
-        root = self.validate_root(self.bucket.read(self.name))
-        if root is None:
-            raise Failure(NOT_FOUND.format(self.uri(self.name)))
-        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
-            list(pool.map(self.download, filter(self.cache.is_missing, root["packs"])))
-        self.save(self.root_name, json.dumps(root).encode())
-        return root
-
-    def validate_root(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
-        """The root, if it lists only valid names of packs."""
-        if root is not None:
-            for name in root["packs"]:
-                if not is_pack_name(name):
-                    raise Failure(f"{name!r} is not a valid pack name")
-            self.used = {self.root_name, *root["packs"]}
-        return root
-
-    def uri(self, name: str) -> str:
-        assert self.bucket is not None
-        return f"gs://{self.bucket.name}/{name}"
-
-    def object_name(self, pack: str) -> str:
-        return os.path.dirname(self.name) + "/packs/" + pack
-
-    def download(self, pack: str) -> None:
-        assert self.bucket is not None
-        name = self.object_name(pack)
         query: dict[str, Any] = {"alt": "media"}
-        if pack in self.corrupt:
-            query["generation"] = self.corrupt[pack]
-        partial = self.cache.path(pack + ".part")
+        if name in self.corrupt:
+            query["generation"] = self.corrupt[name]
+        partial = self.cache.path(name + ".part")
+        path = self.bucket.object(f"{self.folder}/{name}")
         try:
-            with self.bucket.open("GET", self.bucket.object(name), **query) as source:
+            with self.bucket.open("GET", path, **query) as source:
                 with open(partial, "wb", opener=private) as target:
-                    for piece in iter(lambda: source.read(1 << 20), b""):
-                        target.write(piece)
+                    for data in iter(lambda: source.read(1 << 20), b""):
+                        target.write(data)
                 if source.length:  # remaining bytes of the Content-Length
                     raise OSError(f"download of {self.uri(name)} was interrupted")
         except urllib.error.HTTPError as error:
             if error.code == 404:
-                raise Failure(NOT_FOUND.format(self.uri(name))) from error
+                message = "no longer exists: run the job again to upload it again"
+                raise Failure(f"{self.uri(name)} {message}") from error
             raise OSError(f"{self.uri(name)}: {error}") from error
-        os.replace(partial, self.cache.path(pack))
+        os.replace(partial, self.cache.path(name))
 
-    def save(self, name: str, content: bytes) -> None:
-        with open(self.cache.path(name + ".part"), "wb", opener=private) as target:
-            target.write(content)
-        os.replace(self.cache.path(name + ".part"), self.cache.path(name))
+    def uri(self, name: str) -> str:
+        assert self.bucket is not None
+        return f"gs://{self.bucket.name}/{self.folder}/{name}"
 
-    def discard_corrupt(self, pack: str) -> str:
-        """Remove a corrupt pack, so that it is downloaded again; returns the error.
+    def discard_corrupt(self, name: str) -> str:
+        """Remove a corrupt file, so that it is downloaded again; returns the error.
 
         The second time it is corrupt in the bucket: it is deleted there, so that the next run
         uploads it again.
         """
-        self.cache.remove(pack)
+        self.cache.remove(name)
         if self.bucket is None:
             raise Failure("the bundle on this machine is corrupt: run the job again")
-        name = self.object_name(pack)
-        if pack not in self.corrupt:
-            self.corrupt[pack] = self.bucket.stat(name)[1]
+        if name not in self.corrupt:
+            self.corrupt[name] = self.bucket.stat(f"{self.folder}/{name}")[1]
             return f"{self.uri(name)} is corrupt after download"
         try:
-            self.bucket.delete(name, ifGenerationMatch=self.corrupt[pack])
+            self.bucket.delete(f"{self.folder}/{name}", ifGenerationMatch=self.corrupt[name])
         except OSError as error:
             raise Failure(f"{self.uri(name)} is corrupt, delete it: {error}") from error
         raise Failure(
@@ -190,7 +172,7 @@ def main(arguments: list[str]) -> int:
     digest, name = spec["bundle"]["sha256"], spec["bundle"].get("name")
     try:
         if not os.path.isdir(code):
-            cache = Cache(os.path.expanduser("~/.tpuctl/packs"))
+            cache = Cache(os.path.expanduser("~/.tpuctl/bundles"))
             bucket = Bucket(spec["bucket"]) if name else None
             Bundle(cache, bucket, digest, name or "").fetch(code)
     except Failure as failure:

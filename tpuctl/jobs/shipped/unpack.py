@@ -1,180 +1,153 @@
-"""Unpacks a bundle's files from packs, and verifies all of them by their SHA-256.
+"""Unpacks a bundle's files from archives, and verifies all of them by their SHA-256.
 
 Like `fetch.py`, which uses it, this file is sent to workers as it is: standard library only, Python
-3.8 and later. `pack_format.py` describes packs, `bundle.py` manifests.
+3.8 and later. `archives.py` describes archives and records, `bundle.py` manifests.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
-import re
 import shutil
-import struct
+import tarfile
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
-__all__ = ["CorruptPack", "Failure", "is_pack_name", "unpack"]
+__all__ = ["CorruptFile", "Failure", "Record", "read_record", "unpack"]
 
-RECORD = struct.Struct(">32sI")
-BUFFER_BYTES = 1 << 20  # maximum of a pack held in memory, compressed or not
-MAX_PARALLEL_PACKS = 4  # packs unpacked in parallel
-
-
-class Destination(NamedTuple):
-    """Where a chunk is written."""
-
-    path: str
-    offset: int
-    mode: int
+READ_BYTES = 1 << 20
+MAX_PARALLEL_ARCHIVES = 4  # archives unpacked in parallel
+DAMAGE = (  # errors caused by the content of an archive or a record
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    zlib.error,
+)
 
 
 class Failure(Exception):
     """The bundle is unavailable or invalid."""
 
 
-class CorruptPack(Exception):
-    """The pack with this name is corrupt."""
+class CorruptFile(Exception):
+    """The archive or record with this name is corrupt."""
 
 
-def is_pack_name(name: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}\.[1-9][0-9]{0,6}", name) is not None
+class Record(NamedTuple):
+    """A bundle's manifest, and the names of the archives that contain its files."""
+
+    manifest: dict[str, Any]
+    archives: list[str]
 
 
-def unpack(folder: str, root: dict[str, Any], digest: str, target: str) -> None:
-    """Unpack a bundle into the folder `target`, atomically.
+def read_record(path: str, digest: str) -> Record:
+    """The record of the bundle with this digest, from the file at `path`.
 
-    `root` lists the chunks of the manifest, and the packs, which are in `folder`. Raises Failure
-    for files or links outside the target, too.
+    Raises CorruptFile if that is not the record of a complete bundle.
+    """
+    try:
+        with gzip.open(path) as source:
+            manifest, _, index = source.read().partition(b"\n")
+        archives = [archive["files"] for archive in json.loads(index)]
+        names = [sha256("".join(files)) + ".tar.gz" for files in archives]
+        record = Record(json.loads(manifest), names)
+        needed = {file["sha256"] for file in record.manifest["files"].values()}
+        if sha256(manifest) != digest or not needed.issubset(set().union(*archives)):
+            raise ValueError("not this bundle's record")
+    except DAMAGE as error:
+        raise CorruptFile(os.path.basename(path)) from error
+    return record
+
+
+def unpack(folder: str, record: Record, target: str) -> None:
+    """Unpack a bundle, whose archives are in `folder`, into the folder `target`, atomically.
+
+    Raises CorruptFile, and Failure, for files or links outside the target, too.
     """
     partial = target + ".part"
     shutil.rmtree(partial, ignore_errors=True)
     os.makedirs(partial)
-    packs = [os.path.join(folder, name) for name in root["packs"]]
     try:
-        manifest = read_manifest(packs, root["manifest"], digest)
-        links, destinations = create_files(manifest, partial)
-        write_chunks(packs, destinations)
-        make_links(links, partial)
+        paths = member_paths(record.manifest, partial)
+        for name in sorted(record.manifest["folders"]):  # each before those that it contains
+            os.mkdir(paths[name])
+        write_files(folder, record, paths)
+        make_links({paths[name]: to for name, to in record.manifest["links"].items()}, partial)
         os.rename(partial, target)
     except OSError as error:
         raise Failure(f"cannot unpack the bundle: {error}") from error
 
 
-def read_manifest(packs: list[str], chunks: list[str], digest: str) -> bytes:
-    contents: dict[bytes, bytes] = {}
-    hashes = [bytes.fromhex(text) for text in chunks]
-    for pack in packs:
-        missing = set(hashes) - contents.keys()
-        if missing:
-            contents.update(read_chunks(pack, missing))
-    manifest = b"".join(contents.get(sha, b"") for sha in hashes)
-    if hashlib.sha256(manifest).hexdigest() != digest:
-        raise Failure("the bundle's packs do not contain its manifest")
-    return manifest
-
-
-def create_files(
-    manifest: bytes, base: str
-) -> tuple[dict[str, str], dict[bytes, list[Destination]]]:
-    """Create folders and empty files; returns the links, and where chunks must be written."""
-    links: dict[str, str] = {}
-    destinations: dict[bytes, list[Destination]] = {}
-    seen: set[str] = set()
-
-    def path_of(name: str) -> str:
-        if name in seen or name != os.path.normpath(name) or is_outside(name) or name == os.curdir:
+def member_paths(manifest: dict[str, Any], base: str) -> dict[str, str]:
+    """The path of each member. Raises Failure for names outside the folder `base`."""
+    paths: dict[str, str] = {}
+    for name in (*manifest["folders"], *manifest["files"], *manifest["links"]):
+        is_outside = os.path.isabs(name) or name.split(os.sep, 1)[0] in (os.curdir, os.pardir)
+        if name in paths or name != os.path.normpath(name) or is_outside:
             raise Failure(f"{name!r} is not a valid name in a bundle")
-        seen.add(name)
-        return os.path.join(base, name)
-
-    path, offset, mode = "", 0, 0
-    for line in manifest.splitlines():
-        value = json.loads(line)
-        if isinstance(value, list):
-            destination = Destination(path, offset, mode)
-            destinations.setdefault(bytes.fromhex(value[0]), []).append(destination)
-            offset += value[1]
-        elif "folder" in value:
-            os.mkdir(path_of(value["folder"]))
-        elif "link" in value:
-            links[path_of(value["link"])] = value["target"]
-        else:
-            path, offset, mode = path_of(value["file"]), 0, 0o755 if value["executable"] else 0o644
-            write(path, 0, b"", mode)
-    return links, destinations
+        paths[name] = os.path.join(base, name)
+    return paths
 
 
-def is_outside(name: str) -> bool:
-    return os.path.isabs(name) or name.split(os.sep, 1)[0] == os.pardir
+def write_files(folder: str, record: Record, paths: dict[str, str]) -> None:
+    """Write all files, each from one of the archives that contain it."""
+    destinations: dict[str, list[tuple[str, int]]] = {}
+    for name, file in record.manifest["files"].items():
+        mode = 0o755 if file["executable"] else 0o644
+        destinations.setdefault(file["sha256"], []).append((paths[name], mode))
+
+    def extract(archive: str) -> None:
+        try:
+            names = extract_members(os.path.join(folder, archive), destinations)
+            if sha256("".join(names)) + ".tar.gz" != archive:
+                raise ValueError("not all of its members")
+        except DAMAGE as error:
+            raise CorruptFile(archive) from error
+
+    with ThreadPoolExecutor(MAX_PARALLEL_ARCHIVES) as pool:
+        list(pool.map(extract, record.archives))
 
 
-def write_chunks(packs: list[str], destinations: dict[bytes, list[Destination]]) -> None:
-    """Write all chunks to their files."""
+def extract_members(path: str, destinations: dict[str, list[tuple[str, int]]]) -> list[str]:
+    """Write members to their destinations, of which it removes them; returns all their names.
 
-    def extract(pack: str) -> None:
-        for sha, chunk in read_chunks(pack, destinations.keys()):
-            for path, offset, mode in destinations.pop(sha, ()):  # two packs may contain it
-                write(path, offset, chunk, mode)
-
-    with ThreadPoolExecutor(MAX_PARALLEL_PACKS) as pool:
-        list(pool.map(extract, packs))
-    if destinations:
-        raise Failure(f"the bundle's packs lack {len(destinations)} of its chunks")
-
-
-def read_chunks(pack: str, needed: Any) -> Iterator[tuple[bytes, bytes]]:
-    """The needed chunks of a pack with their SHA-256, each verified."""
-    name = os.path.basename(pack)
-    with open(pack, "rb") as source:
-        index = source.read(int(name.partition(".")[2]) * RECORD.size)
-        if hashlib.sha256(index).hexdigest() != name.partition(".")[0]:
-            raise CorruptPack(name)
-        buffer, pieces = b"", decompress(source)
-        remaining = sum(sha in needed for sha, _ in RECORD.iter_unpack(index))
-        start = 0
-        for sha, size in RECORD.iter_unpack(index):
-            if not remaining:
-                return
-            while len(buffer) - start < size:
-                try:
-                    buffer, start = buffer[start:] + next(pieces), 0
-                except (StopIteration, zlib.error):
-                    raise CorruptPack(name) from None
-            if sha in needed:
-                chunk = buffer[start : start + size]
-                if hashlib.sha256(chunk).digest() != sha:
-                    raise CorruptPack(name)
-                remaining -= 1
-                yield sha, chunk
-            start += size
+    Raises ValueError if one does not have the SHA-256 that is its name.
+    """
+    names = []
+    with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            names.append(member.name)
+            files = destinations.pop(member.name, None)  # another archive may contain it, too
+            if files is None:
+                continue
+            source = archive.extractfile(member)
+            if source is None or write(source, files[0][0]) != member.name:
+                raise ValueError("wrong checksum")
+            for other, _ in files[1:]:
+                shutil.copyfile(files[0][0], other)
+            for destination, mode in files:
+                os.chmod(destination, mode)
+    return names
 
 
-def decompress(source: IO[bytes]) -> Iterator[bytes]:
-    """Decompress consecutive zlib streams."""
-    engine, data = zlib.decompressobj(), b""
-    while True:
-        data = data or source.read(BUFFER_BYTES)
-        if not data:
-            return
-        yield engine.decompress(data, BUFFER_BYTES)
-        data = engine.unconsumed_tail
-        if engine.eof:
-            engine, data = zlib.decompressobj(), engine.unused_data
+def write(source: IO[bytes], path: str) -> str:
+    """Write a new file; returns its SHA-256."""
+    hasher = hashlib.sha256()
+    with open(path, "xb") as target:
+        for data in iter(lambda: source.read(READ_BYTES), b""):
+            hasher.update(data)
+            target.write(data)
+    return hasher.hexdigest()
 
 
-def write(path: str, offset: int, data: bytes, mode: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        while data:
-            done = os.pwrite(file, data, offset)
-            data, offset = data[done:], offset + done
-        os.fchmod(file, mode)
-    finally:
-        os.close(file)
+def sha256(data: str | bytes) -> str:
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def make_links(links: dict[str, str], base: str) -> None:
