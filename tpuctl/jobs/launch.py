@@ -52,6 +52,7 @@ SHIPPED = (
     "logfile.py",
     "logindex.py",
     "folder.py",
+    "forked.py",
     "clock.py",
     "start_barrier.py",
     "processes.py",

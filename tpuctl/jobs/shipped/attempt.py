@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.accelerator import has_chips
     from tpuctl.jobs.shipped.clock import Stopwatch, now
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private
+    from tpuctl.jobs.shipped.forked import Fork, fork_program
     from tpuctl.jobs.shipped.logfile import Log
     from tpuctl.jobs.shipped.preparation import (
         Command,
         Failure,
         delete_secrets,
+        forked,
         prepare,
         run_step,
         tool_command,
@@ -39,8 +41,17 @@ else:
     from accelerator import has_chips
     from clock import Stopwatch, now
     from folder import ENDED, Folder, private
+    from forked import Fork, fork_program
     from logfile import Log
-    from preparation import Command, Failure, delete_secrets, prepare, run_step, tool_command
+    from preparation import (
+        Command,
+        Failure,
+        delete_secrets,
+        forked,
+        prepare,
+        run_step,
+        tool_command,
+    )
     from processes import FOLDER, of_attempt, stop
 
 __all__ = ["Attempt"]
@@ -85,7 +96,7 @@ class Attempt:
         self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
         self.record["clock"] = self.stopwatch.state
         self.job_parent: subprocess.Popen[bytes] | None = None
-        self.uploader: subprocess.Popen[bytes] | None = None
+        self.uploader: Fork | None = None
         self.ending: tuple[str, str, str] | None = None  # state, cause, detail
         self.grace = float(spec.get("grace_seconds", 30))
         self.kill_at = 0.0
@@ -167,7 +178,7 @@ class Attempt:
         if self.has_pending_sigterm and time.monotonic() >= self.sigterm_at:
             self.has_pending_sigterm = not self.signal_job_parent(signal.SIGUSR2)
         if self.needs_uploader() and (self.uploader is None or self.uploader.poll() is not None):
-            self.uploader = subprocess.Popen(tool_command("uploader.py", self.folder.path))
+            self.uploader = fork_program("uploader", self.folder.path)
         select.select([self.wakeup], [], [], TICK)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakeup, 512)
@@ -213,8 +224,7 @@ class Attempt:
     def free_accelerator(self) -> None:
         """Free the chips for the script, if there are any."""
         if has_chips(self.spec):
-            command = tool_command("accelerator.py", self.folder.path)
-            run_step(self.folder, self.interrupt, "accelerator", command, os.environ)
+            run_step(self.folder, self.interrupt, "accelerator", forked("accelerator", self.folder))
 
     def await_start(self) -> None:
         """Wait for the start signal, if several workers must start at the same time.

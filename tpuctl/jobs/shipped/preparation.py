@@ -14,17 +14,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
+    from tpuctl.jobs.shipped.forked import Fork, fork_program
 else:
     from folder import Folder, private
+    from forked import Fork, fork_program
 
-__all__ = ["Command", "Failure", "delete_secrets", "prepare", "tool_command"]
+__all__ = [
+    "Command",
+    "Failure",
+    "delete_secrets",
+    "forked",
+    "prepare",
+    "run_step",
+    "tool_command",
+]
 
 
 SECRETS = "secrets.json"  # as uploaded
@@ -62,11 +72,11 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     """
     environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
     if spec.get("secrets"):
-        run_step(folder, wait, "secrets", tool_command("secret_fetch.py", folder.path), os.environ)
+        run_step(folder, wait, "secrets", forked("secret_fetch", folder))
         environment.update(folder.read(SECRET_VALUES) or {})
     code = folder.file("code")
     if spec.get("bundle"):
-        run_step(folder, wait, "bundle", tool_command("fetch.py", folder.path), os.environ)
+        run_step(folder, wait, "bundle", forked("fetch", folder))
     else:
         os.makedirs(code, exist_ok=True)
     python = shutil.which(spec.get("python", "python3")) or sys.executable
@@ -75,11 +85,12 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     for_tools = {name: environment[name] for name in environment if name[:6] != "PYTHON"}
     install = spec.get("install") or {}
     if install.get("setup"):
-        run_step(folder, wait, "setup", tool_command("setup_command.py", folder.path), for_tools)
+        command = tool_command("setup_command.py", folder.path)
+        run_step(folder, wait, "setup", executed(command, for_tools))
     modules: list[str] = []
     if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
         command = tool_command("environment.py", "create", folder.path, python)
-        run_step(folder, wait, "requirements", command, for_tools)
+        run_step(folder, wait, "requirements", executed(command, for_tools))
         environment_result = folder.read("environment.json")
         assert environment_result is not None
         python, modules = environment_result["python"], environment_result["python_path"]
@@ -126,29 +137,42 @@ def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> 
     return [programs]
 
 
+def forked(name: str, folder: Folder) -> Callable[[IO[bytes]], Fork]:
+    """A step that runs a shipped program with this process's environment variables."""
+    return lambda output: fork_program(name, folder.path, output=output.fileno())
+
+
+def executed(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> Callable[[IO[bytes]], subprocess.Popen[bytes]]:
+    """A step that runs a command with other environment variables."""
+    return lambda output: subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+
+
 def run_step(
     folder: Folder,
     wait: Callable[[], None],
     cause: str,
-    argv: Sequence[str],
-    environment: Mapping[str, str],
+    start: Callable[[IO[bytes]], Fork | subprocess.Popen[bytes]],
 ) -> None:
-    """Run a command of the preparation; the last line of its output is its error."""
+    """Run a step of the preparation; the last line of its output is its error."""
     with open(folder.file("step.log"), "w+b", opener=private) as output:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+        child = start(output)
         try:
             while child.poll() is None:
                 wait()
         finally:
             if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # a fork without its session yet
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.kill()
                 child.wait()
         if child.returncode:
             output.seek(0)
