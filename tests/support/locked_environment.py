@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -11,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from filelock import FileLock
 
 from tests.support.prerequisites import skip_or_fail
 from tpuctl.emulator.machines.images import ImageStore
@@ -68,8 +69,7 @@ def locked_node_modules(folder: Path) -> Path:
 def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path:
     """Return `home`, filled by `install` if it is incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_suffix(".lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
+    with FileLock(home.with_suffix(".lock")):
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
             print(f"creating an environment for {name}, which takes minutes once", file=sys.stderr)
