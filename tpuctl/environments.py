@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,17 +28,13 @@ async def exclusive(
 
     `waiting` is reported once if another process holds the lock.
     """
+    from filelock import lock_descriptor
+
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        is_reported = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not is_reported:
-                    report(waiting)
-                    is_reported = True
+        if not lock_descriptor(descriptor, blocking=False):
+            report(waiting)
+            while not lock_descriptor(descriptor, blocking=False):  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.3)
         yield descriptor
     finally:

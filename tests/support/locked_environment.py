@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.support.prerequisites import skip_or_fail
 from tpuctl.assets import runtime_lock
@@ -82,8 +82,7 @@ def locked_node_modules(folder: Path) -> Path:
 def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path:
     """Return `home`, filled by `install` if it is incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_suffix(".lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
+    with FileLock(home.with_suffix(".lock")):
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
             print(f"creating an environment for {name}, which takes minutes once", file=sys.stderr)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from google.cloud.orgpolicy_v2.types import PolicySpec
 from rich.console import Console
 
 from tpuctl.cloud.clients import Cloud
@@ -156,6 +158,10 @@ def test_ssh_key_that_cannot_be_read_or_created(
 
 
 # Values as on Google's page on resource locations, with allowed and denied locations.
+def rule_of(fields: dict[str, object]) -> PolicySpec.PolicyRule:
+    return PolicySpec.PolicyRule.from_json(json.dumps(fields))
+
+
 @pytest.mark.parametrize(
     ("rule", "yes", "no"),
     [
@@ -179,7 +185,7 @@ def test_ssh_key_that_cannot_be_read_or_created(
     ],
 )
 def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str]) -> None:
-    assert [location for location in (*yes, *no) if _is_allowed(location, [rule])] == yes
+    assert [location for location in (*yes, *no) if _is_allowed(location, [rule_of(rule)])] == yes
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_policy_verdicts(
     tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
 ) -> None:
     stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
-    verdict = POLICIES[constraint](stack, [rule])
+    verdict = POLICIES[constraint](stack, [rule_of(rule)])
     assert (None if verdict is None else verdict.is_problem) == problem
 
 
@@ -213,7 +219,7 @@ def test_one_denied_zone_of_several_is_a_warning(tmp_path: Path) -> None:
         "allow_egress: true}\n",
     )
     rule = {"values": {"allowedValues": ["in:eu-locations"]}}
-    verdict = POLICIES["gcp.resourceLocations"](stack, [rule])
+    verdict = POLICIES["gcp.resourceLocations"](stack, [rule_of(rule)])
     assert verdict is not None
     assert not verdict.is_problem
     assert "us-central1-a" in verdict.detail

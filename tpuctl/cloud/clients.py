@@ -36,8 +36,13 @@ RPC = {
     "catalog": ("google.cloud.billing_v1.services.cloud_catalog", "CloudCatalog"),
     "folders": ("google.cloud.resourcemanager_v3.services.folders", "Folders"),
     "iam": ("google.cloud.iam_admin_v1.services.iam", "IAM"),
+    "org_policies": ("google.cloud.orgpolicy_v2.services.org_policy", "OrgPolicy"),
     "organizations": ("google.cloud.resourcemanager_v3.services.organizations", "Organizations"),
     "projects": ("google.cloud.resourcemanager_v3.services.projects", "Projects"),
+    "secrets": (
+        "google.cloud.secretmanager_v1.services.secret_manager_service",
+        "SecretManagerService",
+    ),
     "services": ("google.cloud.service_usage_v1.services.service_usage", "ServiceUsage"),
     "tpu": ("google.cloud.tpu_v2.services.tpu", "Tpu"),
     "tpu_alpha": ("google.cloud.tpu_v2alpha1.services.tpu", "Tpu"),

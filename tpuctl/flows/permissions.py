@@ -195,15 +195,15 @@ async def _on_secrets(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[s
     """Permissions held on every one of the stack's secrets, which may be in other projects."""
 
     async def test_secret(secret: str) -> set[str]:
-        request = ("POST", "secretmanager", f"/v1/{secret}:testIamPermissions")
-        body = {"permissions": list(names)}
+        request = {"resource": secret, "permissions": list(names)}
+        client = cloud.client("secrets")
         try:
-            answer = await cloud.call(secret, cloud.client("rest").call, *request, body=body)
+            answer = await cloud.call(secret, client.test_iam_permissions, request)
         except NotFound:  # reported by the plan
             return {*names}
         except TpuctlError:
             return set()
-        return {*answer.get("permissions", ())}
+        return {*answer.permissions}
 
     return set.intersection(*await asyncio.gather(*map(test_secret, stack.secret_names)))
 

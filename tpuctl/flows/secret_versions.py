@@ -27,21 +27,19 @@ async def _require(source: Source, cloud: Cloud) -> None:
     try:
         version = await cloud.call(
             source.reference,
-            cloud.client("rest").call,
-            "GET",
-            "secretmanager",
-            f"/v1/{source.reference}",
+            cloud.client("secrets").get_secret_version,
+            {"name": source.reference},
         )
     except (NotFound, ApiDisabled):
         raise secret_not_found(source.secret, source.version) from None
     except Denied:
         return
-    if version["state"] != "ENABLED":
+    if version.state.name != "ENABLED":
         project, name = source.secret.split("/")[1::2]
-        number = version["name"].rpartition("/")[2]
+        number = version.name.rpartition("/")[2]
         raise Conflict(
             "Secret version not enabled",
-            f"version {number} of {source.secret} is {version['state'].lower()}",
+            f"version {number} of {source.secret} is {version.state.name.lower()}",
             hint="Add a new version; type the value on stdin to keep it out of the history:\n"
             f"    gcloud secrets versions add {name} --project={project} --data-file=-",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -12,7 +11,7 @@ from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Group, InventoryItem
 from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
 from tpuctl.resources.base import Query
-from tpuctl.resources.policy_grants import PolicyGrants
+from tpuctl.resources.policy_grants import ApiPolicyGrants, PolicyGrants
 from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
@@ -113,37 +112,12 @@ class NodeGrants(BucketGrants):
         return str(node.service_account) or None
 
 
-@dataclass
-class _Policy:
-    """The policy of a project or an account: its message, and its bindings as mappings."""
-
-    message: dict[str, Any]
-
-    @classmethod
-    def of(cls, policy: Any) -> _Policy:
-        from google.protobuf import json_format
-
-        return cls(json_format.MessageToDict(policy))
-
-    @property
-    def bindings(self) -> list[dict[str, Any]]:
-        return list(self.message.get("bindings", ()))
-
-    def with_bindings(self, bindings: list[dict[str, Any]]) -> Any:
-        """The message with these bindings."""
-        from google.iam.v1 import policy_pb2
-        from google.protobuf import json_format
-
-        plain = [{**binding, "members": sorted(binding["members"])} for binding in bindings]
-        message = {**self.message, "version": 3, "bindings": plain}
-        return json_format.ParseDict(message, policy_pb2.Policy())
-
-
-class ProjectGrants(PolicyGrants):
+class ProjectGrants(ApiPolicyGrants):
     """What can only be granted on the project: writing logs and metrics, watchdog and recovery
     roles."""
 
     kind = "project-grants"
+    client = "projects"
     group = "project"
     label = "the machines' access to the project"
     permissions = """
@@ -197,35 +171,24 @@ class ProjectGrants(PolicyGrants):
             needed.add(f"account/{self.stack.names.service_account}")
         return frozenset(needed)
 
+    @property
+    def resource_name(self) -> str:
+        return f"projects/{self.stack.project}"
+
     def _because(self) -> str:
         watch = ", delete themselves at their limits" if self.stack.has_limits else ""
         recovery = ", recreate the TPU" if self.stack.has_recovery else ""
         return f"project-wide: machines write logs and metrics{watch}{recovery}"
 
-    async def _policy(self) -> _Policy:
-        request = {
-            "resource": f"projects/{self.stack.project}",
-            "options": {"requested_policy_version": 3},
-        }
-        client = self.cloud.client("projects")
-        return _Policy.of(await self.cloud.call(self.address, client.get_iam_policy, request))
 
-    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
-        request = {
-            "resource": f"projects/{self.stack.project}",
-            "policy": policy.with_bindings(bindings),
-        }
-        client = self.cloud.client("projects")
-        await self.cloud.call(self.address, client.set_iam_policy, request)
-
-
-class AccountGrants(PolicyGrants):
+class AccountGrants(ApiPolicyGrants):
     """Allows the account to act as itself, as creating a machine with an account requires.
 
     Granted on the account only, if the stack's controller recreates the TPU.
     """
 
     kind = "account-grants"
+    client = "iam"
     group = "account"
     label = "permission to act as that account"
     unlisted_reason = "they are deleted with the account"
@@ -258,15 +221,5 @@ class AccountGrants(PolicyGrants):
         return "the controller creates machines with its own account"
 
     @property
-    def _resource(self) -> str:
+    def resource_name(self) -> str:
         return f"projects/-/serviceAccounts/{self.stack.service_account}"
-
-    async def _policy(self) -> _Policy:
-        request = {"resource": self._resource, "options": {"requested_policy_version": 3}}
-        client = self.cloud.client("iam")
-        return _Policy.of(await self.cloud.call(self.address, client.get_iam_policy, request))
-
-    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
-        request = {"resource": self._resource, "policy": policy.with_bindings(bindings)}
-        client = self.cloud.client("iam")
-        await self.cloud.call(self.address, client.set_iam_policy, request)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
@@ -18,7 +18,7 @@ from tpuctl.resources.base import StackResource, retry_until_visible
 from tpuctl.resources.iam_policy import Pair, edit, granted_pairs, with_pairs, without_pairs
 from tpuctl.resources.stack_record import Contents, Grant, Record
 
-__all__ = ["Grants", "PolicyGrants"]
+__all__ = ["ApiPolicyGrants", "Grants", "PolicyGrants"]
 
 
 @dataclass(frozen=True)
@@ -251,3 +251,50 @@ class PolicyGrants(StackResource):
         if forget:
             with contextlib.suppress(NotFound):
                 await record.update(lambda record_contents: record_contents.without_grants(*forget))
+
+
+class ApiPolicyGrants(PolicyGrants):
+    """Grants in a policy that a client's `get_iam_policy` and `set_iam_policy` access."""
+
+    client: ClassVar[str]  # as in `Cloud.client`
+
+    @property
+    def resource_name(self) -> str:
+        """The full name of the resource that has the policy."""
+        raise NotImplementedError
+
+    async def _policy(self) -> _Policy:
+        request = {"resource": self.resource_name, "options": {"requested_policy_version": 3}}
+        method = self.cloud.client(self.client).get_iam_policy
+        return _Policy.of(await self.cloud.call(self.address, method, request))
+
+    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
+        request = {"resource": self.resource_name, "policy": policy.with_bindings(bindings)}
+        method = self.cloud.client(self.client).set_iam_policy
+        await self.cloud.call(self.address, method, request)
+
+
+@dataclass
+class _Policy:
+    """Such a policy: its message, and its bindings as mappings."""
+
+    message: dict[str, Any]
+
+    @classmethod
+    def of(cls, policy: Any) -> _Policy:
+        from google.protobuf import json_format
+
+        return cls(json_format.MessageToDict(policy))
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        return list(self.message.get("bindings", ()))
+
+    def with_bindings(self, bindings: list[dict[str, Any]]) -> Any:
+        """The message with these bindings."""
+        from google.iam.v1 import policy_pb2
+        from google.protobuf import json_format
+
+        plain = [{**binding, "members": sorted(binding["members"])} for binding in bindings]
+        message = {**self.message, "version": 3, "bindings": plain}
+        return json_format.ParseDict(message, policy_pb2.Policy())

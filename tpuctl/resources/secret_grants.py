@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Resource
@@ -14,7 +12,7 @@ from tpuctl.model.secret_sources import secret_not_found
 from tpuctl.model.stack import Stack
 from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
 from tpuctl.resources.leftover import LeftoverResource
-from tpuctl.resources.policy_grants import Grants, PolicyGrants
+from tpuctl.resources.policy_grants import ApiPolicyGrants, Grants
 from tpuctl.resources.stack_record import Contents, Record
 
 __all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "propagation_seconds", "removed_secret_grants"]
@@ -24,21 +22,11 @@ ABSENT = Grants(frozenset())  # for a secret that does not exist
 ON = "secret/"  # prefix of a secret's name in the record
 
 
-@dataclass
-class _SecretPolicy:
-    """A secret's policy as JSON."""
-
-    message: dict[str, Any]
-
-    @property
-    def bindings(self) -> list[dict[str, Any]]:
-        return list(self.message.get("bindings", ()))
-
-
-class SecretGrants(PolicyGrants):
+class SecretGrants(ApiPolicyGrants):
     """Access to a secret in Secret Manager; the secret itself is never changed."""
 
     kind = "secret"
+    client = "secrets"
     group = "bucket"
     label = "access to the stack's secrets"
     unlisted_reason = "listed in the stack's record"
@@ -60,6 +48,10 @@ class SecretGrants(PolicyGrants):
     @property
     def on(self) -> str:
         return f"{ON}{self.secret}"
+
+    @property
+    def resource_name(self) -> str:
+        return self.secret
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -85,28 +77,6 @@ class SecretGrants(PolicyGrants):
 
     def _because(self) -> str:
         return "jobs read this secret with the machines' account"
-
-    async def _policy(self) -> _SecretPolicy:
-        policy = await self.cloud.call(
-            self.address,
-            self.cloud.client("rest").call,
-            "GET",
-            "secretmanager",
-            f"/v1/{self.secret}:getIamPolicy",
-            query={"options.requestedPolicyVersion": "3"},
-        )
-        return _SecretPolicy(policy)
-
-    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
-        plain = [{**binding, "members": sorted(binding["members"])} for binding in bindings]
-        await self.cloud.call(
-            self.address,
-            self.cloud.client("rest").call,
-            "POST",
-            "secretmanager",
-            f"/v1/{self.secret}:setIamPolicy",
-            body={"policy": {**policy.message, "version": 3, "bindings": plain}},
-        )
 
 
 async def removed_secret_grants(

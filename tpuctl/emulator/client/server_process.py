@@ -8,7 +8,6 @@ stop(cloud.home)
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -18,10 +17,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -30,6 +29,9 @@ from tpuctl.emulator.state.pace import PACES
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
 from tpuctl.shell_record import original_environment
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 __all__ = [
     "LocalCloud",
@@ -401,12 +403,8 @@ def _is_same_path(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-@contextlib.contextmanager
-def _lock(home: Path) -> Iterator[None]:
-    """Serialize starts and stops across processes."""
-    descriptor = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _lock(home: Path) -> FileLock:
+    """Serializes starts and stops across processes."""
+    from filelock import FileLock
+
+    return FileLock(home / "lock", mode=0o600)

@@ -36,7 +36,7 @@ class Verdict:
     is_problem: bool = True
 
 
-Rules = Sequence[Mapping[str, Any]]
+Rules = Sequence[Any]  # google.cloud.orgpolicy.v2.PolicySpec.PolicyRule
 Evaluate = Callable[[Stack, Rules], Verdict | None]
 
 
@@ -90,20 +90,19 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
 
 
 async def _rules(stack: Stack, cloud: Cloud, constraint: str) -> Rules:
-    path = f"/v2/projects/{stack.project}/policies/{constraint}:getEffectivePolicy"
-    rest = cloud.client("rest")
-    answer = await cloud.call("organization policies", rest.call, "GET", "orgpolicy", path)
-    rules: Rules = answer.get("spec", {}).get("rules", ())
-    return rules
+    request = {"name": f"projects/{stack.project}/policies/{constraint}"}
+    method = cloud.client("org_policies").get_effective_policy
+    policy = await cloud.call("organization policies", method, request)
+    return list(policy.spec.rules)
 
 
 def _is_enforced(rules: Rules) -> bool:
-    return any(rule.get("enforce") for rule in rules)
+    return any(rule.enforce for rule in rules)
 
 
 def _limited(rules: Rules) -> bool:
     """Whether a list constraint restricts any value."""
-    return any(rule.get("denyAll") or rule.get("values") for rule in rules)
+    return any(rule.deny_all or "values" in rule for rule in rules)
 
 
 def _external(stack: Stack, rules: Rules) -> Verdict | None:
@@ -131,11 +130,10 @@ def _locations(stack: Stack, rules: Rules) -> Verdict | None:
 
 def _is_allowed(location: str, rules: Rules) -> bool:
     """Whether the rules allow resources in a zone, region or multi-region."""
-    if any(rule.get("denyAll") for rule in rules):
+    if any(rule.deny_all for rule in rules):
         return False
-    values = [rule["values"] for rule in rules if "values" in rule]
-    denied = [value for each in values for value in each.get("deniedValues", ())]
-    allowed = [value for each in values for value in each.get("allowedValues", ())]
+    denied = [value for rule in rules for value in rule.values.denied_values]
+    allowed = [value for rule in rules for value in rule.values.allowed_values]
     return not _matches(location, denied) and (not allowed or _matches(location, allowed))
 
 
